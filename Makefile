@@ -1,0 +1,83 @@
+# Holdfast needs only make and a bare Python 3.11 or newer with pip; the rest is installed,
+# pinned by hash, into environments of its own. A stamp file in each says what it was made
+# from, so nothing is installed twice.
+
+PYTHON     ?= python3
+VENV       ?= .venv
+VENV_BENCH ?= .venv-bench
+UV         ?= uv
+ARGS       ?=
+
+# The environments have no pip of their own: it would take longer to make than to borrow.
+PIP   = $(PYTHON) -m pip --python
+QUIET = -qq --no-input --disable-pip-version-check
+CODE  = $(wildcard src tests examples bench)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test check bench pins clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.run-stamp  ## run the example trip, crash and all
+	@$(VENV)/bin/python -m examples.trip $(ARGS)
+
+test: $(VENV)/.dev-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
+	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+check: $(VENV)/.dev-stamp  ## check format, lint and types
+	@$(VENV)/bin/python -m ruff format --check $(CODE)
+	@$(VENV)/bin/python -m ruff check $(CODE)
+	@$(VENV)/bin/python -m mypy $(CODE)
+
+# Peers and Holdfast alike are measured with their bytecode cached, as users run them.
+bench: $(VENV_BENCH)/.bench-stamp  ## measure Holdfast against its peers
+	@env -u PYTHONDONTWRITEBYTECODE $(VENV_BENCH)/bin/python -m bench $(ARGS)
+
+# dev comes first: run and bench keep to its versions.
+pins:  ## recompile requirements/*.txt (needs uv); ARGS=--upgrade for newer versions
+	@for name in dev run bench; do \
+	  echo "pinning requirements/$$name.txt"; \
+	  $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-annotate --no-emit-index-url --no-emit-find-links \
+	    --custom-compile-command 'make pins' $(ARGS) \
+	    requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+	done
+
+clean:  ## remove the environments and every cache
+	@rm -rf $(VENV) $(VENV_BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+define need_python
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "Holdfast needs Python 3.11 or newer, and there is no '$(PYTHON)' here." \
+	    "Name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Holdfast needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)." \
+	    "Name a newer one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || { \
+	  echo "'$(PYTHON)' has no pip, which installs what Holdfast needs." \
+	    "Install pip for it, or name another: make PYTHON=python3.12" >&2; exit 1; }
+endef
+
+# $(call install,<environment>,<requirements name>)
+define install
+$(need_python)
+	@test -x $(1)/bin/python || { echo "making $(1)"; $(PYTHON) -m venv --without-pip --clear $(1); }
+	@echo "installing requirements/$(2).txt into $(1)"
+	@$(PIP) $(1)/bin/python install $(QUIET) --require-hashes -r requirements/$(2).txt
+	@echo "installing holdfast into $(1)"
+	@$(PIP) $(1)/bin/python install $(QUIET) --no-deps --no-build-isolation -e .
+	@touch $@
+endef
+
+$(VENV)/.run-stamp: requirements/run.txt pyproject.toml
+	$(call install,$(VENV),run)
+
+$(VENV)/.dev-stamp: requirements/dev.txt pyproject.toml
+	$(call install,$(VENV),dev)
+
+$(VENV_BENCH)/.bench-stamp: requirements/bench.txt pyproject.toml
+	$(call install,$(VENV_BENCH),bench)

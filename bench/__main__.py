@@ -1,0 +1,173 @@
+"""Run every contender in turn on the same disk, and print medians as ratios to the raw loop.
+
+A disk's speed drifts while one measures, so a contender is compared with the raw loop of
+its own round, and the order changes from round to round. Every measurement is a process of
+its own.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+CONTENDERS = ["raw", "holdfast_files", "holdfast_nosync", "langgraph_sqlite", "dbos_sqlite"]
+IMPORTS = ["holdfast", "langgraph.graph", "dbos"]
+ROOT = Path(__file__).resolve().parents[1]
+
+Json = dict[str, Any]
+
+
+def main() -> None:
+    options = parse()
+    # The short measurements first: what is broken shows before the long wait.
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir.resolve()) as folder:
+        report = {
+            "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+            "steps": options.steps,
+            "rounds": options.rounds,
+            "import": [measure_import(name, options.imports) for name in IMPORTS],
+            "resume": measure_resume(options.resume_steps, Path(folder)),
+            "contenders": measure_steps(
+                [CONTENDERS[0], *options.only], options.steps, options.rounds, Path(folder)
+            ),
+        }
+    print(json.dumps(report, indent=2) if options.json else table(report))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer steps and rounds")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--steps", type=int, help="steps of one run (2000; quick: 200)")
+    parser.add_argument("--rounds", type=int, help="rounds of all contenders (5; quick: 3)")
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), help="a folder on the disk to measure (the current one)"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTENDERS[1:], default=CONTENDERS[1:], help="default: all"
+    )
+    options = parser.parse_args()
+    quick = options.quick
+    options.steps = options.steps or (200 if quick else 2000)
+    options.rounds = options.rounds or (3 if quick else 5)
+    options.resume_steps = 1000 if quick else 10_000
+    options.imports = 3 if quick else 10
+    return options
+
+
+def measure_steps(names: list[str], steps: int, rounds: int, folder: Path) -> list[Json]:
+    runs: dict[str, list[Json]] = {name: [] for name in names}
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            say(f"round {number + 1} of {rounds}: {name}")
+            place = folder / f"{name}-{number}"
+            place.mkdir()
+            runs[name].append(child("bench.child", name, str(steps), str(place)))
+    return [summary(name, runs[name], runs["raw"], steps) for name in names]
+
+
+def summary(name: str, runs: list[Json], raw: list[Json], steps: int) -> Json:
+    missing = runs[0].get("missing")
+    if missing:
+        return {"contender": name, "missing": missing}
+    seconds = [run["seconds"] for run in runs]
+    ratios = [run["seconds"] / base["seconds"] for run, base in zip(runs, raw, strict=True)]
+    return {
+        "contender": name,
+        "ratio": median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "steps_per_s": steps / median(seconds),
+        "notes": runs[0]["notes"],
+    }
+
+
+def measure_import(name: str, times: int) -> Json:
+    """The best of several starts with the import, less the best of as many without it."""
+    if importlib.util.find_spec(name.split(".")[0]) is None:
+        return {"module": name, "missing": f"No module named {name!r}"}
+    say(f"import {name}")
+    start_s(f"import {name}")  # fills the bytecode caches
+    pairs = [(start_s("pass"), start_s(f"import {name}")) for _ in range(times)]
+    bare, with_import = (min(column) for column in zip(*pairs, strict=True))
+    return {"module": name, "seconds": with_import - bare}
+
+
+def start_s(code: str) -> float:
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=environment)
+    return time.perf_counter() - start
+
+
+def measure_resume(steps: int, folder: Path) -> Json:
+    if importlib.util.find_spec("holdfast") is None:
+        return {"steps": steps, "missing": "No module named 'holdfast'"}
+    say(f"resume of {steps} recorded steps")
+    place = folder / "resume"
+    place.mkdir()
+    child("bench.resume", "record", str(steps), str(place))
+    return {"steps": steps, **child("bench.resume", "resume", str(steps), str(place))}
+
+
+def child(module: str, *arguments: str) -> Json:
+    """Run a module of ours in a fresh process; its last line of output is the answer."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{module} {' '.join(arguments)} failed:\n{done.stderr}")
+    answer: Json = json.loads((done.stdout.splitlines() or ["{}"])[-1])
+    return answer
+
+
+def table(report: Json) -> str:
+    lines = [
+        f"{report['steps']} durable steps of one task, median of {report['rounds']} rounds, "
+        f"raw loop = 1; {report['machine']}",
+        "",
+        f"{'contender':<18} {'ratio to raw':>20} {'steps/s':>9}  notes",
+        *(contender_line(row) for row in report["contenders"]),
+        "",
+        *(f"import {row['module']}: {seconds(row)}" for row in report["import"]),
+        f"resume of {report['resume']['steps']} recorded steps: {seconds(report['resume'])}",
+    ]
+    raw = report["contenders"][0]
+    if raw["steps_per_s"] > 50_000:
+        lines += ["", "A sync costs nothing here: is the folder in memory? Give a disk by --dir."]
+    return "\n".join(lines)
+
+
+def contender_line(row: Json) -> str:
+    if "missing" in row:
+        return f"{row['contender']:<18} {'–':>20} {'–':>9}  {seconds(row)}"
+    ratio = f"{row['ratio']:.2f} ({row['ratio_min']:.2f}–{row['ratio_max']:.2f})"
+    return f"{row['contender']:<18} {ratio:>20} {row['steps_per_s']:>9,.0f}  {row['notes']}"
+
+
+def seconds(row: Json) -> str:
+    if "missing" in row:
+        return f"not measured: {row['missing']}"
+    return f"{row['seconds']:.3f} s"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Agents to read and run. Nothing in here is part of the library."""

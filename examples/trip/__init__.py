@@ -1,0 +1,1 @@
+"""Planning a trip: the outside world, a client for it, and agents that use it."""

@@ -1,0 +1,71 @@
+"""Holdfast: the durable state layer for AI agents.
+
+An agent built on it survives crashes, resumes at the step it was on, never repeats a side effect
+it has already made, and can say at any time where it is and what happened to get there.
+"""
+
+from holdfast.app import Holdfast
+from holdfast.errors import (
+    BadId,
+    BadInput,
+    CodeChanged,
+    CodeMissing,
+    Conflict,
+    HoldfastError,
+    InDoubt,
+    LeaseLost,
+    LogDamaged,
+    NewerFormat,
+    NotATask,
+    StepFailed,
+    StorageFailed,
+    StoreError,
+    TaskBusy,
+    TaskFailed,
+    TaskNotFound,
+    TaskWaiting,
+    TooLarge,
+    Undecodable,
+    Unserializable,
+    WrongArguments,
+)
+from holdfast.spec import Happened, IdempotencyKey, Retry
+from holdfast.step import step, tool
+from holdfast.task import current, decide, note, task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadId",
+    "BadInput",
+    "CodeChanged",
+    "CodeMissing",
+    "Conflict",
+    "Happened",
+    "Holdfast",
+    "HoldfastError",
+    "IdempotencyKey",
+    "InDoubt",
+    "LeaseLost",
+    "LogDamaged",
+    "NewerFormat",
+    "NotATask",
+    "Retry",
+    "StepFailed",
+    "StorageFailed",
+    "StoreError",
+    "TaskBusy",
+    "TaskFailed",
+    "TaskNotFound",
+    "TaskWaiting",
+    "TooLarge",
+    "Undecodable",
+    "Unserializable",
+    "WrongArguments",
+    "current",
+    "decide",
+    "note",
+    "step",
+    "task",
+    "tool",
+]

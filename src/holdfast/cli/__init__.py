@@ -1,0 +1,26 @@
+"""The command line, `holdfast`. It needs click and rich: `pip install 'holdfast[cli]'`.
+
+This module loads neither, so that a missing one is a sentence and not a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """What the installed command `holdfast` calls."""
+    try:
+        import click  # noqa: F401
+        import rich  # noqa: F401
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"error: the command line needs {error.name}, which is not installed: "
+            f"pip install 'holdfast[cli]'\n"
+        )
+        sys.exit(2)
+    from holdfast.cli.root import root
+
+    root.main(prog_name="holdfast")
+    raise AssertionError("root.main exits")

@@ -1,0 +1,198 @@
+"""`holdfast run`, `resume` and `retry`: drive a task in this process, and print what it returns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from holdfast.app import Holdfast, new_id
+from holdfast.cli.code import load, load_app, look_in
+from holdfast.cli.exits import Exit
+from holdfast.cli.opening import find_task, opened
+from holdfast.cli.options import (
+    code_options,
+    json_option,
+    label_option,
+    pairs,
+    pass_given,
+    store_options,
+    task_argument,
+)
+from holdfast.cli.output import print_error, print_json, our_command
+from holdfast.cli.settings import Given
+from holdfast.errors import BadInput, TaskFailed, TaskWaiting, Unserializable
+from holdfast.task import RESERVED, task_spec
+
+
+@click.command()
+@click.argument("function", metavar="MODULE:FUNCTION")
+@click.argument("args", nargs=-1)
+@click.option("--id", "task_id", metavar="ID", help="The task's id.  [default: a new one]")
+@click.option(
+    "--arg",
+    "named",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=pairs,
+    help="An argument by name; may be repeated.",
+)
+@click.option("--user", default="", help="Whose task it is.")
+@click.option("--session", default="", help="The session it belongs to.")
+@label_option
+@json_option
+@store_options
+@pass_given
+def run(
+    given: Given,
+    function: str,
+    args: tuple[str, ...],
+    task_id: str | None,
+    named: dict[str, str],
+    user: str,
+    session: str,
+    labels: dict[str, str],
+    as_json: bool,
+) -> Exit:
+    """Run a task function, or go on with it, and print its result as JSON.
+
+    MODULE is found as by `python -m`: in the current folder first. ARGS are JSON where they can
+    be read as JSON, else text: 3 is a number, Oslo is a text, '"3"' is the text 3. Put -- before
+    arguments that begin with a dash.
+
+    With the --id of a task that exists it goes on with that one, or gives its recorded result.
+    What the function itself prints goes to standard error. With --json an object with the id, the
+    status and the result is printed, also when the task fails or has to wait.
+
+    \b
+    Examples:
+      holdfast run agents:plan_trip Oslo --id trip-42
+      holdfast run agents:plan_trip --arg city=Oslo --arg nights=3
+      holdfast run agents.mail:triage '{"inbox": "work"}' --user ada
+    """
+    look_in(Path.cwd())
+    if ":" not in function:
+        raise BadInput(f"{function!r} names no function: write MODULE:FUNCTION, as in agents:plan")
+    fn = load(function)
+    spec = task_spec(fn)
+    if taken := sorted(RESERVED & named.keys()):
+        raise BadInput(f"--arg {taken[0]}=… is no argument of the task: use the option --{taken[0]}")
+    with opened(given, create=True) as hf:
+        started_id = task_id if task_id is not None else new_id(spec.name, datetime.now(UTC))
+        positional = [value_of(arg) for arg in args]
+        by_name = {name: value_of(arg) for name, arg in named.items()}
+        print_error(f"task {started_id}")
+
+        def drive() -> None:
+            try:
+                hf.run(
+                    fn,
+                    *positional,
+                    id=started_id,
+                    user=user,
+                    session=session,
+                    labels=labels,
+                    **by_name,
+                )
+            except Unserializable as error:
+                raise _with_hint(error) from error
+
+        return _drive(given, hf, started_id, drive, as_json)
+
+
+@click.command()
+@task_argument
+@json_option
+@code_options
+@pass_given
+def resume(given: Given, task: str, as_json: bool) -> Exit:
+    """Go on with a task that was interrupted, and print its result as JSON.
+
+    Its function runs again from the top; recorded steps give their recorded results and are not
+    made again. The code is what --app names: nothing that the log names is ever imported. Of a
+    finished task the recorded result is printed.
+
+    \b
+    Examples:
+      holdfast resume trip-42 --app agents
+      HOLDFAST_APP=agents,agents.mail holdfast resume trip-42
+    """
+    return _go_on(given, task, Holdfast.resume, as_json)
+
+
+@click.command()
+@task_argument
+@json_option
+@code_options
+@pass_given
+def retry(given: Given, task: str, as_json: bool) -> Exit:
+    """Try a failed task again, and print its result as JSON.
+
+    Recorded steps are kept; the one that failed runs anew, with all its attempts.
+
+    \b
+    Examples:
+      holdfast retry trip-42 --app agents
+    """
+    return _go_on(given, task, Holdfast.retry, as_json)
+
+
+def _go_on(given: Given, task: str, how: Callable[[Holdfast, str], Any], as_json: bool) -> Exit:
+    with opened(given) as hf:
+        find_task(hf, task)
+        load_app(given)
+        return _drive(given, hf, task, lambda: how(hf, task), as_json)
+
+
+def _drive(
+    given: Given, hf: Holdfast, task_id: str, drive: Callable[[], Any], as_json: bool
+) -> Exit:
+    try:
+        # Standard output is for the result alone, whatever the task prints.
+        with redirect_stdout(sys.stderr):
+            drive()
+    except KeyboardInterrupt:
+        print_error(f"\ninterrupted. To go on: {our_command(given, 'resume', task_id)}")
+        return Exit.INTERRUPTED
+    except (TaskFailed, TaskWaiting):
+        if as_json:
+            _print_outcome(hf, task_id)
+        raise
+    if as_json:
+        _print_outcome(hf, task_id)
+    else:
+        # From the log, not from memory: plain data, as everybody else will see it.
+        print_json(hf.task(task_id).result)
+    return Exit.OK
+
+
+def _print_outcome(hf: Holdfast, task_id: str) -> None:
+    view = hf.task(task_id)
+    print_json(
+        {"id": view.id, "status": view.status, "result": view.result, "failure": view.failure}
+    )
+
+
+def value_of(text: str) -> Any:
+    """An argument: JSON where it can be read as such, else the text itself.
+
+    >>> value_of("3"), value_of("Oslo"), value_of('"3"')
+    (3, 'Oslo', '3')
+    """
+    try:
+        return msgspec.json.decode(text.encode())
+    except (msgspec.MsgspecError, UnicodeError):
+        return text
+
+
+def _with_hint(error: Unserializable) -> BadInput:
+    return BadInput(
+        f"{error}. Arguments are read as JSON where they can be: "
+        f"the text 3 is written '\"3\"' with both quotes"
+    )

@@ -1,0 +1,174 @@
+"""The five layers of a task, for people: position, outputs, decisions, retries, failures.
+
+Each function prints one layer of a view and says so where there is nothing in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from holdfast.cli.output import status_text
+from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
+from holdfast.fold import Attempt, Call
+from holdfast.views import FailureContext, RetryContext, TaskView
+
+MOST_LINES = 12
+MOST_CHARACTERS = 1_000
+MOST_ITEMS = 40
+
+T = TypeVar("T")
+
+
+class Page:
+    """Where the layers are printed. Unless it is `whole`, what is long is cut, with a note."""
+
+    def __init__(self, out: Console, *, full: bool) -> None:
+        self.out = out
+        self.full = full
+        self.whole = full or not out.is_terminal
+
+    def heading(self, text: str, more: str = "") -> None:
+        """The title of a layer."""
+        self.out.print()
+        self.out.print(Text.assemble((text, "bold underline"), f"  {more}" if more else ""))
+
+    def line(self, *parts: str | tuple[str, str] | Text, indent: int = 2) -> None:
+        """One line; the terminal wraps it, so that it can be copied whole."""
+        self.out.print(Text.assemble(" " * indent, *parts), soft_wrap=True)
+
+    def block(self, text: str, indent: int = 5) -> None:
+        """Text of several lines, set in."""
+        kept = text if self.whole else _beginning(text)
+        self.out.print(Padding(Text(kept), (0, 0, 0, indent)))
+        if left := len(text) - len(kept):
+            self.line((f"… {count(left, 'more character')}: --full shows them", "dim"), indent=indent)
+
+    def newest(self, items: Sequence[T]) -> Sequence[T]:
+        """The items to print: all, or the last few and a note of how many came before."""
+        left = 0 if self.whole else len(items) - MOST_ITEMS
+        if left > 0:
+            self.line((f"… {left:,} earlier ones: --full shows them", "dim"))
+        return items[max(left, 0) :]
+
+
+def _beginning(text: str) -> str:
+    return "\n".join(text[:MOST_CHARACTERS].split("\n")[:MOST_LINES])
+
+
+def print_position(page: Page, view: TaskView) -> None:
+    """Layer 1: where the task is."""
+    position = view.position
+    page.heading("Position", str(position))
+    failed = [c.path for c in view.calls if c.status == "failed" and "." not in c.path]
+    _print_steps(page, view, "done", position.committed)
+    _print_steps(page, view, "failed", failed)
+    _print_steps(page, view, "now", position.running)
+    if position.pending:
+        page.line((f"{'to come':8} ", "dim"), plain(", ".join(position.pending)))
+
+
+def _print_steps(page: Page, view: TaskView, title: str, paths: Sequence[str]) -> None:
+    if paths:
+        kept = paths if page.whole else paths[-MOST_ITEMS:]
+        names = ["…"] if len(kept) < len(paths) else []
+        names += [_step_name(view.state.calls[path]) for path in kept]
+        page.line((f"{title:8} ", "dim"), ", ".join(names))
+
+
+def _step_name(call: Call) -> str:
+    ended = call.status in ("completed", "failed", "running")
+    return plain(f"{call.path} {call.name}{'' if ended else f' ({_words(call.status)})'}")
+
+
+def print_outputs(page: Page, view: TaskView) -> None:
+    """Layer 2: what each call returned, verbatim."""
+    page.heading("Outputs", "" if view.outputs else "none yet")
+    for each in page.newest(view.outputs):
+        page.line((plain(each.path), "cyan"), "  ", _call(each.name, each.input))
+        page.block(shown(each.output))
+
+
+def print_decisions(page: Page, view: TaskView) -> None:
+    """Layer 3: what was chosen, from what, and why."""
+    page.heading("Decisions", "" if view.decisions else "none")
+    for each in page.newest(view.decisions):
+        page.line((plain(each.path), "magenta"), "  ", plain(each.name), " = ", short(each.choice, 200))
+        if each.because:
+            page.line(("because  ", "dim"), plain(each.because), indent=5)
+        if isinstance(each.options, list):
+            page.line(("options  ", "dim"), *_options(each.options, each.choice), indent=5)
+        elif each.options is not None:
+            page.line(("options  ", "dim"), short(each.options, 200), indent=5)
+
+
+def _options(options: list[Any], choice: Any) -> list[str | tuple[str, str]]:
+    parts: list[str | tuple[str, str]] = []
+    for option in options[:MOST_LINES]:
+        parts += [", "] if parts else []
+        parts.append((short(option, 80), "bold") if option == choice else short(option, 80))
+    more = len(options) - MOST_LINES
+    return [*parts, f", … {more} more"] if more > 0 else parts
+
+
+def print_retries(page: Page, view: TaskView) -> None:
+    """Layer 4: the calls that were tried more than once."""
+    page.heading("Retries", "" if view.retries else "none")
+    for each in page.newest(view.retries):
+        tries = f"{count(len(each.attempts), 'attempt')}, {each.failures} failed: "
+        title = (plain(each.path), "yellow"), "  ", plain(each.name), "  ", tries
+        page.line(*title, status_text(each.status))
+        for attempt in page.newest(each.attempts):
+            page.line(*_attempt(attempt, each), indent=5)
+        if each.retry_at:
+            page.line(("next  ", "dim"), clock(each.retry_at), indent=5)
+
+
+def _attempt(attempt: Attempt, of: RetryContext) -> tuple[str | tuple[str, str], ...]:
+    span = took(attempt.ended_at - attempt.at) if attempt.ended_at else ""
+    if attempt.failure is not None:
+        ended = plain(attempt.failure.summary())
+    elif attempt.ended_at is not None:
+        ended = "went through"
+    else:
+        ended = "no word of how it ended" if attempt is not of.attempts[-1] else _words(of.status)
+    return (f"{attempt.number}  {precise_clock(attempt.at)[11:]}  ", "dim"), f"{span:>7}  {ended}"
+
+
+def print_failures(page: Page, view: TaskView) -> None:
+    """Layer 5: everything that broke, with all that was known."""
+    page.heading("Failures", "" if view.failures else "none")
+    for each in page.newest(view.failures):
+        page.line((plain(each.failure.summary()), "red"))
+        where = f"call {each.path}, {each.name}, attempt {each.attempt}"
+        page.line(plain(where if each.path else f"the task itself, {each.name}"), indent=5)
+        page.line(_when(each), indent=5)
+        page.line(("input  ", "dim"), short(each.input, 200), indent=5)
+        if page.full and each.failure.traceback:
+            page.block(plain_lines(each.failure.traceback.rstrip()))
+    if view.failures and not page.full:
+        page.line(("--full shows the tracebacks", "dim"))
+
+
+def _when(each: FailureContext) -> str:
+    return f"at {clock(each.at)}{', timed out' if each.failure.timed_out else ''}"
+
+
+def print_notes(page: Page, view: TaskView) -> None:
+    """What the agent wanted to remember."""
+    page.heading("Notes")
+    for each in page.newest(view.notes):
+        data = "" if each.data is None else f"  {short(each.data, 200)}"
+        page.line((f"{clock(each.at)[11:]}  ", "dim"), plain(each.text), (data, "dim"))
+
+
+def _call(name: str, given: Any) -> str:
+    return f"{plain(name)}({short(given, 120)})"
+
+
+def _words(status: str) -> str:
+    return status.replace("_", " ")

@@ -1,0 +1,109 @@
+"""An event in one line, for people: number, time, type, path, name, and what matters of it."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, UnsetType
+from rich.text import Text
+
+from holdfast import events as e
+from holdfast.cli.text import count, cut, plain, precise_clock
+from holdfast.events import AnyEvent
+from holdfast.fold import State
+from holdfast.log import BLOB, BlobRef
+
+MOST = 160
+
+_STYLES: dict[type, str] = {
+    e.Completed: "green",
+    e.TaskCompleted: "bold green",
+    e.AttemptFailed: "yellow",
+    e.Failed: "red",
+    e.TaskErrored: "bold red",
+    e.Doubted: "bold yellow",
+    e.Settled: "yellow",
+    e.Decided: "magenta",
+    e.Noted: "magenta",
+}
+
+
+def type_of(event: AnyEvent | type[AnyEvent]) -> str:
+    """The event's type as it stands in the log.
+
+    >>> type_of(e.TaskErrored)
+    'task_failed'
+    """
+    return str(event.__struct_config__.tag)
+
+
+def event_line(event: AnyEvent, state: State) -> Text:
+    """One event. `state` is that after it: it knows the names of the calls."""
+    path = getattr(event, "path", "")
+    call = state.calls.get(path)
+    columns = f"{plain(path):8} {plain(call.name) if call else '':16} "
+    return Text.assemble(
+        (f"{event.seq:5}  {precise_clock(event.at)}  ", "dim"),
+        (f"{type_of(event):15}", _STYLES.get(type(event), "")),
+        columns,
+        cut(_detail(event), MOST),
+    )
+
+
+def _detail(event: AnyEvent) -> str:
+    match event:
+        case e.TaskCreated():
+            return f"{plain(event.task)} {short_raw(event.args)}"
+        case e.Claimed():
+            return f"by {plain(event.owner)}, epoch {event.epoch}"
+        case e.Planned():
+            return plain(f"{count(len(event.items), 'step')}: {', '.join(event.items)}")
+        case e.Started():
+            return _started(event)
+        case e.AttemptFailed():
+            return _attempt_failed(event)
+        case e.Failed():
+            return "no attempts left: the task is told"
+        case e.Completed() | e.TaskCompleted():
+            return f"→ {short_raw(event.result)}"
+        case e.Settled():
+            return _settled(event)
+        case e.Doubted():
+            return plain(f"waits for a person: {event.why}")
+        case e.Decided():
+            why = f", because {event.because}" if event.because else ""
+            return f"= {short_raw(event.choice)}{plain(why)}"
+        case e.Noted():
+            return f"{plain(event.text)} {short_raw(event.data)}".rstrip()
+        case e.TaskErrored():
+            return plain(event.failure.summary())
+        case e.TaskRetried():
+            return f"by {plain(event.by)}" if event.by else ""
+
+
+def _started(event: e.Started) -> str:
+    if event.attempt > 1:
+        return f"attempt {event.attempt}"
+    return f"{short_raw(event.args)}{f'  key {plain(event.key)}' if event.key else ''}"
+
+
+def _attempt_failed(event: e.AttemptFailed) -> str:
+    what = f"attempt {event.attempt}: {plain(event.failure.summary())}"
+    then = f"; again at {precise_clock(event.retry_at)[11:]}" if event.retry_at else ""
+    return f"{cut(what, 120)}{'; it may have happened' if event.doubt else ''}{then}"
+
+
+def _settled(event: e.Settled) -> str:
+    verdict = "it happened" if event.verdict == "happened" else "it did not happen"
+    result = f" → {short_raw(event.result)}" if event.verdict == "happened" else ""
+    because = f", because {event.because}" if event.because else ""
+    return plain(f"{verdict}, says {event.by}{because}") + result
+
+
+def short_raw(raw: Raw | UnsetType) -> str:
+    """The beginning of a stored value. One that is kept in a blob is not fetched for this."""
+    if not isinstance(raw, Raw):
+        return ""
+    data = bytes(raw)
+    if data.startswith(BLOB):
+        return f"({msgspec.json.decode(data, type=BlobRef).size_bytes:,} bytes, kept aside)"
+    return cut(plain(data.decode(errors="replace")), MOST)

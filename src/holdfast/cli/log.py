@@ -1,0 +1,120 @@
+"""`holdfast log`: the events of a task, as they were written or as they come."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import get_args
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.lines import event_line, type_of
+from holdfast.cli.opening import StoreNotFound, is_there, not_found, opened
+from holdfast.cli.options import json_option, pass_given, store_options, task_argument
+from holdfast.cli.output import console, print_json_line
+from holdfast.cli.settings import Given
+from holdfast.cli.tail import Tail
+from holdfast.events import AnyEvent
+
+POLL_S = 0.25
+BATCH = 500
+TYPES = sorted(type_of(kind) for kind in get_args(AnyEvent))
+
+
+@click.command()
+@task_argument
+@click.option("-f", "--follow", is_flag=True, help="Wait for new events until the task has ended.")
+@click.option("--wait", is_flag=True, help="Wait for the task to be started, if it was not yet.")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after it."
+)
+@click.option(
+    "--type",
+    "types",
+    type=click.Choice(TYPES),
+    multiple=True,
+    metavar="TYPE",
+    help=f"Only events of this type; may be repeated: {', '.join(TYPES)}.",
+)
+@json_option
+@store_options
+@pass_given
+def log(
+    given: Given,
+    task: str,
+    follow: bool,
+    wait: bool,
+    after: int,
+    types: tuple[str, ...],
+    as_json: bool,
+) -> Exit:
+    """Print the events of a task, one on each line.
+
+    With --json these are the very lines of the log, as JSON lines. Every line is checked against
+    its sum; damage ends the command with exit code 4 after the last good event.
+
+    \b
+    Examples:
+      holdfast log trip-42
+      holdfast log -f --wait trip-42
+      holdfast log trip-42 --type attempt_failed --type failed
+      holdfast log trip-42 --json | jq .type
+    """
+    if wait:
+        _wait_for(given, task)
+    with opened(given) as hf:
+        if not is_there(hf.store, task):
+            raise not_found(hf.store, task)
+        tail = Tail(hf.store, task)
+        show = _show_lines if as_json else _show_texts
+        show(_wanted(tail, after, types))
+        while follow and not tail.finished:
+            time.sleep(POLL_S)
+            show(_wanted(tail, after, types))
+    return Exit.OK
+
+
+def _wait_for(given: Given, task: str) -> None:
+    while True:
+        try:
+            with opened(given) as hf:
+                if is_there(hf.store, task):
+                    return
+        except StoreNotFound:
+            pass
+        time.sleep(POLL_S)
+
+
+def _wanted(tail: Tail, after: int, types: tuple[str, ...]) -> Iterator[tuple[bytes, Text]]:
+    for line, event in tail.read():
+        if event.seq > after and (not types or type_of(event) in types):
+            yield line, event_line(event, tail.state)
+
+
+def _show_lines(found: Iterator[tuple[bytes, Text]]) -> None:
+    for line, _ in found:
+        print_json_line(line.decode())
+    sys.stdout.flush()
+
+
+def _show_texts(found: Iterator[tuple[bytes, Text]]) -> None:
+    # Many at once, because the console takes its time for each print; and what was read before
+    # damage is found is still shown.
+    out, texts = console(), list[Text]()
+    try:
+        for _, text in found:
+            texts.append(text)
+            if len(texts) >= BATCH:
+                _flush(out, texts)
+    finally:
+        _flush(out, texts)
+
+
+def _flush(out: Console, texts: list[Text]) -> None:
+    if texts:
+        out.print(Text("\n").join(texts), no_wrap=True, overflow="ellipsis")
+        texts.clear()

@@ -1,0 +1,117 @@
+"""`holdfast ls`: the tasks of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import click
+from rich.text import Text
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.opening import opened, read_all
+from holdfast.cli.options import json_option, label_option, pass_given, store_options
+from holdfast.cli.output import console, print_error, print_json, status_text, table
+from holdfast.cli.settings import Given
+from holdfast.cli.text import ago, count, plain
+from holdfast.fold import Status
+from holdfast.views import TaskView
+
+STATUSES = get_args(Status)
+
+
+@click.command()
+@click.option("--status", type=click.Choice(STATUSES), help="Only tasks in this status.")
+@click.option("--type", "kind", metavar="NAME", help="Only runs of this task function.")
+@click.option("--user", help="Only tasks of this user.")
+@click.option("--session", help="Only tasks of this session.")
+@label_option
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@json_option
+@store_options
+@pass_given
+def ls(
+    given: Given,
+    status: str | None,
+    kind: str | None,
+    user: str | None,
+    session: str | None,
+    labels: dict[str, str],
+    limit: int | None,
+    as_json: bool,
+) -> Exit:
+    """List tasks, the most recently changed first.
+
+    A task whose log can't be read is named on standard error, and the exit code is then 4.
+
+    \b
+    Examples:
+      holdfast ls
+      holdfast ls --status failed --limit 10
+      holdfast ls --label team=travel --json | jq -r '.[].id'
+    """
+    wanted = {"status": status, "type": kind, "user": user, "session": session}
+    with opened(given) as hf:
+        views, unreadable = read_all(hf.store)
+        found = [view for view in views if _matches(view, wanted, labels)]
+        found.sort(key=lambda view: (view.state.updated_at, view.id), reverse=True)
+        listed = found[:limit]
+        if as_json:
+            print_json([_summary(view) for view in listed])
+        else:
+            _print_table(listed, len(found), "no tasks match" if views else f"no tasks in {hf.store.url}")
+    for error in unreadable:
+        print_error(f"warning: {error}")
+    return Exit.DAMAGED if unreadable else Exit.OK
+
+
+def _matches(view: TaskView, wanted: dict[str, str | None], labels: dict[str, str]) -> bool:
+    state = view.state
+    has = {
+        "status": view.status,
+        "type": view.type,
+        "user": state.user,
+        "session": state.session,
+    }
+    if any(want is not None and has[name] != want for name, want in wanted.items()):
+        return False
+    return labels.items() <= state.labels.items()
+
+
+def _summary(view: TaskView) -> dict[str, Any]:
+    state = view.state
+    return {
+        "id": view.id,
+        "type": view.type,
+        "status": view.status,
+        "position": view.position,
+        "created_at": state.created_at,
+        "updated_at": state.updated_at,
+        "user": state.user,
+        "session": state.session,
+        "labels": state.labels,
+    }
+
+
+def _print_table(views: list[TaskView], total: int, if_none: str) -> None:
+    out = console()
+    if not views:
+        out.print(plain(if_none))
+        return
+    out.print(table(("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER"), _rows(views)))
+    if total > len(views):
+        out.print(Text(f"… and {count(total - len(views), 'older task')}", "dim"))
+
+
+def _rows(views: list[TaskView]) -> Iterator[tuple[str | Text, ...]]:
+    now = datetime.now(UTC)
+    for view in views:
+        yield (
+            plain(view.id),
+            plain(view.type),
+            status_text(view.status),
+            str(view.position),
+            ago(view.state.updated_at, now),
+            plain(view.state.user),
+        )

@@ -1,0 +1,110 @@
+"""Opening the store, and finding tasks in it, for commands that must not make either."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from holdfast.app import Holdfast, checked_id
+from holdfast.cli.settings import Given, url_of
+from holdfast.errors import StoreError, TaskNotFound
+from holdfast.log import fetch, stream_of
+from holdfast.store import Store
+from holdfast.views import TaskView, view_task
+
+
+class StoreNotFound(TaskNotFound):
+    """There is no store, so there are no tasks either."""
+
+
+def store_url(given: Given) -> str:
+    """The URL of the store that the command is about."""
+    return url_of(given, os.environ, Path.cwd())
+
+
+def folder_of(url: str) -> Path | None:
+    """The folder of a store that has one.
+
+    >>> folder_of("state"), folder_of("memory://")
+    (PosixPath('state'), None)
+    """
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return Path(url)
+    return Path(rest) if scheme == "file" else None
+
+
+@contextmanager
+def opened(given: Given, *, create: bool = False) -> Iterator[Holdfast]:
+    """The store, opened. Only with `create` is a folder made that is not there."""
+    url = store_url(given)
+    if not create:
+        must_exist(url)
+    with Holdfast(url) as hf:
+        yield hf
+
+
+def must_exist(url: str) -> None:
+    """Raise `StoreNotFound` if the store's folder is not there."""
+    folder = folder_of(url)
+    if folder is None or folder.is_dir():
+        return
+    if folder.exists():
+        raise StoreNotFound(f"{folder} is not a folder: say where the store is with --url")
+    raise StoreNotFound(
+        f"there is no store at {folder} (the first task that runs makes it): "
+        f"say where it is with --url or HOLDFAST_URL"
+    )
+
+
+def task_ids(store: Store) -> list[str]:
+    """The ids of all tasks, sorted."""
+    return sorted(stream.removeprefix("tasks/") for stream in store.streams("tasks/"))
+
+
+def find_task(hf: Holdfast, task_id: str) -> TaskView:
+    """The task, or `TaskNotFound` that names those it may have been meant."""
+    try:
+        return hf.task(task_id)
+    except TaskNotFound:
+        raise not_found(hf.store, task_id) from None
+
+
+def not_found(store: Store, task_id: str) -> TaskNotFound:
+    """The error that names the ids that are nearly the one given."""
+    near = difflib.get_close_matches(task_id, task_ids(store), n=3)
+    meant = f". Did you mean {' or '.join(near)}?" if near else ": see `holdfast ls`"
+    return TaskNotFound(f"no task {checked_id(task_id)!r} in {store.url}{meant}")
+
+
+def is_there(store: Store, task_id: str) -> bool:
+    """Whether the task has any event, damaged or not."""
+    return next(store.read(stream_of(checked_id(task_id))), None) is not None
+
+
+def read_all(store: Store) -> tuple[list[TaskView], list[StoreError]]:
+    """Every task, and what is wrong with those that can't be read.
+
+    Not `Holdfast.tasks`: there one damaged log hides all the others.
+    """
+    views, unreadable = [], []
+    for task_id in task_ids(store):
+        try:
+            views.append(view_task(store, task_id))
+        except TaskNotFound:  # its folder was made, but nothing was ever written
+            continue
+        except StoreError as error:
+            unreadable.append(error)
+    return views, unreadable
+
+
+def stored(store: Store, raw: Raw | UnsetType) -> Any:
+    """A value of an event, as plain data."""
+    return msgspec.json.decode(fetch(store, raw)) if isinstance(raw, Raw) else None

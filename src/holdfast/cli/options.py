@@ -1,0 +1,97 @@
+"""The arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from holdfast.cli import opening
+from holdfast.cli.settings import Given
+from holdfast.errors import HoldfastError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+pass_given = click.make_pass_decorator(Given, ensure=True)
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    # The same option may stand before and after the command's name; the later one counts.
+    if value:
+        setattr(ctx.ensure_object(Given), str(param.name), value)
+
+
+url_option = click.option(
+    "--url",
+    metavar="URL",
+    expose_value=False,
+    is_eager=True,
+    callback=_remember,
+    help="The store: a folder.  [default: $HOLDFAST_URL, pyproject.toml, or workspace]",
+)
+app_option = click.option(
+    "--app",
+    metavar="MODULE[:ATTR]",
+    multiple=True,
+    expose_value=False,
+    callback=_remember,
+    help="A module that defines tasks; may be repeated.  [default: $HOLDFAST_APP, pyproject.toml]",
+)
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    help="On an error, show the Python traceback too.",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
+)
+
+
+def store_options(command: F) -> F:
+    """`--url` and `--debug`: for every command that opens a store."""
+    return url_option(debug_option(command))
+
+
+def code_options(command: F) -> F:
+    """Those and `--app`: for every command that needs the tasks' code."""
+    return app_option(store_options(command))
+
+
+def complete_task(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The ids that begin with what was typed. Whatever is wrong, the shell hears nothing of it."""
+    try:
+        with opening.opened(ctx.ensure_object(Given)) as hf:
+            ids = opening.task_ids(hf.store)
+            return [CompletionItem(id) for id in ids if id.startswith(typed) and id.isprintable()]
+    except (HoldfastError, OSError):
+        return []
+
+
+task_argument = click.argument("task", metavar="TASK", shell_complete=complete_task)
+
+
+def pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """`name=value` options as a dict."""
+    found: dict[str, str] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{pair!r} is not of the form name=value", ctx, param)
+        if name in found:
+            raise click.BadParameter(f"{name!r} is given twice", ctx, param)
+        found[name] = value
+    return found
+
+
+label_option = click.option(
+    "--label",
+    "labels",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=pairs,
+    help="A label; may be repeated.",
+)

@@ -1,0 +1,103 @@
+"""What a command prints: for people by rich, for machines as JSON, and errors in one paragraph.
+
+Every string given to the console is shown as it is: markup, emoji names and highlighting are off,
+so nothing in a log can style, hide or link anything. Styles are given with `Text` only.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.settings import Given
+from holdfast.cli.text import plain, plain_json, to_json
+
+WIDE = 10_000
+"""The width when nobody looks: a pipe or a file gets whole lines, not lines cut at 80."""
+
+STYLES = {
+    "completed": "green",
+    "in_progress": "cyan",
+    "running": "cyan",
+    "pending": "dim",
+    "retrying": "yellow",
+    "backing_off": "yellow",
+    "awaiting_user": "bold yellow",
+    "in_doubt": "bold yellow",
+    "paused": "yellow",
+    "failed": "bold red",
+    "damaged": "bold red",
+    "cancelled": "dim",
+}
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console on what is standard output now."""
+    stream = sys.stderr if stderr else sys.stdout
+    looked_at = stream.isatty() or "COLUMNS" in os.environ
+    return _Console(
+        stderr=stderr,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        width=None if looked_at else WIDE,
+    )
+
+
+def status_text(status: str) -> Text:
+    """A status, in words and in its colour."""
+    return Text(plain(status.replace("_", " ")), STYLES.get(status, ""))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A table without lines. Values that don't fit are folded, never cut."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def print_json(value: Any) -> None:
+    """The one JSON value that a command with `--json` prints."""
+    print_json_line(to_json(value, indent=2 if sys.stdout.isatty() else 0))
+
+
+def print_json_line(line: str) -> None:
+    """A line of JSON: its very bytes into a pipe; on a terminal nothing that it would act on."""
+    sys.stdout.write((plain_json(line) if sys.stdout.isatty() else line) + "\n")
+
+
+def print_error(message: str) -> None:
+    """An error, or a warning, as one paragraph on standard error.
+
+    Lines after the first are set in, so that no value can pass for a message of ours.
+    """
+    first, *rest = message.rstrip().split("\n")
+    lines = [plain(first), *(f"  {plain(line.removeprefix('  '))}" for line in rest)]
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def our_command(given: Given, command: str, *words: str) -> str:
+    """A command of ours to copy into a shell, whatever characters an id has.
+
+    >>> our_command(Given(url="my state"), "show", "-x; rm")
+    "holdfast show --url 'my state' -- '-x; rm'"
+    """
+    settings = ["--url", given.url] if given.url else []
+    settings += [word for module in given.app for word in ("--app", module)]
+    dashed = ["--"] if any(word.startswith("-") for word in words) else []
+    return shlex.join(["holdfast", command, *settings, *dashed, *words])

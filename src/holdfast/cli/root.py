@@ -1,0 +1,134 @@
+"""The command `holdfast` itself: its commands, its global options, and how errors are told."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any, NoReturn
+
+import click
+
+import holdfast
+from holdfast.cli import completion, doctor, doubt, drive, log, ls, show
+from holdfast.cli.exits import MEANINGS, Exit, exit_of
+from holdfast.cli.options import app_option, debug_option, url_option
+from holdfast.cli.output import print_error
+from holdfast.cli.settings import Given
+from holdfast.errors import CodeMissing, HoldfastError
+
+EPILOG = "\b\nExit codes:\n" + "\n".join(
+    f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()
+)
+
+
+class Root(click.Group):
+    """The group of all commands. Whatever goes wrong ends in one paragraph and an exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _survive_any_encoding()
+        kwargs["standalone_mode"] = False
+        try:
+            sys.exit(super().main(*args, **kwargs) or Exit.OK)
+        except click.Abort:
+            sys.exit(Exit.INTERRUPTED)
+        except click.ClickException as error:
+            print_error(f"error: {_usage(error)}")
+            sys.exit(Exit.BAD_INPUT)
+        except Exception as error:
+            print_error(f"error: {_told(error)}")
+            sys.exit(exit_of(error))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            _discard_output()
+            return Exit.PIPE_CLOSED
+        except click.ClickException:
+            raise
+        except Exception:
+            if ctx.ensure_object(Given).debug:
+                traceback.print_exc()
+            raise
+
+
+def _survive_any_encoding() -> None:
+    # A terminal that knows no UTF-8 shows \u2192 for an arrow rather than a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    # What is still in the buffer would make Python complain once more as it ends.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _usage(error: click.ClickException) -> str:
+    ctx = getattr(error, "ctx", None)
+    hint = f" (see {ctx.command_path} --help)" if isinstance(ctx, click.Context) else ""
+    return error.format_message().rstrip(".") + hint
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, CodeMissing):
+        return f"{error}. Name the module that defines it: --app MODULE"
+    if isinstance(error, HoldfastError):
+        return str(error)
+    kind = type(error).__name__
+    return f"unexpected {kind}: {error}. This is a fault in Holdfast: --debug shows where"
+
+
+@click.group(
+    cls=Root,
+    epilog=EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(holdfast.__version__, message="holdfast %(version)s")
+@url_option
+@app_option
+@debug_option
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """Look after the tasks of your agents: where they are, what they did, how they go on.
+
+    A task is one run of an agent function. Everything it does is recorded in a log, in a folder
+    called the store. These commands read that log, and drive tasks that stopped.
+
+    \b
+    Examples:
+      holdfast ls                       all tasks, the latest first
+      holdfast show trip-42             where a task is, and what happened to get there
+      holdfast log -f trip-42           watch it as it works
+      holdfast run agents:plan Oslo     start a task
+      holdfast resume trip-42           go on after a crash
+      holdfast doubt                    calls that may or may not have happened
+      holdfast doctor                   is every log intact?
+
+    The options below may stand before or after the command's name. Settings come from an option,
+    else from the environment (HOLDFAST_URL, HOLDFAST_APP), else from [tool.holdfast] in the
+    nearest pyproject.toml (url = "…", app = "…"), else from the default.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+for _command in (
+    ls.ls,
+    show.show,
+    log.log,
+    drive.run,
+    drive.resume,
+    drive.retry,
+    doubt.doubt,
+    doubt.resolve,
+    doctor.doctor,
+    completion.completion,
+):
+    root.add_command(_command)

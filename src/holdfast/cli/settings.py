@@ -1,0 +1,95 @@
+"""Where settings come from: an option, else the environment, else pyproject.toml, else a default.
+
+    option                  environment       [tool.holdfast]     default
+    --url FOLDER            HOLDFAST_URL      url = "…"           workspace
+    --app MODULE[:ATTR]     HOLDFAST_APP      app = "…" or […]    none
+
+`HOLDFAST_APP` takes several, with commas. The pyproject.toml is the nearest one from the current
+folder upwards; a relative `url` in it is meant from where it stands.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.errors import BadInput
+
+DEFAULT_URL = "workspace"
+PROJECT = "pyproject.toml"
+
+
+class Given(Struct):
+    """What the command line itself said, before or after the command's name."""
+
+    url: str = ""
+    app: tuple[str, ...] = ()
+    debug: bool = False
+
+
+class Code(Struct, frozen=True):
+    """Which modules to import, and where to look for them besides `sys.path`."""
+
+    modules: tuple[str, ...]
+    folders: tuple[Path, ...]
+
+
+class _Table(Struct, forbid_unknown_fields=True):
+    url: str = ""
+    app: str | list[str] = []
+
+
+def url_of(given: Given, environment: Mapping[str, str], folder: Path) -> str:
+    """The store's URL.
+
+    >>> url_of(Given(), {"HOLDFAST_URL": "state"}, Path("/"))
+    'state'
+    """
+    if found := given.url or environment.get("HOLDFAST_URL", ""):
+        return found
+    project = nearest_project(folder)
+    url = _read(project).url if project else ""
+    if project and url and "://" not in url:
+        return str(project.parent / Path(url).expanduser())
+    return url or DEFAULT_URL
+
+
+def code_of(given: Given, environment: Mapping[str, str], folder: Path) -> Code:
+    """The modules that define the tasks.
+
+    >>> code_of(Given(), {"HOLDFAST_APP": "agents, more.agents"}, Path("/")).modules
+    ('agents', 'more.agents')
+    """
+    named = environment.get("HOLDFAST_APP", "").split(",")
+    if found := given.app or tuple(name.strip() for name in named if name.strip()):
+        return Code(found, (folder,))
+    project = nearest_project(folder)
+    if project is None:
+        return Code((), (folder,))
+    app = _read(project).app
+    return Code((app,) if isinstance(app, str) else tuple(app), (folder, project.parent))
+
+
+def nearest_project(folder: Path) -> Path | None:
+    """The pyproject.toml in `folder` or the nearest one above it."""
+    for place in (folder, *folder.parents):
+        if (place / PROJECT).is_file():
+            return place / PROJECT
+    return None
+
+
+def _read(project: Path) -> _Table:
+    try:
+        document = tomllib.loads(project.read_text(encoding="utf-8"))
+        tool = document.get("tool", {})
+        return msgspec.convert(tool.get("holdfast", {}) if isinstance(tool, dict) else {}, _Table)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"can't read the settings in {project}: {error}") from None
+    except msgspec.ValidationError as error:
+        raise BadInput(
+            f'{project}, [tool.holdfast]: {error}. It knows url = "…" and app = "…" or ["…"]'
+        ) from None

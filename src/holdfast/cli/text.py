@@ -1,0 +1,151 @@
+"""Text from a log, made fit for a terminal.
+
+A log holds whatever a model, a tool or a stranger wrote. Everything that a terminal might act on
+(escape sequences, carriage returns, marks that reverse the direction of writing) is written out
+as `\\x1b`, so that what is seen is what is there. Rich markup is never parsed: see `output`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+_JOINERS = "\u200c\u200d"  # they shape Persian, Hindi and emoji, and do no harm
+
+
+def plain(text: str) -> str:
+    r"""One line that a terminal only shows.
+
+    >>> print(plain("red \x1b[31m and\nnext"))
+    red \x1b[31m and\nnext
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _JOINERS else _escaped(c) for c in text)
+
+
+def plain_lines(text: str) -> str:
+    r"""The same for text of several lines, which stay lines.
+
+    >>> print(plain_lines("a\r\nb\x07"))
+    a
+    b\x07
+    """
+    lines = (line.removesuffix("\r").expandtabs(4) for line in text.split("\n"))
+    return "\n".join(plain(line) for line in lines)
+
+
+def plain_json(text: str) -> str:
+    r"""JSON of the same value with every character escaped that a terminal might act on.
+
+    >>> print(plain_json('"\x9b31m"'))
+    "\u009b31m"
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _json_escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _json_escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+
+
+def to_json(value: Any, *, indent: int = 0) -> str:
+    """A value as JSON.
+
+    >>> to_json({"a": [1, 2]})
+    '{"a":[1,2]}'
+    """
+    data = msgspec.json.encode(value)
+    return (msgspec.json.format(data, indent=indent) if indent else data).decode()
+
+
+def short(value: Any, most: int = 60) -> str:
+    """A value as JSON on one line, cut if it is long.
+
+    >>> short(["a long text", "and more"], 12)
+    '["a long te…'
+    """
+    return cut(plain(to_json(value)), most)
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def shown(value: Any) -> str:
+    """A value in full, for reading: text of several lines as it is, all else as JSON.
+
+    >>> print(shown("one\\ntwo"))
+    one
+    two
+    >>> shown("one")
+    '"one"'
+    """
+    if isinstance(value, str) and "\n" in value:
+        return plain_lines(value)
+    brief = to_json(value)
+    return plain(brief) if len(brief) <= 72 else plain_lines(to_json(value, indent=2))
+
+
+def clock(at: datetime) -> str:
+    """A time, where we are."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def precise_clock(at: datetime) -> str:
+    """A time to the millisecond, where we are."""
+    return at.astimezone().isoformat(" ", "milliseconds")[:23]
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """How long ago a time was.
+
+    >>> from datetime import UTC
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> ago(noon, noon + timedelta(minutes=3)), ago(noon, noon + timedelta(days=4))
+    ('3 min ago', '4 days ago')
+    """
+    seconds = (now - at).total_seconds()
+    if seconds < -1:
+        return f"in {took(timedelta(seconds=-seconds))}"
+    if seconds < 1:
+        return "just now"
+    for size, name in ((86400, "day"), (3600, "hour")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {name}s ago"
+    return f"{seconds // 60:.0f} min ago" if seconds >= 120 else f"{seconds:.0f} s ago"
+
+
+def took(span: timedelta) -> str:
+    """A length of time.
+
+    >>> [took(timedelta(seconds=s)) for s in (0.0123, 4.56, 75, 7265)]
+    ['12 ms', '4.6 s', '1 min 15 s', '2 h 1 min']
+    """
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def count(number: int, thing: str) -> str:
+    """A number of things.
+
+    >>> count(1, "call"), count(3, "call")
+    ('1 call', '3 calls')
+    """
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

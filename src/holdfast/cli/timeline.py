@@ -1,0 +1,96 @@
+"""The calls of a task as a tree by path: what was made inside what, and how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.output import status_text, table
+from holdfast.cli.text import plain, took
+from holdfast.fold import Call, scope_of
+
+COLUMNS = ("PATH", "NAME", "KIND", "STATUS", "TRIES", "TOOK", "KEY")
+
+_DEEPEST = 50  # a path deeper than this was made by no agent
+
+
+class Node(Struct):
+    """A place in the tree. A branch (`visit~1`) is one that no call stands for."""
+
+    path: str
+    call: Call | None = None
+    inside: list[Node] = []
+
+
+def timeline(calls: Iterable[Call]) -> Table:
+    """The tree as a table. Only the keys are cut where the terminal is narrow."""
+    made = table(COLUMNS, (_row(guide, node) for guide, node in walk(tree(calls))))
+    for column in made.columns[:-1]:
+        column.no_wrap = True
+    made.columns[-1].overflow = "ellipsis"
+    return made
+
+
+def tree(calls: Iterable[Call]) -> Node:
+    """The calls in the order they were made, each in the one it was made in."""
+    top = Node("")
+    nodes = {"": top}
+    for call in calls:
+        _node(nodes, call.path).call = call
+    return top
+
+
+def _node(nodes: dict[str, Node], path: str) -> Node:
+    missing = []
+    outer = path
+    while outer not in nodes:
+        missing.append(outer)
+        outer = scope_of(outer) if outer.count(".") < _DEEPEST else ""
+    node = nodes[outer]
+    for inner in reversed(missing):
+        nodes[inner] = Node(inner)
+        node.inside.append(nodes[inner])
+        node = nodes[inner]
+    return node
+
+
+def walk(top: Node) -> Iterator[tuple[str, Node]]:
+    """Every node after the one it is in, with the lines that lead to it.
+
+    >>> [guide for guide, _ in walk(Node("", inside=[Node("1", inside=[Node("1.1")])]))]
+    ['', '└─ ']
+    """
+    todo = [("", "", node) for node in reversed(top.inside)]
+    while todo:
+        guide, under, node = todo.pop()
+        yield guide, node
+        last = len(node.inside) - 1
+        for index in range(last, -1, -1):
+            mine, below = ("└─ ", "   ") if index == last else ("├─ ", "│  ")
+            todo.append((under + mine, under + below, node.inside[index]))
+
+
+def _row(guide: str, node: Node) -> tuple[str | Text, ...]:
+    path = Text.assemble((guide, "dim"), plain(node.path))
+    call = node.call
+    if call is None:
+        return path, "", Text("branch", "dim"), "", "", "", ""
+    return (
+        path,
+        plain(call.name),
+        call.kind,
+        _status(call),
+        str(len(call.attempts)) if call.attempts else "",
+        took(call.ended_at - call.at) if call.ended_at and call.attempts else "",
+        Text(plain(call.key), "dim"),
+    )
+
+
+def _status(call: Call) -> Text:
+    status = status_text(call.status)
+    if call.settled_by:
+        status.append(f" (settled by {plain(call.settled_by)})", "dim")
+    return status

@@ -1,0 +1,389 @@
+"""Values to JSON bytes and back, so that what comes back is what went in.
+
+A step's result goes through here on the first run as well as on a replay, so the two see the same
+value: of the same type, or refused at once with an error that says where and why. Nothing is
+pickled, and reading runs nothing that the data names. How it is done is in `holdfast.shapes`.
+
+Code may change between two runs. A field that a class has got since then takes its default, and
+one that it has lost is dropped. A parameter that a function has lost is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import msgspec
+
+from holdfast.errors import BadInput, Undecodable, Unserializable
+from holdfast.shapes import TOO_DEEP, Closed, Misfit, Open, decode, encode, name_of, reach
+
+
+class Shape:
+    """How the values of one annotation become bytes, and come back.
+
+    >>> shape = shape_of(list[int])
+    >>> shape.dump([1, 2])
+    b'[1,2]'
+    >>> shape.load(b"[1,2]")
+    [1, 2]
+    """
+
+    __slots__ = ("_way", "annotation")
+
+    def __init__(self, annotation: Any, way: Open | Closed) -> None:
+        self.annotation = annotation
+        self._way = way
+
+    def dump(self, value: Any) -> bytes:
+        """The value as compact JSON, or `Unserializable` that says where and why not.
+
+        >>> shape_of(Any).dump({"a": (1, 2)})
+        b'{"a":{"$tuple":[1,2]}}'
+        >>> shape_of(list[str]).dump(["a", b"b"])
+        Traceback (most recent call last):
+        holdfast.errors.Unserializable: the annotation says list[str]: expected str at [1], found bytes
+        """
+        try:
+            return self._way.dump(value)
+        except Exception as error:
+            raise _refusal(value, error) from error.__cause__
+
+    def load(self, data: bytes) -> Any:
+        """The value that `dump` was given, or `Undecodable`.
+
+        >>> shape_of(int).load(b'"x"')
+        Traceback (most recent call last):
+        holdfast.errors.Undecodable: stored data does not fit int: Expected `int`, got `str`
+        """
+        try:
+            return self._way.load(data)
+        # Whatever is wrong with the data shows in some way of its own, and is the same news.
+        except Exception as error:
+            what = f"{error}" if isinstance(error, msgspec.DecodeError) else f"{error!r}"
+            raise Undecodable(
+                f"stored data does not fit {name_of(self.annotation)}: {what}"
+            ) from error
+
+    def settle(self, value: Any) -> tuple[bytes, Any]:
+        """The bytes, and the value as a replay will see it; that one is to be used from here on.
+
+        >>> shape_of(tuple[int, ...]).settle((1, 2))
+        (b'[1,2]', (1, 2))
+        """
+        try:
+            return self._way.settle(value)
+        except Exception as error:
+            raise _refusal(value, error) from error.__cause__
+
+
+def _refusal(value: Any, error: Exception) -> Unserializable:
+    match error:
+        case Misfit():
+            return Unserializable(str(error))
+        case UnicodeEncodeError():
+            text = error.object[max(error.start - 10, 0) : error.end + 10]
+            return Unserializable(
+                f"the text {text!a} holds half of a surrogate pair, which UTF-8 can't store"
+            )
+        case RecursionError():
+            return Unserializable(TOO_DEEP.replace("{at}", ""))
+    return Unserializable(f"a value of type {type(value).__name__} can't be stored: {error!r}")
+
+
+def shape_of(annotation: Any) -> Shape:
+    """The shape of an annotation. None at all (`inspect.Parameter.empty`) counts as `Any`.
+
+    >>> shape_of(Any).settle({1, 2})
+    (b'{"$set":[1,2]}', {1, 2})
+    """
+    try:
+        return _cached_shape(annotation)
+    except TypeError:  # not hashable: Annotated[int, []]
+        return _make_shape(annotation)
+
+
+def _make_shape(annotation: Any) -> Shape:
+    if annotation is inspect.Parameter.empty:
+        annotation = Any
+    reached = reach(annotation)
+    tagged = Open(reached.classes)
+    closed = Closed.of(annotation, tagged) if reached.concrete else None
+    return Shape(annotation, closed or tagged)
+
+
+_cached_shape = functools.lru_cache(maxsize=4096)(_make_shape)
+
+
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+
+
+def canonical(data: bytes) -> bytes:
+    """The same JSON with the keys of its objects sorted, for hashing.
+
+    >>> canonical(b'{"b":1,"a":2}')
+    b'{"a":2,"b":1}'
+    """
+    if b"{" not in data:
+        return data
+    try:
+        return _encode_sorted(decode(data))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Undecodable(f"it is not JSON: {error}") from error
+
+
+def args_hash(data: bytes) -> str:
+    """A short name for the content of some JSON: 16 hex digits.
+
+    >>> args_hash(b'{"city":"Oslo","n":2}') == args_hash(b'{"n":2,"city":"Oslo"}')
+    True
+    """
+    return hashlib.sha256(canonical(data)).hexdigest()[:16]
+
+
+# ---- Signatures --------------------------------------------------------------------------------
+
+_split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class Signature:
+    """A function's parameters and result, compiled once.
+
+    `names` are the parameters that are stored. `injected` are those that are not: the caller
+    leaves them out, and whoever makes the call fills them in by name.
+
+    >>> def find_rooms(city: str, *, beds: int = 1) -> list[str]: ...
+    >>> signature = Signature.of(find_rooms)
+    >>> signature.dump(("Oslo",), {"beds": 2})
+    b'{"city":"Oslo","beds":2}'
+    >>> signature.returns.dump(["attic"])
+    b'["attic"]'
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], slots: list[_Slot], injected: list[str], returns: Shape
+    ) -> None:
+        self.name = _name_of(fn)
+        self.names = tuple(slot.name for slot in slots)
+        self.injected = tuple(injected)
+        self.returns = returns
+        self._fn = fn
+        self._slots = slots
+        stored = [slot.parameter for slot in slots]
+        self._signature = inspect.Signature(stored)
+        self._is_simple = not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in stored)
+        self._positional = tuple(p.name for p in stored if p.kind < p.VAR_POSITIONAL)
+        self._keywords = {p.name for p in stored if p.kind is not p.POSITIONAL_ONLY}
+        self._required = {p.name for p in stored if p.default is p.empty}
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], *, injected: tuple[type, ...] = ()) -> Signature:
+        """Compile a function's signature. Parameters annotated with `injected` are not stored.
+
+        >>> class Key(str): ...
+        >>> def book(room: str, *, key: Key) -> None: ...
+        >>> signature = Signature.of(book, injected=(Key,))
+        >>> signature.dump(("attic",), {}), signature.injected
+        (b'{"room":"attic"}', ('key',))
+        """
+        name, hints = _name_of(fn), _hints(fn)
+        slots: list[_Slot] = []
+        filled: list[str] = []
+        for parameter in _parameters(fn):
+            hint = hints.get(parameter.name, Any)
+            if hint in injected or any(inner in injected for inner in typing.get_args(hint)):
+                filled.append(parameter.name)
+            else:
+                shape = _shape_for(hint, f"{name}({parameter.name}=…)")
+                slots.append(_Slot.of(parameter, shape, by_name=bool(filled)))
+            if filled and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+                raise BadInput(f"{name}({filled[0]}=…): it is given by name, so put it after a `*`")
+        returns = _shape_for(hints.get("return", Any), f"the result of {name}")
+        return cls(fn, slots, filled, returns)
+
+    def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The arguments of a call as a JSON object by parameter name; only what was given.
+
+        Arguments that the function does not take raise the `TypeError` that calling it would.
+
+        >>> def add(x: int, y: int = 0) -> int: ...
+        >>> Signature.of(add).dump((1,), {})
+        b'{"x":1}'
+        >>> Signature.of(add).dump((), {"y": 1})
+        Traceback (most recent call last):
+        TypeError: add() missing 1 required positional argument: 'x'
+        """
+        given = self._bind(args, kwargs)
+        written = []
+        name = ""
+        try:
+            for name, start, dump, _, _, _ in self._slots:
+                if name in given:
+                    written.append(start + dump(given[name]))
+        except Unserializable as error:
+            raise Unserializable(f"{self.name}({name}=…): {error}") from error.__cause__
+        return b"{%b}" % b",".join(written)
+
+    def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments to call the function with, as `dump` was given them.
+
+        >>> def add(x: int, y: int = 0) -> int: ...
+        >>> Signature.of(add).load(b'{"x":1,"y":2}')
+        ((1, 2), {})
+        """
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        in_order = True
+        name = ""
+        try:
+            stored = _split_object(data)
+            for name, _, _, load, how, _ in self._slots:
+                if name not in stored:
+                    in_order = in_order and how != "position"
+                    continue
+                value = load(bytes(stored.pop(name)))
+                if how == "position" and in_order:
+                    args.append(value)
+                elif how == "items" and in_order:
+                    args.extend(value)
+                elif how == "items":
+                    raise Undecodable("there is no value for a parameter before it")
+                elif how == "entries":
+                    kwargs.update(value)
+                else:
+                    kwargs[name] = value
+        except (Undecodable, msgspec.DecodeError) as error:
+            raise Undecodable(f"{self.name}({name}=…): {error}") from error.__cause__
+        if stored:
+            raise Undecodable(f"{self.name}({next(iter(stored))}=…): it has no such parameter")
+        return tuple(args), kwargs
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by parameter name. The plain case is by hand: `inspect` takes 5 µs for it."""
+        for name in self.injected:
+            if name in kwargs:
+                raise TypeError(f"{self.name}() gets {name!r} inside a task; leave it out")
+        if self._is_simple and len(args) <= len(self._positional):
+            given = dict(zip(self._positional, args, strict=False))
+            is_clear = not kwargs or (
+                kwargs.keys() <= self._keywords and kwargs.keys().isdisjoint(given)
+            )
+            given.update(kwargs)
+            if is_clear and given.keys() >= self._required:
+                return given
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            self._refuse(args, kwargs, error)
+
+    def _refuse(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> NoReturn:
+        fn = self._fn
+        # The arguments don't fit, so calling a plain function can't reach its body: Python refuses
+        # them, in the words that everyone knows.
+        if (
+            type(fn) is types.FunctionType
+            and not {"__wrapped__", "__signature__"} & vars(fn).keys()
+        ):
+            fn(*args, **dict.fromkeys(self.injected), **kwargs)
+        raise TypeError(f"{self.name}() {error}")
+
+
+class _Slot(NamedTuple):
+    """One parameter, ready for use."""
+
+    name: str
+    start: bytes
+    dump: Callable[[Any], bytes]
+    load: Callable[[bytes], Any]
+    how: Literal["position", "name", "items", "entries"]
+    parameter: inspect.Parameter
+
+    @classmethod
+    def of(cls, parameter: inspect.Parameter, shape: Shape, *, by_name: bool) -> _Slot:
+        """Compile a parameter; `by_name` if it can't be given by position."""
+        name, start = parameter.name, b"%b:" % encode(parameter.name)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            dump, load = _items(shape)
+            return cls(name, start, dump, load, "items", parameter)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            dump, load = _entries(shape)
+            return cls(name, start, dump, load, "entries", parameter)
+        by_name = by_name or parameter.kind is parameter.KEYWORD_ONLY
+        how: Any = "name" if by_name else "position"
+        return cls(name, start, shape.dump, shape.load, how, parameter)
+
+
+def _items(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """For `*args`: each is of the shape."""
+
+    def dump(values: tuple[Any, ...]) -> bytes:
+        return b"[%b]" % b",".join(map(shape.dump, values))
+
+    def load(data: bytes) -> list[Any]:
+        return [shape.load(bytes(raw)) for raw in _split_array(data)]
+
+    return dump, load
+
+
+def _entries(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """For `**kwargs`: each is of the shape."""
+    text = shape_of(str)
+
+    def dump(values: dict[str, Any]) -> bytes:
+        pairs = (b"%b:%b" % (text.dump(key), shape.dump(item)) for key, item in values.items())
+        return b"{%b}" % b",".join(pairs)
+
+    def load(data: bytes) -> dict[str, Any]:
+        return {key: shape.load(bytes(raw)) for key, raw in _split_object(data).items()}
+
+    return dump, load
+
+
+def _name_of(fn: Any) -> str:
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def _parameters(fn: Callable[..., Any]) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{_name_of(fn)}: its parameters can't be read ({error})") from error
+
+
+def _shape_for(hint: Any, whose: str) -> Shape:
+    try:
+        return shape_of(hint)
+    except BadInput as error:
+        raise BadInput(f"{whose}: {error}") from None
+
+
+def _hints(fn: Any) -> dict[str, Any]:
+    """The annotations of a function, with those that are text turned into types."""
+    target = fn if inspect.isroutine(fn) else getattr(fn, "func", type(fn).__call__)
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except Exception as error:  # whatever the text of an annotation may raise
+        raise _unresolved(fn, target, error) from error
+
+
+def _unresolved(fn: Any, target: Any, error: Exception) -> BadInput:
+    """An error that names the annotation which could not be resolved."""
+    where = _name_of(fn)
+    for name, annotation in getattr(target, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            typing.get_type_hints(alone, globalns=getattr(target, "__globals__", {}))
+        except Exception:
+            what = "the result of {}" if name == "return" else "{}({}=…)"
+            where = f"{what.format(where, name)}: the annotation {annotation!r}"
+            break
+    return BadInput(
+        f"{where} can't be resolved: {error}. Import or define the name at the top of the module, "
+        f"where it exists when the program runs (not under `if TYPE_CHECKING`)"
+    )

@@ -1,0 +1,241 @@
+"""The async driver: carries out the journal's requests on the event loop.
+
+The store is synchronous, so a sync happens off the loop; a plain append takes microseconds and
+stays on it. A sync step called from an async task runs in the loop's
+thread, as any function does: make it async, or call it with `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any, NoReturn
+
+from holdfast.engines.execution import (
+    Body,
+    Run,
+    conclude,
+    look_up,
+    must_be_open,
+    recorded_result,
+    task_arguments,
+    task_raised,
+    task_returned,
+)
+from holdfast.engines.local import run_check
+from holdfast.errors import Suspend, Undecodable, Unserializable
+from holdfast.events import Claimed
+from holdfast.fold import scope_of
+from holdfast.journal import (
+    Append,
+    Check,
+    Now,
+    Park,
+    Raised,
+    Request,
+    Returned,
+    Sleep,
+    conduct,
+    perform,
+)
+from holdfast.journal import Run as RunBody
+from holdfast.log import Log
+from holdfast.scope import Scope, scope_var
+from holdfast.spec import Spec
+
+_LONGEST_SLEEP_S = 3600.0
+
+
+def call(
+    scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Coroutine[Any, Any, Any]:
+    """Make a call of a running task. It gets its path now, not when it is awaited: the order in
+    which calls are written is the same on every run, the order in which they run is not."""
+    must_be_open(scope)
+    path = scope.next_path()
+    return _call_at(scope.run, path, spec, spec.signature.dump(args, kwargs))
+
+
+async def _call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
+    if run.stop is not None:
+        await _stop(run, path)
+    branch_asyncio_tasks()
+    asked, record = look_up(run, path, spec, data)
+    if record is not None and record.status == "completed":
+        # Without waiting, so that a replay runs in the order the code is written.
+        return recorded_result(run, spec, record)
+    try:
+        body = Body(run, asked, data)
+    except Undecodable as error:
+        raise Unserializable(f"{spec.name} (step {path}): {error}") from None
+    mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
+    try:
+        ended = await drive(perform(asked, record), run, path, lambda _: run_body(body), body)
+    finally:
+        _land(run, path, mark)
+    return conclude(run, spec, ended)
+
+
+async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned | Raised:
+    """Drive an async task to its end on this loop."""
+    run = Run(log, task_id)
+    branch_asyncio_tasks()
+    branches: set[asyncio.Task[Any]] = set()
+    run.root.branches_made = branches
+
+    async def body(_: int) -> Returned | Raised:
+        args, kwargs = task_arguments(run, spec)
+        token = scope_var.set(run.root)
+        try:
+            value = await spec.fn(*args, **kwargs)
+        except (Exception, BaseExceptionGroup) as error:
+            if run.stop is not None:
+                raise run.stop from error
+            if not isinstance(error, Exception):
+                raise
+            return task_raised(run, error)
+        finally:
+            scope_var.reset(token)
+            await _end_branches(branches)
+        if run.stop is not None:
+            raise run.stop
+        return task_returned(run, spec, value)
+
+    outcome: Returned | Raised = await drive(conduct(claimed), run, "", body, None)
+    return outcome
+
+
+async def drive(
+    flow: Any,
+    run: Run,
+    path: str,
+    run_once: Callable[[int], Awaitable[Returned | Raised]],
+    body: Body | None,
+) -> Any:
+    """Carry out a flow's requests until it ends."""
+    answer: Any = None
+    try:
+        while True:
+            request: Request = flow.send(answer)
+            kind = type(request)
+            if kind is Append:
+                run.append(request)
+                if request.sync:
+                    await asyncio.to_thread(run.sync)
+                answer = run.log.state.calls.get(path)
+            elif kind is RunBody:
+                answer = await run_once(request.attempt)
+            elif kind is Now:
+                answer = run.log.clock()
+            elif kind is Sleep:
+                while (left_s := (request.until - run.log.clock()).total_seconds()) > 0:
+                    await asyncio.sleep(min(left_s, _LONGEST_SLEEP_S))
+                answer = None
+            elif kind is Check and body is not None:
+                answer = await _run_check(body)
+            elif kind is Park:
+                run.stop = run.stop or Suspend(request.waiting)
+                await _stop(run, path)
+            else:
+                raise TypeError(f"no driver knows the request {request!r}")
+    except StopIteration as end:
+        return end.value
+
+
+async def run_body(body: Body) -> Returned | Raised:
+    """Run a step's coroutine once, inside its own scope."""
+    scope, spec = body.scope(), body.spec
+    token = scope_var.set(scope)
+    limit = asyncio.timeout(spec.timeout_s)
+    try:
+        async with limit:
+            value = await spec.fn(*body.args, **body.kwargs)
+    except Exception as error:
+        timed_out = limit.expired() and isinstance(error, TimeoutError)
+        if timed_out:
+            scope.closed = True
+            error = TimeoutError(f"{spec.name} did not end within {spec.timeout_s:g} s")
+        return body.raised(error, timed_out=timed_out)
+    finally:
+        scope_var.reset(token)
+    return body.returned(value)
+
+
+async def _stop(run: Run, path: str) -> NoReturn:
+    """Stop this strand, but let the calls that other branches are making come to their end:
+    raising at once would make a `TaskGroup` cancel them, and leave them in doubt."""
+    while path:  # this call, and those it was made in, won't end: nobody needs to wait for them
+        if path in run.in_flight:
+            _land(run, path, run.in_flight[path])
+        path = scope_of(path)
+    while isinstance(run.stop, Suspend) and run.in_flight:
+        await asyncio.wait(list(run.in_flight.values()))
+    raise run.stop or RuntimeError("told to stop without a signal")
+
+
+def _land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
+    if run.in_flight.get(path) is mark:
+        del run.in_flight[path]
+    if not mark.done():
+        mark.set_result(None)
+
+
+async def _run_check(body: Body) -> Returned | Raised | None:
+    check = body.spec.check
+    if not inspect.iscoroutinefunction(check):
+        return await asyncio.to_thread(run_check, body)
+    token = scope_var.set(None)
+    try:
+        answer = await check(body.asked.key)
+    except Exception as error:
+        return body.raised(error)
+    finally:
+        scope_var.reset(token)
+    return body.checked(answer)
+
+
+async def _end_branches(branches: set[asyncio.Task[Any]]) -> None:
+    """End what the body left running: nothing of a task outlives it."""
+    left = [branch for branch in branches if not branch.done()]
+    for branch in left:
+        branch.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def branch_asyncio_tasks() -> None:
+    """See to it that each asyncio task made inside a scope gets a scope of its own."""
+    loop = asyncio.get_running_loop()
+    factory = loop.get_task_factory()
+    if not isinstance(factory, _Branching):
+        loop.set_task_factory(_Branching(factory))
+
+
+class _Branching:
+    """A task factory that branches the scope, on top of whichever factory was there."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner or asyncio.Task
+        self._plain = inner is None
+
+    def __call__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Any,
+        *,
+        context: Context | None = None,
+        **options: Any,
+    ) -> Any:
+        context = context if context is not None else copy_context()
+        scope = context.get(scope_var)
+        if scope is not None:
+            name = getattr(coro, "__name__", type(coro).__name__)
+            context.run(scope_var.set, scope.branch(name))
+        order = {"loop": loop} if self._plain else {}
+        where = () if self._plain else (loop,)
+        made = self._inner(*where, coro, **order, context=context, **options)
+        if scope is not None and scope.run.root.branches_made is not None:
+            scope.run.root.branches_made.add(made)
+            made.add_done_callback(scope.run.root.branches_made.discard)
+        return made

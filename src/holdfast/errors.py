@@ -1,0 +1,357 @@
+"""Everything Holdfast raises.
+
+    HoldfastError                   what a caller may catch
+    ├── BadInput                    refused before anything was written
+    │   ├── BadId                   an id that can't name a task
+    │   ├── NotATask                not decorated, or decorated as something else
+    │   └── WrongArguments          the id exists, with other arguments or another function
+    ├── Unserializable              a value that can't be stored faithfully
+    │   └── TooLarge                a value above the size limit
+    ├── Undecodable                 a stored value that doesn't fit the type asked for
+    ├── TaskNotFound                no task of that id in this store
+    ├── TaskFailed                  the task ended in a failure, which is recorded
+    ├── StepFailed                  a step failed for good (raised inside the task)
+    ├── TaskWaiting                 the task can't go on now; what it waits for is recorded
+    │   └── InDoubt                 it waits for a person to say whether a call happened
+    ├── CodeMissing                 the log names a function this process does not have
+    ├── CodeChanged                 the code asks for something else than the log holds
+    └── StoreError                  the store refused or failed; nothing was acknowledged
+        ├── TaskBusy                another process is driving this task
+        ├── LeaseLost               another process took this task over
+        ├── Conflict                the log's head is not where the writer thought
+        ├── LogDamaged              a log whose bytes are not what was written
+        ├── NewerFormat             a log written by a newer Holdfast
+        └── StorageFailed           the disk failed, or is full
+
+Signals are apart. They travel through the user's function to stop it, and derive from
+`BaseException` so that an `except Exception` there can't swallow them:
+
+    Signal
+    ├── Suspend                     stop here, go on later: carries a TaskWaiting
+    └── Halt                        stop here, something is wrong: carries a HoldfastError
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.events import Failure
+
+
+class HoldfastError(Exception):
+    """The root of every error that Holdfast raises.
+
+    >>> issubclass(TaskFailed, HoldfastError) and issubclass(StoreError, HoldfastError)
+    True
+    """
+
+
+class BadInput(HoldfastError):
+    """Something given to Holdfast was refused, and nothing was written.
+
+    >>> issubclass(BadId, BadInput)
+    True
+    """
+
+
+class BadId(BadInput):
+    """An id that can't name a task.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def hello() -> str:
+    ...     return "hi"
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(hello, id="")
+    Traceback (most recent call last):
+    holdfast.errors.BadId: an id can't be empty: give 1 to 255 characters, or leave it out
+    """
+
+
+class NotATask(BadInput):
+    """A function was given where one decorated with `@task` was expected.
+
+    >>> from holdfast import Holdfast
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(print, "hello")
+    Traceback (most recent call last):
+    holdfast.errors.NotATask: print is not a task: decorate it with @task
+    """
+
+
+class WrongArguments(BadInput):
+    """The id exists, but was started with other arguments or another task function.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def greet(name: str) -> str:
+    ...     return f"hi {name}"
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.run(greet, "Ada", id="g-1")
+    ...     hf.run(greet, "Bob", id="g-1")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    holdfast.errors.WrongArguments: task 'g-1' was started as greet({"name":"Ada"})...
+    """
+
+
+class Unserializable(HoldfastError):
+    """A value can't be stored so that it comes back as it was.
+
+    >>> from holdfast import Holdfast, step, task
+    >>> @step
+    ... def connect():
+    ...     return object()
+    >>> @task
+    ... def broken() -> None:
+    ...     connect()
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(broken)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    holdfast.errors.TaskFailed: task ... failed: ... Unserializable: ...
+    """
+
+
+class TooLarge(Unserializable):
+    """A value is larger than the store takes (`Holdfast(max_value_bytes=…)`).
+
+    >>> issubclass(TooLarge, Unserializable)
+    True
+    """
+
+
+class Undecodable(HoldfastError):
+    """A stored value does not fit the type that the code now asks for.
+
+    >>> issubclass(Undecodable, HoldfastError)
+    True
+    """
+
+
+class TaskNotFound(HoldfastError):
+    """No task of that id is in this store.
+
+    >>> from holdfast import Holdfast
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.task("nobody")
+    Traceback (most recent call last):
+    holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+    """
+
+
+class TaskFailed(HoldfastError):
+    """The task's function raised; the failure is recorded and the task can be retried.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def broken() -> None:
+    ...     raise ValueError("no rooms")
+    >>> with Holdfast("memory://") as hf:
+    ...     try:
+    ...         hf.run(broken, id="t-1")
+    ...     except TaskFailed as failed:
+    ...         print(failed.failure.type, "|", failed.failure.message)
+    ValueError | no rooms
+    """
+
+    def __init__(self, task_id: str, failure: Failure) -> None:
+        self.task_id = task_id
+        self.failure = failure
+        super().__init__(
+            f"task {task_id!r} failed: {failure.summary()}. Mend the cause, then retry it: "
+            f"hf.retry({task_id!r}) or `holdfast retry {task_id}` (recorded steps are kept)"
+        )
+
+
+class StepFailed(HoldfastError):
+    """A step failed for good. Raised inside the task, the same on first run and on replay.
+
+    >>> from holdfast import Holdfast, step, task
+    >>> @step
+    ... def flaky() -> int:
+    ...     raise ConnectionError("no route")
+    >>> @task
+    ... def careful() -> str:
+    ...     try:
+    ...         return str(flaky())
+    ...     except StepFailed as failed:
+    ...         return f"{failed.name} at {failed.path}: {failed.failure.type}"
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(careful)
+    'flaky at 1: ConnectionError'
+    """
+
+    def __init__(self, path: str, name: str, failure: Failure, attempts: int = 1) -> None:
+        self.path = path
+        self.name = name
+        self.failure = failure
+        self.attempts = attempts
+        times = "" if attempts == 1 else f" after {attempts} attempts"
+        super().__init__(f"step {path}, {name}, failed{times}: {failure.summary()}")
+
+
+class TaskWaiting(HoldfastError):
+    """The task can't go on now; what it waits for is recorded, and it can be resumed.
+
+    >>> issubclass(InDoubt, TaskWaiting)
+    True
+    """
+
+    def __init__(self, task_id: str, message: str) -> None:
+        self.task_id = task_id
+        super().__init__(message)
+
+
+class InDoubt(TaskWaiting):
+    """A tool call may or may not have happened, and a person has to say which.
+
+    The message names the call, its key, and the two commands that settle it.
+
+    >>> issubclass(InDoubt, HoldfastError)
+    True
+    """
+
+    def __init__(self, task_id: str, path: str, name: str, key: str, why: str) -> None:
+        self.path = path
+        self.name = name
+        self.key = key
+        super().__init__(
+            task_id,
+            f"task {task_id!r} waits for a person: call {path}, {name}, is in doubt ({why}). "
+            f"Look for its key in the outside system: {key}\n"
+            f"  it happened:        holdfast resolve {task_id} {path} --happened --result JSON\n"
+            f"  it did not happen:  holdfast resolve {task_id} {path} --did-not-happen",
+        )
+
+
+class CodeMissing(HoldfastError):
+    """The log names a task or a step that this process has no function for.
+
+    >>> issubclass(CodeMissing, HoldfastError)
+    True
+    """
+
+
+class CodeChanged(HoldfastError):
+    """The code asks for something else than the log holds at the same place.
+
+    Holdfast stops rather than go on: nothing was called, nothing was written.
+
+    >>> issubclass(CodeChanged, HoldfastError)
+    True
+    """
+
+    def __init__(self, task_id: str, path: str, recorded: str, asked: str, why: str = "") -> None:
+        self.task_id = task_id
+        self.path = path
+        self.recorded = recorded
+        self.asked = asked
+        super().__init__(
+            f"task {task_id!r}, step {path}: the log holds {recorded}, your code now {asked}. "
+            + (why or "The task's code changed under it")
+            + f": run the version that started it, or fork at step {path}."
+        )
+
+
+class StoreError(HoldfastError):
+    """The store refused or failed. Nothing was acknowledged.
+
+    >>> issubclass(StorageFailed, StoreError)
+    True
+    """
+
+
+class TaskBusy(StoreError):
+    """Another process (or thread) is driving this task right now.
+
+    >>> issubclass(TaskBusy, StoreError)
+    True
+    """
+
+
+class LeaseLost(StoreError):
+    """Another process took this task over; this one may write no more of it.
+
+    >>> issubclass(LeaseLost, StoreError)
+    True
+    """
+
+
+class Conflict(StoreError):
+    """The log's head is not where the writer thought it was; nothing was written.
+
+    >>> issubclass(Conflict, StoreError)
+    True
+    """
+
+
+class LogDamaged(StoreError):
+    """A log's bytes are not what was written. Nothing is dropped or guessed.
+
+    >>> issubclass(LogDamaged, StoreError)
+    True
+    """
+
+    def __init__(self, stream: str, seq: int, what: str) -> None:
+        self.stream = stream
+        self.seq = seq
+        super().__init__(
+            f"{stream}: event {seq} is damaged: {what}. Everything before it is intact. "
+            f"Restore the log from a backup, or look with: holdfast doctor"
+        )
+
+
+class NewerFormat(StoreError):
+    """A log was written by a newer Holdfast than this one.
+
+    >>> issubclass(NewerFormat, StoreError)
+    True
+    """
+
+
+class StorageFailed(StoreError):
+    """The disk failed or is full. What was acknowledged before is safe.
+
+    >>> issubclass(StorageFailed, StoreError)
+    True
+    """
+
+
+class Signal(BaseException):
+    """Stops a task's function from inside; never meant to be caught by it."""
+
+
+class Suspend(Signal):
+    """The task waits: stop the function here and go on later."""
+
+    def __init__(self, waiting: TaskWaiting) -> None:
+        self.waiting = waiting
+        super().__init__(str(waiting))
+
+
+class Halt(Signal):
+    """Something is wrong with the run itself (not with the task): stop, record nothing."""
+
+    def __init__(self, error: HoldfastError) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+def step_failures(error: BaseException) -> Sequence[StepFailed]:
+    """The failed steps that led to `error`: itself, its causes, the members of its group."""
+    found: list[StepFailed] = []
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        this = todo.pop()
+        if this is None or id(this) in seen:
+            continue
+        seen.add(id(this))
+        if isinstance(this, StepFailed):
+            found.append(this)
+        if isinstance(this, BaseExceptionGroup):
+            todo.extend(this.exceptions)
+        todo.extend((this.__cause__, this.__context__))
+    return found

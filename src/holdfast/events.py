@@ -1,0 +1,214 @@
+"""The events: what a log is made of.
+
+One closed union of frozen types. An event says what happened and is never changed; everything a
+task knows is a fold of its events. Values inside an event (`args`, `result`, …) stay the JSON
+bytes that the codec made of them, so that reading a log decodes, imports and runs nothing.
+
+`seq` and `at` are given by the log when it is appended: whoever makes an event leaves them out.
+Add new types and new optional fields freely; a change that an older Holdfast would misread needs
+a new `FORMAT`, which every writer notes in the log when it takes hold of it (`Claimed`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+FORMAT = 1
+
+Kind = Literal["step", "tool", "decision"]
+Verdict = Literal["happened", "did_not_happen"]
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time of an event that no log has taken yet."""
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """One exception as a recorded fact: what was raised, where, and while doing what.
+
+    >>> Failure("ValueError", "no rooms").summary()
+    'ValueError: no rooms'
+    """
+
+    type: str
+    message: str
+    traceback: str = ""
+    module: str = "builtins"
+    timed_out: bool = False
+
+    def summary(self) -> str:
+        """The last line of a traceback, as Python would print it."""
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
+    """What every event has."""
+
+    seq: int = 0
+    at: datetime = NEVER
+
+
+class TaskCreated(Event, tag="task_created"):
+    """The first event of every task."""
+
+    format: int
+    id: str
+    task: str
+    args: Raw
+    args_hash: str
+    user: str = ""
+    session: str = ""
+    labels: dict[str, str] = {}
+
+
+class Claimed(Event, tag="claimed"):
+    """A writer took hold of the task. Higher epochs win; lower ones are refused by the store."""
+
+    format: int
+    epoch: int
+    owner: str
+    engine: str = "local"
+
+
+class Planned(Event, tag="planned"):
+    """The task said what it intends to do. The newest plan counts; older ones stay in the log."""
+
+    items: tuple[str, ...]
+
+
+class Started(Event, tag="started"):
+    """An attempt of a call begins. For a tool this is the intent: on disk before the body runs.
+
+    Only the first attempt carries the arguments; later ones are of the same call.
+    """
+
+    path: str
+    attempt: int = 1
+    name: str = ""
+    kind: Kind = "step"
+    args: Raw | UnsetType = UNSET
+    args_hash: str = ""
+    key: str = ""
+
+
+class AttemptFailed(Event, tag="attempt_failed"):
+    """An attempt raised. With `retry_at` another follows then.
+
+    `doubt` says that the call may have had its effect all the same (a timeout, a lost reply).
+    """
+
+    path: str
+    attempt: int
+    failure: Failure
+    retry_at: datetime | None = None
+    doubt: bool = False
+
+
+class Failed(Event, tag="failed"):
+    """A call has failed for good: no attempts are left. The task sees a `StepFailed`."""
+
+    path: str
+
+
+class Completed(Event, tag="completed"):
+    """A call returned. Its result is what the task goes on with, now and on every replay."""
+
+    path: str
+    result: Raw
+
+
+class Settled(Event, tag="settled"):
+    """A call in doubt was settled: by its `check`, or by a person."""
+
+    path: str
+    verdict: Verdict
+    by: str
+    result: Raw | UnsetType = UNSET
+    because: str = ""
+
+
+class Doubted(Event, tag="doubted"):
+    """A call is in doubt and only a person can settle it: the task waits."""
+
+    path: str
+    why: str
+
+
+class Decided(Event, tag="decided"):
+    """The agent chose at a branch point. One event: a decision can't fail half-way."""
+
+    path: str
+    name: str
+    choice: Raw
+    options: Raw | UnsetType = UNSET
+    because: str = ""
+
+
+class Noted(Event, tag="noted"):
+    """Something the agent wanted to remember. `scope` and `mark` recognise it on replay."""
+
+    scope: str
+    mark: str
+    text: str
+    data: Raw | UnsetType = UNSET
+
+
+class TaskCompleted(Event, tag="task_completed"):
+    """The task's function returned."""
+
+    result: Raw
+
+
+class TaskErrored(Event, tag="task_failed"):
+    """The task's function raised. `causes` are the failed calls that led to it."""
+
+    failure: Failure
+    causes: tuple[str, ...] = ()
+
+
+class TaskRetried(Event, tag="task_retried"):
+    """Somebody asked for the failed task to be tried again."""
+
+    by: str = ""
+
+
+AnyEvent = (
+    TaskCreated
+    | Claimed
+    | Planned
+    | Started
+    | AttemptFailed
+    | Failed
+    | Completed
+    | Settled
+    | Doubted
+    | Decided
+    | Noted
+    | TaskCompleted
+    | TaskErrored
+    | TaskRetried
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AnyEvent).decode
+
+
+def dump_event(event: AnyEvent) -> bytes:
+    """The event as a JSON object, without `seq` and `at` while no log has taken it.
+
+    >>> dump_event(Completed(path="1", result=Raw(b"42")))
+    b'{"type":"completed","path":"1","result":42}'
+    """
+    return _encode(event)
+
+
+def load_event(line: bytes) -> AnyEvent:
+    """The event of one line of a log. Raises `msgspec.MsgspecError` where it is none.
+
+    >>> load_event(b'{"type":"completed","path":"1","result":42}').path
+    '1'
+    """
+    return _decode(line)

@@ -1,0 +1,340 @@
+"""The fold: events in, state out.
+
+`apply(state, event)` is a pure function; `fold(events)` is the same over many, in one pass. There
+is no other way to come by a state, so any state can be thrown away and had again from its log.
+
+Inside `fold` the one new state is changed in place, because copying a dict of ten thousand calls
+for each event would make reading a log quadratic. Calls themselves are frozen and replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from holdfast import events as e
+from holdfast.events import NEVER, AnyEvent, Failure, Kind
+
+Status = Literal[
+    "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
+]
+CallStatus = Literal["running", "backing_off", "in_doubt", "retrying", "completed", "failed"]
+
+FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+"""The statuses in which nothing drives a task any more."""
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True):
+    """One try of a call."""
+
+    number: int
+    at: datetime
+    ended_at: datetime | None = None
+    failure: Failure | None = None
+
+
+class Call(Struct, frozen=True, omit_defaults=True):
+    """Everything the log knows of one call: a node of the task's tree."""
+
+    path: str
+    name: str
+    kind: Kind
+    status: CallStatus
+    at: datetime
+    args: Raw | UnsetType = UNSET
+    args_hash: str = ""
+    key: str = ""
+    attempts: tuple[Attempt, ...] = ()
+    failures: int = 0
+    result: Raw | UnsetType = UNSET
+    failure: Failure | None = None
+    retry_at: datetime | None = None
+    exhausted: bool = False
+    doubt: bool = False
+    why: str = ""
+    settled_by: str = ""
+    ended_at: datetime | None = None
+
+
+class Decision(Struct, frozen=True, omit_defaults=True):
+    """What was chosen at a branch point, from what, and why."""
+
+    path: str
+    name: str
+    at: datetime
+    choice: Raw
+    options: Raw | UnsetType = UNSET
+    because: str = ""
+
+
+class Note(Struct, frozen=True, omit_defaults=True):
+    """Something the agent wanted to remember."""
+
+    scope: str
+    text: str
+    at: datetime
+    data: Raw | UnsetType = UNSET
+
+
+class State(Struct):
+    """Everything a task knows after the event `seq`."""
+
+    id: str = ""
+    task: str = ""
+    status: Status = "pending"
+    seq: int = 0
+    created_at: datetime = NEVER
+    updated_at: datetime = NEVER
+    user: str = ""
+    session: str = ""
+    labels: dict[str, str] = {}
+    args: Raw | UnsetType = UNSET
+    args_hash: str = ""
+    epoch: int = 0
+    owner: str = ""
+    engine: str = ""
+    format: int = 0
+    claims: int = 0
+    plan: tuple[str, ...] = ()
+    calls: dict[str, Call] = {}
+    last: dict[str, str] = {}
+    """The newest call of each scope, by the path of the scope."""
+    decisions: list[Decision] = []
+    notes: list[Note] = []
+    marks: set[tuple[str, str]] = set()
+    result: Raw | UnsetType = UNSET
+    failure: Failure | None = None
+    causes: tuple[str, ...] = ()
+
+
+def apply(state: State, event: AnyEvent) -> State:
+    """The state after one more event. The one given is left as it was.
+
+    >>> from holdfast.events import Planned
+    >>> before = State()
+    >>> apply(before, Planned(seq=1, items=("look", "book"))).plan, before.plan
+    (('look', 'book'), ())
+    """
+    return fold((event,), state)
+
+
+def fold(events: Iterable[AnyEvent], start: State | None = None) -> State:
+    """The state after `events`, from nothing or from `start` (which is left as it was)."""
+    state = _copy(start) if start is not None else State()
+    for event in events:
+        advance(state, event)
+    return state
+
+
+def advance(state: State, event: AnyEvent) -> None:
+    """Change `state`, which the caller alone owns, by one event. For those who keep it current."""
+    _APPLY[type(event)](state, event)
+    state.seq = event.seq
+    state.updated_at = event.at
+
+
+def scope_of(path: str) -> str:
+    """The path of the scope a call was made in: '' for the task's body.
+
+    >>> scope_of("6.2.1"), scope_of("6")
+    ('6.2', '')
+    """
+    return path.rpartition(".")[0]
+
+
+def _copy(state: State) -> State:
+    return replace(
+        state,
+        calls=dict(state.calls),
+        last=dict(state.last),
+        decisions=list(state.decisions),
+        notes=list(state.notes),
+        marks=set(state.marks),
+    )
+
+
+def _created(state: State, event: e.TaskCreated) -> None:
+    state.id = event.id
+    state.task = event.task
+    state.args = event.args
+    state.args_hash = event.args_hash
+    state.user = event.user
+    state.session = event.session
+    state.labels = event.labels
+    state.created_at = event.at
+    state.format = event.format
+
+
+def _claimed(state: State, event: e.Claimed) -> None:
+    state.epoch = event.epoch
+    state.owner = event.owner
+    state.engine = event.engine
+    state.format = event.format
+    state.claims += 1
+    if state.status == "pending":
+        state.status = "in_progress"
+
+
+def _planned(state: State, event: e.Planned) -> None:
+    state.plan = event.items
+
+
+def _started(state: State, event: e.Started) -> None:
+    path, calls = event.path, state.calls
+    attempt = Attempt(event.attempt, event.at)
+    call = calls.get(path)
+    if call is None:
+        calls[path] = Call(
+            path,
+            event.name,
+            event.kind,
+            "running",
+            event.at,
+            event.args,
+            event.args_hash,
+            event.key,
+            (attempt,),
+        )
+        state.last[scope_of(path)] = path
+    else:
+        calls[path] = replace(
+            call,
+            status="running",
+            attempts=(*call.attempts, attempt),
+            retry_at=None,
+            exhausted=False,
+            doubt=False,
+            ended_at=None,
+        )
+        _try_again_inside(state, path)
+    if state.status == "awaiting_user":
+        state.status = "in_progress"
+
+
+def _attempt_failed(state: State, event: e.AttemptFailed) -> None:
+    call = state.calls[event.path]
+    done = replace(call.attempts[-1], ended_at=event.at, failure=event.failure)
+    state.calls[event.path] = replace(
+        call,
+        status="backing_off",
+        attempts=(*call.attempts[:-1], done),
+        failures=call.failures + 1,
+        failure=event.failure,
+        retry_at=event.retry_at,
+        exhausted=event.retry_at is None,
+        doubt=event.doubt,
+    )
+
+
+def _failed(state: State, event: e.Failed) -> None:
+    call = state.calls[event.path]
+    state.calls[event.path] = replace(call, status="failed", ended_at=event.at)
+
+
+def _completed(state: State, event: e.Completed) -> None:
+    call = state.calls[event.path]
+    at = event.at
+    last = call.attempts[-1]
+    attempts = (Attempt(last.number, last.at, at),)
+    if len(call.attempts) > 1:
+        attempts = (*call.attempts[:-1], *attempts)
+    state.calls[event.path] = replace(
+        call, status="completed", attempts=attempts, result=event.result, ended_at=at
+    )
+
+
+def _settled(state: State, event: e.Settled) -> None:
+    call = state.calls[event.path]
+    if event.verdict == "happened":
+        changed = replace(call, status="completed", result=event.result, ended_at=event.at)
+    else:
+        # A person who says "it did not happen" wants it done; a check only reports.
+        spent = call.exhausted and event.by == "check"
+        changed = replace(call, status="retrying", exhausted=spent)
+    state.calls[event.path] = replace(changed, settled_by=event.by, doubt=False, why=event.because)
+    if state.status == "awaiting_user":
+        state.status = "in_progress"
+
+
+def _doubted(state: State, event: e.Doubted) -> None:
+    call = state.calls[event.path]
+    state.calls[event.path] = replace(call, status="in_doubt", doubt=True, why=event.why)
+    state.status = "awaiting_user"
+
+
+def _decided(state: State, event: e.Decided) -> None:
+    path = event.path
+    state.calls[path] = Call(
+        path,
+        event.name,
+        "decision",
+        "completed",
+        event.at,
+        result=event.choice,
+        ended_at=event.at,
+    )
+    state.decisions.append(
+        Decision(path, event.name, event.at, event.choice, event.options, event.because)
+    )
+
+
+def _noted(state: State, event: e.Noted) -> None:
+    state.marks.add((event.scope, event.mark))
+    state.notes.append(Note(event.scope, event.text, event.at, event.data))
+
+
+def _task_completed(state: State, event: e.TaskCompleted) -> None:
+    state.status = "completed"
+    state.result = event.result
+
+
+def _task_errored(state: State, event: e.TaskErrored) -> None:
+    state.status = "failed"
+    state.failure = event.failure
+    state.causes = event.causes
+
+
+def _task_retried(state: State, event: e.TaskRetried) -> None:
+    state.status = "in_progress"
+    state.failure = None
+    for path in state.causes:
+        _try_again(state, path)
+    state.causes = ()
+
+
+def _try_again(state: State, path: str) -> None:
+    # Only the newest call of its scope: what came after an older failure was chosen in the
+    # knowledge of it, and would not match the log if it now succeeded.
+    call = state.calls.get(path)
+    if call and call.status == "failed" and state.last[scope_of(path)] == path:
+        state.calls[path] = replace(
+            call, status="retrying", failures=0, retry_at=None, exhausted=False
+        )
+
+
+def _try_again_inside(state: State, path: str) -> None:
+    inside = path + "."
+    for scope in [s for s in state.last if s == path or s.startswith(inside)]:
+        _try_again(state, state.last[scope])
+
+
+_APPLY: dict[type, Callable[[State, Any], None]] = {
+    e.TaskCreated: _created,
+    e.Claimed: _claimed,
+    e.Planned: _planned,
+    e.Started: _started,
+    e.AttemptFailed: _attempt_failed,
+    e.Failed: _failed,
+    e.Completed: _completed,
+    e.Settled: _settled,
+    e.Doubted: _doubted,
+    e.Decided: _decided,
+    e.Noted: _noted,
+    e.TaskCompleted: _task_completed,
+    e.TaskErrored: _task_errored,
+    e.TaskRetried: _task_retried,
+}

@@ -1,0 +1,296 @@
+"""The journal: what has to happen for a call to be made once and only once.
+
+Each flow is a generator that yields what it wants done and is told the answer; it has no clock,
+disk or event loop. A driver carries the requests out: one for sync code, one for async code, one
+inside each remote engine. So the decisions are written here, once.
+
+A flow always goes by the call's record in the log, never by what it remembers: after a crash the
+next one finds the same record and takes the same way. For a call of a tool that way is
+
+    no record ──▶ Started (synced) ──▶ body ──▶ Completed (synced)
+                     │                  └─raises─▶ AttemptFailed ──▶ wait ──▶ Started …
+                     └─ died here: the call is in doubt
+                          retry: Started again, with the same key
+                          check: ask the outside system by key ──▶ Settled
+                          ask:   Doubted, and the task waits for a person ──▶ Settled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from holdfast.errors import CodeChanged, InDoubt, StepFailed, TaskWaiting
+from holdfast.events import (
+    AnyEvent,
+    AttemptFailed,
+    Claimed,
+    Completed,
+    Decided,
+    Doubted,
+    Failed,
+    Failure,
+    Settled,
+    Started,
+    TaskCompleted,
+    TaskErrored,
+)
+from holdfast.fold import Call
+from holdfast.spec import Doubt, Spec
+
+
+class Append(Struct):
+    """Append an event; with `sync`, answer when it is durable. Answered with the call's record."""
+
+    event: AnyEvent
+    sync: bool
+
+
+class Run(Struct):
+    """Run the body once. Answered with `Returned` or `Raised`."""
+
+    attempt: int
+
+
+class Check(Struct):
+    """Ask the tool's `check` about the call. Answered with `Returned`, `None` or `Raised`."""
+
+
+class Sleep(Struct):
+    """Wait until a time."""
+
+    until: datetime
+
+
+class Now(Struct):
+    """What time is it?"""
+
+
+class Park(Struct):
+    """The call can't go on in this run: stop the task here. Never answered."""
+
+    waiting: TaskWaiting
+
+
+class Returned(Struct):
+    """A body's result: as it goes into the log, and as the task will see it."""
+
+    raw: Raw
+    value: Any
+
+
+class Raised(Struct):
+    """A body's exception. `final` where trying again would be pointless."""
+
+    failure: Failure
+    final: bool = False
+    causes: tuple[str, ...] = ()
+
+
+Request = Append | Run | Check | Sleep | Now | Park
+Flow = Generator[Request, Any, Returned | Call]
+
+
+class Asked(Struct):
+    """A call as the code asks for it now."""
+
+    task_id: str
+    path: str
+    spec: Spec
+    args: Raw
+    args_hash: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.spec.name}({_short(self.args)})"
+
+
+def key_of(task_id: str, path: str, name: str, args_hash: str) -> str:
+    """The idempotency key of a tool call: the same for every try of it, and for no other call."""
+    return f"{task_id}:{path}:{name}:{args_hash}"
+
+
+def perform(asked: Asked, record: Call | None) -> Flow:
+    """Make a call, or finish one: look it up, write the intent, run the body, record the result.
+
+    Returns what the body returned now, or the record of how the call ended.
+    """
+    if record is None:
+        record = yield Append(_first(asked), asked.spec.is_tool)
+        outcome = yield from _attempt(asked, record)
+    elif record.status in ("completed", "failed"):
+        return record
+    elif record.status == "running":
+        outcome = yield from _interrupted(asked, record)
+    else:
+        outcome = record
+    while isinstance(outcome, Call) and outcome.status not in ("completed", "failed"):
+        outcome = yield from _onwards(asked, outcome)
+    return outcome
+
+
+def _onwards(asked: Asked, record: Call) -> Flow:
+    if record.status == "in_doubt":
+        yield Park(in_doubt(asked.task_id, record))
+    if record.doubt:
+        return (yield from _settle(asked, record, "its last attempt may have had its effect"))
+    return (yield from _by_retry(asked, record, ""))
+
+
+def _again(asked: Asked, record: Call) -> Flow:
+    number = record.attempts[-1].number + 1
+    record = yield Append(Started(path=asked.path, attempt=number), asked.spec.is_tool)
+    return (yield from _attempt(asked, record))
+
+
+def _attempt(asked: Asked, record: Call) -> Flow:
+    number = record.attempts[-1].number
+    outcome = yield Run(number)
+    if isinstance(outcome, Returned):
+        yield Append(Completed(path=asked.path, result=outcome.raw), True)
+        return outcome
+    now = yield Now()
+    failures = record.failures + 1
+    retry = asked.spec.retry
+    last = outcome.final or failures >= retry.attempts
+    failed = AttemptFailed(
+        path=asked.path,
+        attempt=number,
+        failure=outcome.failure,
+        retry_at=None if last else now + retry.wait(failures, asked.key or asked.path),
+        doubt=_may_have_happened(asked.spec, outcome),
+    )
+    return (yield Append(failed, True))
+
+
+def _may_have_happened(spec: Spec, outcome: Raised) -> bool:
+    # An exception says that the tool failed, and mostly that is so; but a reply can be lost.
+    # Who gave us a check lets us find out. After a timeout nobody knows. A result that can't be
+    # stored is the one case where we do: it happened, and asking again won't help.
+    if not spec.is_tool or outcome.final:
+        return False
+    return outcome.failure.timed_out or spec.in_doubt == "check"
+
+
+def _interrupted(asked: Asked, record: Call) -> Flow:
+    if not asked.spec.is_tool:
+        return (yield from _again(asked, record))
+    return (yield from _settle(asked, record, "the process died between its intent and its result"))
+
+
+def _settle(asked: Asked, record: Call, why: str) -> Flow:
+    now = yield Now()
+    policy = asked.spec.in_doubt
+    if policy == "retry" and _too_old(asked.spec, record, now):
+        policy = "check" if asked.spec.check else "ask"
+        why += f", and its key is older than the {asked.spec.key_ttl_s:g} s the receiver keeps it"
+    return (yield from _POLICIES[policy](asked, record, why))
+
+
+def _too_old(spec: Spec, record: Call, now: datetime) -> bool:
+    if spec.key_ttl_s is None:
+        return False
+    return now - record.at > timedelta(seconds=spec.key_ttl_s)
+
+
+def _by_retry(asked: Asked, record: Call, why: str) -> Flow:
+    if record.exhausted:
+        return (yield Append(Failed(path=asked.path), True))
+    if record.retry_at is not None:
+        yield Sleep(record.retry_at)
+    return (yield from _again(asked, record))
+
+
+def _by_asking(asked: Asked, record: Call, why: str) -> Flow:
+    return (yield Append(Doubted(path=asked.path, why=why), True))
+
+
+def _by_check(asked: Asked, record: Call, why: str) -> Flow:
+    failures = 0
+    while True:
+        answer = yield Check()
+        if answer is None:
+            verdict = Settled(path=asked.path, verdict="did_not_happen", by="check")
+            return (yield Append(verdict, True))
+        if isinstance(answer, Returned):
+            verdict = Settled(path=asked.path, verdict="happened", by="check", result=answer.raw)
+            return (yield Append(verdict, True))
+        failures += 1
+        if answer.final or failures >= max(asked.spec.retry.attempts, 3):
+            why += f", and its check failed: {answer.failure.summary()}"
+            return (yield from _by_asking(asked, record, why))
+        now = yield Now()
+        yield Sleep(now + asked.spec.retry.wait(failures, f"check {asked.key}"))
+
+
+_POLICIES: dict[Doubt, Any] = {"retry": _by_retry, "check": _by_check, "ask": _by_asking}
+
+
+def conduct(claimed: Claimed) -> Generator[Request, Any, Returned | Raised]:
+    """Drive a whole task: say who does, run its function, record how it ended."""
+    yield Append(claimed, False)
+    outcome = yield Run(0)
+    if isinstance(outcome, Returned):
+        yield Append(TaskCompleted(result=outcome.raw), True)
+        return outcome
+    yield Append(TaskErrored(failure=outcome.failure, causes=outcome.causes), True)
+    raised: Raised = outcome
+    return raised
+
+
+def decide(decided: Decided, record: Call | None) -> Generator[Request, Any, Call]:
+    """Record a decision, or find it recorded."""
+    if record is not None:
+        return record
+    recorded: Call = yield Append(decided, True)
+    return recorded
+
+
+def must_match(asked: Asked, record: Call) -> None:
+    """Raise `CodeChanged` unless the record is of the call that the code asks for now."""
+    if record.name == asked.spec.name and record.args_hash == asked.args_hash:
+        return
+    why = ""
+    if record.name == asked.spec.name:
+        why = "The arguments differ: what they are made from must be the same on every run"
+    raise CodeChanged(asked.task_id, asked.path, describe(record), f"calls {asked}", why)
+
+
+def describe(record: Call) -> str:
+    """A call as it stands in the log, for messages."""
+    if record.kind == "decision":
+        return f"the decision {record.name!r}"
+    return f"{record.name}({_short(record.args)})"
+
+
+def in_doubt(task_id: str, record: Call) -> InDoubt:
+    """The error that tells a person what to find out."""
+    return InDoubt(task_id, record.path, record.name, record.key, record.why)
+
+
+def step_failed(record: Call) -> StepFailed:
+    """The error that a failed call raises in the task, from its record alone."""
+    failure = record.failure or Failure("Unknown", "")
+    return StepFailed(record.path, record.name, failure, len(record.attempts))
+
+
+def _first(asked: Asked) -> Started:
+    spec = asked.spec
+    return Started(
+        path=asked.path,
+        name=spec.name,
+        kind="tool" if spec.is_tool else "step",
+        args=asked.args,
+        args_hash=asked.args_hash,
+        key=asked.key,
+    )
+
+
+def _short(raw: Any, most: int = 200) -> str:
+    if not isinstance(raw, Raw):
+        return ""
+    text = bytes(raw).decode(errors="replace")
+    return text if len(text) <= most else f"{text[:most]}… {len(text):,} characters"

@@ -1,0 +1,68 @@
+"""Where in the call tree the code is: the scope, and how branches get theirs.
+
+A scope numbers the calls made in one strand of code: the task's body, the inside of a step, one
+branch. It travels in a context variable, so plain functions know the task they run in.
+
+Plain asyncio makes branches without telling anyone: `gather` and `TaskGroup` wrap coroutines in
+asyncio tasks that copy the context, and would all count on with the same scope, in whatever order
+they happen to run. So each asyncio task made inside a scope is given a scope of its own as it is
+made, named after its coroutine and counted among those of the same name: `fetch~2.1` is the first
+call in the second `fetch`. Neither depends on who runs first, nor on asyncio tasks that a library
+makes for itself in between.
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.fold import Call
+
+
+class Scope:
+    """One strand of code inside a task, and the numbers it has given out."""
+
+    __slots__ = (
+        "branches_made", "call", "calls", "closed", "named", "parent", "path", "run",
+    )  # fmt: skip
+
+    def __init__(
+        self, run: Any, path: str, *, call: Call | None = None, parent: Scope | None = None
+    ) -> None:
+        self.run = run
+        self.path = path
+        self.call = call
+        self.parent = parent
+        self.calls = 0
+        self.named: dict[str, int] = {}
+        self.branches_made: set[Any] | None = None
+        self.closed = False
+
+    def next_path(self) -> str:
+        """The path of the next call of this strand."""
+        self.calls += 1
+        return f"{self.path}.{self.calls}" if self.path else str(self.calls)
+
+    def named_path(self, name: str, mark: str) -> str:
+        """A path by name and count, for what must not shift the numbers of the calls."""
+        label = re.sub(r"\W+", "_", name) + mark
+        number = self.named[label] = self.named.get(label, 0) + 1
+        return f"{self.path}.{label}{number}" if self.path else f"{label}{number}"
+
+    def branch(self, name: str) -> Scope:
+        """A scope for a strand that now splits off."""
+        return Scope(self.run, self.named_path(name, "~"), call=self.call, parent=self)
+
+    def is_closed(self) -> bool:
+        """Whether this strand, or one it split off from, was given up."""
+        this: Scope | None = self
+        while this is not None:
+            if this.closed:
+                return True
+            this = this.parent
+        return False
+
+
+scope_var: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)

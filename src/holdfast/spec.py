@@ -1,0 +1,213 @@
+"""What is known of a decorated function: its name, its signature, its promises to the world.
+
+A `Spec` is data about a function, the same in every process that imports the code; the log names
+a function by `Spec.name` only, and a `Registry` finds it again. Nothing is ever imported or called
+because data said so: a name that no decorator registered is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+from holdfast.codec import Signature
+from holdfast.errors import BadInput, CodeMissing
+
+T = TypeVar("T")
+
+Doubt = Literal["retry", "check", "ask"]
+FunctionKind = Literal["task", "step", "tool"]
+
+
+class IdempotencyKey(str):
+    """The key of a tool call, for the receiver to recognise a repeated one by.
+
+    Annotate a parameter of a tool with it, and Holdfast fills it in; the caller leaves it out.
+
+    >>> from holdfast import Holdfast, task, tool
+    >>> @tool
+    ... def send(to: str, *, key: IdempotencyKey = IdempotencyKey()) -> str:
+    ...     return key
+    >>> @task
+    ... def greet() -> str:
+    ...     return send("ada@example.org")
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(greet, id="greet-1").rpartition(":")[0]
+    'greet-1:1:send'
+    """
+
+    __slots__ = ()
+
+
+class Happened(Struct, Generic[T], frozen=True):
+    """What a `check` returns when the call it was asked about did happen, with its result.
+
+    >>> Happened({"id": 7}).result
+    {'id': 7}
+    """
+
+    result: T
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """How often, and how far apart, a failing step is tried again.
+
+    The n-th failure is followed by a wait of `delay_s * backoff**(n-1)`, at most `max_delay_s`,
+    spread by up to `jitter` of itself. The spread is derived from the call, not drawn, so that a
+    replay sees the same. An error of a type in `unless` is final at once.
+
+    >>> Retry(attempts=4, delay_s=1, jitter=0).wait_s(3, "any call")
+    4.0
+    """
+
+    attempts: int = 3
+    delay_s: float = 1.0
+    backoff: float = 2.0
+    max_delay_s: float = 60.0
+    jitter: float = 0.1
+    unless: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise BadInput(f"Retry(attempts={self.attempts}): there is always a first attempt")
+        for name in ("delay_s", "backoff", "max_delay_s", "jitter"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise BadInput(f"Retry({name}={getattr(self, name)}): must be 0 or more")
+
+    def wait_s(self, failures: int, call: str) -> float:
+        """Seconds to wait after that many failures of the call so named."""
+        # The exponent is bounded because 2.0**1024 overflows a float.
+        plain = min(self.delay_s * self.backoff ** min(failures - 1, 64), self.max_delay_s)
+        draw = hashlib.sha256(f"{call}#{failures}".encode()).digest()
+        return plain * (1 + self.jitter * int.from_bytes(draw[:4]) / 2**32)
+
+    def wait(self, failures: int, call: str) -> timedelta:
+        """The same, to add to a time."""
+        return timedelta(seconds=self.wait_s(failures, call))
+
+
+ONCE = Retry(attempts=1)
+
+
+class Spec(Struct, frozen=True, kw_only=True):
+    """Everything Holdfast knows of one decorated function."""
+
+    name: str
+    kind: FunctionKind
+    fn: Callable[..., Any]
+    signature: Signature
+    is_async: bool
+    retry: Retry = ONCE
+    timeout_s: float | None = None
+    in_doubt: Doubt = "ask"
+    check: Callable[..., Any] | None = None
+    undo: Callable[..., Any] | None = None
+    key_ttl_s: float | None = None
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether it touches the outside world."""
+        return self.kind == "tool"
+
+    @property
+    def where(self) -> str:
+        """Where the function stands in the code."""
+        return f"{self.fn.__module__}.{self.fn.__qualname__}"
+
+
+def make_spec(
+    fn: Callable[..., Any],
+    kind: FunctionKind,
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_s: float | None = None,
+    in_doubt: Doubt | None = None,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    key_ttl_s: float | None = None,
+) -> Spec:
+    """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
+    called = name if name is not None else fn.__name__
+    if not isinstance(called, str) or not called or any(c in called for c in ":.\n "):
+        raise BadInput(f"{called!r} can't name a {kind}: no spaces, dots or colons")
+    for option, value in (("timeout_s", timeout_s), ("key_ttl_s", key_ttl_s)):
+        if value is not None and not value > 0:
+            raise BadInput(f"{called}: {option}={value} must be more than 0")
+    if in_doubt == "check" and check is None:
+        raise BadInput(f'{called}: in_doubt="check" needs a check=, a function of the key')
+    if check is not None and (in_doubt == "ask" or (in_doubt == "retry" and key_ttl_s is None)):
+        raise BadInput(
+            f"{called}: a check= implies in_doubt='check', not {in_doubt!r} (but 'retry' with a "
+            f"key_ttl_s= is retried while the key is young, and checked after that)"
+        )
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise BadInput(f"{called}: a {kind} can't be a generator; return a list")
+    signature = Signature.of(fn, injected=(IdempotencyKey,))
+    if signature.injected and kind != "tool":
+        raise BadInput(f"{called}: only a tool has an idempotency key; decorate it with @tool")
+    return Spec(
+        name=called,
+        kind=kind,
+        fn=fn,
+        signature=signature,
+        is_async=inspect.iscoroutinefunction(fn),
+        retry=retry or ONCE,
+        timeout_s=timeout_s,
+        in_doubt=in_doubt or _default_doubt(check, signature),
+        check=check,
+        undo=undo,
+        key_ttl_s=key_ttl_s,
+    )
+
+
+def _default_doubt(check: Callable[..., Any] | None, signature: Signature) -> Doubt:
+    # A tool that takes the key hands it to a receiver that knows what it is for, so repeating is
+    # safe. Any other tool might send the mail twice: rather stop and ask.
+    if check is not None:
+        return "check"
+    return "retry" if signature.injected else "ask"
+
+
+class Registry:
+    """The decorated functions of this process, by kind and name."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], dict[str, Spec]] = {}
+
+    def add(self, spec: Spec) -> None:
+        """Remember a function. The same function defined again (a reload) takes its place."""
+        group = "task" if spec.kind == "task" else "call"
+        self._found.setdefault((group, spec.name), {})[spec.where] = spec
+
+    def task(self, name: str) -> Spec:
+        """The task of that name, or `CodeMissing`."""
+        return self._one("task", name)
+
+    def call(self, name: str) -> Spec:
+        """The step or tool of that name, or `CodeMissing`."""
+        return self._one("call", name)
+
+    def _one(self, group: str, name: str) -> Spec:
+        found = self._found.get((group, name), {})
+        what = "task" if group == "task" else "step or tool"
+        if not found:
+            raise CodeMissing(
+                f"the log names a {what} {name!r}, but no code loaded here defines it: import "
+                f"its module first (on the command line: --app module)"
+            )
+        if len(found) > 1:
+            places = " and ".join(sorted(found))
+            raise CodeMissing(
+                f"{name!r} names more than one {what}: {places}. "
+                f"Tell them apart with @{group if group == 'task' else 'step'}(name=…)"
+            )
+        return next(iter(found.values()))
+
+
+registry = Registry()

@@ -1,0 +1,159 @@
+"""`@step` and `@tool`: functions whose calls a task journals."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, overload
+
+from holdfast.engines import local
+from holdfast.errors import BadInput
+from holdfast.scope import scope_var
+from holdfast.spec import Doubt, FunctionKind, Retry, Spec, make_spec, registry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def step(fn: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def step(
+    *, name: str | None = None, retry: Retry | None = None, timeout_s: float | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_s: float | None = None,
+) -> Any:
+    """Make a function a step: inside a task its result is recorded before the task goes on.
+
+    Outside a task it stays the plain function. `def` and `async def` both work. The recorded
+    result is what the task gets, on the first run and on every replay.
+
+    >>> from holdfast import Holdfast, task
+    >>> @step
+    ... def double(x: int) -> int:
+    ...     return 2 * x
+    >>> @task
+    ... def sum_of_doubles(n: int) -> int:
+    ...     return sum(double(i) for i in range(n))
+    >>> double(4)
+    8
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(sum_of_doubles, 4)
+    12
+    """
+    return _decorate(fn, "step", name=name, retry=retry, timeout_s=timeout_s)
+
+
+@overload
+def tool(fn: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_s: float | None = None,
+    in_doubt: Doubt | None = None,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    approve: bool = False,
+    key_ttl_s: float | None = None,
+    invalidates: Iterable[Any] = (),
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def tool(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_s: float | None = None,
+    in_doubt: Doubt | None = None,
+    check: Callable[..., Any] | None = None,
+    undo: Callable[..., Any] | None = None,
+    approve: bool = False,
+    key_ttl_s: float | None = None,
+    invalidates: Iterable[Any] = (),
+) -> Any:
+    """Make a function a tool: a step that touches the outside world.
+
+    Its intent is on disk before its body starts. If the process dies in between, the call is *in
+    doubt*, and one policy applies: `retry` calls it again with the same key, `check` asks the
+    outside system by key (`check(key)` returns `Happened(result)` or `None`), `ask` stops the
+    task for a person. Left out, the policy is `check` where there is a `check`, `retry` where the
+    tool takes an `IdempotencyKey`, and `ask` otherwise.
+
+    >>> from holdfast import Happened, Holdfast, IdempotencyKey, task
+    >>> sent: dict[str, str] = {}
+    >>> def was_it_sent(key: str) -> Happened[str] | None:
+    ...     return Happened(sent[key]) if key in sent else None
+    >>> @tool(check=was_it_sent)
+    ... def send(to: str, *, key: IdempotencyKey = IdempotencyKey()) -> str:
+    ...     sent[key] = f"mail to {to}"
+    ...     return sent[key]
+    >>> @task
+    ... def invite() -> str:
+    ...     return send("ada@example.org")
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(invite, id="i-1")
+    'mail to ada@example.org'
+    """
+    if approve:
+        raise BadInput("@tool(approve=True) is not available yet")
+    if tuple(invalidates):
+        raise BadInput("@tool(invalidates=…) is not available yet")
+    return _decorate(
+        fn,
+        "tool",
+        name=name,
+        retry=retry,
+        timeout_s=timeout_s,
+        in_doubt=in_doubt,
+        check=check,
+        undo=undo,
+        key_ttl_s=key_ttl_s,
+    )
+
+
+def _decorate(fn: Callable[..., Any] | None, kind: FunctionKind, **options: Any) -> Any:
+    if fn is None:
+        return lambda given: _decorate(given, kind, **options)
+    if not callable(fn):
+        raise BadInput(f"@{kind} decorates a function, not {fn!r:.100}")
+    spec = make_spec(fn, kind, **options)
+    registry.add(spec)
+    return _wrap_async(spec) if spec.is_async else _wrap(spec)
+
+
+def _wrap(spec: Spec) -> Callable[..., Any]:
+    fn = spec.fn
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        scope = scope_var.get()
+        if scope is None:
+            return fn(*args, **kwargs)
+        return local.call(scope, spec, args, kwargs)
+
+    call.holdfast_spec = spec  # type: ignore[attr-defined]
+    return call
+
+
+def _wrap_async(spec: Spec) -> Callable[..., Any]:
+    fn = spec.fn
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        scope = scope_var.get()
+        if scope is None:
+            return fn(*args, **kwargs)
+        from holdfast.engines import aio  # asyncio is slow to import, and half the tasks are sync
+
+        return aio.call(scope, spec, args, kwargs)
+
+    call.holdfast_spec = spec  # type: ignore[attr-defined]
+    return call

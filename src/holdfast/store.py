@@ -1,0 +1,78 @@
+"""The port to where logs live, and its rules in words.
+
+A store keeps **streams** (one log each, named `tasks/<id>`) of **lines** (opaque bytes without a
+newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
+
+1. *Append is guarded.* The lines are added if the stream's head is `expected_seq` and the lease
+   is the newest one; else nothing changes and `Conflict` or `LeaseLost` is raised, `LeaseLost` at
+   the latest by the `sync` that would have acknowledged them.
+2. *Synced means durable.* When `sync` returns, every line appended under the lease so far
+   survives a power cut. A line that was appended but not yet synced may be lost in a crash, and
+   then so are all lines after it: what is left is always a prefix.
+3. *A stale writer is never acknowledged.* Taking a lease over ends the older one: what it synced
+   is in the log as the new holder reads it; a sync under way either is too, or raises `LeaseLost`.
+4. *Reading needs no lease and changes nothing.* A reader sees a prefix of what was appended.
+5. *Failure poisons.* After a failed write or sync the lease is of no use: what is on the disk is
+   unknown until a new one is taken, which reads it anew.
+
+Stores are synchronous. The async driver calls them off the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Lease(Struct, frozen=True):
+    """The right to append to one stream, until a newer one is taken."""
+
+    stream: str
+    owner: str
+    epoch: int
+
+
+class Store(Protocol):
+    """Where logs live. See the rules at the top of this module."""
+
+    @property
+    def url(self) -> str:
+        """How a person would name this store: in messages, and to open it again."""
+
+    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
+        """Take the lease of a stream (made by its first append). `TaskBusy` if another has it.
+
+        A lease that its holder has not renewed for the `lease_s` it asked for may be taken over.
+        """
+
+    def renew(self, lease: Lease) -> None:
+        """Say that the holder is alive. `LeaseLost` if it holds the lease no more."""
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease back. Doing so twice, or late, is no error."""
+
+    def append(self, lease: Lease, expected_seq: int, lines: Sequence[bytes]) -> None:
+        """Add lines after `expected_seq` (0: to a stream that is new). Quick: syncs nothing."""
+
+    def sync(self, lease: Lease) -> None:
+        """Make what was appended durable. Threads that sync at once share the work."""
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        """The lines after `after_seq`; none if there is no such stream."""
+
+    def streams(self, prefix: str) -> Iterator[str]:
+        """The names of the streams that begin with `prefix`, in no order."""
+
+    def delete(self, lease: Lease) -> None:
+        """Remove the leased stream, for good, and with it the lease."""
+
+    def put_blob(self, data: bytes) -> str:
+        """Keep bytes under the sha256 of their content, durably; returns its hex digits."""
+
+    def get_blob(self, digest: str) -> bytes:
+        """The bytes of a blob. `LogDamaged` if it is gone or is not what was put."""
+
+    def close(self) -> None:
+        """Release every lease this object holds and free what it uses."""

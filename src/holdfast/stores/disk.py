@@ -1,0 +1,131 @@
+"""The disk: every system call of the file store, in one small object.
+
+It exists so that what the store does to a disk can be read, recorded and made to fail in one
+place. Files are opened relative to a folder's descriptor and never through a symlink; folders are
+0700 and files 0600 under any umask.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+
+_FILE = os.O_CLOEXEC | os.O_NOFOLLOW
+_READ_BYTES = 1 << 20
+
+
+class Disk:
+    """Plain files and folders, by descriptor."""
+
+    def folder(self, name: str | os.PathLike[str], parent: int | None = None) -> int:
+        """A descriptor of an existing folder. The outermost one may be reached by a symlink."""
+        follow = 0 if parent is None else os.O_NOFOLLOW
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent)
+
+    def make_folder(self, name: str, parent: int) -> int:
+        """A descriptor of a folder, made if it is not there."""
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)
+        except FileExistsError:
+            return self.folder(name, parent)
+        fd = self.folder(name, parent)
+        os.fchmod(fd, 0o700)
+        return fd
+
+    def open(self, name: str, parent: int, flags: int) -> int:
+        """A descriptor of a file; with O_CREAT it is made for its owner alone."""
+        fd = os.open(name, flags | _FILE, 0o600, dir_fd=parent)
+        if flags & os.O_CREAT:
+            os.fchmod(fd, 0o600)
+        return fd
+
+    def write(self, fd: int, data: bytes) -> None:
+        """Write all of `data`; short writes are carried on."""
+        done = os.write(fd, data)
+        while done < len(data):
+            done += os.write(fd, data[done:])
+
+    def read(self, fd: int, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`."""
+        return os.pread(fd, size, offset)
+
+    def read_all(self, fd: int) -> bytes:
+        """The whole file."""
+        parts: list[bytes] = []
+        offset = 0
+        while part := os.pread(fd, _READ_BYTES, offset):
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+
+    def size(self, fd: int) -> int:
+        """The file's size in bytes."""
+        return os.fstat(fd).st_size
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file."""
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        """Return when the file's bytes are on the disk."""
+        os.fdatasync(fd)
+
+    def sync_folder(self, fd: int) -> None:
+        """Return when the names made in the folder are on the disk."""
+        os.fsync(fd)
+
+    def rename(self, old: str, new: str, parent: int) -> None:
+        """Replace `new` by `old`, at once."""
+        os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def unlink(self, name: str, parent: int) -> None:
+        """Remove a file."""
+        os.unlink(name, dir_fd=parent)
+
+    def names(self, fd: int) -> Sequence[str]:
+        """What a folder holds."""
+        return os.listdir(fd)
+
+    def try_lock(self, fd: int) -> bool:
+        """Take the file's lock if it is free. It is held until the descriptor is closed.
+
+        `flock` and not `lockf`: a POSIX lock is lost when *any* descriptor of the file is closed.
+        """
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
+                return False
+            raise
+        return True
+
+    def inode(self, fd: int) -> tuple[int, int]:
+        """Which file a descriptor is of."""
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+
+    def inode_of(self, name: str, parent: int) -> tuple[int, int] | None:
+        """Which file a name is of now; None if it is gone."""
+        try:
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def has_name(self, fd: int) -> bool:
+        """Whether the file still has a name: it has none once another took its place."""
+        return os.fstat(fd).st_nlink > 0
+
+    def touched_at(self, fd: int) -> float:
+        """When the file was last written or touched, in seconds since 1970."""
+        return os.fstat(fd).st_mtime
+
+    def touch(self, fd: int) -> None:
+        """Say that the file is in use."""
+        os.utime(fd)
+
+    def close(self, fd: int) -> None:
+        """Let a descriptor go."""
+        os.close(fd)

@@ -1,0 +1,94 @@
+"""The memory store: the contract and nothing else. For tests, examples and trying things out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+
+from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
+from holdfast.store import Lease
+
+
+class MemoryStore:
+    """Streams in a dict. What it holds ends with the object."""
+
+    url = "memory://"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._streams: dict[str, list[bytes]] = {}
+        self._epochs: dict[str, int] = {}
+        self._held: dict[str, tuple[Lease, float, float]] = {}
+        self._blobs: dict[str, bytes] = {}
+
+    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
+        with self._lock:
+            held = self._held.get(stream)
+            if held and time.monotonic() < held[1]:
+                raise TaskBusy(f"{stream} is being driven by {held[0].owner}: wait for it to end")
+            epoch = self._epochs[stream] = self._epochs.get(stream, 0) + 1
+            lease = Lease(stream, owner, epoch)
+            self._held[stream] = (lease, time.monotonic() + lease_s, lease_s)
+            return lease
+
+    def renew(self, lease: Lease) -> None:
+        with self._lock:
+            self._must_hold(lease)
+            lease_s = self._held[lease.stream][2]
+            self._held[lease.stream] = (lease, time.monotonic() + lease_s, lease_s)
+
+    def release(self, lease: Lease) -> None:
+        with self._lock:
+            held = self._held.get(lease.stream)
+            if held and held[0] == lease:
+                del self._held[lease.stream]
+
+    def append(self, lease: Lease, expected_seq: int, lines: Sequence[bytes]) -> None:
+        with self._lock:
+            self._must_hold(lease)
+            head = len(self._streams.get(lease.stream, ()))
+            if head != expected_seq:
+                raise Conflict(
+                    f"{lease.stream} is at event {head}, the writer thought {expected_seq}"
+                )
+            self._streams.setdefault(lease.stream, []).extend(lines)
+
+    def sync(self, lease: Lease) -> None:
+        with self._lock:
+            self._must_hold(lease)
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        with self._lock:
+            lines = self._streams.get(stream, [])[after_seq:]
+        return iter(lines)
+
+    def streams(self, prefix: str) -> Iterator[str]:
+        with self._lock:
+            return iter([name for name in self._streams if name.startswith(prefix)])
+
+    def delete(self, lease: Lease) -> None:
+        with self._lock:
+            self._must_hold(lease)
+            self._streams.pop(lease.stream, None)
+            del self._held[lease.stream]
+
+    def put_blob(self, data: bytes) -> str:
+        digest = sha256(data).hexdigest()
+        self._blobs[digest] = bytes(data)
+        return digest
+
+    def get_blob(self, digest: str) -> bytes:
+        if digest not in self._blobs:
+            raise LogDamaged(f"blobs/{digest}", 0, "the blob is gone")
+        return self._blobs[digest]
+
+    def close(self) -> None:
+        with self._lock:
+            self._held.clear()
+
+    def _must_hold(self, lease: Lease) -> None:
+        held = self._held.get(lease.stream)
+        if held is None or held[0] != lease:
+            raise LeaseLost(f"{lease.stream} was taken over from {lease.owner}")

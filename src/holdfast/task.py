@@ -1,0 +1,212 @@
+"""`@task`, and what a task's function can say while it runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, ParamSpec, TypeVar, overload
+
+from msgspec import UNSET, Raw, Struct
+
+from holdfast.codec import args_hash, shape_of
+from holdfast.engines import local
+from holdfast.errors import BadInput, HoldfastError, NotATask
+from holdfast.events import Decided, Noted, Planned
+from holdfast.journal import Append
+from holdfast.journal import decide as decide_flow
+from holdfast.scope import Scope, scope_var
+from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+RESERVED = frozenset({"id", "user", "session", "labels"})
+"""Options of `Holdfast.run`, which a task's own parameters can't be named."""
+
+_any = shape_of(Any)
+
+
+@overload
+def task(fn: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def task(*, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
+    """Make a function a task: something `Holdfast.run` drives, and goes on with after a crash.
+
+    Its body runs again from the top on every resume, and the steps in it answer from the log. So
+    what decides which step comes next has to come from its arguments and from steps.
+
+    >>> from holdfast import Holdfast
+    >>> @task
+    ... def hello(name: str) -> str:
+    ...     return f"hello {name}"
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(hello, "Ada", id="hello-1")
+    'hello Ada'
+    """
+    if fn is None:
+        return lambda given: task(given, name=name)
+    if not callable(fn):
+        raise BadInput(f"@task decorates a function, not {fn!r:.100}")
+    spec = make_spec(fn, "task", name=name)
+    taken = RESERVED.intersection(spec.signature.names)
+    if taken:
+        raise BadInput(
+            f"{spec.name}: hf.run has an option {sorted(taken)[0]!r} of its own: "
+            f"rename the task's parameter"
+        )
+    registry.add(spec)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    call.holdfast_spec = spec  # type: ignore[attr-defined]
+    return call
+
+
+def task_spec(fn: Any) -> Spec:
+    """The spec of a decorated task, or `NotATask`."""
+    spec = getattr(fn, "holdfast_spec", None)
+    if not isinstance(spec, Spec) or spec.kind != "task":
+        name = getattr(fn, "__name__", None) or repr(fn)
+        kind = f"a {spec.kind}, not a task" if isinstance(spec, Spec) else "not a task"
+        raise NotATask(f"{name} is {kind}: decorate it with @task")
+    return spec
+
+
+class Current(Struct, frozen=True):
+    """Where the running code stands: which task, which call, which try of it."""
+
+    task_id: str
+    path: str
+    name: str
+    attempt: int
+    key: IdempotencyKey
+    at: datetime | None
+
+    def plan(self, items: Iterable[str]) -> None:
+        """Say what the task intends to do, so that "step 6 of 9" can be told.
+
+        The newest plan counts. Saying the same plan again, as a replay does, changes nothing.
+        """
+        scope = _inside("current().plan")
+        planned = tuple(str(item) for item in items)
+        if planned != scope.run.log.state.plan:
+            scope.run.append(Append(Planned(items=planned), True))
+            scope.run.sync()
+
+
+def current() -> Current:
+    """The task and the call that the code runs in.
+
+    >>> from holdfast import Holdfast, step
+    >>> @step
+    ... def where() -> str:
+    ...     return f"{current().task_id} {current().path} try {current().attempt}"
+    >>> @task
+    ... def look() -> str:
+    ...     return where()
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(look, id="look-1")
+    'look-1 1 try 1'
+    """
+    scope = _inside("current()")
+    call = scope.call
+    if call is None:
+        return Current(scope.run.task_id, scope.path, "", 0, IdempotencyKey(), None)
+    return Current(
+        scope.run.task_id,
+        call.path,
+        call.name,
+        call.attempts[-1].number,
+        IdempotencyKey(call.key),
+        call.at,
+    )
+
+
+def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> T:
+    """Record what was chosen at a branch point, from what, and why; returns the choice.
+
+    On a replay the recorded choice is returned, so a choice that a model or a person made stays.
+
+    >>> from holdfast import Holdfast
+    >>> @task
+    ... def pick() -> str:
+    ...     return decide("room", "attic", options=["attic", "cellar"], because="has a window")
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.run(pick, id="pick-1")
+    ...     hf.task("pick-1").decisions[0].because
+    'has a window'
+    """
+    scope = _inside("decide()")
+    run = scope.run
+    if run.stop is not None:
+        raise run.stop
+    path = scope.named_path(name, "?")
+    shape = shape_of(type(choice))
+    record = run.log.state.calls.get(path)
+    if record is None:
+        raw, choice = shape.settle(choice)
+        event = Decided(
+            path=path,
+            name=name,
+            choice=run.log.stow(raw),
+            options=UNSET if options is UNSET else run.log.stow(_plain(options)),
+            because=because,
+        )
+        local.drive(decide_flow(event, None), run, path, None, None)
+        return choice
+    kept: T = shape.load(run.log.fetch(record.result))
+    return kept
+
+
+def note(text: str, data: Any = UNSET) -> None:
+    """Record something worth remembering. A replay does not record it again.
+
+    Notes have no place in the order of calls: adding one to the code changes nothing else.
+
+    >>> from holdfast import Holdfast
+    >>> @task
+    ... def look() -> None:
+    ...     note("the lobby is closed", {"until": "Monday"})
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(look, id="look-2")
+    ...     hf.task("look-2").notes[0].text
+    'the lobby is closed'
+    """
+    scope = _inside("note()")
+    run = scope.run
+    if run.stop is not None:
+        raise run.stop
+    raw = b"" if data is UNSET else _plain(data)
+    mark = scope.named_path(args_hash(text.encode() + b"\0" + raw), "!")
+    if (scope.path, mark) in run.log.state.marks:
+        return
+    event = Noted(
+        scope=scope.path, mark=mark, text=text, data=run.log.stow(raw) if raw else UNSET
+    )
+    run.append(Append(event, True))
+    run.sync()
+
+
+def _plain(value: Any) -> bytes:
+    # Options and data are for people and views: classes are shown as their fields.
+    try:
+        return _any.dump(value)
+    except HoldfastError:
+        import msgspec
+
+        return msgspec.json.encode(value, enc_hook=repr)
+
+
+def _inside(what: str) -> Scope:
+    scope = scope_var.get()
+    if scope is None:
+        raise HoldfastError(f"{what} was called outside a task: run the task with hf.run(…)")
+    return scope
+
+
+__all__ = ["Current", "Raw", "current", "decide", "note", "task", "task_spec"]

@@ -1,0 +1,1 @@
+"""For tests of your own: prove that an agent survives a crash anywhere."""

@@ -1,0 +1,250 @@
+"""Kill an agent everywhere, and see that it ends as if nothing had happened.
+
+A `Scenario` says how to run the agent and how to ask the outside world what was done to it.
+`crash_everywhere` runs it once undisturbed; then, for every boundary of that run, once more in a
+process that is killed there with SIGKILL and again in a new process that goes on. Each time the
+result and the outside world must be the same as undisturbed.
+
+Boundaries are: before and after each write to the log, after each sync, and wherever the scenario
+calls `boundary()` itself, which it should do right before and right after each effect.
+
+Run it from the command line, so that the processes are forked from a clean one:
+
+    python -m holdfast.testing.crash package.module:make_scenario
+
+The last line it prints is a JSON report; it exits with 1 if anything was violated.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.app import Holdfast
+from holdfast.stores.disk import Disk
+from holdfast.stores.files import FileStore
+
+MISSED = "missed"
+
+_left: int | None = None
+_trail: list[str] = []
+
+
+class Scenario(Protocol):
+    """An agent, and the world it acts on."""
+
+    def reset(self) -> None:
+        """Make the outside world new, before each try."""
+
+    def run(self, hf: Holdfast) -> Any:
+        """Run the agent to its end, or go on with it; returns its result (plain data)."""
+
+    def effects(self) -> Any:
+        """What was done to the outside world, as plain data: the same for every right run."""
+
+
+class Violation(Struct):
+    """A crash that the agent did not survive unharmed."""
+
+    point: int
+    boundary: str
+    problem: str
+
+
+class Report(Struct):
+    """What came of killing an agent everywhere."""
+
+    points: int
+    violations: list[Violation]
+    boundaries: dict[str, int]
+    seconds: float
+    missed: int = 0
+    """Runs that ended, rightly, before their boundary came: branches don't interleave twice alike."""
+
+    def __bool__(self) -> bool:
+        return self.points > 0 and not self.violations
+
+
+def boundary(label: str) -> None:
+    """A place where the process may be killed. Costs nothing when no crash test is running."""
+    global _left
+    if _left is None:
+        return
+    _trail.append(label)
+    _left -= 1
+    if _left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CrashDisk(Disk):
+    """A disk with a boundary on either side of everything that changes it."""
+
+    def write(self, fd: int, data: bytes) -> None:
+        boundary("before a write")
+        super().write(fd, data)
+        boundary("after a write")
+
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        boundary("after a sync")
+
+
+class NoIntentDisk(CrashDisk):
+    """A deliberately broken disk: it holds a tool's intent back until its result is written.
+
+    Harnesses are run against it as well, and have to notice.
+    """
+
+    held: bytes = b""
+
+    def write(self, fd: int, data: bytes) -> None:
+        if b'"type":"started"' in data and b'"kind":"tool"' in data:
+            self.held += data
+            return
+        held, self.held = self.held, b""
+        super().write(fd, held + data)
+
+
+class Outcome(Struct):
+    """How a process ended that ran the scenario."""
+
+    killed: bool
+    result: Any = None
+    error: str = ""
+    trail: list[str] = []
+
+
+def crash_everywhere(
+    scenario: Scenario,
+    folder: Path,
+    *,
+    disk: Callable[[], Disk] = CrashDisk,
+    every: int = 1,
+    crashes: int = 1,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Kill the scenario at every boundary (or every `every`-th), and compare what comes of it.
+
+    With `crashes=2` the process that goes on is killed as well, at its first few boundaries.
+    """
+    began = time.monotonic()
+    scenario.reset()
+    calm = _in_child(scenario, folder / "calm", disk, None)
+    if calm.error or calm.killed:
+        raise AssertionError(f"the scenario fails without any crash: {calm.error}")
+    expected = _plain((calm.result, scenario.effects()))
+    violations: list[Violation] = []
+    missed = 0
+    points = range(1, len(calm.trail) + 1, every)
+    for done, point in enumerate(points, 1):
+        problem = _crash_at(scenario, folder / f"point-{point}", disk, point, crashes, expected)
+        if problem == MISSED:
+            missed += 1
+        elif problem:
+            violations.append(Violation(point, calm.trail[point - 1], problem))
+        on_progress(done, len(points))
+    kinds = {label: calm.trail.count(label) for label in sorted(set(calm.trail))}
+    return Report(len(points), violations, kinds, time.monotonic() - began, missed)
+
+
+def _crash_at(
+    scenario: Scenario,
+    folder: Path,
+    disk: Callable[[], Disk],
+    point: int,
+    crashes: int,
+    expected: Any,
+) -> str:
+    scenario.reset()
+    first = _in_child(scenario, folder, disk, point)
+    if not first.killed:
+        right = not first.error and _plain((first.result, scenario.effects())) == expected
+        return MISSED if right else f"without being killed: {first.error or first.result!r}"
+    for again in range(1, crashes):
+        _in_child(scenario, folder, disk, 3 * again)
+    last = _in_child(scenario, folder, disk, None)
+    if last.error:
+        return f"going on failed: {last.error}"
+    found = _plain((last.result, scenario.effects()))
+    shutil.rmtree(folder, ignore_errors=True)
+    return "" if found == expected else f"expected {expected!r}, found {found!r}"
+
+
+def _in_child(
+    scenario: Scenario, folder: Path, disk: Callable[[], Disk], kill_at: int | None
+) -> Outcome:
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_fd)
+        _child(scenario, folder, disk, kill_at, write_fd)
+    os.close(write_fd)
+    with os.fdopen(read_fd, "rb") as pipe:
+        answer = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return Outcome(killed=True)
+    if not answer:
+        return Outcome(killed=False, error=f"the process ended with status {status}")
+    return msgspec.json.decode(answer, type=Outcome)
+
+
+def _child(
+    scenario: Scenario, folder: Path, disk: Callable[[], Disk], kill_at: int | None, answer: int
+) -> None:
+    global _left
+    # A huge number counts the boundaries of an undisturbed run without ever getting there.
+    _left = kill_at if kill_at is not None else sys.maxsize
+    _trail.clear()
+    try:
+        with Holdfast(FileStore(folder, disk=disk())) as hf:
+            outcome = Outcome(killed=False, result=scenario.run(hf), trail=_trail)
+    except BaseException:
+        outcome = Outcome(killed=False, error=traceback.format_exc())
+    os.write(answer, msgspec.json.encode(outcome))
+    os._exit(0)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _scenario(where: str) -> Scenario:
+    module, _, name = where.partition(":")
+    make: Callable[[], Scenario] = getattr(importlib.import_module(module), name)
+    return make()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m holdfast.testing.crash MODULE:FUNCTION [--no-intent] [--crashes N] [--every N]`"""
+    options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
+    where = arguments[0]
+    with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
+        report = crash_everywhere(
+            _scenario(where),
+            Path(folder),
+            disk=NoIntentDisk if "--no-intent" in arguments else CrashDisk,
+            crashes=int(options.get("--crashes", 1)),
+            every=int(options.get("--every", 1)),
+        )
+    sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    return 0 if report else 1
+
+
+if __name__ == "__main__":
+    # Under its own name, so that scenarios that import `boundary` share its counter.
+    from holdfast.testing import crash
+
+    sys.exit(crash.main(sys.argv[1:]))

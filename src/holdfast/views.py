@@ -1,0 +1,241 @@
+"""What can be asked of a task: the five layers, from its log alone.
+
+Position, verbatim tool outputs, decisions and why, retry context, failure context. A view is made
+from a state and never changes; ask again for a newer one. Values are shown as plain JSON data,
+because reading a log runs and imports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from holdfast.errors import TaskNotFound
+from holdfast.events import AnyEvent, Failure
+from holdfast.fold import Attempt, Call, State, Status, fold
+from holdfast.log import fetch, read_events, stream_of
+from holdfast.store import Store
+
+
+class Position(Struct, frozen=True):
+    """Layer 1: where the task is. Steps are the calls made by the task's own function.
+
+    `step` is the one it is on (or the last one, when it is finished); `of` is known where the
+    task said its plan.
+    """
+
+    step: int
+    of: int | None
+    committed: tuple[str, ...]
+    running: tuple[str, ...]
+    pending: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"step {self.step} of {self.of}" if self.of else f"step {self.step}"
+
+
+class Output(Struct, frozen=True):
+    """Layer 2: what a call returned, verbatim, attached to the step that produced it."""
+
+    path: str
+    name: str
+    kind: str
+    input: Any
+    output: Any
+    key: str
+    at: datetime | None
+
+
+class Choice(Struct, frozen=True):
+    """Layer 3: what was chosen, from what, and why."""
+
+    path: str
+    name: str
+    choice: Any
+    options: Any
+    because: str
+    at: datetime
+
+
+class RetryContext(Struct, frozen=True):
+    """Layer 4: how often a call was tried, what went wrong, and when it is tried next."""
+
+    path: str
+    name: str
+    status: str
+    attempts: tuple[Attempt, ...]
+    failures: int
+    retry_at: datetime | None
+
+
+class FailureContext(Struct, frozen=True):
+    """Layer 5: one thing that broke, with all that was known. `path` is '' for the task itself."""
+
+    path: str
+    name: str
+    attempt: int
+    at: datetime
+    input: Any
+    failure: Failure
+
+
+class NoteView(Struct, frozen=True):
+    """Something the agent noted."""
+
+    scope: str
+    text: str
+    data: Any
+    at: datetime
+
+
+class TaskView:
+    """A task as its log tells it, up to the event `seq`. What `hf.task(id)` returns.
+
+    >>> from holdfast import Holdfast, step, task
+    >>> @step
+    ... def look(city: str) -> list[str]:
+    ...     return [f"{city} Inn"]
+    >>> @task
+    ... def plan(city: str) -> str:
+    ...     return look(city)[0]
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.run(plan, "Oslo", id="plan-1")
+    ...     view = hf.task("plan-1")
+    >>> view.status, str(view.position), view.outputs[0].output, view.result
+    ('completed', 'step 1', ['Oslo Inn'], 'Oslo Inn')
+    """
+
+    def __init__(self, store: Store, state: State) -> None:
+        self._store = store
+        self.state = state
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self.state.id
+
+    @property
+    def type(self) -> str:
+        """The name of the task's function."""
+        return self.state.task
+
+    @property
+    def status(self) -> Status:
+        """Where the task is in its life."""
+        return self.state.status
+
+    @property
+    def seq(self) -> int:
+        """The newest event this view knows."""
+        return self.state.seq
+
+    @property
+    def input(self) -> Any:
+        """The arguments the task was started with."""
+        return self._value(self.state.args)
+
+    @property
+    def result(self) -> Any:
+        """What the task returned, or None."""
+        return self._value(self.state.result)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the task failed, if it did."""
+        return self.state.failure
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call, in the order they were first made."""
+        return tuple(self.state.calls.values())
+
+    @property
+    def position(self) -> Position:
+        """Layer 1: which step the task is on, which are committed, running and pending."""
+        steps = [c for c in self.calls if "." not in c.path and c.kind != "decision"]
+        committed = tuple(c.path for c in steps if c.status == "completed")
+        running = tuple(c.path for c in steps if c.status not in ("completed", "failed"))
+        plan = self.state.plan
+        done = len(steps) - len(running)
+        last = len(steps) if self.status in ("completed", "failed") or running else done + 1
+        of = max(len(plan), len(steps)) if plan else None
+        step = min(max(last, 1), of) if of else max(last, 1)
+        return Position(step, of, committed, running, plan[len(steps) :])
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """Layer 2: what each call returned, verbatim."""
+        return tuple(
+            Output(c.path, c.name, c.kind, self._value(c.args), self._value(c.result), c.key, c.ended_at)
+            for c in self.calls
+            if c.status == "completed" and c.kind != "decision"
+        )
+
+    @property
+    def decisions(self) -> tuple[Choice, ...]:
+        """Layer 3: what the agent chose at each branch point, and why."""
+        return tuple(
+            Choice(d.path, d.name, self._value(d.choice), self._value(d.options), d.because, d.at)
+            for d in self.state.decisions
+        )
+
+    @property
+    def retries(self) -> tuple[RetryContext, ...]:
+        """Layer 4: the calls that did not go through at the first try."""
+        return tuple(
+            RetryContext(c.path, c.name, c.status, c.attempts, c.failures, c.retry_at)
+            for c in self.calls
+            if len(c.attempts) > 1 or c.failures
+        )
+
+    @property
+    def failures(self) -> tuple[FailureContext, ...]:
+        """Layer 5: everything that broke, in full."""
+        found = [
+            FailureContext(c.path, c.name, a.number, a.ended_at or a.at, self._value(c.args), a.failure)
+            for c in self.calls
+            for a in c.attempts
+            if a.failure is not None
+        ]
+        if self.state.failure is not None:
+            at = self.state.updated_at
+            found.append(FailureContext("", self.type, 0, at, self.input, self.state.failure))
+        return tuple(found)
+
+    @property
+    def doubts(self) -> tuple[Call, ...]:
+        """The calls that may or may not have happened, as far as the log can tell."""
+        return tuple(c for c in self.calls if _is_doubtful(c))
+
+    @property
+    def notes(self) -> tuple[NoteView, ...]:
+        """What the agent noted."""
+        return tuple(
+            NoteView(n.scope, n.text, self._value(n.data), n.at) for n in self.state.notes
+        )
+
+    def events(self) -> Iterator[AnyEvent]:
+        """The log itself, checked as it is read."""
+        return read_events(self._store, stream_of(self.id))
+
+    def _value(self, raw: Raw | UnsetType) -> Any:
+        return None if raw is UNSET else msgspec.json.decode(fetch(self._store, raw))  # type: ignore[arg-type]
+
+
+def _is_doubtful(call: Call) -> bool:
+    # A running tool call is in doubt once nobody runs it; who asks of a live task sees it as such.
+    if call.kind != "tool":
+        return False
+    return call.status in ("in_doubt", "running") or (call.doubt and call.status != "completed")
+
+
+def view_task(store: Store, task_id: str) -> TaskView:
+    """The task of that id, or `TaskNotFound`."""
+    state = fold(read_events(store, stream_of(task_id)))
+    if state.seq == 0:
+        raise TaskNotFound(f"no task {task_id!r} in {store.url}")
+    return TaskView(store, state)

@@ -1,0 +1,55 @@
+"""Killed with SIGKILL at every boundary, the agents end as if nothing had happened.
+
+And the harness that says so is run against a build without the intent write, where it must not.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.testing.crash import Report
+
+ROOT = Path(__file__).parents[2]
+
+
+def kill_everywhere(scenario: str, *options: str) -> Report:
+    command = [sys.executable, "-m", "holdfast.testing.crash", scenario, *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Report)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("scenario", "options"),
+    [
+        ("sync_scenario", ()),
+        ("sync_scenario", ("--crashes", "3")),
+        ("async_scenario", ()),
+        ("async_scenario", ("--crashes", "2", "--every", "3")),
+    ],
+)
+def test_same_result_and_every_effect_exactly_once(scenario, options):
+    report = kill_everywhere(f"tests.crash.agents:{scenario}", *options)
+    assert report.violations == []
+    assert report.points > 50
+    assert report.missed <= report.points // 20
+    assert set(report.boundaries) == {
+        "before a write",
+        "after a write",
+        "after a sync",
+        "before an effect",
+        "after an effect",
+    }
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scenario", ["sync_scenario", "async_scenario"])
+def test_the_harness_catches_a_build_without_the_intent_write(scenario):
+    report = kill_everywhere(f"tests.crash.agents:{scenario}", "--no-intent")
+    assert any(v.boundary == "after an effect" for v in report.violations)

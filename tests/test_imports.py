@@ -1,0 +1,83 @@
+"""`import holdfast` stays light: what it loads is pinned here, and the rest loads when asked for.
+
+A name added below is paid for by every program that uses Holdfast, each time it starts.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HOLDFAST_MODULES = {
+    "holdfast",
+    "holdfast.app",
+    "holdfast.chain",
+    "holdfast.codec",
+    "holdfast.errors",
+    "holdfast.events",
+    "holdfast.fold",
+    "holdfast.history",
+    "holdfast.journal",
+    "holdfast.log",
+    "holdfast.scope",
+    "holdfast.spec",
+    "holdfast.step",
+    "holdfast.store",
+    "holdfast.task",
+}
+
+# msgspec loads typing_extensions where it happens to be installed.
+THIRD_PARTY = {"msgspec", "typing_extensions"}
+
+# Parts of the standard library too slow to load for someone who may not need them.
+LATER = {
+    "asyncio",
+    "concurrent.futures",
+    "email",
+    "http.client",
+    "http.server",
+    "logging",
+    "multiprocessing",
+    "sqlite3",
+    "ssl",
+    "unittest",
+    "urllib.request",
+}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules a fresh interpreter loads for a statement, beyond those it starts with."""
+    script = (
+        f"import sys; before = set(sys.modules); {statement}; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    command = [sys.executable, "-I", "-c", script]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+def third_party(modules: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in modules} - sys.stdlib_module_names - {"holdfast"}
+
+
+def test_import_holdfast_loads_exactly_these_modules_of_its_own() -> None:
+    own = {name for name in loaded_by("import holdfast") if name.split(".")[0] == "holdfast"}
+    unlisted, missing = sorted(own - HOLDFAST_MODULES), sorted(HOLDFAST_MODULES - own)
+    assert not unlisted, f"loaded, but not in HOLDFAST_MODULES: {unlisted}"
+    assert not missing, f"in HOLDFAST_MODULES, but not loaded: {missing}"
+
+
+def test_import_holdfast_loads_no_third_party_package_but_msgspec() -> None:
+    loaded = third_party(loaded_by("import holdfast"))
+    assert loaded <= THIRD_PARTY, f"loaded, but not in THIRD_PARTY: {sorted(loaded - THIRD_PARTY)}"
+
+
+def test_import_holdfast_loads_no_slow_part_of_the_standard_library() -> None:
+    assert sorted(loaded_by("import holdfast") & LATER) == []
+
+
+def test_what_is_loaded_is_seen() -> None:
+    loaded = loaded_by("import sqlite3, click")
+    assert "sqlite3" in loaded & LATER
+    assert "click" in third_party(loaded)

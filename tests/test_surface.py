@@ -1,0 +1,57 @@
+"""The surface is small, and what is on it is explained with an example that runs."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+import holdfast
+
+PINNED = {
+    "BadId", "BadInput", "CodeChanged", "CodeMissing", "Conflict", "Happened", "Holdfast",
+    "HoldfastError", "IdempotencyKey", "InDoubt", "LeaseLost", "LogDamaged", "NewerFormat",
+    "NotATask", "Retry", "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskFailed",
+    "TaskNotFound", "TaskWaiting", "TooLarge", "Undecodable", "Unserializable", "WrongArguments",
+    "current", "decide", "note", "step", "task", "tool",
+}  # fmt: skip
+
+METHODS = {
+    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve", "close",
+}  # fmt: skip
+
+
+def test_the_public_names_are_pinned_and_sorted():
+    assert set(holdfast.__all__) == PINNED
+    assert holdfast.__all__ == sorted(holdfast.__all__)
+
+
+def test_the_methods_of_holdfast_are_pinned():
+    public = {name for name in vars(holdfast.Holdfast) if not name.startswith("_")}
+    assert public == METHODS
+
+
+@pytest.mark.parametrize("name", sorted(PINNED))
+def test_every_public_name_has_a_docstring_with_an_example(name):
+    assert has_example(getattr(holdfast, name)), f"{name} has no example in its docstring"
+
+
+@pytest.mark.parametrize("name", sorted(METHODS - {"close"}))
+def test_every_method_has_a_docstring_with_an_example(name):
+    assert has_example(getattr(holdfast.Holdfast, name))
+
+
+def has_example(thing: object) -> bool:
+    return bool(doctest.DocTestParser().get_examples(thing.__doc__ or ""))
+
+
+def test_every_error_is_under_one_root_and_signals_are_not():
+    from holdfast import errors
+
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            if issubclass(kind, errors.Signal):
+                assert not issubclass(kind, Exception), name
+            else:
+                assert issubclass(kind, errors.HoldfastError), name
+                assert name in errors.__doc__, f"{name} is not in the tree at the top of errors.py"
