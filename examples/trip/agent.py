@@ -1,7 +1,7 @@
 """The same nine steps as `naive.py`, on Holdfast: crash anywhere, run again, and it goes on.
 
-    python -m examples.trip.agent BASE_URL WORKSPACE --die-after-invite   # killed in step 6
-    python -m examples.trip.agent BASE_URL WORKSPACE                      # goes on at step 6
+python -m examples.trip.agent BASE_URL WORKSPACE --die-after-invite   # killed in step 6
+python -m examples.trip.agent BASE_URL WORKSPACE                      # goes on at step 6
 """
 
 import argparse

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
-from collections.abc import Awaitable
 
 from msgspec import UNSET, Raw
 
@@ -261,7 +260,9 @@ class Holdfast:
             except TaskNotFound:  # made, but nothing was ever appended to it
                 continue
             state = view.state
-            if any(want is not None and getattr(view, name) != want for name, want in wanted.items()):
+            if any(
+                want is not None and getattr(view, name) != want for name, want in wanted.items()
+            ):
                 continue
             if user is not None and state.user != user:
                 continue

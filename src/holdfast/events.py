@@ -11,6 +11,7 @@ a new `FORMAT`, which every writer notes in the log when it takes hold of it (`C
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -26,7 +27,7 @@ NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The time of an event that no log has taken yet."""
 
 
-class Failure(Struct, frozen=True, omit_defaults=True):
+class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     """One exception as a recorded fact: what was raised, where, and while doing what.
 
     >>> Failure("ValueError", "no rooms").summary()
@@ -44,14 +45,14 @@ class Failure(Struct, frozen=True, omit_defaults=True):
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-class Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
+class Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):
     """What every event has."""
 
     seq: int = 0
     at: datetime = NEVER
 
 
-class TaskCreated(Event, tag="task_created"):
+class TaskCreated(Event, frozen=True, tag="task_created"):
     """The first event of every task."""
 
     format: int
@@ -64,7 +65,7 @@ class TaskCreated(Event, tag="task_created"):
     labels: dict[str, str] = {}
 
 
-class Claimed(Event, tag="claimed"):
+class Claimed(Event, frozen=True, tag="claimed"):
     """A writer took hold of the task. Higher epochs win; lower ones are refused by the store."""
 
     format: int
@@ -73,13 +74,13 @@ class Claimed(Event, tag="claimed"):
     engine: str = "local"
 
 
-class Planned(Event, tag="planned"):
+class Planned(Event, frozen=True, tag="planned"):
     """The task said what it intends to do. The newest plan counts; older ones stay in the log."""
 
     items: tuple[str, ...]
 
 
-class Started(Event, tag="started"):
+class Started(Event, frozen=True, tag="started"):
     """An attempt of a call begins. For a tool this is the intent: on disk before the body runs.
 
     Only the first attempt carries the arguments; later ones are of the same call.
@@ -94,7 +95,7 @@ class Started(Event, tag="started"):
     key: str = ""
 
 
-class AttemptFailed(Event, tag="attempt_failed"):
+class AttemptFailed(Event, frozen=True, tag="attempt_failed"):
     """An attempt raised. With `retry_at` another follows then.
 
     `doubt` says that the call may have had its effect all the same (a timeout, a lost reply).
@@ -107,20 +108,20 @@ class AttemptFailed(Event, tag="attempt_failed"):
     doubt: bool = False
 
 
-class Failed(Event, tag="failed"):
+class Failed(Event, frozen=True, tag="failed"):
     """A call has failed for good: no attempts are left. The task sees a `StepFailed`."""
 
     path: str
 
 
-class Completed(Event, tag="completed"):
+class Completed(Event, frozen=True, tag="completed"):
     """A call returned. Its result is what the task goes on with, now and on every replay."""
 
     path: str
     result: Raw
 
 
-class Settled(Event, tag="settled"):
+class Settled(Event, frozen=True, tag="settled"):
     """A call in doubt was settled: by its `check`, or by a person."""
 
     path: str
@@ -130,14 +131,14 @@ class Settled(Event, tag="settled"):
     because: str = ""
 
 
-class Doubted(Event, tag="doubted"):
+class Doubted(Event, frozen=True, tag="doubted"):
     """A call is in doubt and only a person can settle it: the task waits."""
 
     path: str
     why: str
 
 
-class Decided(Event, tag="decided"):
+class Decided(Event, frozen=True, tag="decided"):
     """The agent chose at a branch point. One event: a decision can't fail half-way."""
 
     path: str
@@ -147,7 +148,7 @@ class Decided(Event, tag="decided"):
     because: str = ""
 
 
-class Noted(Event, tag="noted"):
+class Noted(Event, frozen=True, tag="noted"):
     """Something the agent wanted to remember. `scope` and `mark` recognise it on replay."""
 
     scope: str
@@ -156,20 +157,20 @@ class Noted(Event, tag="noted"):
     data: Raw | UnsetType = UNSET
 
 
-class TaskCompleted(Event, tag="task_completed"):
+class TaskCompleted(Event, frozen=True, tag="task_completed"):
     """The task's function returned."""
 
     result: Raw
 
 
-class TaskErrored(Event, tag="task_failed"):
+class TaskErrored(Event, frozen=True, tag="task_failed"):
     """The task's function raised. `causes` are the failed calls that led to it."""
 
     failure: Failure
     causes: tuple[str, ...] = ()
 
 
-class TaskRetried(Event, tag="task_retried"):
+class TaskRetried(Event, frozen=True, tag="task_retried"):
     """Somebody asked for the failed task to be tried again."""
 
     by: str = ""
@@ -192,23 +193,8 @@ AnyEvent = (
     | TaskRetried
 )
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(AnyEvent).decode
+dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
+"""The event as a JSON object, without `seq` and `at` while no log has taken it."""
 
-
-def dump_event(event: AnyEvent) -> bytes:
-    """The event as a JSON object, without `seq` and `at` while no log has taken it.
-
-    >>> dump_event(Completed(path="1", result=Raw(b"42")))
-    b'{"type":"completed","path":"1","result":42}'
-    """
-    return _encode(event)
-
-
-def load_event(line: bytes) -> AnyEvent:
-    """The event of one line of a log. Raises `msgspec.MsgspecError` where it is none.
-
-    >>> load_event(b'{"type":"completed","path":"1","result":42}').path
-    '1'
-    """
-    return _decode(line)
+load_event: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
+"""The event of one line of a log. Raises `msgspec.MsgspecError` where it is none."""

@@ -28,7 +28,7 @@ FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 """The statuses in which nothing drives a task any more."""
 
 
-class Attempt(Struct, frozen=True, omit_defaults=True):
+class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
     """One try of a call."""
 
     number: int
@@ -37,7 +37,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
 
 
-class Call(Struct, frozen=True, omit_defaults=True):
+class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     """Everything the log knows of one call: a node of the task's tree."""
 
     path: str
@@ -239,9 +239,7 @@ def _completed(state: State, event: e.Completed) -> None:
     call = state.calls[event.path]
     at = event.at
     last = call.attempts[-1]
-    attempts = (Attempt(last.number, last.at, at),)
-    if len(call.attempts) > 1:
-        attempts = (*call.attempts[:-1], *attempts)
+    attempts = (*call.attempts[:-1], Attempt(last.number, last.at, at))
     state.calls[event.path] = replace(
         call, status="completed", attempts=attempts, result=event.result, ended_at=at
     )

@@ -17,7 +17,7 @@ next one finds the same record and takes the same way. For a call of a tool that
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -29,7 +29,6 @@ from holdfast.events import (
     AttemptFailed,
     Claimed,
     Completed,
-    Decided,
     Doubted,
     Failed,
     Failure,
@@ -42,14 +41,14 @@ from holdfast.fold import Call
 from holdfast.spec import Doubt, Spec
 
 
-class Append(Struct):
+class Append(Struct, gc=False):
     """Append an event; with `sync`, answer when it is durable. Answered with the call's record."""
 
     event: AnyEvent
     sync: bool
 
 
-class Run(Struct):
+class Run(Struct, gc=False):
     """Run the body once. Answered with `Returned` or `Raised`."""
 
     attempt: int
@@ -92,6 +91,7 @@ class Raised(Struct):
 
 Request = Append | Run | Check | Sleep | Now | Park
 Flow = Generator[Request, Any, Returned | Call]
+"""A call's flow ends with what its body returned just now, or with the record of its end."""
 
 
 class Asked(Struct):
@@ -163,7 +163,12 @@ def _attempt(asked: Asked, record: Call) -> Flow:
         retry_at=None if last else now + retry.wait(failures, asked.key or asked.path),
         doubt=_may_have_happened(asked.spec, outcome),
     )
-    return (yield Append(failed, True))
+    return (yield from _recorded(failed))
+
+
+def _recorded(event: AnyEvent) -> Generator[Request, Any, Call]:
+    record: Call = yield Append(event, True)
+    return record
 
 
 def _may_have_happened(spec: Spec, outcome: Raised) -> bool:
@@ -198,14 +203,14 @@ def _too_old(spec: Spec, record: Call, now: datetime) -> bool:
 
 def _by_retry(asked: Asked, record: Call, why: str) -> Flow:
     if record.exhausted:
-        return (yield Append(Failed(path=asked.path), True))
+        return (yield from _recorded(Failed(path=asked.path)))
     if record.retry_at is not None:
         yield Sleep(record.retry_at)
     return (yield from _again(asked, record))
 
 
 def _by_asking(asked: Asked, record: Call, why: str) -> Flow:
-    return (yield Append(Doubted(path=asked.path, why=why), True))
+    return (yield from _recorded(Doubted(path=asked.path, why=why)))
 
 
 def _by_check(asked: Asked, record: Call, why: str) -> Flow:
@@ -214,10 +219,10 @@ def _by_check(asked: Asked, record: Call, why: str) -> Flow:
         answer = yield Check()
         if answer is None:
             verdict = Settled(path=asked.path, verdict="did_not_happen", by="check")
-            return (yield Append(verdict, True))
+            return (yield from _recorded(verdict))
         if isinstance(answer, Returned):
             verdict = Settled(path=asked.path, verdict="happened", by="check", result=answer.raw)
-            return (yield Append(verdict, True))
+            return (yield from _recorded(verdict))
         failures += 1
         if answer.final or failures >= max(asked.spec.retry.attempts, 3):
             why += f", and its check failed: {answer.failure.summary()}"
@@ -226,7 +231,7 @@ def _by_check(asked: Asked, record: Call, why: str) -> Flow:
         yield Sleep(now + asked.spec.retry.wait(failures, f"check {asked.key}"))
 
 
-_POLICIES: dict[Doubt, Any] = {"retry": _by_retry, "check": _by_check, "ask": _by_asking}
+_POLICIES: dict[Doubt, Callable[[Asked, Call, str], Flow]] = {"retry": _by_retry, "check": _by_check, "ask": _by_asking}
 
 
 def conduct(claimed: Claimed) -> Generator[Request, Any, Returned | Raised]:
@@ -239,14 +244,6 @@ def conduct(claimed: Claimed) -> Generator[Request, Any, Returned | Raised]:
     yield Append(TaskErrored(failure=outcome.failure, causes=outcome.causes), True)
     raised: Raised = outcome
     return raised
-
-
-def decide(decided: Decided, record: Call | None) -> Generator[Request, Any, Call]:
-    """Record a decision, or find it recorded."""
-    if record is not None:
-        return record
-    recorded: Call = yield Append(decided, True)
-    return recorded
 
 
 def must_match(asked: Asked, record: Call) -> None:

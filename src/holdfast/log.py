@@ -105,26 +105,21 @@ class Log:
             advance(self.state, event)
             self._total = total
 
-    def append(self, *events: AnyEvent) -> None:
-        """Give events their place in the log. They are durable after the next `sync`."""
+    def append(self, event: AnyEvent) -> None:
+        """Give an event its place in the log. It is durable after the next `sync`."""
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            at, seq, total = self.clock(), self.state.seq, self._total
-            placed, lines = [], []
-            for number, event in enumerate(events, seq + 1):
-                event = replace(event, seq=number, at=at)
-                line, total = chain.seal(total, dump_event(event))
-                placed.append(event)
-                lines.append(line)
+            seq = self.state.seq
+            placed = replace(event, seq=seq + 1, at=self.clock())
+            line, total = chain.seal(self._total, dump_event(placed))
             try:
-                self.store.append(self.lease, seq, lines)
+                self.store.append(self.lease, seq, (line,))
             except StoreError as error:
                 self._broken = error
                 raise
             self._total = total
-            for event in placed:
-                advance(self.state, event)
+            advance(self.state, placed)
 
     def sync(self) -> None:
         """Return when everything appended so far is durable."""

@@ -25,7 +25,7 @@ class Scope:
     """One strand of code inside a task, and the numbers it has given out."""
 
     __slots__ = (
-        "branches_made", "call", "calls", "closed", "named", "parent", "path", "run",
+        "call", "calls", "closed", "named", "parent", "path", "run",
     )  # fmt: skip
 
     def __init__(
@@ -37,7 +37,6 @@ class Scope:
         self.parent = parent
         self.calls = 0
         self.named: dict[str, int] = {}
-        self.branches_made: set[Any] | None = None
         self.closed = False
 
     def next_path(self) -> str:

@@ -134,7 +134,7 @@ def make_spec(
 ) -> Spec:
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
     called = name if name is not None else fn.__name__
-    if not isinstance(called, str) or not called or any(c in called for c in ":.\n "):
+    if not called or any(c in called for c in ":.\n "):
         raise BadInput(f"{called!r} can't name a {kind}: no spaces, dots or colons")
     for option, value in (("timeout_s", timeout_s), ("key_ttl_s", key_ttl_s)):
         if value is not None and not value > 0:

@@ -26,8 +26,8 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Lease(Struct, frozen=True):
-    """The right to append to one stream, until a newer one is taken."""
+class Lease(Struct, frozen=True, eq=False):
+    """The right to append to one stream, until a newer one is taken. Equal only to itself."""
 
     stream: str
     owner: str

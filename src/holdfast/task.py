@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, overload
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
 from holdfast.codec import args_hash, shape_of
-from holdfast.engines import local
 from holdfast.errors import BadInput, HoldfastError, NotATask
 from holdfast.events import Decided, Noted, Planned
-from holdfast.journal import Append
-from holdfast.journal import decide as decide_flow
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
 
@@ -47,7 +44,11 @@ def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) ->
     'hello Ada'
     """
     if fn is None:
-        return lambda given: task(given, name=name)
+        return functools.partial(_task, name=name)
+    return _task(fn, name=name)
+
+
+def _task(fn: Callable[..., Any], *, name: str | None) -> Any:
     if not callable(fn):
         raise BadInput(f"@task decorates a function, not {fn!r:.100}")
     spec = make_spec(fn, "task", name=name)
@@ -95,7 +96,7 @@ class Current(Struct, frozen=True):
         scope = _inside("current().plan")
         planned = tuple(str(item) for item in items)
         if planned != scope.run.log.state.plan:
-            scope.run.append(Append(Planned(items=planned), True))
+            scope.run.append(Planned(items=planned))
             scope.run.sync()
 
 
@@ -157,7 +158,8 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
             options=UNSET if options is UNSET else run.log.stow(_plain(options)),
             because=because,
         )
-        local.drive(decide_flow(event, None), run, path, None, None)
+        run.append(event)
+        run.sync()
         return choice
     kept: T = shape.load(run.log.fetch(record.result))
     return kept
@@ -185,10 +187,8 @@ def note(text: str, data: Any = UNSET) -> None:
     mark = scope.named_path(args_hash(text.encode() + b"\0" + raw), "!")
     if (scope.path, mark) in run.log.state.marks:
         return
-    event = Noted(
-        scope=scope.path, mark=mark, text=text, data=run.log.stow(raw) if raw else UNSET
-    )
-    run.append(Append(event, True))
+    event = Noted(scope=scope.path, mark=mark, text=text, data=run.log.stow(raw) if raw else UNSET)
+    run.append(event)
     run.sync()
 
 
@@ -207,6 +207,3 @@ def _inside(what: str) -> Scope:
     if scope is None:
         raise HoldfastError(f"{what} was called outside a task: run the task with hf.run(…)")
     return scope
-
-
-__all__ = ["Current", "Raw", "current", "decide", "note", "task", "task_spec"]

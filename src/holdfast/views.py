@@ -170,7 +170,15 @@ class TaskView:
     def outputs(self) -> tuple[Output, ...]:
         """Layer 2: what each call returned, verbatim."""
         return tuple(
-            Output(c.path, c.name, c.kind, self._value(c.args), self._value(c.result), c.key, c.ended_at)
+            Output(
+                c.path,
+                c.name,
+                c.kind,
+                self._value(c.args),
+                self._value(c.result),
+                c.key,
+                c.ended_at,
+            )
             for c in self.calls
             if c.status == "completed" and c.kind != "decision"
         )
@@ -196,7 +204,9 @@ class TaskView:
     def failures(self) -> tuple[FailureContext, ...]:
         """Layer 5: everything that broke, in full."""
         found = [
-            FailureContext(c.path, c.name, a.number, a.ended_at or a.at, self._value(c.args), a.failure)
+            FailureContext(
+                c.path, c.name, a.number, a.ended_at or a.at, self._value(c.args), a.failure
+            )
             for c in self.calls
             for a in c.attempts
             if a.failure is not None
@@ -214,16 +224,14 @@ class TaskView:
     @property
     def notes(self) -> tuple[NoteView, ...]:
         """What the agent noted."""
-        return tuple(
-            NoteView(n.scope, n.text, self._value(n.data), n.at) for n in self.state.notes
-        )
+        return tuple(NoteView(n.scope, n.text, self._value(n.data), n.at) for n in self.state.notes)
 
     def events(self) -> Iterator[AnyEvent]:
         """The log itself, checked as it is read."""
         return read_events(self._store, stream_of(self.id))
 
     def _value(self, raw: Raw | UnsetType) -> Any:
-        return None if raw is UNSET else msgspec.json.decode(fetch(self._store, raw))  # type: ignore[arg-type]
+        return None if raw is UNSET else msgspec.json.decode(fetch(self._store, raw))
 
 
 def _is_doubtful(call: Call) -> bool:

@@ -146,10 +146,10 @@ async def apost_letter(to: str) -> dict[str, Any]:
 @step(retry=QUICK)
 async def abook(room: str) -> str:
     """Branches inside a step, which fails after them until it was tried twice."""
-    paid, _ = await asyncio.gather(apay(len(room)), ainvite(f"reception of {room}"))
+    done = await asyncio.gather(apay(len(room)), ainvite(f"reception of {room}"))
     if current().attempt < 2:
         raise ConnectionError("the reply was lost")
-    return f"{room} for {paid['reference']}"
+    return f"{room} for {done[0]['reference']}"
 
 
 async def visit(city: str, pause_s: float) -> dict[str, Any]:

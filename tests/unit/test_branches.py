@@ -56,7 +56,7 @@ async def strand(name: str, length: int) -> list[str]:
 
 
 async def nested(name: str) -> list[list[str]]:
-    return await asyncio.gather(strand(name + "x", 2), strand(name + "y", 2))
+    return list(await asyncio.gather(strand(name + "x", 2), strand(name + "y", 2)))
 
 
 @task

@@ -49,9 +49,7 @@ def load(where: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise BadInput(
-                f"module {name!r} has no {attribute!r}{_tasks_of(found)}"
-            ) from None
+            raise BadInput(f"module {name!r} has no {attribute!r}{_tasks_of(found)}") from None
     return found
 
 
@@ -70,8 +68,7 @@ def _imported(name: str) -> ModuleType:
 
 def _broken(name: str, error: BaseException) -> BadInput:
     return BadInput(
-        f"importing {name!r} failed with {type(error).__name__}: {error} "
-        f"(--debug shows where)"
+        f"importing {name!r} failed with {type(error).__name__}: {error} (--debug shows where)"
     )
 
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-import msgspec
 from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.arguments import json_of
 from holdfast.cli.code import load_app
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import find_task, opened, read_all, stored
@@ -51,7 +51,7 @@ class DoubtView(Struct, frozen=True):
     input: Any
 
 
-@click.command()
+@click.command(short_help="List calls that may or may not have happened.")
 @click.argument("task", metavar="[TASK]", required=False, shell_complete=complete_task)
 @json_option
 @store_options
@@ -137,13 +137,18 @@ def print_doubt(out: Console, given: Given, each: DoubtView) -> None:
         out.print("  Look for the key in the outside system, then say what you found:")
         out.print(f"    {plain(resolve)} --happened --result JSON", soft_wrap=True)
         out.print(f"    {plain(resolve)} --did-not-happen", soft_wrap=True)
+    elif each.status == "running":
+        resume = plain(our_command(given, "resume", each.task))
+        out.print(f"  If no process is at work on it, go on with: {resume}", soft_wrap=True)
 
 
 @click.command()
 @task_argument
 @click.argument("path")
 @click.option("--happened", is_flag=True, help="It happened: it is not made again.")
-@click.option("--did-not-happen", is_flag=True, help="It did not: it is made when the task goes on.")
+@click.option(
+    "--did-not-happen", is_flag=True, help="It did not: it is made when the task goes on."
+)
 @click.option("--result", metavar="JSON", help="What the call returned.  [default: null]")
 @click.option("--because", default="", metavar="TEXT", help="How you know, for the log.")
 @json_option
@@ -173,7 +178,7 @@ def resolve(
         raise click.UsageError("say either --happened or --did-not-happen")
     if did_not_happen and result is not None:
         raise click.UsageError("a call that did not happen has no --result")
-    value = _json_of(result) if result is not None else None
+    value = json_of(result) if result is not None else None
     with opened(given) as hf:
         find_task(hf, task)
         code = load_app(given)
@@ -187,13 +192,3 @@ def resolve(
     app = "" if code.modules else " --app MODULE"
     out.print(f"To go on: {plain(our_command(given, 'resume', task) + app)}", soft_wrap=True)
     return Exit.OK
-
-
-def _json_of(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text.encode())
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise click.BadParameter(
-            f"{text!r} is not JSON ({error}): a text needs quotes inside quotes, '\"like this\"'",
-            param_hint="--result",
-        ) from None

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from holdfast.app import Holdfast, new_id
+from holdfast.app import Holdfast, checked_id, new_id
+from holdfast.cli.arguments import arguments_of
 from holdfast.cli.code import load, load_app, look_in
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import find_task, opened
@@ -25,13 +26,17 @@ from holdfast.cli.options import (
     store_options,
     task_argument,
 )
-from holdfast.cli.output import print_error, print_json, our_command
+from holdfast.cli.output import our_command, print_error, print_json
 from holdfast.cli.settings import Given
-from holdfast.errors import BadInput, TaskFailed, TaskWaiting, Unserializable
-from holdfast.task import RESERVED, task_spec
+from holdfast.errors import BadInput, HoldfastError, TaskFailed, TaskWaiting
+from holdfast.task import task_spec
 
 
-@click.command()
+class TaskStopped(HoldfastError):
+    """The task's function ended the program instead of returning."""
+
+
+@click.command(short_help="Run a task function, or go on with it.")
 @click.argument("function", metavar="MODULE:FUNCTION")
 @click.argument("args", nargs=-1)
 @click.option("--id", "task_id", metavar="ID", help="The task's id.  [default: a new one]")
@@ -81,32 +86,16 @@ def run(
         raise BadInput(f"{function!r} names no function: write MODULE:FUNCTION, as in agents:plan")
     fn = load(function)
     spec = task_spec(fn)
-    if taken := sorted(RESERVED & named.keys()):
-        raise BadInput(f"--arg {taken[0]}=… is no argument of the task: use the option --{taken[0]}")
+    values, by_name = arguments_of(spec, args, named)
+    options = {"user": user, "session": session, "labels": labels}
+    task_id = checked_id(task_id) if task_id is not None else new_id(spec.name, datetime.now(UTC))
     with opened(given, create=True) as hf:
-        started_id = task_id if task_id is not None else new_id(spec.name, datetime.now(UTC))
-        positional = [value_of(arg) for arg in args]
-        by_name = {name: value_of(arg) for name, arg in named.items()}
-        print_error(f"task {started_id}")
-
-        def drive() -> None:
-            try:
-                hf.run(
-                    fn,
-                    *positional,
-                    id=started_id,
-                    user=user,
-                    session=session,
-                    labels=labels,
-                    **by_name,
-                )
-            except Unserializable as error:
-                raise _with_hint(error) from error
-
-        return _drive(given, hf, started_id, drive, as_json)
+        print_error(f"task {task_id}")
+        go = partial(hf.run, fn, *values, id=task_id, **options, **by_name)
+        return _drive(given, hf, task_id, go, as_json)
 
 
-@click.command()
+@click.command(short_help="Go on with a task that was interrupted.")
 @task_argument
 @json_option
 @code_options
@@ -126,7 +115,7 @@ def resume(given: Given, task: str, as_json: bool) -> Exit:
     return _go_on(given, task, Holdfast.resume, as_json)
 
 
-@click.command()
+@click.command(short_help="Try a failed task again.")
 @task_argument
 @json_option
 @code_options
@@ -158,8 +147,13 @@ def _drive(
         with redirect_stdout(sys.stderr):
             drive()
     except KeyboardInterrupt:
-        print_error(f"\ninterrupted. To go on: {our_command(given, 'resume', task_id)}")
+        print_error(f"interrupted. To go on: {our_command(given, 'resume', task_id)}")
         return Exit.INTERRUPTED
+    except SystemExit as error:
+        raise TaskStopped(
+            f"the task's function ended the program (sys.exit({error.code!r})), which is no way "
+            f"to end a task: it counts as interrupted, and can be resumed"
+        ) from error
     except (TaskFailed, TaskWaiting):
         if as_json:
             _print_outcome(hf, task_id)
@@ -176,23 +170,4 @@ def _print_outcome(hf: Holdfast, task_id: str) -> None:
     view = hf.task(task_id)
     print_json(
         {"id": view.id, "status": view.status, "result": view.result, "failure": view.failure}
-    )
-
-
-def value_of(text: str) -> Any:
-    """An argument: JSON where it can be read as such, else the text itself.
-
-    >>> value_of("3"), value_of("Oslo"), value_of('"3"')
-    (3, 'Oslo', '3')
-    """
-    try:
-        return msgspec.json.decode(text.encode())
-    except (msgspec.MsgspecError, UnicodeError):
-        return text
-
-
-def _with_hint(error: Unserializable) -> BadInput:
-    return BadInput(
-        f"{error}. Arguments are read as JSON where they can be: "
-        f"the text 3 is written '\"3\"' with both quotes"
     )

@@ -42,7 +42,7 @@ MEANINGS = {
 }
 
 # The first that fits counts, so an error stands before the one it derives from.
-_MEANT: tuple[tuple[type[errors.HoldfastError], Exit], ...] = (
+_MEANT: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.TaskFailed, Exit.TASK_FAILED),
     (errors.StepFailed, Exit.TASK_FAILED),
     (errors.TaskWaiting, Exit.WAITING),
@@ -54,6 +54,7 @@ _MEANT: tuple[tuple[type[errors.HoldfastError], Exit], ...] = (
     (errors.CodeChanged, Exit.CODE),
     (errors.Undecodable, Exit.CODE),
     (errors.HoldfastError, Exit.BAD_INPUT),
+    (OSError, Exit.DAMAGED),
 )
 
 

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from holdfast.cli.output import status_text
 from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
 from holdfast.fold import Attempt, Call
-from holdfast.views import FailureContext, RetryContext, TaskView
+from holdfast.views import RetryContext, TaskView
 
 MOST_LINES = 12
 MOST_CHARACTERS = 1_000
@@ -44,9 +43,12 @@ class Page:
     def block(self, text: str, indent: int = 5) -> None:
         """Text of several lines, set in."""
         kept = text if self.whole else _beginning(text)
-        self.out.print(Padding(Text(kept), (0, 0, 0, indent)))
+        set_in = "\n".join(" " * indent + line for line in kept.split("\n"))
+        self.out.print(set_in, soft_wrap=True)
         if left := len(text) - len(kept):
-            self.line((f"… {count(left, 'more character')}: --full shows them", "dim"), indent=indent)
+            self.line(
+                (f"… {count(left, 'more character')}: --full shows them", "dim"), indent=indent
+            )
 
     def newest(self, items: Sequence[T]) -> Sequence[T]:
         """The items to print: all, or the last few and a note of how many came before."""
@@ -57,6 +59,8 @@ class Page:
 
 
 def _beginning(text: str) -> str:
+    if len(text) <= 1.2 * MOST_CHARACTERS and text.count("\n") <= 1.2 * MOST_LINES:
+        return text  # to leave out so little would be silly
     return "\n".join(text[:MOST_CHARACTERS].split("\n")[:MOST_LINES])
 
 
@@ -82,7 +86,7 @@ def _print_steps(page: Page, view: TaskView, title: str, paths: Sequence[str]) -
 
 def _step_name(call: Call) -> str:
     ended = call.status in ("completed", "failed", "running")
-    return plain(f"{call.path} {call.name}{'' if ended else f' ({_words(call.status)})'}")
+    return plain(f"{call.path} {call.name}{'' if ended else f' ({call.status})'}")
 
 
 def print_outputs(page: Page, view: TaskView) -> None:
@@ -97,7 +101,9 @@ def print_decisions(page: Page, view: TaskView) -> None:
     """Layer 3: what was chosen, from what, and why."""
     page.heading("Decisions", "" if view.decisions else "none")
     for each in page.newest(view.decisions):
-        page.line((plain(each.path), "magenta"), "  ", plain(each.name), " = ", short(each.choice, 200))
+        page.line(
+            (plain(each.path), "magenta"), "  ", plain(each.name), " = ", short(each.choice, 200)
+        )
         if each.because:
             page.line(("because  ", "dim"), plain(each.because), indent=5)
         if isinstance(each.options, list):
@@ -135,7 +141,7 @@ def _attempt(attempt: Attempt, of: RetryContext) -> tuple[str | tuple[str, str],
     elif attempt.ended_at is not None:
         ended = "went through"
     else:
-        ended = "no word of how it ended" if attempt is not of.attempts[-1] else _words(of.status)
+        ended = "no word of how it ended" if attempt is not of.attempts[-1] else of.status
     return (f"{attempt.number}  {precise_clock(attempt.at)[11:]}  ", "dim"), f"{span:>7}  {ended}"
 
 
@@ -143,19 +149,15 @@ def print_failures(page: Page, view: TaskView) -> None:
     """Layer 5: everything that broke, with all that was known."""
     page.heading("Failures", "" if view.failures else "none")
     for each in page.newest(view.failures):
-        page.line((plain(each.failure.summary()), "red"))
-        where = f"call {each.path}, {each.name}, attempt {each.attempt}"
-        page.line(plain(where if each.path else f"the task itself, {each.name}"), indent=5)
-        page.line(_when(each), indent=5)
+        where = f"{each.path}  {each.name}, attempt {each.attempt}"
+        when = f", at {clock(each.at)}{', timed out' if each.failure.timed_out else ''}"
+        page.line(plain(where if each.path else f"the task itself, {each.name}"), (when, "dim"))
+        page.line((plain(each.failure.summary()), "red"), indent=5)
         page.line(("input  ", "dim"), short(each.input, 200), indent=5)
         if page.full and each.failure.traceback:
             page.block(plain_lines(each.failure.traceback.rstrip()))
     if view.failures and not page.full:
         page.line(("--full shows the tracebacks", "dim"))
-
-
-def _when(each: FailureContext) -> str:
-    return f"at {clock(each.at)}{', timed out' if each.failure.timed_out else ''}"
 
 
 def print_notes(page: Page, view: TaskView) -> None:
@@ -168,7 +170,3 @@ def print_notes(page: Page, view: TaskView) -> None:
 
 def _call(name: str, given: Any) -> str:
     return f"{plain(name)}({short(given, 120)})"
-
-
-def _words(status: str) -> str:
-    return status.replace("_", " ")

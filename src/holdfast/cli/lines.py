@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 from msgspec import Raw, UnsetType
 from rich.text import Text
@@ -36,15 +38,15 @@ def type_of(event: AnyEvent | type[AnyEvent]) -> str:
     return str(event.__struct_config__.tag)
 
 
-def event_line(event: AnyEvent, state: State) -> Text:
+def event_line(event: AnyEvent, state: State, *, narrow: bool = False) -> Text:
     """One event. `state` is that after it: it knows the names of the calls."""
     path = getattr(event, "path", "")
     call = state.calls.get(path)
-    columns = f"{plain(path):8} {plain(call.name) if call else '':16} "
+    at = precise_clock(event.at)
     return Text.assemble(
-        (f"{event.seq:5}  {precise_clock(event.at)}  ", "dim"),
+        (f"{event.seq:4} {at[11:19]} " if narrow else f"{event.seq:5}  {at}  ", "dim"),
         (f"{type_of(event):15}", _STYLES.get(type(event), "")),
-        columns,
+        f"{plain(path):7} {plain(call.name) if call else '':{12 if narrow else 16}} ",
         cut(_detail(event), MOST),
     )
 
@@ -105,5 +107,6 @@ def short_raw(raw: Raw | UnsetType) -> str:
         return ""
     data = bytes(raw)
     if data.startswith(BLOB):
-        return f"({msgspec.json.decode(data, type=BlobRef).size_bytes:,} bytes, kept aside)"
+        with suppress(msgspec.MsgspecError):
+            return f"({msgspec.json.decode(data, type=BlobRef).size_bytes:,} bytes, kept aside)"
     return cut(plain(data.decode(errors="replace")), MOST)

@@ -22,6 +22,8 @@ from holdfast.events import AnyEvent
 
 POLL_S = 0.25
 BATCH = 500
+ROOMY = 120
+"""The width from which on dates and milliseconds are shown too."""
 TYPES = sorted(type_of(kind) for kind in get_args(AnyEvent))
 
 
@@ -71,10 +73,10 @@ def log(
             raise not_found(hf.store, task)
         tail = Tail(hf.store, task)
         show = _show_lines if as_json else _show_texts
-        show(_wanted(tail, after, types))
+        show(tail, after, types)
         while follow and not tail.finished:
             time.sleep(POLL_S)
-            show(_wanted(tail, after, types))
+            show(tail, after, types)
     return Exit.OK
 
 
@@ -89,25 +91,25 @@ def _wait_for(given: Given, task: str) -> None:
         time.sleep(POLL_S)
 
 
-def _wanted(tail: Tail, after: int, types: tuple[str, ...]) -> Iterator[tuple[bytes, Text]]:
+def _wanted(tail: Tail, after: int, types: tuple[str, ...]) -> Iterator[tuple[bytes, AnyEvent]]:
     for line, event in tail.read():
         if event.seq > after and (not types or type_of(event) in types):
-            yield line, event_line(event, tail.state)
+            yield line, event
 
 
-def _show_lines(found: Iterator[tuple[bytes, Text]]) -> None:
-    for line, _ in found:
+def _show_lines(tail: Tail, after: int, types: tuple[str, ...]) -> None:
+    for line, _ in _wanted(tail, after, types):
         print_json_line(line.decode())
     sys.stdout.flush()
 
 
-def _show_texts(found: Iterator[tuple[bytes, Text]]) -> None:
+def _show_texts(tail: Tail, after: int, types: tuple[str, ...]) -> None:
     # Many at once, because the console takes its time for each print; and what was read before
     # damage is found is still shown.
     out, texts = console(), list[Text]()
     try:
-        for _, text in found:
-            texts.append(text)
+        for _, event in _wanted(tail, after, types):
+            texts.append(event_line(event, tail.state, narrow=out.width < ROOMY))
             if len(texts) >= BATCH:
                 _flush(out, texts)
     finally:

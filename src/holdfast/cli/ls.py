@@ -60,7 +60,9 @@ def ls(
         if as_json:
             print_json([_summary(view) for view in listed])
         else:
-            _print_table(listed, len(found), "no tasks match" if views else f"no tasks in {hf.store.url}")
+            _print_table(
+                listed, len(found), "no tasks match" if views else f"no tasks in {hf.store.url}"
+            )
     for error in unreadable:
         print_error(f"warning: {error}")
     return Exit.DAMAGED if unreadable else Exit.OK

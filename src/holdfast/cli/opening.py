@@ -14,7 +14,7 @@ from msgspec import Raw, UnsetType
 
 from holdfast.app import Holdfast, checked_id
 from holdfast.cli.settings import Given, url_of
-from holdfast.errors import StoreError, TaskNotFound
+from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.log import fetch, stream_of
 from holdfast.store import Store
 from holdfast.views import TaskView, view_task
@@ -72,9 +72,24 @@ def task_ids(store: Store) -> list[str]:
 def find_task(hf: Holdfast, task_id: str) -> TaskView:
     """The task, or `TaskNotFound` that names those it may have been meant."""
     try:
-        return hf.task(task_id)
+        return read_task(hf.store, checked_id(task_id))
     except TaskNotFound:
         raise not_found(hf.store, task_id) from None
+
+
+def read_task(store: Store, task_id: str) -> TaskView:
+    """The task, or `TaskNotFound`, or what is wrong with its log."""
+    with incoherent_is_damage(stream_of(task_id)):
+        return view_task(store, task_id)
+
+
+@contextmanager
+def incoherent_is_damage(stream: str, seq: int = 0) -> Iterator[None]:
+    """For events that are whole but make no sense together: a result of a call never made."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        raise LogDamaged(stream, seq, f"its events make no sense together ({error!r})") from error
 
 
 def not_found(store: Store, task_id: str) -> TaskNotFound:
@@ -97,7 +112,7 @@ def read_all(store: Store) -> tuple[list[TaskView], list[StoreError]]:
     views, unreadable = [], []
     for task_id in task_ids(store):
         try:
-            views.append(view_task(store, task_id))
+            views.append(read_task(store, task_id))
         except TaskNotFound:  # its folder was made, but nothing was ever written
             continue
         except StoreError as error:

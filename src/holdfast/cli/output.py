@@ -57,8 +57,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def status_text(status: str) -> Text:
-    """A status, in words and in its colour."""
-    return Text(plain(status.replace("_", " ")), STYLES.get(status, ""))
+    """A status in its colour."""
+    return Text(plain(status), STYLES.get(status, ""))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:

@@ -1,6 +1,6 @@
 """The reference page of the command line, made from the help texts.
 
-    python -m holdfast.cli.reference > docs/reference/cli.md
+python -m holdfast.cli.reference > docs/reference/cli.md
 """
 
 from __future__ import annotations

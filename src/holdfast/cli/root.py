@@ -15,7 +15,7 @@ from holdfast.cli.exits import MEANINGS, Exit, exit_of
 from holdfast.cli.options import app_option, debug_option, url_option
 from holdfast.cli.output import print_error
 from holdfast.cli.settings import Given
-from holdfast.errors import CodeMissing, HoldfastError
+from holdfast.errors import HoldfastError
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()
@@ -39,7 +39,11 @@ class Root(click.Group):
             print_error(f"error: {_told(error)}")
             sys.exit(exit_of(error))
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order one meets them, not by the alphabet
+
     def invoke(self, ctx: click.Context) -> Any:
+        given = ctx.ensure_object(Given)  # made here, so that the command's own options share it
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
@@ -50,7 +54,7 @@ class Root(click.Group):
         except click.ClickException:
             raise
         except Exception:
-            if ctx.ensure_object(Given).debug:
+            if given.debug:
                 traceback.print_exc()
             raise
 
@@ -76,10 +80,10 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _told(error: Exception) -> str:
-    if isinstance(error, CodeMissing):
-        return f"{error}. Name the module that defines it: --app MODULE"
     if isinstance(error, HoldfastError):
         return str(error)
+    if isinstance(error, OSError):
+        return f"the system refused: {error}"
     kind = type(error).__name__
     return f"unexpected {kind}: {error}. This is a fault in Holdfast: --debug shows where"
 

@@ -17,7 +17,7 @@ from holdfast.cli.options import json_option, pass_given, store_options, task_ar
 from holdfast.cli.output import console, our_command, print_json, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, short, shown
-from holdfast.cli.timeline import timeline
+from holdfast.cli.timeline import timeline, tree, walk
 from holdfast.fold import Call
 from holdfast.views import TaskView
 
@@ -76,7 +76,7 @@ def _print_all(page: Page, given: Given, view: TaskView, doubts: list[DoubtView]
     layers.print_position(page, view)
     if view.calls:
         page.heading("Calls")
-        page.out.print(timeline(page.newest(view.calls)))
+        page.out.print(timeline(page.newest(list(walk(tree(view.calls))))))
     for name, there in (
         ("outputs", view.outputs),
         ("decisions", view.decisions),
@@ -101,25 +101,27 @@ def _print_head(page: Page, given: Given, view: TaskView) -> None:
         "started": f"{clock(state.created_at)} ({ago(state.created_at, now)})",
         "changed": f"{clock(state.updated_at)} ({ago(state.updated_at, now)}), "
         f"{count(view.seq, 'event')}",
-        "driver": f"{state.owner} ({state.engine})" if state.owner else "",
+        "driven by": f"{state.owner} ({state.engine})" if state.owner else "",
         "user": state.user,
         "session": state.session,
         "labels": ", ".join(f"{name}={value}" for name, value in sorted(state.labels.items())),
     }
     for name, fact in facts.items():
         if fact:
-            page.line((f"{name:8} ", "dim"), plain(fact))
+            page.line((f"{name:9} ", "dim"), plain(fact))
     _print_outlook(page, given, view)
 
 
 def _print_outlook(page: Page, given: Given, view: TaskView) -> None:
     # What the reader most wants to know: how did it end, or what does it need to go on?
     if view.status == "completed":
-        page.line((f"{'result':8} ", "dim"), *([] if _is_long(view.result) else [short(view.result)]))
+        page.line(
+            (f"{'result':9} ", "dim"), *([] if _is_long(view.result) else [short(view.result)])
+        )
         if _is_long(view.result):
             page.block(shown(view.result))
     elif view.failure is not None:
-        page.line((f"{'failed':8} ", "dim"), (plain(view.failure.summary()), "red"))
+        page.line((f"{'failed':9} ", "dim"), (plain(view.failure.summary()), "red"))
         page.line(("to try it again: ", "dim"), plain(our_command(given, "retry", view.id)))
     elif view.status == "awaiting_user":
         page.line(Text("it waits for a person: see below, under In doubt", "bold yellow"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast import chain
+from holdfast.cli.opening import incoherent_is_damage
 from holdfast.errors import LogDamaged, TaskNotFound
 from holdfast.events import FORMAT, AnyEvent, Claimed, TaskCreated, load_event
 from holdfast.fold import FINISHED, State, advance
@@ -40,7 +41,8 @@ class Tail:
             self._must_be_ours(next(lines, None))
         for line in lines:
             event = self._checked(line)
-            advance(self.state, event)
+            with incoherent_is_damage(self._stream, event.seq):
+                advance(self.state, event)
             self._total = chain.sum_of(line)
             yield line, event
 
@@ -53,7 +55,7 @@ class Tail:
     def _checked(self, line: bytes) -> AnyEvent:
         seq = self.state.seq + 1
         try:
-            event = load_event(line)
+            event: AnyEvent = load_event(line)
             sound = event.seq == seq and chain.check(self._total, line) is not None
             ours = not isinstance(event, TaskCreated | Claimed) or event.format <= FORMAT
             if sound and ours:

@@ -93,7 +93,11 @@ def shown(value: Any) -> str:
     if isinstance(value, str) and "\n" in value:
         return plain_lines(value)
     brief = to_json(value)
-    return plain(brief) if len(brief) <= 72 else plain_lines(to_json(value, indent=2))
+    if len(brief) <= 72:
+        return plain(brief)
+    if isinstance(value, list) and all(len(to_json(item)) <= 96 for item in value):
+        return "[\n" + ",\n".join(f"  {plain(to_json(item))}" for item in value) + "\n]"
+    return plain_lines(to_json(value, indent=2))
 
 
 def clock(at: datetime) -> str:

@@ -25,9 +25,9 @@ class Node(Struct):
     inside: list[Node] = []
 
 
-def timeline(calls: Iterable[Call]) -> Table:
-    """The tree as a table. Only the keys are cut where the terminal is narrow."""
-    made = table(COLUMNS, (_row(guide, node) for guide, node in walk(tree(calls))))
+def timeline(rows: Iterable[tuple[str, Node]]) -> Table:
+    """What `walk` gives, as a table. Only the keys are cut where the terminal is narrow."""
+    made = table(COLUMNS, (_row(guide, node) for guide, node in rows))
     for column in made.columns[:-1]:
         column.no_wrap = True
     made.columns[-1].overflow = "ellipsis"
@@ -92,5 +92,5 @@ def _row(guide: str, node: Node) -> tuple[str | Text, ...]:
 def _status(call: Call) -> Text:
     status = status_text(call.status)
     if call.settled_by:
-        status.append(f" (settled by {plain(call.settled_by)})", "dim")
+        status.append(f" (by {plain(call.settled_by.partition(',')[0])})", "dim")
     return status

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, NoReturn
+from datetime import datetime
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
+from holdfast.engines import local
 from holdfast.engines.execution import (
     Body,
     Run,
@@ -24,15 +27,13 @@ from holdfast.engines.execution import (
     task_raised,
     task_returned,
 )
-from holdfast.engines.local import run_check
-from holdfast.errors import Suspend, Undecodable, Unserializable
+from holdfast.errors import Suspend
 from holdfast.events import Claimed
 from holdfast.fold import scope_of
 from holdfast.journal import (
     Append,
     Check,
     Now,
-    Park,
     Raised,
     Request,
     Returned,
@@ -41,9 +42,11 @@ from holdfast.journal import (
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.log import Log
+from holdfast.log import Clock, Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
+
+T = TypeVar("T")
 
 _LONGEST_SLEEP_S = 3600.0
 
@@ -55,10 +58,11 @@ def call(
     which calls are written is the same on every run, the order in which they run is not."""
     must_be_open(scope)
     path = scope.next_path()
-    return _call_at(scope.run, path, spec, spec.signature.dump(args, kwargs))
+    return call_at(scope.run, path, spec, spec.signature.dump(args, kwargs))
 
 
-async def _call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
+async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
+    """The call at a path, from its record or for real."""
     if run.stop is not None:
         await _stop(run, path)
     branch_asyncio_tasks()
@@ -66,13 +70,11 @@ async def _call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     if record is not None and record.status == "completed":
         # Without waiting, so that a replay runs in the order the code is written.
         return recorded_result(run, spec, record)
-    try:
-        body = Body(run, asked, data)
-    except Undecodable as error:
-        raise Unserializable(f"{spec.name} (step {path}): {error}") from None
+    body = Body(run, asked, data)
     mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
     try:
-        ended = await drive(perform(asked, record), run, path, lambda _: run_body(body), body)
+        check = partial(run_check, body)
+        ended = await drive(perform(asked, record), run, path, partial(run_body, body), check)
     finally:
         _land(run, path, mark)
     return conclude(run, spec, ended)
@@ -82,10 +84,8 @@ async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Retu
     """Drive an async task to its end on this loop."""
     run = Run(log, task_id)
     branch_asyncio_tasks()
-    branches: set[asyncio.Task[Any]] = set()
-    run.root.branches_made = branches
 
-    async def body(_: int) -> Returned | Raised:
+    async def body() -> Returned | Raised:
         args, kwargs = task_arguments(run, spec)
         token = scope_var.set(run.root)
         try:
@@ -98,50 +98,52 @@ async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Retu
             return task_raised(run, error)
         finally:
             scope_var.reset(token)
-            await _end_branches(branches)
+            await _end_branches(run.branches)
         if run.stop is not None:
             raise run.stop
         return task_returned(run, spec, value)
 
-    outcome: Returned | Raised = await drive(conduct(claimed), run, "", body, None)
-    return outcome
+    return await drive(conduct(claimed), run, "", body, _nothing_to_check)
 
 
 async def drive(
-    flow: Any,
+    flow: Generator[Request, Any, T],
     run: Run,
     path: str,
-    run_once: Callable[[int], Awaitable[Returned | Raised]],
-    body: Body | None,
-) -> Any:
+    run_once: Callable[[], Awaitable[Returned | Raised]],
+    check: Callable[[], Awaitable[Returned | Raised | None]],
+) -> T:
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     try:
         while True:
-            request: Request = flow.send(answer)
-            kind = type(request)
-            if kind is Append:
-                run.append(request)
+            request = flow.send(answer)
+            answer = None
+            if isinstance(request, Append):
+                run.append(request.event)
                 if request.sync:
                     await asyncio.to_thread(run.sync)
                 answer = run.log.state.calls.get(path)
-            elif kind is RunBody:
-                answer = await run_once(request.attempt)
-            elif kind is Now:
+            elif isinstance(request, RunBody):
+                answer = await run_once()
+            elif isinstance(request, Now):
                 answer = run.log.clock()
-            elif kind is Sleep:
-                while (left_s := (request.until - run.log.clock()).total_seconds()) > 0:
-                    await asyncio.sleep(min(left_s, _LONGEST_SLEEP_S))
-                answer = None
-            elif kind is Check and body is not None:
-                answer = await _run_check(body)
-            elif kind is Park:
+            elif isinstance(request, Sleep):
+                await _sleep_until(request.until, run.log.clock)
+            elif isinstance(request, Check):
+                answer = await check()
+            else:
                 run.stop = run.stop or Suspend(request.waiting)
                 await _stop(run, path)
-            else:
-                raise TypeError(f"no driver knows the request {request!r}")
     except StopIteration as end:
-        return end.value
+        ended: T = end.value
+        return ended
+
+
+async def _sleep_until(until: datetime, clock: Clock) -> None:
+    # In pieces, because the clock may be set meanwhile.
+    while (left_s := (until - clock()).total_seconds()) > 0:  # noqa: ASYNC110
+        await asyncio.sleep(min(left_s, _LONGEST_SLEEP_S))
 
 
 async def run_body(body: Body) -> Returned | Raised:
@@ -182,10 +184,11 @@ def _land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
         mark.set_result(None)
 
 
-async def _run_check(body: Body) -> Returned | Raised | None:
+async def run_check(body: Body) -> Returned | Raised | None:
+    """Ask a tool's `check`, which may be sync (then in a thread) or async."""
     check = body.spec.check
     if not inspect.iscoroutinefunction(check):
-        return await asyncio.to_thread(run_check, body)
+        return await asyncio.to_thread(local.run_check, body)
     token = scope_var.set(None)
     try:
         answer = await check(body.asked.key)
@@ -194,6 +197,10 @@ async def _run_check(body: Body) -> Returned | Raised | None:
     finally:
         scope_var.reset(token)
     return body.checked(answer)
+
+
+async def _nothing_to_check() -> None:
+    return local.nothing_to_check()
 
 
 async def _end_branches(branches: set[asyncio.Task[Any]]) -> None:
@@ -216,8 +223,7 @@ class _Branching:
     """A task factory that branches the scope, on top of whichever factory was there."""
 
     def __init__(self, inner: Any) -> None:
-        self._inner = inner or asyncio.Task
-        self._plain = inner is None
+        self._inner = inner or _plain_task
 
     def __call__(
         self,
@@ -232,10 +238,12 @@ class _Branching:
         if scope is not None:
             name = getattr(coro, "__name__", type(coro).__name__)
             context.run(scope_var.set, scope.branch(name))
-        order = {"loop": loop} if self._plain else {}
-        where = () if self._plain else (loop,)
-        made = self._inner(*where, coro, **order, context=context, **options)
-        if scope is not None and scope.run.root.branches_made is not None:
-            scope.run.root.branches_made.add(made)
-            made.add_done_callback(scope.run.root.branches_made.discard)
+        made = self._inner(loop, coro, context=context, **options)
+        if scope is not None:
+            scope.run.branches.add(made)
+            made.add_done_callback(scope.run.branches.discard)
         return made
+
+
+def _plain_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+    return asyncio.Task(coro, loop=loop, **options)

@@ -23,10 +23,9 @@ from holdfast.errors import (
     Unserializable,
     step_failures,
 )
-from holdfast.events import Failure
+from holdfast.events import AnyEvent, Failure
 from holdfast.fold import Call
 from holdfast.journal import (
-    Append,
     Asked,
     Raised,
     Returned,
@@ -49,6 +48,7 @@ class Run:
         self.stop: Signal | None = None
         self.root = Scope(self, "")
         self.in_flight: dict[str, Any] = {}
+        self.branches: set[Any] = set()
 
     def halt(self, error: HoldfastError) -> NoReturn:
         """Stop the task's function here and at every later call: the run can't go on.
@@ -63,10 +63,10 @@ class Run:
         self.stop = Suspend(waiting)
         raise self.stop
 
-    def append(self, request: Append) -> None:
+    def append(self, event: AnyEvent) -> None:
         """Append; what the store refuses halts the run."""
         try:
-            self.log.append(request.event)
+            self.log.append(event)
         except HoldfastError as error:
             self.halt(error)
 
@@ -89,7 +89,10 @@ class Body:
         self.spec = asked.spec
         # The body gets what the codec made of the arguments: a step that changes a list it was
         # given would otherwise change its caller's on the first run but not on a replay.
-        self.args, self.kwargs = self.spec.signature.load(data)
+        try:
+            self.args, self.kwargs = self.spec.signature.load(data)
+        except Undecodable as error:
+            raise Unserializable(f"{self.spec.name} (step {asked.path}): {error}") from None
         for name in self.spec.signature.injected:
             self.kwargs[name] = IdempotencyKey(asked.key)
 
@@ -188,7 +191,7 @@ def task_arguments(run: Run, spec: Spec) -> tuple[tuple[Any, ...], dict[str, Any
     """The arguments the task was started with."""
     args = run.log.state.args
     try:
-        return spec.signature.load(run.log.fetch(args) if args is not UNSET else b"{}")  # type: ignore[arg-type]
+        return spec.signature.load(run.log.fetch(args) if args is not UNSET else b"{}")
     except Undecodable as error:
         run.halt(CodeChanged(run.task_id, "0", "arguments", f"can't take them ({error})"))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import copy_context
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from holdfast.engines.execution import (
     Body,
@@ -20,14 +21,13 @@ from holdfast.engines.execution import (
     task_raised,
     task_returned,
 )
-from holdfast.errors import Undecodable, Unserializable
 from holdfast.events import Claimed
 from holdfast.fold import Call
 from holdfast.journal import (
     Append,
+    Asked,
     Check,
     Now,
-    Park,
     Raised,
     Request,
     Returned,
@@ -39,6 +39,8 @@ from holdfast.journal import Run as RunBody
 from holdfast.log import Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
+
+T = TypeVar("T")
 
 _LONGEST_SLEEP_S = 3600.0
 
@@ -53,40 +55,24 @@ def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
-    """The call at a path. Nothing but names and encoded values goes in, so any process that has
-    the code can make it (see `execute`)."""
+    """The call at a path, from its record or for real."""
     asked, record = look_up(run, path, spec, data)
     if record is not None and record.status == "completed":
         return recorded_result(run, spec, record)
-    body = _body(run, asked, data)
+    return conclude(run, spec, _perform(run, asked, record, data))
+
+
+def _perform(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+    body = Body(run, asked, data)
     flow = perform(asked, record)
-    return conclude(run, spec, drive(flow, run, path, lambda _: run_body(body), body))
-
-
-def execute(log: Log, task_id: str, path: str, spec: Spec, args: bytes) -> Call:
-    """Make one call of a task and return its record: the unit of work of a remote engine.
-
-    Idempotent: a call that is recorded is not made again, however often it is delivered.
-    """
-    run = Run(log, task_id)
-    asked, record = look_up(run, path, spec, args)
-    body = _body(run, asked, args)
-    drive(perform(asked, record), run, path, lambda _: run_body(body), body)
-    return log.state.calls[path]
-
-
-def _body(run: Run, asked: Any, data: bytes) -> Body:
-    try:
-        return Body(run, asked, data)
-    except Undecodable as error:
-        raise Unserializable(f"{asked.spec.name} (step {asked.path}): {error}") from None
+    return drive(flow, run, asked.path, partial(run_body, body), partial(run_check, body))
 
 
 def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned | Raised:
     """Drive a task to its end in this thread."""
     run = Run(log, task_id)
 
-    def body(_: int) -> Returned | Raised:
+    def body() -> Returned | Raised:
         args, kwargs = task_arguments(run, spec)
         token = scope_var.set(run.root)
         try:
@@ -101,42 +87,40 @@ def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned |
             raise run.stop
         return task_returned(run, spec, value)
 
-    outcome: Returned | Raised = drive(conduct(claimed), run, "", body, None)
-    return outcome
+    return drive(conduct(claimed), run, "", body, nothing_to_check)
 
 
 def drive(
-    flow: Any,
+    flow: Generator[Request, Any, T],
     run: Run,
     path: str,
-    run_once: Callable[[int], Returned | Raised],
-    body: Body | None,
-) -> Any:
+    run_once: Callable[[], Returned | Raised],
+    check: Callable[[], Returned | Raised | None],
+) -> T:
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     try:
         while True:
-            request: Request = flow.send(answer)
-            kind = type(request)
-            if kind is Append:
-                run.append(request)
+            request = flow.send(answer)
+            answer = None
+            if isinstance(request, Append):
+                run.append(request.event)
                 if request.sync:
                     run.sync()
                 answer = run.log.state.calls.get(path)
-            elif kind is RunBody:
-                answer = run_once(request.attempt)
-            elif kind is Now:
+            elif isinstance(request, RunBody):
+                answer = run_once()
+            elif isinstance(request, Now):
                 answer = run.log.clock()
-            elif kind is Sleep:
-                answer = sleep_until(request.until, run.log.clock)
-            elif kind is Check and body is not None:
-                answer = run_check(body)
-            elif kind is Park:
-                run.park(request.waiting)
+            elif isinstance(request, Sleep):
+                sleep_until(request.until, run.log.clock)
+            elif isinstance(request, Check):
+                answer = check()
             else:
-                raise TypeError(f"no driver knows the request {request!r}")
+                run.park(request.waiting)
     except StopIteration as end:
-        return end.value
+        ended: T = end.value
+        return ended
 
 
 def run_body(body: Body) -> Returned | Raised:
@@ -167,6 +151,11 @@ def run_check(body: Body) -> Returned | Raised | None:
     finally:
         scope_var.reset(token)
     return body.checked(answer)
+
+
+def nothing_to_check() -> None:
+    """What a flow that never checks is driven with."""
+    raise TypeError("only a tool has a check")
 
 
 def sleep_until(until: datetime, clock: Callable[[], datetime]) -> None:

@@ -231,7 +231,7 @@ class FileStore:
                 raise Conflict(
                     f"{lease.stream} is at event {handle.head}, the writer thought {expected_seq}"
                 )
-            data = b"\n".join(lines) + b"\n"
+            data = b"\n".join((*lines, b""))
             try:
                 if handle.fd < 0:
                     handle.fd = self._create_log(handle)

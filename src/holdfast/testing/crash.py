@@ -71,7 +71,7 @@ class Report(Struct):
     boundaries: dict[str, int]
     seconds: float
     missed: int = 0
-    """Runs that ended, rightly, before their boundary came: branches don't interleave twice alike."""
+    """Runs that ended, rightly, before their boundary came: branches interleave as they like."""
 
     def __bool__(self) -> bool:
         return self.points > 0 and not self.violations
@@ -245,6 +245,4 @@ def main(arguments: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     # Under its own name, so that scenarios that import `boundary` share its counter.
-    from holdfast.testing import crash
-
-    sys.exit(crash.main(sys.argv[1:]))
+    sys.exit(importlib.import_module("holdfast.testing.crash").main(sys.argv[1:]))

@@ -122,7 +122,21 @@ class StoreContract:
         assert list(store.read(STREAM)) == [b"%d" % n for n in range(100)]
 
     def test_streams_are_apart_whatever_they_are_called(self, store: Store) -> None:
-        names = ["a", "A", "a/b", "../a", "a b", "\u00e9", "e\u0301", "con", "x" * 255, ".", "..", "~", "%41"]
+        names = [
+            "a",
+            "A",
+            "a/b",
+            "../a",
+            "a b",
+            "\u00e9",
+            "e\u0301",
+            "con",
+            "x" * 255,
+            ".",
+            "..",
+            "~",
+            "%41",
+        ]
         for name in names:
             lease = store.acquire(f"tasks/{name}", "me", LONG_S)
             line = b'{"id":%s}' % _json(name)

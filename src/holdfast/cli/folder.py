@@ -1,0 +1,164 @@
+"""Whether a store's folder is as it should be: leftovers, permissions, symlinks, filesystem.
+
+It only looks. Every name is looked at as it is and no symlink is followed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from holdfast.cli.health import RESTORE, Finding
+from holdfast.cli.text import count
+from holdfast.stores.files import LOCK, LOG, Named, safe_name
+
+_HEX = "[0-9a-f]{12}"
+_TORN = re.compile(rf"{re.escape(LOG)}\.torn-.*")
+_TEMPORARY = re.compile(rf"(?:{re.escape(LOG)}|{LOCK})\.{_HEX}|\.[0-9a-f]{{64}}\.{_HEX}")
+_DELETED = re.compile(rf"\.deleted-{_HEX}")
+
+_NETWORKED = re.compile(r"nfs|cifs|smb|9p|afs|ceph|gluster|lustre|fuse\.|vboxsf|drvfs|virtiofs")
+_IN_MEMORY = ("tmpfs", "ramfs")
+
+
+def task_folders(root: Path) -> Iterator[tuple[Path, str | None]]:
+    """The folders of tasks, each with its task's id, or None where the log does not tell."""
+    tasks = root / "tasks"
+    if not tasks.is_dir() or tasks.is_symlink():
+        return
+    for name in sorted(os.listdir(tasks)):
+        if stat.S_ISDIR((tasks / name).lstat().st_mode) and not _DELETED.fullmatch(name):
+            yield tasks / name, name if safe_name(name) == name else _named_in(tasks / name)
+
+
+def _named_in(folder: Path) -> str | None:
+    try:
+        fd = os.open(folder / LOG, os.O_RDONLY | os.O_NOFOLLOW)
+        with open(fd, "rb") as log:
+            named = msgspec.json.decode(log.readline(), type=Named).id
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return named if safe_name(named) == folder.name else None
+
+
+def check_names(root: Path, folder: Path) -> Iterator[Finding]:
+    """What is wrong with what a folder holds, and with what that holds in turn."""
+    exposed: list[str] = []
+    for path, mode in _walk(folder):
+        where = str(path.relative_to(root))
+        yield from _check_name(where, path, mode)
+        if not stat.S_ISLNK(mode) and mode & 0o077:
+            exposed.append(where)
+    if exposed:
+        what = f"{count(len(exposed), 'name')} in it can be opened by other users of this machine"
+        where = str(folder.relative_to(root)) if folder != root else "."
+        todo = f"chmod -R go= {folder}"
+        yield Finding("warning", where, f"{what} (such as {exposed[0]})", todo)
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, int]]:
+    # What a task made (artifacts) is its own business.
+    todo = [folder]
+    while todo:
+        for entry in sorted(os.scandir(todo.pop()), key=lambda entry: entry.name):
+            mode = entry.stat(follow_symlinks=False).st_mode
+            yield Path(entry.path), mode
+            if stat.S_ISDIR(mode) and entry.name != "artifacts":
+                todo.append(Path(entry.path))
+
+
+def _check_name(where: str, path: Path, mode: int) -> Iterator[Finding]:
+    name = path.name
+    if stat.S_ISLNK(mode):
+        what = "it is a symlink, which Holdfast does not follow: what it points to is not read"
+        yield Finding("damage", where, what, "Move the real file or folder here in its place.")
+    elif _TORN.fullmatch(name):
+        what = (
+            f"{path.lstat().st_size:,} bytes of a write that a crash cut short. It was never "
+            f"acknowledged, so nothing is lost"
+        )
+        yield Finding("note", where, what, "Delete it whenever you like.")
+    elif _TEMPORARY.fullmatch(name) or _DELETED.fullmatch(name):
+        what = "a leftover of a process that was killed, unless one is at work right now"
+        yield Finding("note", where, what, "Delete it when no process uses the store.")
+    elif name == LOG and stat.S_ISREG(mode):
+        yield from _check_tail(where, path)
+
+
+def _check_tail(where: str, path: Path) -> Iterator[Finding]:
+    with open(path, "rb") as log:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(size - 1, 0))
+        ended = log.read(1) in (b"\n", b"")
+    if not ended:
+        what = "it ends within a line: a process is writing, or a crash cut a write short"
+        yield Finding("note", where, what, "Nothing: the next one to drive the task sees to it.")
+
+
+def check_nameless(root: Path, folder: Path) -> Finding:
+    """For a folder whose log does not tell whose it is."""
+    where = str(folder.relative_to(root))
+    if not (folder / LOG).exists() or not (folder / LOG).lstat().st_size:
+        what = "there is no event in it: a task that was about to start"
+        return Finding("note", where, what, "Nothing: it does no harm.")
+    what = "its first line does not tell whose log it is, or names another task"
+    return Finding("damage", where, what, RESTORE)
+
+
+def check_filesystem(root: Path, kind: str) -> Iterator[Finding]:
+    """Whether the folder lies where locks and syncs can be relied on."""
+    if _NETWORKED.match(kind):
+        what = f"it lies on {kind}, where locks may not hold between machines"
+        todo = "Drive its tasks from one machine only, or move it to a local disk."
+        yield Finding("warning", str(root), what, todo)
+    elif kind in _IN_MEMORY:
+        what = f"it lies on {kind}, in memory: it is gone when the machine stops"
+        yield Finding("warning", str(root), what, "Move it to a disk.")
+    if problem := _lock_problem(root):
+        what = f"files in it can't be locked ({problem}), so no task can be driven here"
+        yield Finding("warning", str(root), what, "Move it to a local disk.")
+
+
+def _lock_problem(root: Path) -> str:
+    # A shared lock on the folder itself, which nobody else locks: it is in nobody's way.
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        os.close(fd)
+    return ""
+
+
+def filesystem_of(folder: Path) -> str:
+    """The type of filesystem that a folder lies on; '' where the system does not tell."""
+    try:
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    best, kind = -1, ""
+    real = folder.resolve()
+    for line in mounts.splitlines():
+        _, place, found, *_ = line.split(" ")
+        point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), place))
+        if real.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), found
+    return kind
+
+
+def blobs_in(root: Path) -> dict[str, int]:
+    """The blobs that are there, and how large each is."""
+    found = {}
+    for path in (root / "blobs").glob("[0-9a-f][0-9a-f]/*"):
+        if re.fullmatch("[0-9a-f]{64}", path.name) and not path.is_symlink():
+            found[path.name] = path.lstat().st_size
+    return found

@@ -1,0 +1,104 @@
+"""Whether logs are what was written: every line, its place, and the blobs it names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.errors import LogDamaged, NewerFormat, StoreError
+from holdfast.events import AnyEvent
+from holdfast.fold import State, advance
+from holdfast.log import BLOB, BlobRef, read_events, stream_of
+from holdfast.store import Store
+
+Level = Literal["damage", "warning", "note"]
+
+RESTORE = (
+    "Keep the file as it is and restore the log from a backup. "
+    "What came before the damage is intact and can be read with `holdfast log`."
+)
+
+
+class Finding(Struct, frozen=True):
+    """Something that is not as it should be, and what to do about it."""
+
+    level: Level
+    where: str
+    what: str
+    todo: str
+
+
+class Logs:
+    """Checks logs one by one, and remembers what they hold."""
+
+    def __init__(self, store: Store) -> None:
+        self.tasks = 0
+        self.events = 0
+        self.blobs: dict[str, str] = {}
+        """What is wrong with each blob that a log names; '' where it is sound."""
+        self._store = store
+
+    def check(self, task_id: str) -> Iterator[Finding]:
+        """What is wrong with the log of a task."""
+        stream, state = stream_of(task_id), State()
+        self.tasks += 1
+        try:
+            for event in read_events(self._store, stream):
+                self.events += 1
+                yield from self._blobs_of(stream, event)
+                advance(state, event)
+        except NewerFormat as error:
+            yield Finding("warning", stream, str(error), "Use the Holdfast that wrote it.")
+        except StoreError as error:
+            yield Finding("damage", stream, _what(error), RESTORE)
+        except (LookupError, TypeError, ValueError) as error:
+            what = f"event {state.seq + 1} does not follow from those before it ({error!r})"
+            yield Finding("damage", stream, what, RESTORE)
+        else:
+            yield from _whose(stream, task_id, state)
+
+    def _blobs_of(self, stream: str, event: AnyEvent) -> Iterator[Finding]:
+        for digest in _digests(event):
+            if digest not in self.blobs:
+                self.blobs[digest] = self._blob_problem(digest)
+            if problem := self.blobs[digest]:
+                what = f"event {event.seq} has a value in a blob, and {problem}"
+                yield Finding("damage", stream, what, "Restore the blob from a backup.")
+
+    def _blob_problem(self, digest: str) -> str:
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            return f"{digest[:80]!r} names no blob"
+        try:
+            self._store.get_blob(digest)
+        except StoreError as error:
+            return _what(error)
+        return ""
+
+
+def _digests(event: AnyEvent) -> Iterator[str]:
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, Raw) and bytes(value).startswith(BLOB):
+            try:
+                yield msgspec.json.decode(value, type=BlobRef).digest
+            except msgspec.MsgspecError:
+                yield bytes(value).decode(errors="replace")
+
+
+def _whose(stream: str, task_id: str, state: State) -> Iterator[Finding]:
+    if not state.seq:
+        what = "there is no event in it: a task that was about to start"
+        yield Finding("note", stream, what, "Nothing: it does no harm.")
+    elif state.id != task_id:
+        what = f"it is the log of the task {state.id!r}"
+        yield Finding("damage", stream, what, "Was the folder renamed or copied? Name it back.")
+
+
+def _what(error: StoreError) -> str:
+    # The advice in the message is to run doctor, which is what was done.
+    what = str(error).partition(" Restore the log")[0]
+    return what.partition(": ")[2] if isinstance(error, LogDamaged) else what

@@ -1,0 +1,261 @@
+"""`holdfast run`, `resume` and `retry`"""
+
+import json
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.log import open_log
+
+from .conftest import begin, environment, run
+
+
+@pytest.mark.parametrize(
+    ("args", "result"),
+    [
+        (["agents:greet", "Ada"], "hello Ada"),
+        (["agents:greet", '"3"'], "hello 3"),
+        (["agents:greet", "--arg", "name=Ada", "--arg", "times=2"], "hello Adahello Ada"),
+        (["agents:greet", "--arg", "name=a=b"], "hello a=b"),
+        (["agents:everything", "3"], 3),
+        (["agents:everything", "null"], None),
+        (["agents:everything", "[1, {}]"], [1, {}]),
+        (["agents:everything", "{oops"], "{oops"),
+        (["agents:everything", ""], ""),
+        (["agents:everything", "--", "-5"], -5),
+        (["agents:everything", "å\u202e\x1b"], "å\u202e\x1b"),
+        (
+            ["agents:typed", "2024-05-01", '{"name": "attic", "price": 7}', "1", "2"],
+            ["2024-05-01", "date", "attic", "3"],
+        ),
+    ],
+)
+def test_arguments_are_json_where_they_can_be(folder, args, result):
+    code, out, _ = run("run", *args, cwd=folder)
+    assert code == 0
+    assert json.loads(out) == result
+
+
+def test_standard_output_is_for_the_result_alone(folder):
+    code, out, err = run("run", "agents:greet", "Ada", "--id", "g-1", cwd=folder)
+    assert (code, out) == (0, '"hello Ada"\n')
+    assert err.splitlines() == ["task g-1", "greet prints this"]
+
+
+def test_a_task_without_an_id_gets_one_and_says_so(folder):
+    task = run("run", "agents:greet", "Ada", cwd=folder).err.splitlines()[0].removeprefix("task ")
+    assert task.startswith("greet-")
+    assert run("show", task, cwd=folder).code == 0
+
+
+def test_running_again_gives_the_recorded_result(folder):
+    run("run", "agents:greet", "Ada", "--id", "g-1", cwd=folder)
+    Path("greeted").unlink()
+    assert run("run", "agents:greet", "Ada", "--id", "g-1", cwd=folder).out == '"hello Ada"\n'
+    assert not Path("greeted").exists()
+
+
+def test_whose_task_it_is_is_recorded(recorded, cli):
+    data = json.loads(cli("show", "trip-42", "--json").out)
+    assert (data["user"], data["session"], data["labels"]) == ("ada", "s-1", {"team": "travel"})
+
+
+def test_json_gives_the_outcome_of_every_kind(folder):
+    code, out, _ = run("run", "agents:greet", "Ada", "--id", "g-1", "--json", cwd=folder)
+    assert code == 0
+    assert json.loads(out) == {
+        "id": "g-1", "status": "completed", "result": "hello Ada", "failure": None,
+    }  # fmt: skip
+    code, out, err = run("run", "agents:mendable", "--id", "m-1", "--json", cwd=folder)
+    assert code == 1
+    assert json.loads(out)["status"] == "failed"
+    assert "it is broken" in json.loads(out)["failure"]["message"]
+    assert "error: task 'm-1' failed" in err
+
+
+def test_a_result_too_large_for_a_line_is_printed_whole(folder):
+    assert len(json.loads(run("run", "agents:large", "100000", cwd=folder).out)) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["nowhere:f"], "there is no module 'nowhere'"),
+        (["agents.deeper:f"], "there is no module 'agents.deeper'"),
+        (["agents:nothing"], "module 'agents' has no 'nothing'; its tasks are branches"),
+        (["agents"], "write MODULE:FUNCTION"),
+        (["agents:"], "names no code"),
+        ([":greet"], "names no code"),
+        (["agents.py:greet"], "name the module, as in agents:greet"),
+        (["./agents.py:greet"], "name the module, as in agents:greet"),
+        (["agents:search"], "search is a step, not a task"),
+        (["agents:QUICK"], "is not a task"),
+        (["agents:greet"], "missing a required argument: 'name'"),
+        (["agents:greet", "a", "b", "c"], "too many positional arguments"),
+        (["agents:greet", "a", "--arg", "colour=red"], "unexpected keyword argument 'colour'"),
+        (["agents:greet", "a", "--arg", "name=b"], "multiple values for argument 'name'"),
+        (["agents:greet", "a", "--arg", "colour"], "not of the form name=value"),
+        (["agents:greet", "a", "--arg", "id=3"], "use the option --id"),
+        (["agents:greet", "3"], "for the text 3 write '\"3\"'"),
+        (["agents:greet", "a", "--arg", "times=many"], "times"),
+        (["agents:greet", "a", "--id", ""], "an id can't be empty"),
+        (["agents:greet", "a", "--id", "a\nb"], "an id can't hold control"),
+        (["agents:greet", "a", "--nonsense"], "No such option"),
+        (["agents:everything", "-5"], "No such option"),
+        ([], "Missing argument"),
+    ],
+)
+def test_wrong_input_is_refused_and_makes_no_store(folder, args, complaint):
+    code, out, err = run("run", *args, cwd=folder)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert complaint in err
+    assert "Traceback" not in err
+    assert not Path("workspace").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("1/0", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(0)", "SystemExit"),
+        ("def f(:", "SyntaxError"),
+    ],
+)
+def test_a_module_that_can_not_be_imported_says_why(folder, source, complaint):
+    Path("bad.py").write_text(source)
+    code, _, err = run("run", "bad:f", cwd=folder)
+    assert code == 2
+    assert "importing 'bad' failed" in err
+    assert complaint in err
+    assert "Traceback" not in err
+    assert "Traceback" in run("run", "bad:f", "--debug", cwd=folder).err
+
+
+def test_other_arguments_for_the_same_id_are_refused(folder):
+    run("run", "agents:greet", "Ada", "--id", "g-1", cwd=folder)
+    code, _, err = run("run", "agents:greet", "Bob", "--id", "g-1", cwd=folder)
+    assert code == 2
+    assert 'was started as greet({"name":"Ada"})' in err
+
+
+def test_a_task_that_ends_the_program_counts_as_interrupted(folder):
+    code, out, err = run("run", "agents:leaves", "--id", "l-1", cwd=folder)
+    assert (code, out) == (1, "")
+    assert "sys.exit(3)" in err
+    assert "in_progress" in run("ls", cwd=folder).out
+
+
+def test_an_interrupted_run_says_how_to_go_on(folder, patience):
+    working = begin("run", "agents:waits", "flag", "--id", "w-1", cwd=folder)
+    patience(working)
+    working.send_signal(signal.SIGINT)
+    assert working.wait(30) == 130
+    assert working.stderr is not None
+    err = working.stderr.read()
+    assert "interrupted. To go on: holdfast resume w-1" in err
+    assert "Traceback" not in err
+    Path("flag").touch()
+    assert run("resume", "w-1", "--app", "agents", cwd=folder).out == '"flag came"\n'
+
+
+# Going on
+
+
+def test_resume_needs_the_code_and_says_so(recorded):
+    code, out, err = run("resume", "trip-42", cwd=recorded)
+    assert (code, out) == (7, "")
+    assert "'plan_trip'" in err
+    assert "--app" in err
+
+
+def test_nothing_that_the_log_names_is_imported(recorded):
+    run("resume", "trip-42", cwd=recorded)
+    run("show", "trip-42", cwd=recorded)
+    assert not list(recorded.glob("__pycache__/agents*")) or True
+    Path("agents.py").write_text("raise SystemExit('imported')")
+    shutil.rmtree("__pycache__", ignore_errors=True)
+    for command in ("resume", "retry", "show", "log", "doubt", "doctor"):
+        assert "imported" not in run(command, "trip-42", cwd=recorded).err
+
+
+def test_resume_of_a_task_in_doubt_waits_for_a_person(recorded):
+    code, out, err = run("resume", "trip-42", "--app", "agents", cwd=recorded)
+    assert (code, out) == (3, "")
+    assert "waits for a person" in err
+    assert "holdfast resolve trip-42 5 --did-not-happen" in err
+
+
+def test_resume_of_a_finished_task_gives_its_result(recorded):
+    code, out, _ = run("resume", "both", "--app", "agents", cwd=recorded)
+    assert (code, json.loads(out)) == (0, ["Oslo!!", "Bergen!!"])
+
+
+def test_retry_makes_the_failed_step_again(recorded):
+    assert run("retry", "mend-1", "--app", "agents", cwd=recorded).code == 1
+    Path("fixed").touch()
+    assert run("resume", "mend-1", "--app", "agents", cwd=recorded).code == 1
+    assert run("retry", "mend-1", "--app", "agents", cwd=recorded)[:2] == (0, '"mended"\n')
+
+
+def test_retry_of_a_finished_task_is_refused(recorded):
+    code, _, err = run("retry", "both", "--app", "agents", cwd=recorded)
+    assert code == 2
+    assert "nothing to retry" in err
+
+
+def test_changed_code_is_noticed(recorded):
+    source = Path("agents.py").read_text()
+    Path("agents.py").write_text(
+        source.replace("    rooms = search(city)", "    rooms = [Room('x', 1)]")
+    )
+    code, _, err = run("resume", "trip-42", "--app", "agents", cwd=recorded)
+    assert code == 7
+    assert "the log holds search(" in err
+
+
+@pytest.mark.parametrize("command", ["resume", "retry"])
+@pytest.mark.parametrize(
+    ("args", "code", "complaint"),
+    [
+        (["trip-24", "--app", "agents"], 5, "Did you mean trip-42?"),
+        (["trip-42", "--app", "nowhere"], 2, "there is no module 'nowhere'"),
+        (["trip-42", "--app", "agents:nothing"], 2, "has no 'nothing'"),
+        (["trip-42", "--app", "agents.py"], 2, "name the module, as in agents"),
+        (["trip-42", "--url", "elsewhere"], 5, "there is no store at elsewhere"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_wrong_input_of_those_that_go_on(recorded, command, args, code, complaint):
+    ended = run(command, *args, cwd=recorded)
+    assert (ended.code, ended.out) == (code, "")
+    assert complaint in ended.err
+    assert not Path("elsewhere").exists()
+
+
+def test_a_task_that_somebody_else_drives_is_busy(recorded):
+    with Holdfast("workspace") as hf:
+        held = open_log(hf.store, "trip-42", "somebody else", 30, hf._clock)
+        ended = run("resume", "trip-42", "--app", "agents", cwd=recorded)
+        held.close()
+    assert ended.code == 6
+    assert "is being driven by somebody else" in ended.err
+
+
+def test_the_installed_command_does_the_same(folder):
+    command = shutil.which("holdfast")
+    assert command, "the package is installed with its command"
+    done = subprocess.run(
+        [command, "run", "agents:greet", "Ada"],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, '"hello Ada"\n')

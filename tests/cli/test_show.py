@@ -1,0 +1,190 @@
+"""`holdfast show`"""
+
+import json
+import re
+
+import pytest
+
+from .conftest import on_terminal, run
+
+
+def test_it_opens_with_what_the_task_is_and_needs(recorded, cli):
+    code, out, err = cli("show", "trip-42")
+    assert (code, err) == (0, "")
+    head = out[: out.index("Position")]
+    assert head.startswith("trip-42  awaiting_user\n")
+    for fact in ('plan_trip({"city":"Oslo"})', "ada", "s-1", "team=travel", "waits for a person"):
+        assert fact in head
+
+
+def test_the_position(recorded, cli):
+    out = cli("show", "trip-42", "--layer", "position").out
+    assert "Position  step 5 of 7" in out
+    assert "done     1 search, 2 read_page, 3 book" in out
+    assert "failed   4 visit_museum" in out
+    assert "now      5 send_letter (in_doubt)" in out
+    assert "to come  summarize, tell Ada" in out
+
+
+def test_outputs_are_verbatim(recorded, cli):
+    out = cli("show", "trip-42", "--layer", "outputs").out
+    assert 'search({"city":"Oslo"})' in out
+    assert '[{"name":"Oslo Inn","price":70},{"name":"Oslo Lodge","price":95}]' in out
+    assert "     line 59 of https://Oslo.example\n" in out
+
+
+def test_decisions_come_with_options_and_reasons(recorded, cli):
+    out = cli("show", "trip-42", "--layer", "decisions").out
+    assert 'room = {"name":"Oslo Inn","price":70}' in out
+    assert "because  the cheapest" in out
+    assert re.search(r"options  .*Oslo Inn.*, .*Oslo Lodge", out)
+
+
+def test_retries_tell_every_attempt(recorded, cli):
+    out = cli("show", "trip-42", "--layer", "retries").out
+    assert "1  search  3 attempts, 2 failed: completed" in out
+    assert "ConnectionError: hotels.example did not answer, try 2" in out
+    assert "went through" in out
+
+
+def test_failures_come_with_input_and_with_full_the_traceback(recorded, cli):
+    brief = cli("show", "trip-42", "--layer", "failures").out
+    assert "4  visit_museum, attempt 1, at 20" in brief
+    assert "ValueError: closed on Mondays" in brief
+    assert 'input  {"city":"Oslo"}' in brief
+    assert "Traceback" not in brief
+    assert "--full" in brief
+    full = cli("show", "trip-42", "--layer", "failures", "--full").out
+    assert "     Traceback (most recent call last):\n" in full
+    assert 'raise ValueError("closed on Mondays")' in full
+
+
+def test_notes_and_doubts_are_shown(recorded, cli):
+    out = cli("show", "trip-42").out
+    assert "booked a room" in out
+    assert "no museum: closed on Mondays" in out
+    assert "holdfast resolve trip-42 5 --did-not-happen" in out
+
+
+def test_calls_form_a_tree(recorded, cli):
+    out = cli("show", "trip-42").out
+    calls = out[out.index("PATH") : out.index("Outputs")]
+    assert re.search(r"^3 +book +step +completed +2 +\d+ ms", calls, re.M)
+    key = r"trip-42:3\.1:pay:[0-9a-f]{16}"
+    assert re.search(rf"^└─ 3\.1 +pay +tool +completed +1 +\d+ ms +{key}", calls, re.M)
+    assert re.search(r"^room\?1 +room +decision +completed", calls, re.M)
+    assert re.search(r"^5 +send_letter +tool +in_doubt +1 +trip-42:5:send_letter", calls, re.M)
+
+
+def test_branches_stand_in_the_tree_without_a_call(recorded, cli):
+    out = cli("show", "both").out
+    assert re.search(r"^visit~2 +branch", out, re.M)
+    assert re.search(r"^├─ visit~2\.1 +polish", out, re.M)
+    assert re.search(r"^└─ visit~2\.2 +polish", out, re.M)
+
+
+def test_one_layer_is_only_that_layer(recorded, cli):
+    out = cli("show", "trip-42", "--layer", "decisions").out
+    assert "Decisions" in out
+    assert "Position" not in out
+
+
+@pytest.mark.parametrize("layer", ["decisions", "retries", "failures"])
+def test_an_empty_layer_says_so(recorded, cli, layer):
+    task = "mend-1" if layer == "decisions" else "both"
+    assert cli("show", task, "--layer", layer).out.rstrip().endswith("none")
+
+
+def test_a_failed_task_says_why_and_how_to_retry(recorded, cli):
+    out = cli("show", "mend-1").out
+    assert "failed    StepFailed: step 1, risky, failed: RuntimeError: it is broken" in out
+    assert "to try it again: holdfast retry mend-1" in out
+    assert "the task itself, mendable" in out
+
+
+def test_a_finished_task_shows_its_result(recorded, cli):
+    assert 'result    ["Oslo!!","Bergen!!"]' in cli("show", "both").out
+
+
+def test_hints_repeat_the_url_that_was_given(recorded, cli):
+    out = cli("show", "mend-1", "--url", "./workspace").out
+    assert "holdfast retry --url ./workspace mend-1" in out
+
+
+def test_json_has_everything(recorded, cli):
+    code, out, err = cli("show", "trip-42", "--json")
+    assert (code, err) == (0, "")
+    data = json.loads(out)
+    assert data["status"] == "awaiting_user"
+    assert data["input"] == {"city": "Oslo"}
+    assert data["position"]["pending"] == ["summarize", "tell Ada"]
+    assert data["outputs"][0]["output"][0] == {"name": "Oslo Inn", "price": 70}
+    assert data["outputs"][1]["output"].count("\n") == 59
+    assert data["decisions"][0]["because"] == "the cheapest"
+    assert data["decisions"][0]["options"][1]["name"] == "Oslo Lodge"
+    assert len(data["retries"][0]["attempts"]) == 3
+    assert "Traceback" in data["failures"][0]["failure"]["traceback"]
+    assert [note["text"] for note in data["notes"]][0] == "booked a room"
+    assert data["doubts"][0]["path"] == "5"
+    assert data["doubts"][0]["waits_for_a_person"] is True
+    assert [call["path"] for call in data["calls"]][:3] == ["1", "room?1", "2"]
+    assert data["calls"][0]["attempts"] == 3
+    assert data["calls"][0]["duration_s"] > 0
+
+
+def test_json_of_one_layer(recorded, cli):
+    data = json.loads(cli("show", "trip-42", "--json", "--layer", "retries").out)
+    assert data.keys() == {"id", "status", "retries"}
+
+
+def test_long_outputs_are_cut_on_a_terminal_only(recorded):
+    seen = on_terminal("show", "trip-42", cwd=recorded)
+    assert "line 5 of" in seen
+    assert "line 59 of" not in seen
+    assert "--full shows them" in seen
+    assert "line 59 of" in on_terminal("show", "trip-42", "--full", cwd=recorded)
+    assert "line 59 of" in run("show", "trip-42", cwd=recorded).out
+
+
+def test_many_calls_are_cut_on_a_terminal_only(folder):
+    run("run", "agents:counts", "60", "--id", "many", cwd=folder)
+    seen = on_terminal("show", "many", cwd=folder)
+    assert "… 20 earlier ones: --full shows them" in seen
+    assert "earlier" not in run("show", "many", cwd=folder).out
+
+
+def test_colours_are_for_terminals_and_can_be_declined(recorded):
+    assert "\x1b[" in on_terminal("show", "trip-42", cwd=recorded)
+    assert "\x1b[32m" in on_terminal("show", "trip-42", cwd=recorded)
+    assert not re.search(r"\x1b\[3\d", on_terminal("show", "trip-42", cwd=recorded, NO_COLOR="1"))
+    assert "\x1b" not in run("show", "trip-42", cwd=recorded).out
+
+
+def test_an_unknown_task_is_not_found_and_near_ones_are_named(recorded, cli):
+    code, out, err = cli("show", "trip-24")
+    assert (code, out) == (5, "")
+    assert err == "error: no task 'trip-24' in workspace. Did you mean trip-42?\n"
+    assert "holdfast ls" in cli("show", "xyz").err
+
+
+@pytest.mark.parametrize("task_id", ["", "x" * 300, "a\x1bb"])
+def test_an_id_that_no_task_can_have_is_bad_input(recorded, cli, task_id):
+    code, _, err = cli("show", task_id)
+    assert code == 2
+    assert err.startswith("error: an id")
+
+
+def test_a_damaged_log_is_not_shown(recorded, cli):
+    log = recorded / "workspace/tasks/trip-42/events.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"Oslo Lodge", b"Oslo Lofts"))
+    code, out, err = cli("show", "trip-42")
+    assert (code, out) == (4, "")
+    assert "is damaged" in err
+
+
+def test_debug_adds_the_traceback(recorded, cli):
+    assert "Traceback" not in cli("show", "xyz").err
+    for args in (("--debug", "show", "xyz"), ("show", "xyz", "--debug")):
+        err = cli(*args).err
+        assert "Traceback" in err
+        assert err.splitlines()[-1].startswith("error: no task 'xyz'")
