@@ -45,14 +45,14 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-class Event(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):
+class Event(Struct, frozen=True, omit_defaults=True, tag_field="type", gc=False):
     """What every event has."""
 
     seq: int = 0
     at: datetime = NEVER
 
 
-class TaskCreated(Event, frozen=True, tag="task_created"):
+class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     """The first event of every task."""
 
     format: int
@@ -65,7 +65,7 @@ class TaskCreated(Event, frozen=True, tag="task_created"):
     labels: dict[str, str] = {}
 
 
-class Claimed(Event, frozen=True, tag="claimed"):
+class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
     """A writer took hold of the task. Higher epochs win; lower ones are refused by the store."""
 
     format: int
@@ -74,13 +74,13 @@ class Claimed(Event, frozen=True, tag="claimed"):
     engine: str = "local"
 
 
-class Planned(Event, frozen=True, tag="planned"):
+class Planned(Event, frozen=True, kw_only=True, tag="planned"):
     """The task said what it intends to do. The newest plan counts; older ones stay in the log."""
 
     items: tuple[str, ...]
 
 
-class Started(Event, frozen=True, tag="started"):
+class Started(Event, frozen=True, kw_only=True, tag="started"):
     """An attempt of a call begins. For a tool this is the intent: on disk before the body runs.
 
     Only the first attempt carries the arguments; later ones are of the same call.
@@ -95,7 +95,7 @@ class Started(Event, frozen=True, tag="started"):
     key: str = ""
 
 
-class AttemptFailed(Event, frozen=True, tag="attempt_failed"):
+class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
     """An attempt raised. With `retry_at` another follows then.
 
     `doubt` says that the call may have had its effect all the same (a timeout, a lost reply).
@@ -108,20 +108,20 @@ class AttemptFailed(Event, frozen=True, tag="attempt_failed"):
     doubt: bool = False
 
 
-class Failed(Event, frozen=True, tag="failed"):
+class Failed(Event, frozen=True, kw_only=True, tag="failed"):
     """A call has failed for good: no attempts are left. The task sees a `StepFailed`."""
 
     path: str
 
 
-class Completed(Event, frozen=True, tag="completed"):
+class Completed(Event, frozen=True, kw_only=True, tag="completed"):
     """A call returned. Its result is what the task goes on with, now and on every replay."""
 
     path: str
     result: Raw
 
 
-class Settled(Event, frozen=True, tag="settled"):
+class Settled(Event, frozen=True, kw_only=True, tag="settled"):
     """A call in doubt was settled: by its `check`, or by a person."""
 
     path: str
@@ -131,14 +131,14 @@ class Settled(Event, frozen=True, tag="settled"):
     because: str = ""
 
 
-class Doubted(Event, frozen=True, tag="doubted"):
+class Doubted(Event, frozen=True, kw_only=True, tag="doubted"):
     """A call is in doubt and only a person can settle it: the task waits."""
 
     path: str
     why: str
 
 
-class Decided(Event, frozen=True, tag="decided"):
+class Decided(Event, frozen=True, kw_only=True, tag="decided"):
     """The agent chose at a branch point. One event: a decision can't fail half-way."""
 
     path: str
@@ -148,8 +148,8 @@ class Decided(Event, frozen=True, tag="decided"):
     because: str = ""
 
 
-class Noted(Event, frozen=True, tag="noted"):
-    """Something the agent wanted to remember. `scope` and `mark` recognise it on replay."""
+class Noted(Event, frozen=True, kw_only=True, tag="noted"):
+    """Something the agent wanted to remember. `mark` recognises it on replay."""
 
     scope: str
     mark: str
@@ -157,20 +157,20 @@ class Noted(Event, frozen=True, tag="noted"):
     data: Raw | UnsetType = UNSET
 
 
-class TaskCompleted(Event, frozen=True, tag="task_completed"):
+class TaskCompleted(Event, frozen=True, kw_only=True, tag="task_completed"):
     """The task's function returned."""
 
     result: Raw
 
 
-class TaskErrored(Event, frozen=True, tag="task_failed"):
+class TaskErrored(Event, frozen=True, kw_only=True, tag="task_failed"):
     """The task's function raised. `causes` are the failed calls that led to it."""
 
     failure: Failure
     causes: tuple[str, ...] = ()
 
 
-class TaskRetried(Event, frozen=True, tag="task_retried"):
+class TaskRetried(Event, frozen=True, kw_only=True, tag="task_retried"):
     """Somebody asked for the failed task to be tried again."""
 
     by: str = ""

@@ -105,7 +105,8 @@ class State(Struct):
     """The newest call of each scope, by the path of the scope."""
     decisions: list[Decision] = []
     notes: list[Note] = []
-    marks: set[tuple[str, str]] = set()
+    marks: dict[str, int] = {}
+    """Which note is which, by its mark: so that a replay does not note it again."""
     result: Raw | UnsetType = UNSET
     failure: Failure | None = None
     causes: tuple[str, ...] = ()
@@ -153,7 +154,7 @@ def _copy(state: State) -> State:
         last=dict(state.last),
         decisions=list(state.decisions),
         notes=list(state.notes),
-        marks=set(state.marks),
+        marks=dict(state.marks),
     )
 
 
@@ -281,7 +282,7 @@ def _decided(state: State, event: e.Decided) -> None:
 
 
 def _noted(state: State, event: e.Noted) -> None:
-    state.marks.add((event.scope, event.mark))
+    state.marks[event.mark] = len(state.notes)
     state.notes.append(Note(event.scope, event.text, event.at, event.data))
 
 

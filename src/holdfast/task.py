@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, ParamSpec, TypeVar, overload
 
 from msgspec import UNSET, Struct
 
-from holdfast.codec import args_hash, shape_of
+from holdfast.codec import shape_of
 from holdfast.errors import BadInput, HoldfastError, NotATask
 from holdfast.events import Decided, Noted, Planned
 from holdfast.scope import Scope, scope_var
@@ -184,8 +185,8 @@ def note(text: str, data: Any = UNSET) -> None:
     if run.stop is not None:
         raise run.stop
     raw = b"" if data is UNSET else _plain(data)
-    mark = scope.named_path(args_hash(text.encode() + b"\0" + raw), "!")
-    if (scope.path, mark) in run.log.state.marks:
+    mark = scope.named_path(sha256(text.encode() + b"\0" + raw).hexdigest()[:16], "!")
+    if mark in run.log.state.marks:
         return
     event = Noted(scope=scope.path, mark=mark, text=text, data=run.log.stow(raw) if raw else UNSET)
     run.append(event)
