@@ -420,11 +420,11 @@ class Holdfast:
     def _held(self, task_id: str) -> Iterator[Log]:
         log = open_log(self.store, task_id, self._owner, self._lease_s, self._clock)
         log.max_value_bytes = self._max_value_bytes
-        self._heartbeat.add(log.lease)
+        self._heartbeat.add(log)
         try:
             yield log
         finally:
-            self._heartbeat.remove(log.lease)
+            self._heartbeat.remove(log)
             log.close()
 
     def _claim(self, log: Log) -> Claimed:

@@ -96,6 +96,7 @@ class Log:
         self.clock = clock
         self.max_value_bytes = MAX_VALUE_BYTES
         self._total = chain.ROOT
+        self._unwritten: list[bytes] = []
         self._lock = threading.Lock()
         self._broken: StoreError | None = None
 
@@ -106,23 +107,34 @@ class Log:
             self._total = total
 
     def append(self, event: AnyEvent) -> None:
-        """Give an event its place in the log. It is durable after the next `sync`."""
+        """Give an event its place in the log. It is written by the next `flush` or `sync`.
+
+        So the start of a quick step costs no write of its own: it goes out with its result.
+        """
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            seq = self.state.seq
-            placed = replace(event, seq=seq + 1, at=self.clock())
-            line, total = chain.seal(self._total, dump_event(placed))
-            try:
-                self.store.append(self.lease, seq, (line,))
-            except StoreError as error:
-                self._broken = error
-                raise
-            self._total = total
+            placed = replace(event, seq=self.state.seq + 1, at=self.clock())
+            line, self._total = chain.seal(self._total, dump_event(placed))
+            self._unwritten.append(line)
             advance(self.state, placed)
+
+    def flush(self) -> None:
+        """Hand what was appended to the store, where others can see it."""
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            lines, self._unwritten = self._unwritten, []
+            if lines:
+                try:
+                    self.store.append(self.lease, self.state.seq - len(lines), lines)
+                except StoreError as error:
+                    self._broken = error
+                    raise
 
     def sync(self) -> None:
         """Return when everything appended so far is durable."""
+        self.flush()
         try:
             self.store.sync(self.lease)
         except StoreError as error:
@@ -150,7 +162,7 @@ class Log:
         """Give the task back. What was appended is made durable first, if it can be."""
         try:
             if self._broken is None and self.state.seq:
-                self.store.sync(self.lease)
+                self.sync()
         finally:
             self.store.release(self.lease)
 

@@ -1,4 +1,4 @@
-"""The agents that the command line is tried on. Each test gets a copy of this file in its folder."""
+"""The agents that the command line is tried on. Each test has a copy of this in its folder."""
 
 import asyncio
 import os

@@ -124,7 +124,7 @@ def test_json_has_everything(recorded, cli):
     assert data["decisions"][0]["options"][1]["name"] == "Oslo Lodge"
     assert len(data["retries"][0]["attempts"]) == 3
     assert "Traceback" in data["failures"][0]["failure"]["traceback"]
-    assert [note["text"] for note in data["notes"]][0] == "booked a room"
+    assert data["notes"][0]["text"] == "booked a room"
     assert data["doubts"][0]["path"] == "5"
     assert data["doubts"][0]["waits_for_a_person"] is True
     assert [call["path"] for call in data["calls"]][:3] == ["1", "room?1", "2"]

@@ -14,13 +14,16 @@ def main() -> NoReturn:
     try:
         import click  # noqa: F401
         import rich  # noqa: F401
+
+        from holdfast.cli.root import root
     except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
         sys.stderr.write(
             f"error: the command line needs {error.name}, which is not installed: "
             f"pip install 'holdfast[cli]'\n"
         )
         sys.exit(2)
-    from holdfast.cli.root import root
-
+    except KeyboardInterrupt:
+        sys.exit(130)
     root.main(prog_name="holdfast")
-    raise AssertionError("root.main exits")

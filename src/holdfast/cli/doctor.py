@@ -18,7 +18,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.health import Finding, Logs
 from holdfast.cli.opening import folder_of, is_there, not_found, opened, task_ids
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
-from holdfast.cli.output import console, print_json
+from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.errors import StoreError
@@ -121,14 +121,14 @@ def _print(facts: dict[str, Any], findings: Iterable[Finding]) -> None:
     )
     place = f"{facts['store']} on {facts['filesystem']}" if facts["filesystem"] else facts["store"]
     read = ", ".join(count(facts[f"{thing}s"], thing) for thing in ("task", "event", "blob"))
-    out.print(f"Store {plain(place)}: {read} read and checked", soft_wrap=True)
+    print_lines(out, f"Store {plain(place)}: {read} read and checked")
     damaged = False
     for finding in findings:
         damaged = damaged or finding.level == "damage"
         out.print()
         where = (finding.level, _STYLES[finding.level]), "  ", (plain(finding.where), "bold")
-        out.print(Text.assemble(*where), soft_wrap=True)
-        out.print(f"  {plain(finding.what)}", soft_wrap=True)
-        out.print(Text(f"  {plain(finding.todo)}", "cyan"), soft_wrap=True)
+        print_lines(out, Text.assemble(*where))
+        print_lines(out, f"  {plain(finding.what)}")
+        print_lines(out, Text(f"  {plain(finding.todo)}", "cyan"))
     out.print()
     out.print(Text("damage found", "bold red") if damaged else Text("no damage found", "green"))

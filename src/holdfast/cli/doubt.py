@@ -22,7 +22,7 @@ from holdfast.cli.options import (
     store_options,
     task_argument,
 )
-from holdfast.cli.output import console, our_command, print_error, print_json
+from holdfast.cli.output import console, our_command, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, short
 from holdfast.fold import FINISHED, Call, CallStatus
@@ -131,15 +131,15 @@ def print_doubt(out: Console, given: Given, each: DoubtView) -> None:
     facts = {"begun": since, "why": each.why, "input": short(each.input, 300), "key": each.key}
     for name, fact in facts.items():
         if fact:
-            out.print(Text.assemble((f"  {name:6} ", "dim"), plain(fact)), soft_wrap=True)
+            print_lines(out, Text.assemble((f"  {name:6} ", "dim"), plain(fact)))
     if each.waits_for_a_person:
         resolve = our_command(given, "resolve", each.task, each.path)
         out.print("  Look for the key in the outside system, then say what you found:")
-        out.print(f"    {plain(resolve)} --happened --result JSON", soft_wrap=True)
-        out.print(f"    {plain(resolve)} --did-not-happen", soft_wrap=True)
+        print_lines(out, f"    {plain(resolve)} --happened --result JSON")
+        print_lines(out, f"    {plain(resolve)} --did-not-happen")
     elif each.status == "running":
         resume = plain(our_command(given, "resume", each.task))
-        out.print(f"  If no process is at work on it, go on with: {resume}", soft_wrap=True)
+        print_lines(out, f"  If no process is at work on it, go on with: {resume}")
 
 
 @click.command()
@@ -190,5 +190,5 @@ def resolve(
     out = console()
     out.print(f"settled: call {plain(path)} {verdict.replace('_', ' ')}")
     app = "" if code.modules else " --app MODULE"
-    out.print(f"To go on: {plain(our_command(given, 'resume', task) + app)}", soft_wrap=True)
+    print_lines(out, f"To go on: {plain(our_command(given, 'resume', task) + app)}")
     return Exit.OK

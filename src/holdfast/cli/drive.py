@@ -28,12 +28,8 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import our_command, print_error, print_json
 from holdfast.cli.settings import Given
-from holdfast.errors import BadInput, HoldfastError, TaskFailed, TaskWaiting
+from holdfast.errors import BadInput, TaskFailed, TaskWaiting
 from holdfast.task import task_spec
-
-
-class TaskStopped(HoldfastError):
-    """The task's function ended the program instead of returning."""
 
 
 @click.command(short_help="Run a task function, or go on with it.")
@@ -150,10 +146,11 @@ def _drive(
         print_error(f"interrupted. To go on: {our_command(given, 'resume', task_id)}")
         return Exit.INTERRUPTED
     except SystemExit as error:
-        raise TaskStopped(
-            f"the task's function ended the program (sys.exit({error.code!r})), which is no way "
-            f"to end a task: it counts as interrupted, and can be resumed"
-        ) from error
+        print_error(
+            f"error: the task's function ended the program (sys.exit({error.code!r})), which is no "
+            f"way to end a task. To go on: {our_command(given, 'resume', task_id)}"
+        )
+        return Exit.TASK_FAILED
     except (TaskFailed, TaskWaiting):
         if as_json:
             _print_outcome(hf, task_id)

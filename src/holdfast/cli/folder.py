@@ -42,7 +42,7 @@ def _named_in(folder: Path) -> str | None:
         fd = os.open(folder / LOG, os.O_RDONLY | os.O_NOFOLLOW)
         with open(fd, "rb") as log:
             named = msgspec.json.decode(log.readline(), type=Named).id
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
         return None
     return named if safe_name(named) == folder.name else None
 
@@ -92,13 +92,29 @@ def _check_name(where: str, path: Path, mode: int) -> Iterator[Finding]:
 
 
 def _check_tail(where: str, path: Path) -> Iterator[Finding]:
-    with open(path, "rb") as log:
-        size = log.seek(0, os.SEEK_END)
-        log.seek(max(size - 1, 0))
-        ended = log.read(1) in (b"\n", b"")
-    if not ended:
+    tail = _tail(path)
+    if tail.count(0):
+        what = (
+            f"it ends with {len(tail):,} bytes that are no whole line, with zeros among them: a "
+            f"power cut does that to a write that was not acknowledged, a broken disk to any"
+        )
+        yield Finding("warning", where, what, "Copy the file before the task goes on.")
+    elif tail:
         what = "it ends within a line: a process is writing, or a crash cut a write short"
         yield Finding("note", where, what, "Nothing: the next one to drive the task sees to it.")
+
+
+def _tail(path: Path) -> bytes:
+    """What follows the last newline of a file."""
+    tail = b""
+    with open(path, "rb") as log:
+        end = log.seek(0, os.SEEK_END)
+        while end and b"\n" not in tail:
+            start = max(end - (1 << 16), 0)
+            log.seek(start)
+            tail = log.read(end - start) + tail
+            end = start
+    return tail.rpartition(b"\n")[2]
 
 
 def check_nameless(root: Path, folder: Path) -> Finding:

@@ -85,7 +85,7 @@ def _digests(event: AnyEvent) -> Iterator[str]:
         if isinstance(value, Raw) and bytes(value).startswith(BLOB):
             try:
                 yield msgspec.json.decode(value, type=BlobRef).digest
-            except msgspec.MsgspecError:
+            except (UnicodeDecodeError, msgspec.MsgspecError):
                 yield bytes(value).decode(errors="replace")
 
 

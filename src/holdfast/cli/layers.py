@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.output import status_text
+from holdfast.cli.output import print_lines, status_text
 from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
 from holdfast.fold import Attempt, Call
 from holdfast.views import RetryContext, TaskView
@@ -38,13 +38,13 @@ class Page:
 
     def line(self, *parts: str | tuple[str, str] | Text, indent: int = 2) -> None:
         """One line; the terminal wraps it, so that it can be copied whole."""
-        self.out.print(Text.assemble(" " * indent, *parts), soft_wrap=True)
+        print_lines(self.out, Text.assemble(" " * indent, *parts))
 
     def block(self, text: str, indent: int = 5) -> None:
         """Text of several lines, set in."""
         kept = text if self.whole else _beginning(text)
         set_in = "\n".join(" " * indent + line for line in kept.split("\n"))
-        self.out.print(set_in, soft_wrap=True)
+        print_lines(self.out, set_in)
         if left := len(text) - len(kept):
             self.line(
                 (f"… {count(left, 'more character')}: --full shows them", "dim"), indent=indent

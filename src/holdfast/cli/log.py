@@ -15,7 +15,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.lines import event_line, type_of
 from holdfast.cli.opening import StoreNotFound, is_there, not_found, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
-from holdfast.cli.output import console, print_json_line
+from holdfast.cli.output import console, print_json_line, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.tail import Tail
 from holdfast.events import AnyEvent
@@ -118,5 +118,6 @@ def _show_texts(tail: Tail, after: int, types: tuple[str, ...]) -> None:
 
 def _flush(out: Console, texts: list[Text]) -> None:
     if texts:
-        out.print(Text("\n").join(texts), no_wrap=True, overflow="ellipsis")
+        print_lines(out, Text("\n").join(texts), cropped=True)
+        out.file.flush()
         texts.clear()

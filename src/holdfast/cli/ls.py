@@ -12,13 +12,14 @@ from rich.text import Text
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import opened, read_all
 from holdfast.cli.options import json_option, label_option, pass_given, store_options
-from holdfast.cli.output import console, print_error, print_json, status_text, table
+from holdfast.cli.output import console, print_error, print_json, print_table, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, count, plain
 from holdfast.fold import Status
 from holdfast.views import TaskView
 
 STATUSES = get_args(Status)
+COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 
 
 @click.command()
@@ -101,7 +102,7 @@ def _print_table(views: list[TaskView], total: int, if_none: str) -> None:
     if not views:
         out.print(plain(if_none))
         return
-    out.print(table(("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER"), _rows(views)))
+    print_table(out, COLUMNS, list(_rows(views)), cut_last=False)
     if total > len(views):
         out.print(Text(f"… and {count(total - len(views), 'older task')}", "dim"))
 

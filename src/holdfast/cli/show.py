@@ -17,7 +17,7 @@ from holdfast.cli.options import json_option, pass_given, store_options, task_ar
 from holdfast.cli.output import console, our_command, print_json, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, short, shown
-from holdfast.cli.timeline import timeline, tree, walk
+from holdfast.cli.timeline import print_timeline, tree, walk
 from holdfast.fold import Call
 from holdfast.views import TaskView
 
@@ -76,7 +76,7 @@ def _print_all(page: Page, given: Given, view: TaskView, doubts: list[DoubtView]
     layers.print_position(page, view)
     if view.calls:
         page.heading("Calls")
-        page.out.print(timeline(page.newest(list(walk(tree(view.calls))))))
+        print_timeline(page.out, page.newest(list(walk(tree(view.calls)))))
     for name, there in (
         ("outputs", view.outputs),
         ("decisions", view.decisions),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.output import status_text, table
+from holdfast.cli.output import print_table, status_text
 from holdfast.cli.text import plain, took
 from holdfast.fold import Call, scope_of
 
@@ -25,13 +25,9 @@ class Node(Struct):
     inside: list[Node] = []
 
 
-def timeline(rows: Iterable[tuple[str, Node]]) -> Table:
-    """What `walk` gives, as a table. Only the keys are cut where the terminal is narrow."""
-    made = table(COLUMNS, (_row(guide, node) for guide, node in rows))
-    for column in made.columns[:-1]:
-        column.no_wrap = True
-    made.columns[-1].overflow = "ellipsis"
-    return made
+def print_timeline(out: Console, rows: Iterable[tuple[str, Node]]) -> None:
+    """Print what `walk` gives. Only the keys are cut where the terminal is narrow."""
+    print_table(out, COLUMNS, [_row(guide, node) for guide, node in rows], cut_last=True)
 
 
 def tree(calls: Iterable[Call]) -> Node:

@@ -1,55 +1,66 @@
-"""The heartbeat: says of every lease that is held that its holder is alive."""
+"""The heartbeat: for every task that is held, shows that its holder is alive, and what it does."""
 
 from __future__ import annotations
 
 import threading
+import time
 
 from holdfast.errors import StoreError
-from holdfast.store import Lease, Store
+from holdfast.log import Log
+from holdfast.store import Store
+
+TICK_S = 0.05
 
 
 class Heartbeat:
-    """Renews leases from one thread, which runs while there are any."""
+    """One thread, running while tasks are held. It renews their leases well before they run out,
+    and flushes their logs many times a second, so that a step that takes long is seen to run."""
 
     def __init__(self, store: Store, lease_s: float) -> None:
         self._store = store
         self._every_s = lease_s / 3
-        self._leases: set[Lease] = set()
+        self._logs: set[Log] = set()
         self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, lease: Lease) -> None:
-        """Keep a lease alive from now on."""
+    def add(self, log: Log) -> None:
+        """Look after a log from now on."""
         with self._lock:
-            self._leases.add(lease)
+            self._logs.add(log)
             if self._thread is None:
-                self._wake.clear()
+                self._closing.clear()
                 self._thread = threading.Thread(
                     target=self._beat, name="holdfast heartbeat", daemon=True
                 )
                 self._thread.start()
 
-    def remove(self, lease: Lease) -> None:
-        """Let a lease be."""
+    def remove(self, log: Log) -> None:
+        """Let a log be."""
         with self._lock:
-            self._leases.discard(lease)
+            self._logs.discard(log)
 
     def close(self) -> None:
         """End the thread."""
         with self._lock:
             thread, self._thread = self._thread, None
-            self._leases.clear()
-        self._wake.set()
+            self._logs.clear()
+        self._closing.set()
         if thread is not None:
             thread.join()
 
     def _beat(self) -> None:
-        while not self._wake.wait(self._every_s):
+        renewed = time.monotonic()
+        while not self._closing.wait(min(TICK_S, self._every_s)):
             with self._lock:
-                leases = list(self._leases)
-            for lease in leases:
+                logs = list(self._logs)
+            due = time.monotonic() - renewed >= self._every_s
+            for log in logs:
                 try:
-                    self._store.renew(lease)
+                    log.flush()
+                    if due:
+                        self._store.renew(log.lease)
                 except (StoreError, OSError):
-                    self.remove(lease)  # its next append will say so where it matters
+                    self.remove(log)  # its own next append will say so, where it matters
+            if due:
+                renewed = time.monotonic()

@@ -1,0 +1,205 @@
+"""`holdfast doctor`"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, chain, task
+from holdfast.cli.folder import check_filesystem, filesystem_of
+
+TASKS = Path("workspace/tasks")
+LOG = TASKS / "trip-42/events.jsonl"
+
+
+@pytest.fixture
+def found(recorded, cli):
+    """The exit code, and the findings as level and place."""
+
+    def look(*args):
+        ended = cli("doctor", "--json", *args)
+        data = json.loads(ended.out)
+        assert data["healthy"] is (ended.code == 0)
+        for finding in data["findings"]:
+            assert finding["what"] and finding["todo"]
+        # Where the tests run may well be a filesystem in memory, which is warned of.
+        kept = [f for f in data["findings"] if f["where"] != "workspace"]
+        return ended.code, [(f["level"], f["where"]) for f in kept]
+
+    return look
+
+
+def test_a_sound_store_is_healthy(recorded, cli, found):
+    assert found() == (0, [])
+    code, out, err = cli("doctor")
+    assert (code, err) == (0, "")
+    assert "3 tasks, " in out
+    assert "Python 3." in out and "msgspec " in out
+    assert out.endswith("no damage found\n")
+
+
+def test_one_task(recorded, found, cli):
+    LOG.write_bytes(LOG.read_bytes().replace(b"Oslo Lodge", b"Oslo Lofts"))
+    assert found("both") == (0, [])
+    assert found("trip-42") == (4, [("damage", "tasks/trip-42")])
+    assert cli("doctor", "trip-24").code == 5
+    assert cli("doctor", "--url", "elsewhere").code == 5
+    assert not Path("elsewhere").exists()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda data: data.replace(b"Oslo Lodge", b"Oslo Lofts"),
+        lambda data: data.replace(b'"seq":3', b'"seq":4'),
+        lambda data: data[data.index(b"\n") + 1 :],
+        lambda data: b"".join(sorted(data.splitlines(keepends=True))),
+        lambda data: data.replace(b"\n", b"\n\n", 1),
+        lambda data: data + b"not json\n",
+        lambda data: data[:-1] + b"x",
+    ],
+)
+def test_any_harm_to_a_log_is_damage_that_is_placed(recorded, cli, found, harm):
+    LOG.write_bytes(harm(LOG.read_bytes()))
+    code, findings = found()
+    assert code == 4
+    assert ("damage", "tasks/trip-42") in findings
+    assert "damage found" in cli("doctor").out
+
+
+def test_events_that_make_no_sense_together_are_damage(recorded, found):
+    lines = LOG.read_bytes().splitlines()
+    body = b'{"type":"completed","path":"99","result":1,"seq":%d}' % (len(lines) + 1)
+    line, _ = chain.seal(chain.sum_of(lines[-1]), body)
+    LOG.write_bytes(LOG.read_bytes() + line + b"\n")
+    assert found() == (4, [("damage", "tasks/trip-42")])
+
+
+def test_a_newer_format_is_no_damage(recorded, found):
+    lines = LOG.read_bytes().splitlines()
+    body = b'{"type":"from_the_future","seq":%d}' % (len(lines) + 1)
+    line, _ = chain.seal(chain.sum_of(lines[-1]), body)
+    LOG.write_bytes(LOG.read_bytes() + line + b"\n")
+    assert found() == (0, [("warning", "tasks/trip-42")])
+
+
+def test_a_renamed_folder_is_noticed(recorded, found):
+    (TASKS / "both").rename(TASKS / "bath")
+    assert found() == (4, [("damage", "tasks/bath")])
+
+
+def test_a_log_that_does_not_tell_whose_it_is_is_noticed(recorded, found):
+    odd = TASKS / "Odd_one~0123456789abcdef"
+    odd.mkdir(mode=0o700)
+    assert found() == (0, [("note", "tasks/Odd_one~0123456789abcdef")])
+    shutil.copy(LOG, odd)
+    assert found() == (4, [("damage", "tasks/Odd_one~0123456789abcdef")])
+
+
+def test_what_a_crash_leaves_is_a_note(recorded, found):
+    leftovers = {
+        TASKS / "both/events.jsonl.torn-123-abcdef": b'{"seq',
+        TASKS / "both/events.jsonl.0123456789ab": b"",
+        TASKS / "both/lock.0123456789ab": b"",
+    }
+    for path, data in leftovers.items():
+        path.write_bytes(data)
+        path.chmod(0o600)
+    (TASKS / ".deleted-0123456789ab").mkdir(mode=0o700)
+    code, findings = found()
+    assert code == 0
+    assert sorted(findings) == sorted(
+        ("note", str(path.relative_to("workspace")))
+        for path in [*leftovers, TASKS / ".deleted-0123456789ab"]
+    )
+
+
+def test_a_torn_tail_is_a_note(recorded, found, cli):
+    LOG.write_bytes(LOG.read_bytes() + b'{"type":"comple')
+    assert found() == (0, [("note", "tasks/trip-42/events.jsonl")])
+    assert cli("show", "trip-42").code == 0
+
+
+def test_zeros_at_the_end_are_a_warning(recorded, found):
+    LOG.write_bytes(LOG.read_bytes() + b"\0" * 100_000)
+    assert found() == (0, [("warning", "tasks/trip-42/events.jsonl")])
+    LOG.write_bytes(b"\0" * 100_000)
+    assert ("warning", "tasks/trip-42/events.jsonl") in found()[1]
+
+
+def test_a_task_that_never_began_is_a_note(recorded, found):
+    (TASKS / "empty").mkdir(mode=0o700)
+    assert found() == (0, [("note", "tasks/empty")])
+
+
+def test_a_symlink_is_damage(recorded, found):
+    shutil.move(LOG, "elsewhere.jsonl")
+    LOG.symlink_to(Path("elsewhere.jsonl").absolute())
+    code, findings = found()
+    assert code == 4
+    assert ("damage", "tasks/trip-42/events.jsonl") in findings
+
+
+def test_what_others_can_read_is_a_warning(recorded, found, cli):
+    LOG.chmod(0o644)
+    assert found() == (0, [("warning", ".")])
+    assert "chmod -R go= workspace" in cli("doctor").out
+    assert found("trip-42") == (0, [("warning", "tasks/trip-42")])
+
+
+def test_blobs_are_checked(folder, cli):
+    @task
+    def big(size: int) -> str:
+        return "x" * size
+
+    with Holdfast("workspace") as hf:
+        hf.run(big, 100_000, id="big")
+    assert cli("doctor").code == 0
+    assert "1 blob " in cli("doctor").out
+    [blob] = Path("workspace/blobs").glob("*/*")
+    kept = blob.read_bytes()
+    blob.write_bytes(kept[:-1] + b"y")
+    assert cli("doctor").code == 4
+    assert "do not fit its name" in cli("doctor").out
+    blob.unlink()
+    assert cli("doctor").code == 4
+    assert "can't be read" in cli("doctor").out
+    assert cli("show", "big").code == 4
+    blob.write_bytes(kept)
+    blob.chmod(0o600)
+    assert cli("doctor").code == 0
+
+
+def test_a_blob_that_no_log_names_is_a_note(recorded, found):
+    with Holdfast("workspace") as hf:
+        hf.store.put_blob(b"nobody's")
+    assert found() == (0, [("note", "blobs")])
+
+
+def test_a_log_can_not_make_it_read_other_files(recorded, cli):
+    lines = LOG.read_bytes().splitlines()
+    body = b'{"type":"task_completed","result":{"$blob":"../../../etc/passwd","size_bytes":1}'
+    line, _ = chain.seal(chain.sum_of(lines[-1]), body + b',"seq":%d}' % (len(lines) + 1))
+    LOG.write_bytes(LOG.read_bytes() + line + b"\n")
+    code, out, _ = cli("doctor")
+    assert code == 4
+    assert "'../../../etc/passwd' names no blob" in out
+
+
+def test_filesystems_that_are_not_fit_are_warned_of(tmp_path):
+    assert [f.level for f in check_filesystem(tmp_path, "nfs4")] == ["warning"]
+    assert [f.level for f in check_filesystem(tmp_path, "fuse.sshfs")] == ["warning"]
+    assert [f.level for f in check_filesystem(tmp_path, "tmpfs")] == ["warning"]
+    assert list(check_filesystem(tmp_path, "ext4")) == []
+
+
+def test_the_filesystem_is_that_of_the_innermost_mount(tmp_path):
+    if os.path.exists("/proc/mounts"):
+        assert filesystem_of(Path("/proc/self")) == "proc"
+        assert filesystem_of(tmp_path)
+
+
+def test_a_store_that_is_no_folder_has_its_logs_checked(cli):
+    assert cli("doctor", "--url", "memory://").code == 0

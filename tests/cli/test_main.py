@@ -1,0 +1,177 @@
+"""The command as a whole: help, version, what it needs, how it ends."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import errors
+from holdfast.cli.exits import MEANINGS, Exit, exit_of
+from holdfast.cli.reference import reference
+from holdfast.cli.root import root
+from holdfast.events import Failure
+
+from .conftest import environment, run
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
+    )
+
+
+def test_the_version(cli):
+    assert cli("--version") == (0, f"holdfast {holdfast.__version__}\n", "")
+
+
+def test_help_tells_the_exit_codes_and_settings(cli):
+    code, out, err = cli("--help")
+    assert (code, err) == (0, "")
+    for each in Exit:
+        assert re.search(rf"^ +{each.value} +{re.escape(MEANINGS[each])}$", out, re.M)
+    for word in ("HOLDFAST_URL", "HOLDFAST_APP", "pyproject.toml", "Examples:"):
+        assert word in out
+    assert cli() == cli("-h") == (0, out, "")
+
+
+@pytest.mark.parametrize("name", sorted(set(root.commands) - {"completion"}))
+def test_every_command_has_help_with_examples(cli, name):
+    code, out, _ = cli(name, "--help")
+    assert code == 0
+    assert "Examples:" in out
+    assert f"holdfast {name}" in out[out.index("Examples:") :]
+    assert "--json" in out
+    assert "--url" in out
+
+
+def test_an_unknown_command_names_near_ones(cli):
+    code, out, err = cli("shwo")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: No such command 'shwo'")
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_its_extra_it_says_what_to_install(missing):
+    done = python(
+        f"import sys; sys.modules[{missing!r}] = None; import holdfast.cli as c; c.main()"
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"error: the command line needs {missing}, which is not installed: "
+        f"pip install 'holdfast[cli]'\n"
+    )
+
+
+def test_import_holdfast_loads_neither_click_nor_rich():
+    code = "import sys, holdfast; print({'click', 'rich', 'holdfast.cli'} & set(sys.modules))"
+    assert python(code).stdout == "set()\n"
+
+
+def test_every_error_has_an_exit_code():
+    failure = Failure("ValueError", "x")
+    expected = {
+        errors.TaskFailed("t", failure): 1,
+        errors.BadId("x"): 2,
+        errors.Unserializable("x"): 2,
+        errors.TaskWaiting("t", "x"): 3,
+        errors.InDoubt("t", "1", "f", "k", "why"): 3,
+        errors.LogDamaged("s", 1, "x"): 4,
+        errors.NewerFormat("x"): 4,
+        errors.StorageFailed("x"): 4,
+        errors.TaskNotFound("x"): 5,
+        errors.TaskBusy("x"): 6,
+        errors.LeaseLost("x"): 6,
+        errors.CodeMissing("x"): 7,
+        errors.CodeChanged("t", "1", "a", "b"): 7,
+        PermissionError("x"): 4,
+        ZeroDivisionError("x"): 70,
+    }
+    assert {exit_of(error): error for error in expected}.keys() == set(expected.values())
+    assert [exit_of(error) for error in expected] == list(expected.values())
+
+
+def test_a_fault_of_our_own_is_told_as_such(cli, recorded, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("holdfast.cli.ls.read_all", broken)
+    code, out, err = cli("ls")
+    assert (code, out) == (70, "")
+    assert err.startswith("error: unexpected ZeroDivisionError: oops")
+    assert "Traceback" not in err
+    assert "Traceback" in cli("ls", "--debug").err
+
+
+def test_a_terminal_without_utf8_gets_escapes_and_no_traceback(recorded):
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "log", "trip-42"],
+        cwd=recorded,
+        env=environment(PYTHONIOENCODING="ascii"),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert b"\\u2192" in done.stdout
+
+
+# Completion
+
+
+@pytest.mark.parametrize(
+    ("shell", "word"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --")]
+)
+def test_completion_scripts(cli, shell, word):
+    code, out, err = cli("completion", shell)
+    assert (code, err) == (0, "")
+    assert word in out
+    assert "_HOLDFAST_COMPLETE" in out
+
+
+def test_an_unknown_shell_is_refused(cli):
+    assert cli("completion", "tcsh").code == 2
+    assert cli("completion").code == 2
+
+
+def complete(folder: Path, words: str) -> list[str]:
+    count = str(words.count(" "))
+    env = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
+    code, out, err = run(cwd=folder, **env)
+    assert (code, err) == (0, "")
+    return [line.removeprefix("plain,") for line in out.split()]
+
+
+def test_commands_options_and_task_ids_complete(recorded):
+    assert complete(recorded, "holdfast re") == ["resume", "retry", "resolve"]
+    assert complete(recorded, "holdfast show tr") == ["trip-42"]
+    assert complete(recorded, "holdfast doubt ") == ["both", "mend-1", "trip-42"]
+    assert complete(recorded, "holdfast show trip-42 --lay") == ["--layer"]
+    assert complete(recorded, "holdfast show --layer ret") == ["retries"]
+
+
+def test_completion_is_silent_where_there_is_no_store(recorded):
+    assert complete(recorded, "holdfast show --url nowhere tr") == []
+    assert not Path("nowhere").exists()
+    Path("pyproject.toml").write_text("oops")
+    assert complete(recorded, "holdfast show tr") == []
+
+
+# The reference
+
+
+def test_the_reference_page_is_up_to_date():
+    page = ROOT / "docs/reference/cli.md"
+    assert page.read_text(encoding="utf-8") == reference(), (
+        "make it again: python -m holdfast.cli.reference > docs/reference/cli.md"
+    )
+
+
+def test_the_reference_does_not_depend_on_the_terminal(monkeypatch):
+    before = reference()
+    monkeypatch.setenv("COLUMNS", "200")
+    assert reference() == before

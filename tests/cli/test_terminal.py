@@ -1,0 +1,192 @@
+"""Nothing in a log can act on the terminal it is shown on."""
+
+import json
+import re
+
+import pytest
+from msgspec import Raw
+from msgspec.json import encode
+
+from holdfast import Holdfast
+from holdfast.cli.text import plain, plain_json, plain_lines
+from holdfast.events import (
+    FORMAT,
+    AnyEvent,
+    AttemptFailed,
+    Claimed,
+    Completed,
+    Decided,
+    Doubted,
+    Failed,
+    Failure,
+    Noted,
+    Planned,
+    Settled,
+    Started,
+    TaskCompleted,
+    TaskCreated,
+    TaskErrored,
+    TaskRetried,
+)
+from holdfast.log import open_log
+from holdfast.stores.files import LOG, safe_name
+
+from .conftest import on_terminal, run
+
+ACTS = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\x7f\u202e\u2028"
+MARKUP = "[bold red]x[/] :boom: [link=http://evil]y[/link]"
+EVIL = f"{ACTS}{MARKUP}\n!"
+ID = f"evil{EVIL}"
+
+
+def value() -> Raw:
+    return Raw(encode({EVIL: [EVIL]}))
+
+
+def events(id: str) -> list[AnyEvent]:
+    """Every kind of event, with what no agent of ours would write but somebody may send."""
+    failure = Failure(EVIL, EVIL, EVIL)
+    return [
+        TaskCreated(
+            format=FORMAT,
+            id=id,
+            task=EVIL,
+            args=value(),
+            args_hash="",
+            user=EVIL,
+            session=EVIL,
+            labels={EVIL: EVIL},
+        ),
+        Claimed(format=FORMAT, epoch=1, owner=EVIL, engine=EVIL),
+        Planned(items=(EVIL, EVIL, EVIL, EVIL)),
+        Decided(path="a?1", name=EVIL, choice=value(), options=value(), because=EVIL),
+        Decided(path="a?2", name=EVIL, choice=value(), options=Raw(encode([EVIL])), because=EVIL),
+        Noted(scope="", mark="", text=EVIL, data=value()),
+        Started(path="1", name=EVIL, kind="tool", args=value(), key=EVIL),
+        AttemptFailed(path="1", attempt=1, failure=failure),
+        Failed(path="1"),
+        Started(path=f"1.{EVIL}", name=EVIL),
+        Completed(path=f"1.{EVIL}", result=Raw(encode(EVIL))),
+        Started(path="2", name=EVIL, kind="tool", args=value(), key=EVIL),
+        Settled(path="2", verdict="happened", by=EVIL, result=value(), because=EVIL),
+        TaskErrored(failure=failure),
+        TaskRetried(by=EVIL),
+        Started(path="3", name=EVIL, kind="tool", args=value(), key=EVIL),
+        Doubted(path="3", why=EVIL),
+    ]
+
+
+def write(folder, stream_id: str, found: list[AnyEvent]) -> None:
+    with Holdfast(folder / "workspace") as hf:
+        log = open_log(hf.store, stream_id, EVIL, 30, hf._clock)
+        for event in found:
+            log.append(event)
+        log.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    # One whose very id is hostile, and two that can be asked for by name.
+    write(tmp_path, ID, events(ID))
+    write(tmp_path, "doubted", events("doubted"))
+    write(tmp_path, "done", [*events("done"), TaskCompleted(result=value())])
+    write(tmp_path, "failed", [*events("failed"), TaskErrored(failure=Failure(EVIL, EVIL, EVIL))])
+    return tmp_path
+
+
+COMMANDS = [
+    ["ls"],
+    ["doubt"],
+    ["doctor"],
+    ["show", "doubted"],
+    ["show", "done", "--full"],
+    ["show", "failed", "--full"],
+    ["log", "failed"],
+    ["show", "evil"],
+    ["resolve", "doubted", "9", "--happened"],
+    ["resume", "doubted"],
+    ["ls", "--json"],
+    ["show", "failed", "--json"],
+    ["log", "failed", "--json"],
+    ["doubt", "--json"],
+    ["doctor", "--json"],
+]
+
+
+@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+def test_what_a_terminal_would_act_on_is_written_out(folder, args):
+    seen = on_terminal(*args, cwd=folder, columns=200, TERM="dumb")
+    assert seen
+    acting = {character for character in seen if not character.isprintable()} - {"\n"}
+    assert acting == set()
+    coloured = on_terminal(*args, cwd=folder, columns=200)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).replace("\n", "").isprintable()
+
+
+def test_markup_is_shown_as_it_is(folder):
+    for args in (["ls"], ["show", "doubted"], ["log", "doubted"]):
+        assert MARKUP in on_terminal(*args, cwd=folder, columns=3000, TERM="dumb")
+
+
+def test_a_newline_makes_no_new_row(folder):
+    out = run("ls", cwd=folder).out
+    assert len(out.splitlines()) == 5
+    assert r"\n!" in out
+    assert len(run("log", "failed", cwd=folder).out.split("\n")) - 1 == len(events("")) + 1
+
+
+def test_an_error_can_not_pass_for_another(folder):
+    lines = run("show", "evil", cwd=folder).err.splitlines()
+    assert [line for line in lines if not line.startswith("  ")] == lines[:1]
+
+
+def test_machines_get_the_very_values(folder):
+    found = json.loads(run("show", "failed", "--json", cwd=folder).out)
+    assert found["user"] == EVIL
+    assert found["outputs"][0]["output"] == EVIL
+    shown = on_terminal("show", "failed", "--json", cwd=folder)
+    assert json.loads(shown) == found
+
+
+def test_a_copied_command_can_not_do_anything_else(tmp_path):
+    evil = "a b; touch owned; $(touch owned)"
+    write(tmp_path, evil, events(evil))
+    out = run("doubt", cwd=tmp_path).out
+    assert "holdfast resolve 'a b; touch owned; $(touch owned)' 3 --did-not-happen" in out
+
+
+def test_a_path_of_absurd_depth_is_shown(tmp_path):
+    deep = ".".join(["1"] * 5_000)
+    write(tmp_path, "deep", [*events("deep"), Started(path=deep, name="x")])
+    assert run("show", "deep", cwd=tmp_path).code == 0
+
+
+def test_a_first_line_that_is_not_utf8_is_damage(folder):
+    log = folder / "workspace/tasks" / safe_name(ID) / LOG
+    log.write_bytes(b'{"id":"\xff"}\n' + log.read_bytes())
+    assert run("doctor", cwd=folder).code == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain å 🙂", "plain å 🙂"),
+        ("\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e"),
+        ("a\tb\n", r"a\tb\n"),
+        ("\x00\x1b\x7f\x9b", r"\x00\x1b\x7f\x9b"),
+        ("\u202e\u2066\ufeff", r"\u202e\u2066\ufeff"),
+        ("\ud800", r"\ud800"),
+        ("\U000e0041", r"\U000e0041"),
+    ],
+)  # fmt: skip
+def test_what_is_written_out(text, shown):
+    assert plain(text) == shown
+
+
+def test_lines_stay_lines():
+    assert plain_lines("a\r\n\tb\u2028c\x1b") == "a\n    b\\u2028c\\x1b"
+
+
+def test_json_keeps_its_value():
+    for text in ("\x7f\x9b\u202e", "\U000e0041", "å\n"):
+        assert json.loads(plain_json(json.dumps(text, ensure_ascii=False))) == text
