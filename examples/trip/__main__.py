@@ -35,10 +35,10 @@ def run_process(*arguments: str) -> bool:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            console.print(f"    {line.rstrip()}", markup=False)
+            console.print(f"    {line.rstrip()}", markup=False, soft_wrap=True)
     killed = process.returncode == -signal.SIGKILL
     if killed:
-        console.print("    [bold red]✗ killed (SIGKILL)[/]: the invite went out, nothing says so")
+        console.print("    [bold red]✗ killed (SIGKILL)[/], right after the invite went out")
     elif process.returncode:
         raise SystemExit(f"{' '.join(arguments)} ended with {process.returncode}")
     return killed
@@ -90,13 +90,14 @@ def main() -> None:
     ):
         world = World(url)
         console.print(
-            "An agent plans a trip in nine steps: it searches, books a hotel, pays, sends a\n"
-            "calendar invite and a mail. In step 6 its process is killed, right after the invite\n"
-            "went out and before anything could be written down. Then it is started again."
+            "An agent plans a trip in nine steps: it searches, books a hotel, pays, sends\n"
+            "a calendar invite and a mail. In step 6 its process is killed, right after\n"
+            "the invite went out, before that could be written down. Then it is started\n"
+            "again."
         )
         act("1. An ordinary agent: its state is in its variables")
         run_process("examples.trip.naive", url, "--die-after-invite")
-        console.print("    [bold]started again[/]: it knows nothing, so it begins at step 1")
+        console.print("    [bold]started again[/]: it remembers nothing, so it begins at step 1")
         run_process("examples.trip.naive", url)
         naive = world.counts()
 
@@ -107,10 +108,11 @@ def main() -> None:
             view = hf.task(TRIP)
             doubt = view.doubts[0]
             console.print(
-                f"    the log says: {view.position}; {len(view.position.committed)} committed; "
-                f"{doubt.name} was begun, and its end is not known"
+                f"    the log says: {view.position}; steps 1 to {len(view.position.committed)} are"
+                f" committed;\n    {doubt.name} was begun, and how it ended is not known: it is in"
+                " doubt"
             )
-        console.print("    [bold]started again[/]: the same command")
+        console.print("    [bold]started again[/], with the same command")
         run_process("examples.trip.agent", url, str(workspace))
         ours = world.counts()
 

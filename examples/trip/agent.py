@@ -84,7 +84,8 @@ def pay(amount: float, to: str, *, key: IdempotencyKey = NO_KEY) -> Json:
 
 def invite_by_key(key: str) -> Happened[Json] | None:
     found = world.find("invites", key)
-    print(f"        in doubt: asked the calendar for {key}: {'found' if found else 'not found'}")
+    print(f"step {key.split(':')[1]}: in doubt, so the calendar is asked for {key}")
+    print(f"        {'it is there: not sent again' if found else 'it is not there: sent now'}")
     return Happened(found[0]) if found else None
 
 

@@ -231,7 +231,11 @@ def _by_check(asked: Asked, record: Call, why: str) -> Flow:
         yield Sleep(now + asked.spec.retry.wait(failures, f"check {asked.key}"))
 
 
-_POLICIES: dict[Doubt, Callable[[Asked, Call, str], Flow]] = {"retry": _by_retry, "check": _by_check, "ask": _by_asking}
+_POLICIES: dict[Doubt, Callable[[Asked, Call, str], Flow]] = {
+    "retry": _by_retry,
+    "check": _by_check,
+    "ask": _by_asking,
+}
 
 
 def conduct(claimed: Claimed) -> Generator[Request, Any, Returned | Raised]:

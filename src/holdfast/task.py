@@ -148,7 +148,7 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
     if run.stop is not None:
         raise run.stop
     path = scope.named_path(name, "?")
-    shape = shape_of(type(choice))
+    shape = shape_of(_annotation_of(choice))
     record = run.log.state.calls.get(path)
     if record is None:
         raw, choice = shape.settle(choice)
@@ -191,6 +191,14 @@ def note(text: str, data: Any = UNSET) -> None:
     event = Noted(scope=scope.path, mark=mark, text=text, data=run.log.stow(raw) if raw else UNSET)
     run.append(event)
     run.sync()
+
+
+def _annotation_of(choice: Any) -> Any:
+    # A choice has no annotation, but its own type says as much, and so do the items of a list.
+    kind = type(choice)
+    if kind in (list, set, frozenset) and len({type(item) for item in choice}) == 1:
+        return kind[type(next(iter(choice)))]
+    return kind
 
 
 def _plain(value: Any) -> bytes:

@@ -188,6 +188,13 @@ def test_a_log_can_not_make_it_read_other_files(recorded, cli):
     assert "'../../../etc/passwd' names no blob" in out
 
 
+def test_the_worst_comes_first(recorded, found):
+    (TASKS / "empty").mkdir(mode=0o700)
+    LOG.write_bytes(LOG.read_bytes().replace(b"Oslo Lodge", b"Oslo Lofts"))
+    (TASKS / "both/lock").chmod(0o644)
+    assert [level for level, _ in found()[1]] == ["damage", "warning", "note"]
+
+
 def test_filesystems_that_are_not_fit_are_warned_of(tmp_path):
     assert [f.level for f in check_filesystem(tmp_path, "nfs4")] == ["warning"]
     assert [f.level for f in check_filesystem(tmp_path, "fuse.sshfs")] == ["warning"]

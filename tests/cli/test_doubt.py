@@ -65,6 +65,8 @@ def test_a_damaged_log_does_not_hide_a_doubt(recorded, cli):
     assert code == 3
     assert "send_letter" in out
     assert err.startswith("warning: tasks/both")
+    run("resolve", "trip-42", "5", "--did-not-happen", cwd=recorded)
+    assert cli("doubt").code == 4
 
 
 @pytest.mark.parametrize(

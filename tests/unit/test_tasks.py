@@ -548,6 +548,33 @@ def test_a_crash_in_a_backoff_waits_out_the_rest_and_the_count_goes_on(tmp_path,
     assert tries == [1, 2, 3]
 
 
+def test_a_step_that_takes_long_is_seen_to_run(hf, tmp_path):
+    release = threading.Event()
+
+    @step
+    def long_thought() -> int:
+        release.wait(10)
+        return 1
+
+    @task
+    def thinker() -> int:
+        return long_thought()
+
+    thread = threading.Thread(target=hf.run, args=(thinker,), kwargs={"id": "t"})
+    thread.start()
+    with Holdfast(tmp_path / "w") as other:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TaskNotFound):
+                if other.task("t").position.running == ("1",):
+                    break
+            time.sleep(0.01)
+        assert other.task("t").position.running == ("1",)
+        release.set()
+        thread.join()
+        assert other.task("t").position.committed == ("1",)
+
+
 # Tools in doubt
 
 
@@ -1058,6 +1085,31 @@ def test_a_recorded_decision_stands(hf, calls):
     (choice,) = hf.task("t").decisions
     assert (choice.name, choice.choice, choice.options) == ("room", "attic", ["attic", "cellar"])
     assert choice.because == "model says"
+
+
+@dataclass
+class Room:
+    name: str
+    tags: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "choice", [Room("attic", ("high",)), [Room("attic"), Room("cellar")], None, (1, "a"), {"a": 1}]
+)
+def test_a_decision_comes_back_as_it_was(hf, calls, choice):
+    seen = []
+
+    @task
+    def pick() -> None:
+        seen.append(decide("rooms", choice, options=[Room("attic")]))
+        calls()
+
+    calls.die_at = 1
+    with pytest.raises(Crash):
+        hf.run(pick, id="t")
+    hf.run(pick, id="t")
+    assert seen == [choice, choice]
+    assert type(seen[1]) is type(choice)
 
 
 def test_notes_are_written_once_and_shift_nothing(hf, calls):

@@ -25,6 +25,7 @@ from holdfast.errors import StoreError
 from holdfast.stores.files import safe_name
 
 _STYLES = {"damage": "bold red", "warning": "yellow", "note": "dim"}
+LEVELS = list(_STYLES)
 
 
 @click.command(short_help="Check that every log is intact.")
@@ -49,7 +50,8 @@ def doctor(given: Given, task: str | None, as_json: bool) -> Exit:
     with opened(given) as hf:
         logs = Logs(hf.store)
         root = folder_of(hf.store.url)
-        findings = [*(_check_task(hf, root, logs, task) if task else _check_all(hf, root, logs))]
+        check = _check_task(hf, root, logs, task) if task else _check_all(hf, root, logs)
+        findings = sorted(check, key=lambda finding: LEVELS.index(finding.level))
         facts = _facts(hf, root, logs)
     healthy = not any(finding.level == "damage" for finding in findings)
     if as_json:

@@ -66,7 +66,7 @@ def doubt(given: Given, task: str | None, as_json: bool) -> Exit:
     Calls that the log shows as begun are listed as "running, or interrupted": reading a log can't
     tell whether a process is at work on it right now. Resume the task to find out.
 
-    The exit code is 3 if any call waits for a person, else 0.
+    The exit code is 3 if any call waits for a person, else 4 if a log can't be read, else 0.
 
     \b
     Examples:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +59,7 @@ def check_names(root: Path, folder: Path) -> Iterator[Finding]:
     if exposed:
         what = f"{count(len(exposed), 'name')} in it can be opened by other users of this machine"
         where = str(folder.relative_to(root)) if folder != root else "."
-        todo = f"chmod -R go= {folder}"
+        todo = f"chmod -R go= {shlex.quote(str(folder))}"
         yield Finding("warning", where, f"{what} (such as {exposed[0]})", todo)
 
 

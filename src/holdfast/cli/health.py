@@ -18,8 +18,8 @@ from holdfast.store import Store
 Level = Literal["damage", "warning", "note"]
 
 RESTORE = (
-    "Keep the file as it is and restore the log from a backup. "
-    "What came before the damage is intact and can be read with `holdfast log`."
+    "Keep the file as it is, and restore the log from a backup. "
+    "What came before the damage can be read with `holdfast log`."
 )
 
 

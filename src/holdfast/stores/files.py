@@ -48,7 +48,7 @@ def safe_name(name: str) -> str:
     """A file name for any text: itself where it is plain, else a readable part and a hash.
 
     >>> safe_name("trip-42"), safe_name("../Trip 42")
-    ('trip-42', 'Trip_42~2f3ae2d62a9a1f9d')
+    ('trip-42', 'Trip_42~2c9cb20c77bd60bd')
     """
     if _PLAIN.fullmatch(name):
         return name
