@@ -298,7 +298,8 @@ class Holdfast:
             call = log.state.calls.get(path)
             if call is None:
                 raise BadInput(f"task {id!r} has made no call {path}: see `holdfast doubt`")
-            if call.status not in ("in_doubt", "running") and not call.doubt:
+            doubtful = call.status in ("in_doubt", "running") or call.doubt
+            if not doubtful or call.status in ("completed", "failed") or call.kind != "tool":
                 raise BadInput(
                     f"task {id!r}, call {path}, {call.name}, is not in doubt: it is {call.status}"
                 )

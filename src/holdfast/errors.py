@@ -33,6 +33,7 @@ Signals are apart. They travel through the user's function to stop it, and deriv
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ class TaskFailed(HoldfastError):
         self.failure = failure
         super().__init__(
             f"task {task_id!r} failed: {failure.summary()}. Mend the cause, then retry it: "
-            f"hf.retry({task_id!r}) or `holdfast retry {task_id}` (recorded steps are kept)"
+            f"hf.retry({task_id!r}) or `holdfast retry {_in_shell(task_id)}` "
+            f"(recorded steps are kept)"
         )
 
 
@@ -217,12 +219,14 @@ class InDoubt(TaskWaiting):
         self.path = path
         self.name = name
         self.key = key
+        self.why = why
+        command = f"holdfast resolve {_in_shell(task_id)} {_in_shell(path)}"
         super().__init__(
             task_id,
             f"task {task_id!r} waits for a person: call {path}, {name}, is in doubt ({why}). "
             f"Look for its key in the outside system: {key}\n"
-            f"  it happened:        holdfast resolve {task_id} {path} --happened --result JSON\n"
-            f"  it did not happen:  holdfast resolve {task_id} {path} --did-not-happen",
+            f"  it happened:        {command} --happened --result JSON\n"
+            f"  it did not happen:  {command} --did-not-happen",
         )
 
 
@@ -297,6 +301,7 @@ class LogDamaged(StoreError):
     def __init__(self, stream: str, seq: int, what: str) -> None:
         self.stream = stream
         self.seq = seq
+        self.what = what
         super().__init__(
             f"{stream}: event {seq} is damaged: {what}. Everything before it is intact. "
             f"Restore the log from a backup, or look with: holdfast doctor"
@@ -337,6 +342,11 @@ class Halt(Signal):
     def __init__(self, error: HoldfastError) -> None:
         self.error = error
         super().__init__(str(error))
+
+
+def _in_shell(word: str) -> str:
+    # Messages are copied into shells, and an id may be anything.
+    return f"-- {quote(word)}" if word.startswith("-") else quote(word)
 
 
 def step_failures(error: BaseException) -> Sequence[StepFailed]:

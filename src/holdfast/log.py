@@ -55,6 +55,22 @@ def read_events(store: Store, stream: str) -> Iterator[AnyEvent]:
         yield event
 
 
+def read_state(store: Store, stream: str) -> State:
+    """The state that a stream's events come to; of `seq` 0 if there is none."""
+    state = State()
+    for event, _ in _checked(store, stream):
+        _advance(state, event, stream)
+    return state
+
+
+def _advance(state: State, event: AnyEvent, stream: str) -> None:
+    try:
+        advance(state, event)
+    except LookupError:
+        what = f"a {type(event).__name__} of a call that was never made"
+        raise LogDamaged(stream, event.seq, what) from None
+
+
 def _checked(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
     total = chain.ROOT
     for seq, line in enumerate(store.read(stream), 1):
@@ -103,7 +119,7 @@ class Log:
     def load(self) -> None:
         """Read what the stream holds."""
         for event, total in _checked(self.store, self.lease.stream):
-            advance(self.state, event)
+            _advance(self.state, event, self.lease.stream)
             self._total = total
 
     def append(self, event: AnyEvent) -> None:

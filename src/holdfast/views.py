@@ -16,13 +16,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.errors import TaskNotFound
 from holdfast.events import AnyEvent, Failure
-from holdfast.fold import Attempt, Call, State, Status, fold
-from holdfast.log import fetch, read_events, stream_of
+from holdfast.fold import Attempt, Call, State, Status, scope_of
+from holdfast.log import fetch, read_events, read_state, stream_of
 from holdfast.store import Store
 
 
 class Position(Struct, frozen=True):
-    """Layer 1: where the task is. Steps are the calls made by the task's own function.
+    """Layer 1: where the task is. Steps are the calls that the task made, not those inside them.
 
     `step` is the one it is on (or the last one, when it is finished); `of` is known where the
     task said its plan.
@@ -136,12 +136,12 @@ class TaskView:
     @property
     def input(self) -> Any:
         """The arguments the task was started with."""
-        return self._value(self.state.args)
+        return self.value(self.state.args)
 
     @property
     def result(self) -> Any:
         """What the task returned, or None."""
-        return self._value(self.state.result)
+        return self.value(self.state.result)
 
     @property
     def failure(self) -> Failure | None:
@@ -156,7 +156,7 @@ class TaskView:
     @property
     def position(self) -> Position:
         """Layer 1: which step the task is on, which are committed, running and pending."""
-        steps = [c for c in self.calls if "." not in c.path and c.kind != "decision"]
+        steps = [c for c in self.calls if c.kind != "decision" and not self._is_inside(c)]
         committed = tuple(c.path for c in steps if c.status == "completed")
         running = tuple(c.path for c in steps if c.status not in ("completed", "failed"))
         plan = self.state.plan
@@ -166,6 +166,12 @@ class TaskView:
         step = min(max(last, 1), of) if of else max(last, 1)
         return Position(step, of, committed, running, plan[len(steps) :])
 
+    def _is_inside(self, call: Call) -> bool:
+        scope = scope_of(call.path)
+        while scope and scope not in self.state.calls:  # a branch is no call
+            scope = scope_of(scope)
+        return bool(scope)
+
     @property
     def outputs(self) -> tuple[Output, ...]:
         """Layer 2: what each call returned, verbatim."""
@@ -174,8 +180,8 @@ class TaskView:
                 c.path,
                 c.name,
                 c.kind,
-                self._value(c.args),
-                self._value(c.result),
+                self.value(c.args),
+                self.value(c.result),
                 c.key,
                 c.ended_at,
             )
@@ -187,7 +193,7 @@ class TaskView:
     def decisions(self) -> tuple[Choice, ...]:
         """Layer 3: what the agent chose at each branch point, and why."""
         return tuple(
-            Choice(d.path, d.name, self._value(d.choice), self._value(d.options), d.because, d.at)
+            Choice(d.path, d.name, self.value(d.choice), self.value(d.options), d.because, d.at)
             for d in self.state.decisions
         )
 
@@ -205,7 +211,7 @@ class TaskView:
         """Layer 5: everything that broke, in full."""
         found = [
             FailureContext(
-                c.path, c.name, a.number, a.ended_at or a.at, self._value(c.args), a.failure
+                c.path, c.name, a.number, a.ended_at or a.at, self.value(c.args), a.failure
             )
             for c in self.calls
             for a in c.attempts
@@ -224,13 +230,14 @@ class TaskView:
     @property
     def notes(self) -> tuple[NoteView, ...]:
         """What the agent noted."""
-        return tuple(NoteView(n.scope, n.text, self._value(n.data), n.at) for n in self.state.notes)
+        return tuple(NoteView(n.scope, n.text, self.value(n.data), n.at) for n in self.state.notes)
 
     def events(self) -> Iterator[AnyEvent]:
         """The log itself, checked as it is read."""
         return read_events(self._store, stream_of(self.id))
 
-    def _value(self, raw: Raw | UnsetType) -> Any:
+    def value(self, raw: Raw | UnsetType) -> Any:
+        """A value of the log as plain JSON data, from its blob where it has one."""
         return None if raw is UNSET else msgspec.json.decode(fetch(self._store, raw))
 
 
@@ -243,7 +250,7 @@ def _is_doubtful(call: Call) -> bool:
 
 def view_task(store: Store, task_id: str) -> TaskView:
     """The task of that id, or `TaskNotFound`."""
-    state = fold(read_events(store, stream_of(task_id)))
+    state = read_state(store, stream_of(task_id))
     if state.seq == 0:
         raise TaskNotFound(f"no task {task_id!r} in {store.url}")
     return TaskView(store, state)

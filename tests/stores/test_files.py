@@ -393,3 +393,36 @@ def test_a_large_value_goes_to_a_blob_and_a_damaged_blob_is_named(tmp_path):
         blob.write_bytes(b"y" * 200_002)
         with pytest.raises(LogDamaged, match="do not fit its name"):
             _ = hf.task("t").outputs
+
+
+def test_a_log_lost_to_zeros_is_not_taken_for_a_torn_first_append(tmp_path):
+    folder = workspace_with(tmp_path / "zeros", b"\0" * 2_000_000)
+    with Holdfast(folder) as hf, pytest.raises(LogDamaged, match="more than a torn append leaves"):
+        hf.run(small_trip, "Oslo", id="t")
+
+
+def test_events_that_make_no_sense_together_are_damage(tmp_path):
+    line, _ = chain.seal(
+        chain.ROOT,
+        b'{"type":"completed","seq":1,"at":"2026-01-01T00:00:00Z","path":"1","result":1}',
+    )
+    folder = workspace_with(tmp_path / "senseless", line + b"\n")
+    with Holdfast(folder) as hf:
+        for ask in (lambda: hf.task("t"), lambda: hf.run(small_trip, "Oslo", id="t")):
+            with pytest.raises(LogDamaged, match="a call that was never made"):
+                ask()
+
+
+@pytest.mark.parametrize("digest", ["../../../etc/passwd", "", "A" * 64, "0" * 63, "\0" * 64])
+def test_a_forged_blob_reference_opens_nothing(tmp_path, digest):
+    with Holdfast(tmp_path / "w") as hf, pytest.raises(LogDamaged, match="no name of a blob"):
+        hf.store.get_blob(digest)
+
+
+def test_a_first_line_that_is_no_text_hides_only_its_own_task(tmp_path):
+    with Holdfast(tmp_path / "w") as hf:
+        hf.run(small_trip, "Oslo", id="Bad One")
+        hf.run(small_trip, "Oslo", id="fine")
+        (log,) = (tmp_path / "w/tasks").glob("Bad*/events.jsonl")
+        log.write_bytes(b'{"id":"\xff\xfe"}\n')
+        assert [view.id for view in hf.tasks()] == ["fine"]

@@ -284,3 +284,10 @@ def test_a_sync_step_in_a_thread_of_an_async_task_is_journaled(hf):
         return [first, *rest]
 
     assert hf.run(threaded, id="t") == ["0 at 1", "1 at to_thread~1.1", "2 at to_thread~2.1"]
+
+
+def test_calls_in_branches_are_steps_of_the_task(hf):
+    die_after[0] = 10**9
+    hf.run(braid, id="t")
+    position = hf.task("t").position
+    assert position.step == len(position.committed) == 18

@@ -41,6 +41,10 @@ from holdfast.stores.disk import Disk
 
 LOG, LOCK = "events.jsonl", "lock"
 
+_LONGEST_TAIL_BYTES = 1 << 20
+"""An append is one event or a few, far smaller than this; a longer tail is no torn append."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
@@ -325,27 +329,30 @@ class FileStore:
         disk.sync(handle.fd)
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        kind, name = stream.split("/", 1)
         try:
-            data = self._read_log(stream)
+            data = self._read((kind, safe_name(name), LOG))
+        except FileNotFoundError:
+            data = b""
         except OSError as error:
             raise _failed(f"can't read {stream}", error) from error
         lines = _whole(stream, data).split(b"\n")
         lines.pop()
         return iter(lines[after_seq:])
 
-    def _read_log(self, stream: str) -> bytes:
+    def _read(self, parts: Sequence[str], most_bytes: int | None = None) -> bytes:
+        """A file by its way from the root, no part of which may be a symlink."""
         disk = self._disk
-        kind, name = stream.split("/", 1)
-        opened: list[int] = []
+        opened = [self._root]
         try:
-            for part in (kind, safe_name(name)):
-                opened.append(disk.folder(part, opened[-1] if opened else self._root))
-            opened.append(disk.open(LOG, opened[-1], os.O_RDONLY))
+            for part in parts[:-1]:
+                opened.append(disk.folder(part, opened[-1]))
+            opened.append(disk.open(parts[-1], opened[-1], os.O_RDONLY | os.O_NONBLOCK))
+            if most_bytes is not None:
+                return disk.read(opened[-1], 0, most_bytes)
             return disk.read_all(opened[-1])
-        except FileNotFoundError:
-            return b""
         finally:
-            for fd in opened:
+            for fd in opened[1:]:
                 disk.close(fd)
 
     def streams(self, prefix: str) -> Iterator[str]:
@@ -365,9 +372,9 @@ class FileStore:
 
     def _name_in(self, kind: str, name: str) -> str | None:
         try:
-            with open(self.root / kind / name / LOG, "rb") as log:
-                return msgspec.json.decode(log.readline(), type=Named).id
-        except (OSError, msgspec.MsgspecError):
+            first = self._read((kind, name, LOG), _LONGEST_TAIL_BYTES).partition(b"\n")[0]
+            return msgspec.json.decode(first, type=Named).id
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
     def delete(self, lease: Lease) -> None:
@@ -430,8 +437,10 @@ class FileStore:
             disk.close(outer)
 
     def get_blob(self, digest: str) -> bytes:
+        if not _DIGEST.fullmatch(digest):
+            raise LogDamaged(f"blobs/{digest:.80}", 0, "that is no name of a blob")
         try:
-            data = (self.root / "blobs" / digest[:2] / digest).read_bytes()
+            data = self._read(("blobs", digest[:2], digest))
         except OSError as error:
             raise LogDamaged(f"blobs/{digest}", 0, f"the blob can't be read ({error})") from error
         if sha256(data).hexdigest() != digest:
@@ -480,6 +489,9 @@ def _whole(stream: str, data: bytes) -> bytes:
     if chain.check(before, tail[:-1]) is not None:
         seq = data.count(b"\n") + 1
         raise LogDamaged(stream, seq, "the newline that ends it was overwritten")
+    if len(tail) > _LONGEST_TAIL_BYTES:
+        what = f"{len(tail):,} bytes without a newline are more than a torn append leaves"
+        raise LogDamaged(stream, data.count(b"\n") + 1, what)
     return data[:end]
 
 
