@@ -1,17 +1,7 @@
-"""Values to JSON bytes and back, so that what comes back is what went in.
-
-A step's result goes through here on the first run as well as on a replay, so the two see the same
-value: of the same type, or refused at once with an error that says where and why. Nothing is
-pickled, and reading runs nothing that the data names. How it is done is in `holdfast.shapes`.
-
-Code may change between two runs. A field that a class has got since then takes its default, and
-one that it has lost is dropped. A parameter that a function has lost is an error.
-"""
+"""A function's arguments as bytes: by name, only what was passed."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import inspect
 import types
 import typing
@@ -20,133 +10,9 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
+from holdfast.codec.misfit import encode
+from holdfast.codec.shape import Shape, shape_of
 from holdfast.errors import BadInput, Undecodable, Unserializable
-from holdfast.shapes import TOO_DEEP, Closed, Misfit, Open, decode, encode, name_of, reach
-
-
-class Shape:
-    """How the values of one annotation become bytes, and come back.
-
-    >>> shape = shape_of(list[int])
-    >>> shape.dump([1, 2])
-    b'[1,2]'
-    >>> shape.load(b"[1,2]")
-    [1, 2]
-    """
-
-    __slots__ = ("_way", "annotation")
-
-    def __init__(self, annotation: Any, way: Open | Closed) -> None:
-        self.annotation = annotation
-        self._way = way
-
-    def dump(self, value: Any) -> bytes:
-        """The value as compact JSON, or `Unserializable` that says where and why not.
-
-        >>> shape_of(Any).dump({"a": (1, 2)})
-        b'{"a":{"$tuple":[1,2]}}'
-        >>> shape_of(list[str]).dump(["a", b"b"])
-        Traceback (most recent call last):
-        holdfast.errors.Unserializable: the annotation says list[str]: expected str at [1], found bytes
-        """
-        try:
-            return self._way.dump(value)
-        except Exception as error:
-            raise _refusal(value, error) from error.__cause__
-
-    def load(self, data: bytes) -> Any:
-        """The value that `dump` was given, or `Undecodable`.
-
-        >>> shape_of(int).load(b'"x"')
-        Traceback (most recent call last):
-        holdfast.errors.Undecodable: stored data does not fit int: Expected `int`, got `str`
-        """
-        try:
-            return self._way.load(data)
-        # Whatever is wrong with the data shows in some way of its own, and is the same news.
-        except Exception as error:
-            what = f"{error}" if isinstance(error, msgspec.DecodeError) else f"{error!r}"
-            raise Undecodable(
-                f"stored data does not fit {name_of(self.annotation)}: {what}"
-            ) from error
-
-    def settle(self, value: Any) -> tuple[bytes, Any]:
-        """The bytes, and the value as a replay will see it; that one is to be used from here on.
-
-        >>> shape_of(tuple[int, ...]).settle((1, 2))
-        (b'[1,2]', (1, 2))
-        """
-        try:
-            return self._way.settle(value)
-        except Exception as error:
-            raise _refusal(value, error) from error.__cause__
-
-
-def _refusal(value: Any, error: Exception) -> Unserializable:
-    match error:
-        case Misfit():
-            return Unserializable(str(error))
-        case UnicodeEncodeError():
-            text = error.object[max(error.start - 10, 0) : error.end + 10]
-            return Unserializable(
-                f"the text {text!a} holds half of a surrogate pair, which UTF-8 can't store"
-            )
-        case RecursionError():
-            return Unserializable(TOO_DEEP.replace("{at}", ""))
-    return Unserializable(f"a value of type {type(value).__name__} can't be stored: {error!r}")
-
-
-def shape_of(annotation: Any) -> Shape:
-    """The shape of an annotation. None at all (`inspect.Parameter.empty`) counts as `Any`.
-
-    >>> shape_of(Any).settle({1, 2})
-    (b'{"$set":[1,2]}', {1, 2})
-    """
-    try:
-        return _cached_shape(annotation)
-    except TypeError:  # not hashable: Annotated[int, []]
-        return _make_shape(annotation)
-
-
-def _make_shape(annotation: Any) -> Shape:
-    if annotation is inspect.Parameter.empty:
-        annotation = Any
-    reached = reach(annotation)
-    tagged = Open(reached.classes)
-    closed = Closed.of(annotation, tagged) if reached.concrete else None
-    return Shape(annotation, closed or tagged)
-
-
-_cached_shape = functools.lru_cache(maxsize=4096)(_make_shape)
-
-
-_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
-
-
-def canonical(data: bytes) -> bytes:
-    """The same JSON with the keys of its objects sorted, for hashing.
-
-    >>> canonical(b'{"b":1,"a":2}')
-    b'{"a":2,"b":1}'
-    """
-    if b"{" not in data:
-        return data
-    try:
-        return _encode_sorted(decode(data))
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Undecodable(f"it is not JSON: {error}") from error
-
-
-def args_hash(data: bytes) -> str:
-    """A short name for the content of some JSON: 16 hex digits.
-
-    >>> args_hash(b'{"city":"Oslo","n":2}') == args_hash(b'{"n":2,"city":"Oslo"}')
-    True
-    """
-    return hashlib.sha256(canonical(data)).hexdigest()[:16]
-
-
-# ---- Signatures --------------------------------------------------------------------------------
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -197,7 +63,7 @@ class Signature:
         filled: list[str] = []
         for parameter in _parameters(fn):
             hint = hints.get(parameter.name, Any)
-            if hint in injected or any(inner in injected for inner in typing.get_args(hint)):
+            if _is_injected(hint, injected):
                 filled.append(parameter.name)
             else:
                 shape = _shape_for(hint, f"{name}({parameter.name}=…)")
@@ -259,7 +125,8 @@ class Signature:
                 else:
                     kwargs[name] = value
         except (Undecodable, msgspec.DecodeError) as error:
-            raise Undecodable(f"{self.name}({name}=…): {error}") from error.__cause__
+            where = f"{self.name}({name}=…)" if name else self.name
+            raise Undecodable(f"{where}: {error}") from error.__cause__
         if stored:
             raise Undecodable(f"{self.name}({next(iter(stored))}=…): it has no such parameter")
         return tuple(args), kwargs
@@ -354,6 +221,12 @@ def _parameters(fn: Callable[..., Any]) -> Iterable[inspect.Parameter]:
         return inspect.signature(fn).parameters.values()
     except (TypeError, ValueError) as error:
         raise BadInput(f"{_name_of(fn)}: its parameters can't be read ({error})") from error
+
+
+def _is_injected(hint: Any, injected: tuple[type, ...]) -> bool:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType, typing.Annotated):
+        return any(part in injected for part in typing.get_args(hint))
+    return hint in injected
 
 
 def _shape_for(hint: Any, whose: str) -> Shape:

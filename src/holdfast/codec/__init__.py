@@ -1,0 +1,15 @@
+"""Values to JSON bytes and back, so that what comes back is what went in.
+
+A step's result goes through here on the first run as well as on a replay, so the two see the same
+value: of the same type, or refused at once with an error that says where and why. Nothing is
+pickled, and reading runs nothing that the data names. Annotations that
+leave nothing open are written as natural JSON (`closed`), all others with tags (`tags`).
+
+Code may change between two runs. A field that a class has got since then takes its default, and
+one that it has lost is dropped. A parameter that a function has lost is an error.
+"""
+
+from holdfast.codec.shape import Shape, args_hash, canonical, shape_of
+from holdfast.codec.signature import Signature
+
+__all__ = ["Shape", "Signature", "args_hash", "canonical", "shape_of"]

@@ -1,0 +1,207 @@
+"""Objects taken apart into their fields, and put together again without their constructor."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Collection, Iterable
+from datetime import date
+from enum import Enum, Flag
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from holdfast.codec.misfit import Misfit
+
+
+class Record(NamedTuple):
+    """How the objects of a class are taken apart into named parts, and put together again."""
+
+    apart: Callable[[Any], dict[str, Any]]
+    build: Callable[[dict[str, Any]], Any]
+    names: tuple[str, ...] = ()
+
+
+# An object of one of these is more than its fields.
+_NOT_RECORDS = (BaseException, bytearray, bytes, date, dict, float, frozenset, int, list, set, str)
+
+
+@functools.lru_cache(maxsize=4096)
+def record_of(cls: Any) -> Record | None:
+    """How to take apart and rebuild the objects of a class, if it is of a kind we know."""
+    if issubclass(cls, Enum):
+        # A member by name, as its value can be anything; flags by value, as they can be joined.
+        if issubclass(cls, Flag):
+            return Record(lambda flags: {"of": flags.value}, lambda parts: cls(parts["of"]))
+        return Record(lambda member: {"of": member.name}, lambda parts: cls[parts["of"]])
+    if issubclass(cls, msgspec.Struct):
+        return _struct_record(cls) if cls is not msgspec.Struct else None
+    if issubclass(cls, tuple):
+        return _named_tuple_record(cls) if hasattr(cls, "_fields") else None
+    if issubclass(cls, _NOT_RECORDS):
+        return None
+    if dataclasses.is_dataclass(cls):
+        return _fields_record(cls, _dataclass_fields(cls))
+    if hasattr(cls, "__attrs_attrs__"):
+        return _fields_record(cls, _attrs_fields(cls))
+    return _pydantic_record(cls) if is_pydantic(cls) else None
+
+
+def _struct_record(cls: type[msgspec.Struct]) -> Record:
+    names = cls.__struct_fields__
+
+    def apart(value: Any) -> dict[str, Any]:
+        _refuse_lost_attributes(value, names)
+        return {"of": {name: getattr(value, name) for name in names}}
+
+    def build(parts: dict[str, Any]) -> Any:
+        fields = {name: value for name, value in parts["of"].items() if name in names}
+        made = cls(**fields)
+        # Only its constructor makes a Struct, and that runs __post_init__: undo what it changed.
+        for name, value in fields.items():
+            structs.force_setattr(made, name, value)
+        return made
+
+    return Record(apart, build, names)
+
+
+def _named_tuple_record(cls: Any) -> Record:
+    def build(parts: dict[str, Any]) -> Any:
+        fields = {**cls._field_defaults, **parts["of"]}
+        return cls._make(fields[name] for name in cls._fields)
+
+    return Record(lambda value: {"of": dict(zip(cls._fields, value, strict=True))}, build)
+
+
+class _Field(NamedTuple):
+    name: str
+    # What a field gets that is not in the data, because the class has got it since.
+    default: Callable[[], Any] | None
+    # A field of init=False may not have been set.
+    required: bool
+
+
+def _dataclass_fields(cls: Any) -> Iterable[_Field]:
+    for field in dataclasses.fields(cls):
+        default: Any = None
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory
+        elif field.default is not dataclasses.MISSING:
+            default = _always(field.default)
+        yield _Field(field.name, default, field.init)
+
+
+def _attrs_fields(cls: Any) -> Iterable[_Field]:
+    attrs = sys.modules["attr"]  # loaded, or there would be no such class
+    for field in cls.__attrs_attrs__:
+        default: Any = _always(field.default)
+        if isinstance(field.default, attrs.Factory):
+            default = None if field.default.takes_self else field.default.factory
+        elif field.default is attrs.NOTHING:
+            default = None
+        yield _Field(field.name, default, field.init)
+
+
+def _always(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _fields_record(cls: Any, fields: Iterable[_Field]) -> Record:
+    known = {field.name: field for field in fields}
+    put = object.__setattr__
+    caches_hash = "_attrs_cached_hash" in getattr(cls, "__slots__", ())
+
+    def apart(value: Any) -> dict[str, Any]:
+        _refuse_lost_attributes(value, known)
+        return {"of": {name: getattr(value, name) for name in known if hasattr(value, name)}}
+
+    def build(parts: dict[str, Any]) -> Any:
+        stored = parts["of"]
+        made = object.__new__(cls)
+        for name, default, required in known.values():
+            if name in stored:
+                put(made, name, stored[name])
+            elif default is not None:
+                put(made, name, default())
+            elif required:
+                raise Misfit(f"{cls.__name__} has a field {name!r}, and the data has not")
+        if caches_hash:
+            put(made, "_attrs_cached_hash", None)
+        return made
+
+    return Record(apart, build, tuple(known))
+
+
+def names_of(cls: Any) -> tuple[str, ...]:
+    """The fields of a class whose objects are made of fields."""
+    record = record_of(cls)
+    return record.names if record else ()
+
+
+def is_pydantic(cls: type) -> bool:
+    return hasattr(cls, "model_dump") and hasattr(cls, "model_validate")
+
+
+def _pydantic_record(cls: Any) -> Record:
+    # Not by model_dump and model_validate: they turn a model inside a model into its base class,
+    # leave out what is excluded or private, and run validators on what they have made.
+    fields = cls.model_fields
+
+    def apart(value: Any) -> dict[str, Any]:
+        _refuse_lost_attributes(value, fields)
+        held = vars(value)
+        parts: dict[str, Any] = {"of": {name: held[name] for name in fields if name in held}}
+        state = value.__getstate__()
+        if state["__pydantic_fields_set__"] != fields.keys():
+            parts["set"] = sorted(state["__pydantic_fields_set__"])
+        for part in ("extra", "private"):
+            if state.get(f"__pydantic_{part}__") is not None:
+                parts[part] = state[f"__pydantic_{part}__"]
+        return parts
+
+    def build(parts: dict[str, Any]) -> Any:
+        stored = parts["of"]
+        for name in fields.keys() - stored.keys():
+            if fields[name].is_required():
+                raise Misfit(f"{cls.__name__} has a field {name!r}, and the data has not")
+        made = cls.__new__(cls)
+        made.__setstate__(
+            {
+                "__dict__": {
+                    name: stored[name]
+                    if name in stored
+                    else field.get_default(call_default_factory=True)
+                    for name, field in fields.items()
+                },
+                "__pydantic_fields_set__": set(parts.get("set", fields)),
+                "__pydantic_extra__": parts.get("extra"),
+                "__pydantic_private__": parts.get("private"),
+            }
+        )
+        return made
+
+    return Record(apart, build)
+
+
+def lost_attributes(value: Any, names: Collection[str]) -> list[str]:
+    """The attributes of an object that are no fields, and would not come back."""
+    held = getattr(value, "__dict__", None)
+    if not held or (len(held) == len(names) and all(map(held.__contains__, names))):
+        return []
+    cls = type(value)
+    return [
+        name
+        for name in held.keys() - names
+        if name != "__orig_class__"  # a note that typing leaves on objects of generic classes
+        and not isinstance(getattr(cls, name, None), functools.cached_property)
+    ]
+
+
+def _refuse_lost_attributes(value: Any, names: Collection[str]) -> None:
+    if lost := lost_attributes(value, names):
+        raise Misfit(
+            f"the {type(value).__name__}{{at}} has an attribute {lost[0]!r} that is not one of its "
+            f"fields and would be lost; make it a field, or leave it out"
+        )

@@ -1,0 +1,227 @@
+"""Values that say themselves what they are: tagged JSON, and the classes it may name.
+
+This is the open way of the codec, for annotations that leave something open, and for none. JSON
+types are written as themselves and the rest is tagged, `{"$tuple": [1, 2]}`. A user's dict with a
+key in `$` is written as a list of pairs, so that nothing in the data can pass for a tag.
+
+An object is written only if the annotation *declares* its class: names it, directly or in the
+fields of another class. A name in the data is looked up among the declared classes, so data can't
+reach anything else. Objects are rebuilt field by field without their constructor, so that what it
+computes or checks can't change what was stored. (A list held in two places comes back as two.)
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+from collections.abc import Callable, Iterable
+from itertools import chain
+from operator import methodcaller
+from typing import Any
+
+from holdfast.codec.classes import Record, record_of
+from holdfast.codec.declared import names_for
+from holdfast.codec.misfit import MAX_DEPTH, TOO_DEEP, Misfit, decode, encode, label
+from holdfast.codec.scalars import BARE, INT64, READERS, SCALARS, Writer
+
+_JSON = BARE | {int, float, list, dict}
+_TEXT = frozenset({str})
+_is_tag = methodcaller("startswith", "$")
+
+
+class Open:
+    """Writes and reads tagged JSON, with the objects of the declared classes."""
+
+    def __init__(self, classes: Iterable[type]) -> None:
+        names = names_for(list(classes))
+        self._writers = _Writers(SCALARS)
+        self._writers |= {
+            list: self._list,
+            tuple: self._tuple,
+            dict: self._dict,
+            set: functools.partial(self._set, "$set"),
+            frozenset: functools.partial(self._set, "$frozenset"),
+        }
+        self._records: dict[str, Record] = {}
+        for name, cls in names.items():
+            record = self._records[name] = typing.cast(Record, record_of(cls))
+            if cls not in self._writers:
+                self._writers[cls] = functools.partial(self._object, name, record)
+        self._readers: dict[str, Callable[[dict[str, Any]], Any]] = {
+            **READERS,
+            "$tuple": lambda tag: tuple(self._read(tag["$tuple"])),
+            "$set": lambda tag: set(self._read(tag["$set"])),
+            "$frozenset": lambda tag: frozenset(self._read(tag["$frozenset"])),
+            "$dict": lambda tag: {self._read(k): self._read(v) for k, v in tag["$dict"]},
+            "$type": self._read_object,
+        }
+
+    def dump(self, value: Any) -> bytes:
+        """The value as JSON, or `Misfit`."""
+        if type(value) is list or type(value) is dict:
+            # Encoding first costs little and is sure to end: what contains itself fails here, and
+            # does not get to double on every level of `is_plain`.
+            try:
+                data = encode(value)
+            except (TypeError, ValueError, RecursionError):
+                data = b""
+            if data and is_plain(value):
+                return data
+        return encode(self._writers[type(value)](value, 1))
+
+    def load(self, data: bytes) -> Any:
+        """The value as it was."""
+        value = decode(data)
+        # The first look is much faster, and all it takes for most.
+        return self._read(value) if b"$" in data and b'"$' in data else value
+
+    def settle(self, value: Any) -> tuple[bytes, Any]:
+        """The value as JSON, and as it comes back; or `Misfit`."""
+        data = self.dump(value)
+        return data, self.load(data)
+
+    def _list(self, items: list[Any], depth: int) -> list[Any]:
+        if depth <= MAX_DEPTH and set(map(type, items)) <= BARE:
+            return items
+        return self._items(items, depth)
+
+    def _tuple(self, items: tuple[Any, ...], depth: int) -> Any:
+        return {"$tuple": self._items(items, depth)}
+
+    def _items(self, items: Iterable[Any], depth: int) -> list[Any]:
+        if depth > MAX_DEPTH:
+            raise Misfit(TOO_DEEP)
+        writers = self._writers
+        written: list[Any] = []
+        try:
+            for item in items:
+                written.append(writers[type(item)](item, depth + 1))
+        except Misfit as misfit:
+            raise misfit.under(f"[{len(written)}]") from None
+        return written
+
+    def _set(self, tag: str, items: Iterable[Any], depth: int) -> Any:
+        # Sorted, because the order of a set is another in every process.
+        return {tag: sorted(self._items(items, depth), key=encode)}
+
+    def _dict(self, items: dict[Any, Any], depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise Misfit(TOO_DEEP)
+        if not set(map(type, items)) <= _TEXT or any(map(_is_tag, items)):
+            return {"$dict": self._pairs(items, depth)}
+        return self._fields(items, depth)
+
+    def _fields(self, items: dict[str, Any], depth: int) -> dict[str, Any]:
+        if set(map(type, items.values())) <= BARE:
+            return items
+        writers = self._writers
+        written: dict[str, Any] = {}
+        key = ""
+        try:
+            for key, item in items.items():
+                written[key] = writers[type(item)](item, depth + 1)
+        except Misfit as misfit:
+            raise misfit.under(label(key)) from None
+        return written
+
+    def _pairs(self, items: dict[Any, Any], depth: int) -> list[list[Any]]:
+        pairs = []
+        for key, item in items.items():
+            where = ".keys()"
+            try:
+                written = self._writers[type(key)](key, depth + 1)
+                where = label(key)
+                pairs.append([written, self._writers[type(item)](item, depth + 1)])
+            except Misfit as misfit:
+                raise misfit.under(where) from None
+        return pairs
+
+    def _object(self, name: str, record: Record, value: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise Misfit(TOO_DEEP)
+        parts = record.apart(value)
+        of = parts.pop("of")
+        written = {"$type": name, "of": self._fields(of, depth) if type(of) is dict else of}
+        for part, content in parts.items():
+            written[part] = self._writers[type(content)](content, depth)
+        return written
+
+    def _read(self, value: Any) -> Any:
+        # What was decoded is ours alone, so it is changed in place.
+        if type(value) is list:
+            for index, item in enumerate(value):
+                if type(item) is dict or type(item) is list:
+                    value[index] = self._read(item)
+        elif type(value) is dict:
+            tag = next(iter(value), "")
+            if _is_tag(tag):
+                return self._read_tag(tag, value)
+            for key, item in value.items():
+                if type(item) is dict or type(item) is list:
+                    value[key] = self._read(item)
+        return value
+
+    def _read_tag(self, tag: str, value: dict[str, Any]) -> Any:
+        reader = self._readers.get(tag)
+        if reader is None:
+            raise Misfit(f"it holds a tag {tag!r}, which only a newer version can have written")
+        return reader(value)
+
+    def _read_object(self, tag: dict[str, Any]) -> Any:
+        name = tag.pop("$type")
+        record = self._records.get(name)
+        if record is None:
+            raise Misfit(f"it holds a {name}, which the annotation does not declare")
+        return record.build({part: self._read(content) for part, content in tag.items()})
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is nothing but JSON types that come back as they are; by column, in C."""
+    column = [value]
+    for _ in range(MAX_DEPTH):
+        kinds = set(map(type, column))
+        if kinds <= BARE:
+            return True
+        if not kinds <= _JSON or not _are_plain_numbers(column, kinds):
+            return False
+        inner = [*chain.from_iterable(_of(list, column, kinds))]
+        if dict in kinds:
+            dicts = _of(dict, column, kinds)
+            if not set(map(type, chain.from_iterable(dicts))) <= _TEXT:
+                return False
+            if any(map(_is_tag, set(chain.from_iterable(dicts)))):
+                return False
+            inner.extend(chain.from_iterable(map(dict.values, dicts)))
+        column = inner
+    return False
+
+
+def _are_plain_numbers(column: list[Any], kinds: set[type]) -> bool:
+    if float in kinds and not all(map(math.isfinite, _of(float, column, kinds))):
+        return False
+    ints = _of(int, column, kinds)
+    return not ints or (min(ints) in INT64 and max(ints) in INT64)
+
+
+def _of(kind: type, column: list[Any], kinds: set[type]) -> list[Any]:
+    if kind not in kinds:
+        return []
+    return column if len(kinds) == 1 else [value for value in column if type(value) is kind]
+
+
+class _Writers(dict[type, Writer]):
+    """Finds the writer for a type; for a type that has none, one that says why."""
+
+    def __missing__(self, kind: type) -> Writer:
+        def refuse(value: Any, depth: int) -> Any:
+            base = next((base.__name__ for base in kind.__mro__ if base in self), None)
+            if record_of(kind) is not None:
+                todo = f"annotate the step with {kind.__name__}, or use plain data"
+            elif base is not None:
+                todo = f"turn it into a plain {base}"
+            else:
+                todo = "annotate the step with a dataclass that holds it, or use plain data"
+            raise Misfit(f"a value of type {kind.__name__}{{at}} can't be stored; {todo}")
+
+        return refuse
