@@ -171,6 +171,7 @@ async def async_trip(cities: list[str]) -> dict[str, Any]:
         posted = group.create_task(apost_letter("Ada"))
     paid_directly = pay(3)  # a sync tool in an async task
     last = await apay(1)
+    await ainvite("everyone, when nothing else is running")
     return {
         "visits": visits,
         "rome": paid.result(),
