@@ -30,6 +30,7 @@ HOLDFAST_MODULES = {
     "holdfast.fold",
     "holdfast.journal",
     "holdfast.log",
+    "holdfast.questions",
     "holdfast.scope",
     "holdfast.spec",
     "holdfast.step",
@@ -37,6 +38,7 @@ HOLDFAST_MODULES = {
     "holdfast.stores",
     "holdfast.task",
     "holdfast.views",
+    "holdfast.waiting",
 }
 
 # msgspec loads typing_extensions where it happens to be installed.

@@ -16,9 +16,9 @@ import pytest
 # Top to bottom. A package (`stores`) stands for everything in it.
 LAYERS = (
     ("cli", "testing"),
-    ("__init__", "app", "step", "task"),
+    ("__init__", "app", "step", "task", "waiting"),
     ("engines", "stores", "views", "workspace"),
-    ("chain", "codec", "history", "journal", "log", "scope", "spec", "store"),
+    ("chain", "codec", "history", "journal", "log", "questions", "scope", "spec", "store"),
     ("fold",),
     ("events",),
     ("errors",),

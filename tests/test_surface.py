@@ -9,15 +9,15 @@ import pytest
 import holdfast
 
 PINNED = {
-    "BadId", "BadInput", "CodeChanged", "CodeMissing", "Conflict", "Happened", "Holdfast",
+    "AlreadyAnswered", "BadId", "BadInput", "CodeChanged", "CodeMissing", "Conflict", "Happened", "Holdfast",
     "HoldfastError", "IdempotencyKey", "InDoubt", "LeaseLost", "LogDamaged", "NewerFormat",
-    "NotATask", "Retry", "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskFailed",
-    "TaskNotFound", "TaskWaiting", "TooLarge", "Undecodable", "Unserializable", "WrongArguments",
-    "current", "decide", "note", "step", "task", "tool",
+    "NotATask", "Retry", "Sleeping", "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskFailed",
+    "TaskNotFound", "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable", "WrongArguments",
+    "ask", "current", "decide", "note", "now", "random", "sleep", "step", "task", "tool", "uuid",
 }  # fmt: skip
 
 METHODS = {
-    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve", "close",
+    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve", "answer", "close",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ it has already made, and can say at any time where it is and what happened to ge
 
 from holdfast.app import Holdfast
 from holdfast.errors import (
+    AlreadyAnswered,
     BadId,
     BadInput,
     CodeChanged,
@@ -17,6 +18,7 @@ from holdfast.errors import (
     LogDamaged,
     NewerFormat,
     NotATask,
+    Sleeping,
     StepFailed,
     StorageFailed,
     StoreError,
@@ -25,6 +27,7 @@ from holdfast.errors import (
     TaskNotFound,
     TaskWaiting,
     TooLarge,
+    Unanswered,
     Undecodable,
     Unserializable,
     WrongArguments,
@@ -32,10 +35,12 @@ from holdfast.errors import (
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
 from holdfast.task import current, decide, note, task
+from holdfast.waiting import ask, now, random, sleep, uuid
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlreadyAnswered",
     "BadId",
     "BadInput",
     "CodeChanged",
@@ -51,6 +56,7 @@ __all__ = [
     "NewerFormat",
     "NotATask",
     "Retry",
+    "Sleeping",
     "StepFailed",
     "StorageFailed",
     "StoreError",
@@ -59,13 +65,19 @@ __all__ = [
     "TaskNotFound",
     "TaskWaiting",
     "TooLarge",
+    "Unanswered",
     "Undecodable",
     "Unserializable",
     "WrongArguments",
+    "ask",
     "current",
     "decide",
     "note",
+    "now",
+    "random",
+    "sleep",
     "step",
     "task",
     "tool",
+    "uuid",
 ]

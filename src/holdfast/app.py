@@ -26,10 +26,18 @@ from holdfast.errors import (
     Unserializable,
     WrongArguments,
 )
-from holdfast.events import FORMAT, Claimed, Settled, TaskCreated, TaskRetried
+from holdfast.events import (
+    FORMAT,
+    Claimed,
+    QuestionAnswered,
+    Settled,
+    TaskCreated,
+    TaskRetried,
+)
 from holdfast.fold import State
 from holdfast.journal import Raised, Returned
 from holdfast.log import MAX_VALUE_BYTES, Log, open_log, stream_of
+from holdfast.questions import checked_answer, open_question
 from holdfast.spec import Spec, registry
 from holdfast.store import Store
 from holdfast.stores import open_store
@@ -317,6 +325,25 @@ class Holdfast:
                     because=because,
                 )
             )
+            log.sync()
+
+    def answer(self, id: str, answer: Any, *, question: str | None = None, by: str = "") -> None:
+        """Answer a question that a task asked. The task is not driven: `resume` it afterwards.
+
+        `question` is the question's id; it may be left out while only one is open. The answer is
+        checked against the type the question asks for, and a question is answered once.
+
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.answer("nobody", "yes")
+        Traceback (most recent call last):
+        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+        """
+        self.task(id)
+        with self._held(id) as log:
+            call = open_question(log.state, question)
+            raw = log.stow(checked_answer(call, answer))
+            answered = QuestionAnswered(path=call.path, answer=raw, by=by or self._owner)
+            log.append(answered)
             log.sync()
 
     # How it is done

@@ -12,7 +12,10 @@
     ├── TaskFailed                  the task ended in a failure, which is recorded
     ├── StepFailed                  a step failed for good (raised inside the task)
     ├── TaskWaiting                 the task can't go on now; what it waits for is recorded
-    │   └── InDoubt                 it waits for a person to say whether a call happened
+    │   ├── InDoubt                 it waits for a person to say whether a call happened
+    │   ├── Unanswered              it waits for a person to answer a question
+    │   └── Sleeping                it waits for a time, and this process would not
+    ├── AlreadyAnswered             the question has its answer
     ├── CodeMissing                 the log names a function this process does not have
     ├── CodeChanged                 the code asks for something else than the log holds
     └── StoreError                  the store refused or failed; nothing was acknowledged
@@ -38,6 +41,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from holdfast.events import Failure
 
@@ -228,6 +232,56 @@ class InDoubt(TaskWaiting):
             f"  it happened:        {command} --happened --result JSON\n"
             f"  it did not happen:  {command} --did-not-happen",
         )
+
+
+class Unanswered(TaskWaiting):
+    """The task asked a person something, and waits for the answer.
+
+    >>> from holdfast import Holdfast, ask, task
+    >>> @task
+    ... def careful() -> str:
+    ...     return "booked" if ask("Book it?", bool) else "left it"
+    >>> with Holdfast("memory://") as hf:
+    ...     try:
+    ...         hf.run(careful, id="careful-1")
+    ...     except Unanswered as waiting:
+    ...         print(waiting.question, waiting.expects)
+    Book it? bool
+    """
+
+    def __init__(
+        self, task_id: str, id: str, question: str, expects: str, until: datetime | None
+    ) -> None:
+        self.id = id
+        self.question = question
+        self.expects = expects
+        self.until = until
+        by = f", by {until:%Y-%m-%d %H:%M:%S %Z}" if until else ""
+        super().__init__(
+            task_id,
+            f"task {task_id!r} asks ({expects}{by}): {question}\n"
+            f"  answer it:  holdfast answer {_in_shell(task_id)} {_in_shell(id)} JSON",
+        )
+
+
+class Sleeping(TaskWaiting):
+    """The task sleeps for longer than this process is to wait for it.
+
+    >>> issubclass(Sleeping, TaskWaiting)
+    True
+    """
+
+    def __init__(self, task_id: str, until: datetime) -> None:
+        self.until = until
+        super().__init__(task_id, f"task {task_id!r} sleeps until {until:%Y-%m-%d %H:%M:%S %Z}")
+
+
+class AlreadyAnswered(HoldfastError):
+    """The question has its answer, and keeps it.
+
+    >>> issubclass(AlreadyAnswered, HoldfastError)
+    True
+    """
 
 
 class CodeMissing(HoldfastError):

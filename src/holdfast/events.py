@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 FORMAT = 1
 
-Kind = Literal["step", "tool", "decision"]
+Kind = Literal["step", "tool", "decision", "sleep", "reading", "question"]
 Verdict = Literal["happened", "did_not_happen"]
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -157,6 +157,63 @@ class Noted(Event, frozen=True, kw_only=True, tag="noted"):
     data: Raw | UnsetType = UNSET
 
 
+class TimerSet(Event, frozen=True, kw_only=True, tag="timer_set"):
+    """The task sleeps until a time: an absolute one, so that a crash does not start it anew."""
+
+    path: str
+    name: str
+    args: Raw
+    args_hash: str
+    until: datetime
+
+
+class Woke(Event, frozen=True, kw_only=True, tag="woke"):
+    """The time a sleeping call waited for has come."""
+
+    path: str
+
+
+class Observed(Event, frozen=True, kw_only=True, tag="observed"):
+    """The task read something that changes, such as the time. A replay sees what it saw."""
+
+    path: str
+    name: str
+    value: Raw
+
+
+class QuestionAsked(Event, frozen=True, kw_only=True, tag="question_asked"):
+    """The task put a question to a person, and waits for the answer."""
+
+    path: str
+    id: str
+    question: str
+    args_hash: str
+    expects: str
+    until: datetime | None = None
+    default: Raw | UnsetType = UNSET
+
+
+class QuestionAnswered(Event, frozen=True, kw_only=True, tag="question_answered"):
+    """A question was answered: by a person, or by its default when its time was up."""
+
+    path: str
+    answer: Raw
+    by: str
+
+
+class AnswerRefused(Event, frozen=True, kw_only=True, tag="answer_refused"):
+    """An answer did not fit what the code asks for, so the question is open again."""
+
+    path: str
+    why: str
+
+
+class QuestionExpired(Event, frozen=True, kw_only=True, tag="question_expired"):
+    """A question's time was up, and it had no default."""
+
+    path: str
+
+
 class TaskCompleted(Event, frozen=True, kw_only=True, tag="task_completed"):
     """The task's function returned."""
 
@@ -188,6 +245,13 @@ AnyEvent = (
     | Doubted
     | Decided
     | Noted
+    | TimerSet
+    | Woke
+    | Observed
+    | QuestionAsked
+    | QuestionAnswered
+    | AnswerRefused
+    | QuestionExpired
     | TaskCompleted
     | TaskErrored
     | TaskRetried

@@ -22,7 +22,9 @@ from holdfast.events import NEVER, AnyEvent, Failure, Kind
 Status = Literal[
     "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
 ]
-CallStatus = Literal["running", "backing_off", "in_doubt", "retrying", "completed", "failed"]
+CallStatus = Literal[
+    "running", "backing_off", "in_doubt", "retrying", "waiting", "completed", "failed"
+]
 
 FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 """The statuses in which nothing drives a task any more."""
@@ -53,6 +55,10 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     result: Raw | UnsetType = UNSET
     failure: Failure | None = None
     retry_at: datetime | None = None
+    until: datetime | None = None
+    """For what waits: when it wakes, or gives up waiting."""
+    default: Raw | UnsetType = UNSET
+    expects: str = ""
     exhausted: bool = False
     doubt: bool = False
     why: str = ""
@@ -212,8 +218,6 @@ def _started(state: State, event: e.Started) -> None:
             ended_at=None,
         )
         _try_again_inside(state, path)
-    if state.status == "awaiting_user":
-        state.status = "in_progress"
 
 
 def _attempt_failed(state: State, event: e.AttemptFailed) -> None:
@@ -255,7 +259,7 @@ def _settled(state: State, event: e.Settled) -> None:
         spent = call.exhausted and event.by == "check"
         changed = replace(call, status="retrying", exhausted=spent)
     state.calls[event.path] = replace(changed, settled_by=event.by, doubt=False, why=event.because)
-    if state.status == "awaiting_user":
+    if state.status == "awaiting_user" and not _waits_for_a_person(state):
         state.status = "in_progress"
 
 
@@ -284,6 +288,87 @@ def _decided(state: State, event: e.Decided) -> None:
 def _noted(state: State, event: e.Noted) -> None:
     state.marks[event.mark] = len(state.notes)
     state.notes.append(Note(event.scope, event.text, event.at, event.data))
+
+
+def _timer_set(state: State, event: e.TimerSet) -> None:
+    state.calls[event.path] = Call(
+        event.path,
+        event.name,
+        "sleep",
+        "waiting",
+        event.at,
+        event.args,
+        event.args_hash,
+        until=event.until,
+    )
+    state.last[scope_of(event.path)] = event.path
+
+
+def _woke(state: State, event: e.Woke) -> None:
+    call = state.calls[event.path]
+    state.calls[event.path] = replace(call, status="completed", ended_at=event.at)
+
+
+def _observed(state: State, event: e.Observed) -> None:
+    state.calls[event.path] = Call(
+        event.path,
+        event.name,
+        "reading",
+        "completed",
+        event.at,
+        result=event.value,
+        ended_at=event.at,
+    )
+
+
+def _question_asked(state: State, event: e.QuestionAsked) -> None:
+    state.calls[event.path] = Call(
+        event.path,
+        "ask",
+        "question",
+        "waiting",
+        event.at,
+        args_hash=event.args_hash,
+        key=event.id,
+        why=event.question,
+        until=event.until,
+        default=event.default,
+        expects=event.expects,
+    )
+    state.last[scope_of(event.path)] = event.path
+    state.status = "awaiting_user"
+
+
+def _question_answered(state: State, event: e.QuestionAnswered) -> None:
+    _end_question(state, event, status="completed", result=event.answer, settled_by=event.by)
+
+
+def _answer_refused(state: State, event: e.AnswerRefused) -> None:
+    call = state.calls[event.path]
+    state.calls[event.path] = replace(
+        call, status="waiting", result=UNSET, settled_by="", ended_at=None
+    )
+    state.status = "awaiting_user"
+
+
+def _question_expired(state: State, event: e.QuestionExpired) -> None:
+    failure = Failure("NoAnswer", f"nobody answered by {state.calls[event.path].until}")
+    _end_question(state, event, status="failed", failure=failure)
+
+
+def _end_question(
+    state: State, event: e.QuestionAnswered | e.QuestionExpired, **changes: Any
+) -> None:
+    state.calls[event.path] = replace(state.calls[event.path], ended_at=event.at, **changes)
+    if state.status == "awaiting_user" and not _waits_for_a_person(state):
+        state.status = "in_progress"
+
+
+def _waits_for_a_person(state: State) -> bool:
+    return any(
+        call.status == "in_doubt" or (call.status == "waiting" and call.kind == "question")
+        for call in state.calls.values()
+    )
 
 
 def _task_completed(state: State, event: e.TaskCompleted) -> None:
@@ -333,6 +418,13 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.Doubted: _doubted,
     e.Decided: _decided,
     e.Noted: _noted,
+    e.TimerSet: _timer_set,
+    e.Woke: _woke,
+    e.Observed: _observed,
+    e.QuestionAsked: _question_asked,
+    e.QuestionAnswered: _question_answered,
+    e.AnswerRefused: _answer_refused,
+    e.QuestionExpired: _question_expired,
     e.TaskCompleted: _task_completed,
     e.TaskErrored: _task_errored,
     e.TaskRetried: _task_retried,

@@ -22,9 +22,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from holdfast.errors import CodeChanged, InDoubt, StepFailed, TaskWaiting
+from holdfast.errors import CodeChanged, InDoubt, StepFailed, TaskWaiting, Unanswered
 from holdfast.events import (
+    AnswerRefused,
     AnyEvent,
     AttemptFailed,
     Claimed,
@@ -32,10 +34,15 @@ from holdfast.events import (
     Doubted,
     Failed,
     Failure,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
     Settled,
     Started,
     TaskCompleted,
     TaskErrored,
+    TimerSet,
+    Woke,
 )
 from holdfast.fold import Call
 from holdfast.spec import Doubt, Spec
@@ -250,6 +257,59 @@ def conduct(claimed: Claimed) -> Generator[Request, Any, Returned | Raised]:
     return raised
 
 
+def sleep(asked: Asked, record: Call | None, seconds: float) -> Flow:
+    """Wait for a while that outlives the process: until an absolute time, which is recorded."""
+    if record is None:
+        now = yield Now()
+        until = now + timedelta(seconds=seconds)
+        record = yield Append(
+            TimerSet(
+                path=asked.path,
+                name=asked.spec.name,
+                args=asked.args,
+                args_hash=asked.args_hash,
+                until=until,
+            ),
+            True,
+        )
+    if record.status == "waiting" and record.until is not None:
+        yield Sleep(record.until)
+        # Not synced: if it is lost, the time has still come.
+        record = yield Append(Woke(path=asked.path), False)
+    return record
+
+
+def ask(
+    asked: Asked,
+    record: Call | None,
+    question: QuestionAsked,
+    wait_s: float | None,
+    misfit: Callable[[Call], str],
+) -> Flow:
+    """Put a question to a person, once; go on when it is answered or its time is up.
+
+    `misfit` says what is wrong with an answer, if anything: it was given where the code that asks
+    may not have been at hand.
+    """
+    if record is None:
+        if wait_s is not None:
+            now = yield Now()
+            question = replace(question, until=now + timedelta(seconds=wait_s))
+        record = yield Append(question, True)
+    if record.status == "completed" and (why := misfit(record)):
+        record = yield Append(AnswerRefused(path=asked.path, why=why), True)
+    if record.status == "waiting":
+        now = yield Now()
+        if record.until is None or now < record.until:
+            yield Park(unanswered(asked.task_id, record))
+        if isinstance(record.default, Raw):
+            by = "its default, when its time was up"
+            answered = QuestionAnswered(path=asked.path, answer=record.default, by=by)
+            return (yield from _recorded(answered))
+        return (yield from _recorded(QuestionExpired(path=asked.path)))
+    return record
+
+
 def must_match(asked: Asked, record: Call) -> None:
     """Raise `CodeChanged` unless the record is of the call that the code asks for now."""
     if record.name == asked.spec.name and record.args_hash == asked.args_hash:
@@ -265,6 +325,11 @@ def describe(record: Call) -> str:
     if record.kind == "decision":
         return f"the decision {record.name!r}"
     return f"{record.name}({_short(record.args)})"
+
+
+def unanswered(task_id: str, record: Call) -> Unanswered:
+    """The error that tells a person what they are asked."""
+    return Unanswered(task_id, record.key, record.why, record.expects, record.until)
 
 
 def in_doubt(task_id: str, record: Call) -> InDoubt:

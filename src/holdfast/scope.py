@@ -25,7 +25,7 @@ class Scope:
     """One strand of code inside a task, and the numbers it has given out."""
 
     __slots__ = (
-        "call", "calls", "closed", "named", "parent", "path", "run",
+        "call", "calls", "closed", "is_async", "named", "parent", "path", "run",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +38,7 @@ class Scope:
         self.calls = 0
         self.named: dict[str, int] = {}
         self.closed = False
+        self.is_async: bool = parent is not None and parent.is_async
 
     def next_path(self) -> str:
         """The path of the next call of this strand."""

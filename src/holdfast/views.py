@@ -20,6 +20,9 @@ from holdfast.fold import Attempt, Call, State, Status, scope_of
 from holdfast.log import fetch, read_events, read_state, stream_of
 from holdfast.store import Store
 
+_ASIDE = ("decision", "reading")
+"""Kinds of calls that stand beside the steps, under a name instead of a number."""
+
 
 class Position(Struct, frozen=True):
     """Layer 1: where the task is. Steps are the calls that the task made, not those inside them.
@@ -156,7 +159,7 @@ class TaskView:
     @property
     def position(self) -> Position:
         """Layer 1: which step the task is on, which are committed, running and pending."""
-        steps = [c for c in self.calls if c.kind != "decision" and not self._is_inside(c)]
+        steps = [c for c in self.calls if c.kind not in _ASIDE and not self._is_inside(c)]
         committed = tuple(c.path for c in steps if c.status == "completed")
         running = tuple(c.path for c in steps if c.status not in ("completed", "failed"))
         plan = self.state.plan
@@ -186,7 +189,7 @@ class TaskView:
                 c.ended_at,
             )
             for c in self.calls
-            if c.status == "completed" and c.kind != "decision"
+            if c.status == "completed" and c.kind not in _ASIDE
         )
 
     @property
@@ -226,6 +229,11 @@ class TaskView:
     def doubts(self) -> tuple[Call, ...]:
         """The calls that may or may not have happened, as far as the log can tell."""
         return tuple(c for c in self.calls if _is_doubtful(c))
+
+    @property
+    def questions(self) -> tuple[Call, ...]:
+        """The questions that wait for a person's answer."""
+        return tuple(c for c in self.calls if c.kind == "question" and c.status == "waiting")
 
     @property
     def notes(self) -> tuple[NoteView, ...]:

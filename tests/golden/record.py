@@ -10,6 +10,7 @@ import sys
 import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -20,9 +21,13 @@ from holdfast import (
     Retry,
     StepFailed,
     TaskFailed,
+    Unanswered,
+    ask,
     current,
     decide,
     note,
+    now,
+    sleep,
     step,
     task,
     tool,
@@ -30,7 +35,7 @@ from holdfast import (
 from holdfast.events import FORMAT
 
 FOLDER = Path(__file__).parent
-tries = {"flaky": 0, "letter": 0, "invite": 0, "body": 0}
+tries = {"answer": 0, "flaky": 0, "letter": 0, "invite": 0, "body": 0}
 
 
 class Crash(BaseException):
@@ -86,6 +91,14 @@ def golden(city: str) -> str:
         note("carried on")
     invite("ada")
     sent = letter("ada")
+    sleep(0.001)
+    note(f"asked at {now()}")
+    if ask("Go on?", Literal["yes", "no"], id="go") == "no":
+        return "no"
+    try:
+        ask("Anybody?", timeout_s=0.001)
+    except StepFailed:
+        note("nobody")
     tries["body"] += 1
     if tries["body"] == 1:
         raise RuntimeError("failed once")
@@ -101,6 +114,10 @@ def run_it(hf: Holdfast) -> None:
             continue
         except InDoubt:
             hf.resolve("golden", "4", happened=False, because="looked", by="a person")
+        except Unanswered as waiting:
+            if waiting.id == "go":
+                hf.answer("golden", "yes" if tries["answer"] else "maybe", by="a person")
+                tries["answer"] += 1
         except TaskFailed:
             hf.retry("golden")
     raise AssertionError("it never ended")

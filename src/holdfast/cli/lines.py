@@ -76,6 +76,20 @@ def _detail(event: AnyEvent) -> str:
             return f"= {short_raw(event.choice)}{plain(why)}"
         case e.Noted():
             return f"{plain(event.text)} {short_raw(event.data)}".rstrip()
+        case e.TimerSet():
+            return f"until {precise_clock(event.until)}"
+        case e.Woke():
+            return "the time has come"
+        case e.Observed():
+            return f"= {short_raw(event.value)}"
+        case e.QuestionAsked():
+            return plain(f"({event.expects}) {event.question}")
+        case e.QuestionAnswered():
+            return f"→ {short_raw(event.answer)}, says {plain(event.by)}"
+        case e.AnswerRefused():
+            return plain(f"the answer does not fit: {event.why}")
+        case e.QuestionExpired():
+            return "nobody answered in time: the task is told"
         case e.TaskErrored():
             return plain(event.failure.summary())
         case e.TaskRetried():

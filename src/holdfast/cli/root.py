@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 
 import holdfast
-from holdfast.cli import completion, doctor, doubt, drive, log, ls, show
+from holdfast.cli import answer, completion, doctor, doubt, drive, log, ls, show
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
 from holdfast.cli.options import app_option, debug_option, url_option
 from holdfast.cli.output import print_error
@@ -132,6 +132,7 @@ for _command in (
     drive.retry,
     doubt.doubt,
     doubt.resolve,
+    answer.answer,
     doctor.doctor,
     completion.completion,
 ):

@@ -27,12 +27,14 @@ from holdfast.engines.execution import (
     task_raised,
     task_returned,
 )
-from holdfast.errors import Suspend
+from holdfast.errors import Suspend, TaskWaiting
 from holdfast.events import Claimed
-from holdfast.fold import scope_of
+from holdfast.fold import Call, scope_of
 from holdfast.journal import (
     Append,
+    Asked,
     Check,
+    Flow,
     Now,
     Raised,
     Request,
@@ -49,6 +51,7 @@ from holdfast.spec import Spec
 T = TypeVar("T")
 
 _LONGEST_SLEEP_S = 3600.0
+_QUIET_S = 0.02
 
 
 def call(
@@ -83,6 +86,7 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
 async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned | Raised:
     """Drive an async task to its end on this loop."""
     run = Run(log, task_id)
+    run.root.is_async = True
     branch_asyncio_tasks()
 
     async def body() -> Returned | Raised:
@@ -103,7 +107,7 @@ async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Retu
             raise run.stop
         return task_returned(run, spec, value)
 
-    return await drive(conduct(claimed), run, "", body, _nothing_to_check)
+    return await drive(conduct(claimed), run, "", body, _nothing)
 
 
 async def drive(
@@ -133,8 +137,7 @@ async def drive(
             elif isinstance(request, Check):
                 answer = await check()
             else:
-                run.stop = run.stop or Suspend(request.waiting)
-                await _stop(run, path)
+                await _park(run, path, request.waiting)
     except StopIteration as end:
         ended: T = end.value
         return ended
@@ -165,16 +168,47 @@ async def run_body(body: Body) -> Returned | Raised:
     return body.returned(value)
 
 
+async def operate(
+    run: Run,
+    path: str,
+    spec: Spec,
+    data: bytes,
+    flow_of: Callable[[Asked, Call | None], Flow],
+    end: Callable[[Run, Any], Any],
+) -> Any:
+    """Carry out a flow that has no body of its own, such as a sleep or a question."""
+    if run.stop is not None:
+        await _stop(run, path)
+    branch_asyncio_tasks()
+    flow = flow_of(*look_up(run, path, spec, data))
+    return end(run, await drive(flow, run, path, _nothing, _nothing))
+
+
+async def _park(run: Run, path: str, waiting: TaskWaiting) -> NoReturn:
+    """Let the other branches work on until all of them wait for something too; then stop."""
+    _give_up(run, path)
+    while run.in_flight:
+        await asyncio.wait(list(run.in_flight.values()))
+        await asyncio.sleep(_QUIET_S)  # what ended may be about to make its next call
+    run.stop = run.stop or Suspend(waiting)
+    raise run.stop
+
+
 async def _stop(run: Run, path: str) -> NoReturn:
     """Stop this strand, but let the calls that other branches are making come to their end:
     raising at once would make a `TaskGroup` cancel them, and leave them in doubt."""
-    while path:  # this call, and those it was made in, won't end: nobody needs to wait for them
-        if path in run.in_flight:
-            _land(run, path, run.in_flight[path])
-        path = scope_of(path)
+    _give_up(run, path)
     while isinstance(run.stop, Suspend) and run.in_flight:
         await asyncio.wait(list(run.in_flight.values()))
     raise run.stop or RuntimeError("told to stop without a signal")
+
+
+def _give_up(run: Run, path: str) -> None:
+    # This call, and those it was made in, won't end in this run: nobody needs to wait for them.
+    while path:
+        if path in run.in_flight:
+            _land(run, path, run.in_flight[path])
+        path = scope_of(path)
 
 
 def _land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
@@ -199,8 +233,8 @@ async def run_check(body: Body) -> Returned | Raised | None:
     return body.checked(answer)
 
 
-async def _nothing_to_check() -> None:
-    return local.nothing_to_check()
+async def _nothing() -> NoReturn:
+    local.nothing()
 
 
 async def _end_branches(branches: set[asyncio.Task[Any]]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextvars import copy_context
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from holdfast.engines.execution import (
     Body,
@@ -87,7 +87,7 @@ def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned |
             raise run.stop
         return task_returned(run, spec, value)
 
-    return drive(conduct(claimed), run, "", body, nothing_to_check)
+    return drive(conduct(claimed), run, "", body, nothing)
 
 
 def drive(
@@ -153,9 +153,9 @@ def run_check(body: Body) -> Returned | Raised | None:
     return body.checked(answer)
 
 
-def nothing_to_check() -> None:
-    """What a flow that never checks is driven with."""
-    raise TypeError("only a tool has a check")
+def nothing() -> NoReturn:
+    """What a flow that runs or checks nothing is driven with."""
+    raise TypeError("this flow has nothing to run or to check")
 
 
 def sleep_until(until: datetime, clock: Callable[[], datetime]) -> None:

@@ -1,0 +1,114 @@
+"""`holdfast answer`: what tasks ask people, and the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+from msgspec import Struct
+from rich.text import Text
+
+from holdfast.cli.arguments import value_of
+from holdfast.cli.exits import Exit
+from holdfast.cli.opening import find_task, opened, read_all
+from holdfast.cli.options import complete_task, json_option, pass_given, store_options
+from holdfast.cli.output import console, our_command, print_error, print_json, print_lines
+from holdfast.cli.settings import Given
+from holdfast.cli.text import clock, plain
+from holdfast.views import TaskView
+
+
+class QuestionView(Struct, frozen=True):
+    """A question that waits for its answer."""
+
+    task: str
+    id: str
+    question: str
+    expects: str
+    asked_at: datetime
+    until: datetime | None
+
+
+@click.command(short_help="Answer a question that a task asks, or list the open ones.")
+@click.argument("task", metavar="[TASK]", required=False, shell_complete=complete_task)
+@click.argument("question", metavar="[QUESTION]", required=False)
+@click.argument("answer", metavar="[ANSWER]", required=False)
+@click.option("--by", default="", metavar="NAME", help="Who answers, for the log.")
+@json_option
+@store_options
+@pass_given
+def answer(
+    given: Given,
+    task: str | None,
+    question: str | None,
+    answer: str | None,
+    by: str,
+    as_json: bool,
+) -> Exit:
+    """Answer a question that a task asks a person, or list the questions that are open.
+
+    ANSWER is read as JSON where it can be, else as text. It is checked against the type that the
+    question asks for; a question is answered once. The task is not driven: resume it afterwards.
+
+    Without an answer, the open questions of all tasks, or of TASK, are listed; the exit code is
+    then 3 if there are any.
+
+    \b
+    Examples:
+      holdfast answer                          what is asked
+      holdfast answer trip-42 book true        yes, book it
+      holdfast answer trip-42 6 '"3"'          the text 3, to the question asked by call 6
+    """
+    with opened(given) as hf:
+        if task is None or question is None:
+            views, unreadable = ([find_task(hf, task)], []) if task else read_all(hf.store)
+            return _list(given, views, unreadable, as_json)
+        if answer is None:
+            raise click.UsageError("give the answer too: holdfast answer TASK QUESTION ANSWER")
+        find_task(hf, task)
+        value = value_of(answer)
+        hf.answer(task, value, question=question, by=by)
+    if as_json:
+        print_json({"task": task, "question": question, "answer": value})
+        return Exit.OK
+    out = console()
+    out.print(f"answered: question {plain(question)}")
+    print_lines(out, f"To go on: {plain(our_command(given, 'resume', task))} --app MODULE")
+    return Exit.OK
+
+
+def questions_of(view: TaskView) -> list[QuestionView]:
+    """The questions of a task that wait for an answer."""
+    return [
+        QuestionView(view.id, call.key, call.why, call.expects, call.at, call.until)
+        for call in view.questions
+    ]
+
+
+def _list(
+    given: Given, views: list[TaskView], unreadable: Sequence[Exception], as_json: bool
+) -> Exit:
+    found = [each for view in views for each in questions_of(view)]
+    if as_json:
+        print_json(found)
+    else:
+        _print(given, found)
+    for error in unreadable:
+        print_error(f"warning: {error}")
+    if found:
+        return Exit.WAITING
+    return Exit.DAMAGED if unreadable else Exit.OK
+
+
+def _print(given: Given, found: list[QuestionView]) -> None:
+    out = console()
+    if not found:
+        out.print("no question is open")
+    for each in found:
+        until = f", by {clock(each.until)}" if each.until else ""
+        who = f"task {plain(each.task)}, question {plain(each.id)}"
+        print_lines(out, Text.assemble((who, "bold"), f"  ({plain(each.expects)}{until})"))
+        print_lines(out, f"  {plain(each.question)}")
+        command = our_command(given, "answer", each.task, each.id)
+        print_lines(out, f"  answer it:  {plain(command)} ANSWER")

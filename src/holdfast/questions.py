@@ -1,0 +1,60 @@
+"""Answering: which question is meant, whether it is still open, and whether the answer fits.
+
+What a question expects is in the log as the name of a type. For JSON's own types that is enough
+to check an answer anywhere; for a class of the user's it is checked when the task goes on, by the
+code that asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw
+
+from holdfast.codec import shape_of
+from holdfast.errors import AlreadyAnswered, BadInput
+from holdfast.fold import Call, State
+
+_PLAIN: dict[str, Any] = {
+    "str": str,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "list[str]": list[str],
+    "list[int]": list[int],
+}
+
+
+def open_question(state: State, id: str | None) -> Call:
+    """The question of that id, or the only one that is open."""
+    asked = [call for call in state.calls.values() if call.kind == "question"]
+    if not asked:
+        raise BadInput(f"task {state.id!r} has asked nothing")
+    waiting = [call for call in asked if call.status == "waiting"]
+    if id is None:
+        if len(waiting) == 1:
+            return waiting[0]
+        if not waiting:
+            raise AlreadyAnswered(f"task {state.id!r} waits for no answer: {_ended(asked[-1])}")
+        ids = ", ".join(repr(call.key) for call in waiting)
+        raise BadInput(f"task {state.id!r} asks {len(waiting)} questions: say which one: {ids}")
+    found = [call for call in asked if id in (call.key, call.path)]
+    if not found:
+        ids = ", ".join(repr(call.key) for call in waiting) or "none is open"
+        raise BadInput(f"task {state.id!r} has asked no question {id!r}: {ids}")
+    if found[-1].status != "waiting":
+        raise AlreadyAnswered(f"task {state.id!r}, question {id!r}: {_ended(found[-1])}")
+    return found[-1]
+
+
+def checked_answer(call: Call, answer: Any) -> bytes:
+    """The answer as it goes into the log, or `Unserializable` that says what was expected."""
+    return shape_of(_PLAIN.get(call.expects, Any)).settle(answer)[0]
+
+
+def _ended(call: Call) -> str:
+    if call.status == "failed":
+        return f"its time was up at {call.until}"
+    answer = bytes(call.result).decode() if isinstance(call.result, Raw) else "null"
+    short = answer if len(answer) <= 200 else answer[:200] + "…"
+    return f"it was answered with {short} by {call.settled_by} at {call.ended_at}"

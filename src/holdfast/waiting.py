@@ -1,0 +1,223 @@
+"""What a task waits for and reads from the world around it: time, chance, and people.
+
+All of it is in the log or derived from the call's place, so a replay sees what the first run saw.
+In an async task `sleep` and `ask` are awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from holdfast.codec import Shape, shape_of
+from holdfast.codec.misfit import name_of
+from holdfast.engines import local
+from holdfast.engines.execution import Run, conclude, look_up, must_be_open
+from holdfast.errors import BadInput, HoldfastError, Undecodable
+from holdfast.events import Observed, QuestionAsked
+from holdfast.fold import Call
+from holdfast.journal import Asked, Flow
+from holdfast.journal import ask as ask_flow
+from holdfast.journal import sleep as sleep_flow
+from holdfast.scope import Scope, scope_var
+from holdfast.spec import Spec, make_spec
+
+_times = shape_of(datetime)
+
+
+class Done:
+    """What `sleep` returns in a sync task: it is over, and may be awaited all the same."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
+
+
+def sleep(seconds: float) -> Awaitable[None]:
+    """Sleep for a while that outlives the process. In an async task: `await sleep(…)`.
+
+    The time to wake is in the log, so after a crash only the rest is slept.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def nap() -> str:
+    ...     sleep(0.01)
+    ...     return "awake"
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(nap)
+    'awake'
+    """
+    if not 0 <= seconds < float("inf"):
+        raise BadInput(f"sleep({seconds}): give a number of seconds, 0 or more")
+    flow = _Operation(_SLEEP, {"seconds": float(seconds)})
+    done = flow.perform(lambda asked, record: sleep_flow(asked, record, seconds))
+    return done if done is not None else Done()
+
+
+def now() -> datetime:
+    """The time, with its zone (UTC); a replay sees the time of the first run.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def when() -> bool:
+    ...     return now() <= now()
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(when)
+    True
+    """
+    scope = _inside("now()")
+    run: Run = scope.run
+    if run.stop is not None:
+        raise run.stop
+    path = scope.named_path("now", "=")
+    record = run.log.state.calls.get(path)
+    if record is None:
+        at = run.log.clock()
+        # Not synced: nothing that followed from it can be durable without it.
+        run.append(Observed(path=path, name="now", value=Raw(_times.dump(at))))
+        return at
+    seen: datetime = _times.load(run.log.fetch(_raw(record)))
+    return seen
+
+
+def uuid() -> UUID:
+    """A unique id that stays the same on every replay, derived from the task and the call's place.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def two() -> bool:
+    ...     return uuid() == uuid()
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(two)
+    False
+    """
+    return UUID(bytes=_seed("uuid")[:16], version=4)
+
+
+def random() -> float:
+    """A number from 0 up to 1 that stays the same on every replay; `random.random`, made durable.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def roll() -> bool:
+    ...     return 0 <= random() < 1
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(roll)
+    True
+    """
+    return (int.from_bytes(_seed("random")[:8]) >> 11) * 2.0**-53
+
+
+def ask(
+    question: str,
+    type: Any = str,
+    *,
+    id: str | None = None,
+    timeout_s: float | None = None,
+    default: Any = UNSET,
+) -> Any:
+    """Ask a person. The task waits, and the process may end; `hf.answer` lets it go on.
+
+    The answer is of the given type. When `timeout_s` is over it is the `default`, or the task sees
+    a `StepFailed` if there is none. In an async task: `await ask(…)`.
+
+    >>> from holdfast import Holdfast, Unanswered, task
+    >>> @task
+    ... def book_or_not() -> str:
+    ...     return "booked" if ask("Book it?", bool, id="book") else "left it"
+    >>> with Holdfast("memory://") as hf:
+    ...     try:
+    ...         hf.run(book_or_not, id="book-2")
+    ...     except Unanswered:
+    ...         hf.answer("book-2", True, question="book")
+    ...     hf.resume("book-2")
+    'booked'
+    """
+    scope = _inside("ask()")
+    shape = shape_of(type)
+    operation = _Operation(_ASK, {"question": question, "expects": name_of(type)}, shape)
+    asked = QuestionAsked(
+        path="",
+        id=id or "",
+        question=question,
+        args_hash="",
+        expects=name_of(type),
+        default=UNSET if default is UNSET else scope.run.log.stow(shape.settle(default)[0]),
+    )
+
+    def misfit(record: Call) -> str:
+        try:
+            shape.load(scope.run.log.fetch(_raw(record)))
+        except Undecodable as error:
+            return str(error)
+        return ""
+
+    def flow(call: Asked, record: Call | None) -> Flow:
+        placed = replace(asked, path=call.path, id=id or call.path, args_hash=call.args_hash)
+        return ask_flow(call, record, placed, timeout_s, misfit)
+
+    return operation.perform(flow)
+
+
+class _Operation:
+    """A call of one of the functions here: it has a path and a record like any other."""
+
+    def __init__(self, spec: Spec, args: dict[str, Any], returns: Shape | None = None) -> None:
+        self.scope = _inside(f"{spec.name}()")
+        self.spec = spec
+        self.data = spec.signature.dump((), args)
+        self.returns = returns
+
+    def perform(self, flow_of: Callable[[Asked, Call | None], Flow]) -> Any:
+        """Carry it out here, or return the coroutine that does in an async task."""
+        run: Run = self.scope.run
+        must_be_open(self.scope)
+        path = self.scope.next_path()
+        if self.scope.is_async:
+            from holdfast.engines import aio
+
+            return aio.operate(run, path, self.spec, self.data, flow_of, self.end)
+        if run.stop is not None:
+            raise run.stop
+        asked, record = look_up(run, path, self.spec, self.data)
+        flow = flow_of(asked, record)
+        return self.end(run, local.drive(flow, run, path, local.nothing, local.nothing))
+
+    def end(self, run: Run, record: Any) -> Any:
+        """What the task gets of the record that a flow ended with."""
+        if self.returns is None or record.status == "failed":
+            return conclude(run, self.spec, record) if record.status == "failed" else None
+        return self.returns.load(run.log.fetch(_raw(record)))
+
+
+def _raw(record: Call) -> Raw:
+    return record.result if isinstance(record.result, Raw) else Raw(b"null")
+
+
+def _seed(name: str) -> bytes:
+    scope = _inside(f"{name}()")
+    run: Run = scope.run
+    return sha256(f"{run.task_id}:{scope.named_path(name, '=')}".encode()).digest()
+
+
+def _inside(what: str) -> Scope:
+    scope = scope_var.get()
+    if scope is None:
+        raise HoldfastError(f"{what} was called outside a task: run the task with hf.run(…)")
+    return scope
+
+
+def _sleep(seconds: float) -> None: ...
+
+
+def _ask(question: str, expects: str) -> None: ...
+
+
+_SLEEP = make_spec(_sleep, "step", name="sleep")
+_ASK = make_spec(_ask, "step", name="ask")
