@@ -9,11 +9,12 @@ import pytest
 import holdfast
 
 PINNED = {
-    "AlreadyAnswered", "BadId", "BadInput", "CodeChanged", "CodeMissing", "Conflict", "Happened", "Holdfast",
-    "HoldfastError", "IdempotencyKey", "InDoubt", "LeaseLost", "LogDamaged", "NewerFormat",
-    "NotATask", "Retry", "Sleeping", "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskFailed",
-    "TaskNotFound", "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable", "WrongArguments",
-    "ask", "current", "decide", "note", "now", "random", "sleep", "step", "task", "tool", "uuid",
+    "AlreadyAnswered", "BadId", "BadInput", "CodeChanged", "CodeMissing", "Conflict",
+    "Happened", "Holdfast", "HoldfastError", "IdempotencyKey", "InDoubt", "LeaseLost",
+    "LogDamaged", "NewerFormat", "NotATask", "Retry", "Sleeping", "StepFailed", "StorageFailed",
+    "StoreError", "TaskBusy", "TaskFailed", "TaskNotFound", "TaskWaiting", "TooLarge",
+    "Unanswered", "Undecodable", "Unserializable", "WrongArguments", "ask", "current", "decide",
+    "note", "now", "random", "sleep", "step", "task", "tool", "uuid",
 }  # fmt: skip
 
 METHODS = {
