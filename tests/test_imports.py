@@ -11,6 +11,7 @@ import sys
 HOLDFAST_MODULES = {
     "holdfast",
     "holdfast.app",
+    "holdfast.branches",
     "holdfast.chain",
     "holdfast.codec",
     "holdfast.codec.classes",

@@ -10,15 +10,17 @@ import holdfast
 
 PINNED = {
     "AlreadyAnswered", "BadId", "BadInput", "CodeChanged", "CodeMissing", "Conflict",
-    "Happened", "Holdfast", "HoldfastError", "IdempotencyKey", "InDoubt", "LeaseLost",
-    "LogDamaged", "NewerFormat", "NotATask", "Retry", "Sleeping", "StepFailed", "StorageFailed",
-    "StoreError", "TaskBusy", "TaskFailed", "TaskNotFound", "TaskWaiting", "TooLarge",
-    "Unanswered", "Undecodable", "Unserializable", "WrongArguments", "ask", "current", "decide",
-    "note", "now", "random", "sleep", "step", "task", "tool", "uuid",
+    "EachFailed", "Happened", "Holdfast", "HoldfastError", "IdempotencyKey", "InDoubt",
+    "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask", "Results", "Retry",
+    "Sleeping", "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskFailed",
+    "TaskNotFound", "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable",
+    "WrongArguments", "ask", "current", "decide", "each", "gather", "note", "now", "random",
+    "sleep", "step", "task", "tool", "uuid",
 }  # fmt: skip
 
 METHODS = {
-    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve", "answer", "close",
+    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
+    "answer", "close",
 }  # fmt: skip
 
 

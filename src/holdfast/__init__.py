@@ -5,6 +5,7 @@ it has already made, and can say at any time where it is and what happened to ge
 """
 
 from holdfast.app import Holdfast
+from holdfast.branches import EachFailed, ItemFailed, Results, each, gather
 from holdfast.errors import (
     AlreadyAnswered,
     BadId,
@@ -46,15 +47,18 @@ __all__ = [
     "CodeChanged",
     "CodeMissing",
     "Conflict",
+    "EachFailed",
     "Happened",
     "Holdfast",
     "HoldfastError",
     "IdempotencyKey",
     "InDoubt",
+    "ItemFailed",
     "LeaseLost",
     "LogDamaged",
     "NewerFormat",
     "NotATask",
+    "Results",
     "Retry",
     "Sleeping",
     "StepFailed",
@@ -72,6 +76,8 @@ __all__ = [
     "ask",
     "current",
     "decide",
+    "each",
+    "gather",
     "note",
     "now",
     "random",

@@ -25,7 +25,7 @@ class Scope:
     """One strand of code inside a task, and the numbers it has given out."""
 
     __slots__ = (
-        "call", "calls", "closed", "is_async", "named", "parent", "path", "run",
+        "call", "calls", "closed", "fresh", "is_async", "named", "parent", "path", "run",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +38,7 @@ class Scope:
         self.calls = 0
         self.named: dict[str, int] = {}
         self.closed = False
+        self.fresh = False
         self.is_async: bool = parent is not None and parent.is_async
 
     def next_path(self) -> str:
@@ -54,6 +55,12 @@ class Scope:
     def branch(self, name: str) -> Scope:
         """A scope for a strand that now splits off."""
         return Scope(self.run, self.named_path(name, "~"), call=self.call, parent=self)
+
+    def strand(self, path: str) -> Scope:
+        """A scope for a branch that has its path already, to be used by the next asyncio task."""
+        made = Scope(self.run, path, call=self.call, parent=self)
+        made.fresh = True
+        return made
 
     def is_closed(self) -> bool:
         """Whether this strand, or one it split off from, was given up."""

@@ -269,7 +269,9 @@ class _Branching:
     ) -> Any:
         context = context if context is not None else copy_context()
         scope = context.get(scope_var)
-        if scope is not None:
+        if scope is not None and scope.fresh:
+            scope.fresh = False
+        elif scope is not None:
             name = getattr(coro, "__name__", type(coro).__name__)
             context.run(scope_var.set, scope.branch(name))
         made = self._inner(loop, coro, context=context, **options)

@@ -49,6 +49,7 @@ class Run:
         self.root = Scope(self, "")
         self.in_flight: dict[str, Any] = {}
         self.branches: set[Any] = set()
+        self.parallel = 0
 
     def halt(self, error: HoldfastError) -> NoReturn:
         """Stop the task's function here and at every later call: the run can't go on.
@@ -59,9 +60,14 @@ class Run:
         raise self.stop
 
     def park(self, waiting: TaskWaiting) -> NoReturn:
-        """Stop the task's function until what it waits for has come."""
-        self.stop = Suspend(waiting)
-        raise self.stop
+        """Stop the task's function until what it waits for has come.
+
+        One of several branches stops alone: the others work on, and who joins them stops the run.
+        """
+        signal = Suspend(waiting)
+        if not self.parallel:
+            self.stop = signal
+        raise signal
 
     def append(self, event: AnyEvent) -> None:
         """Append; what the store refuses halts the run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextvars import copy_context
 from datetime import datetime
 from functools import partial
@@ -48,14 +48,14 @@ _LONGEST_SLEEP_S = 3600.0
 def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Make a call of a running task: from the log if it is there, else for real."""
     run: Run = scope.run
-    if run.stop is not None:
-        raise run.stop
     must_be_open(scope)
     return call_at(run, scope.next_path(), spec, spec.signature.dump(args, kwargs))
 
 
 def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     """The call at a path, from its record or for real."""
+    if run.stop is not None:
+        raise run.stop
     asked, record = look_up(run, path, spec, data)
     if record is not None and record.status == "completed":
         return recorded_result(run, spec, record)
@@ -151,6 +151,32 @@ def run_check(body: Body) -> Returned | Raised | None:
     finally:
         scope_var.reset(token)
     return body.checked(answer)
+
+
+def side_by_side(run: Run, work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
+    """Do work in threads, so much at a time; yields, in order, what each returned or raised."""
+    from collections import deque
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    run.parallel += 1
+    waiting: deque[Future[Any]] = deque()
+    try:
+        with ThreadPoolExecutor(workers, thread_name_prefix="holdfast branch") as pool:
+            for job in work:
+                waiting.append(pool.submit(_outcome, job))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+    finally:
+        run.parallel -= 1
+
+
+def _outcome(job: Callable[[], Any]) -> Any:
+    try:
+        return job()
+    except BaseException as error:
+        return error
 
 
 def nothing() -> NoReturn:

@@ -1,0 +1,288 @@
+"""Branches: `gather` runs a few strands side by side, `each` maps a step over many items.
+
+Both take one number in the strand that calls them; what happens in branch 2 of call 6 has a path
+that begins with `6.2`, whoever runs first. In a sync task branches are threads, in an async task
+they are asyncio tasks, and `gather` and `each` are awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar, overload
+
+from msgspec import Struct
+
+from holdfast.engines import local
+from holdfast.engines.execution import Run, must_be_open, recorded_result
+from holdfast.errors import BadInput, CodeChanged, HoldfastError, Signal, StepFailed, Suspend
+from holdfast.events import Failure
+from holdfast.journal import describe
+from holdfast.scope import Scope, scope_var
+from holdfast.spec import Spec, make_spec
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@overload
+def gather(*branches: Awaitable[Any]) -> Awaitable[list[Any]]: ...
+@overload
+def gather(*branches: Callable[[], Any]) -> list[Any]: ...
+def gather(*branches: Any) -> Any:
+    """Run branches side by side; returns their results in order.
+
+    In a sync task give functions of no arguments, in an async task coroutines, and await it. Every
+    branch comes to its end; if any failed, the first of them in order raises.
+
+    >>> from holdfast import Holdfast, step, task
+    >>> @step
+    ... def double(x: int) -> int:
+    ...     return 2 * x
+    >>> @task
+    ... def both() -> list[int]:
+    ...     return gather(lambda: double(1), lambda: double(double(2)))
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(both)
+    [2, 8]
+    """
+    scope = _inside("gather()")
+    must_be_open(scope)
+    path = scope.next_path()
+    strands = [scope.strand(f"{path}.{n}") for n in range(1, len(branches) + 1)]
+    if scope.is_async:
+        from holdfast.engines import side_by_side
+
+        return side_by_side.gather(scope.run, strands, branches, ended)
+    for branch in branches:
+        if not callable(branch):
+            raise BadInput(
+                f"gather() in a sync task takes functions, not {branch!r:.60}: lambda: step(…)"
+            )
+    work = [_in_scope(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
+    return ended(scope.run, local.side_by_side(scope.run, iter(work), len(work) or 1))
+
+
+class ItemFailed(Struct, Generic[T], frozen=True):
+    """One item of `each` that failed: which, and why.
+
+    >>> ItemFailed(3, "row 3", Failure("ValueError", "no amount")).failure.summary()
+    'ValueError: no amount'
+    """
+
+    index: int
+    item: T
+    failure: Failure
+
+
+class Results(list[R]):
+    """What `each` returns: a list of results in the order of the items, None for one that failed.
+
+    >>> Results([1, 2]).failures
+    []
+    """
+
+    def __init__(self, results: Iterable[R] = (), failures: Iterable[ItemFailed[Any]] = ()) -> None:
+        super().__init__(results)
+        self.failures = list(failures)
+
+
+class EachFailed(HoldfastError):
+    """More items of an `each` failed than it tolerates.
+
+    >>> from holdfast import EachFailed, Holdfast, each, step, task
+    >>> @step
+    ... def halve(x: int) -> int:
+    ...     if x % 2:
+    ...         raise ValueError("odd")
+    ...     return x // 2
+    >>> @task
+    ... def halves() -> list[int]:
+    ...     try:
+    ...         return each(halve, [2, 3, 4])
+    ...     except EachFailed as failed:
+    ...         return [item.item for item in failed.failures]
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(halves)
+    [3]
+    """
+
+    def __init__(self, name: str, results: Results[Any], tolerated: int) -> None:
+        self.results = results
+        self.failures = results.failures
+        first = self.failures[0]
+        super().__init__(
+            f"each({name}): {len(self.failures)} of {len(results)} items failed, {tolerated} are "
+            f"tolerated. The first: item {first.index}, {first.item!r:.100}: "
+            f"{first.failure.summary()}"
+        )
+
+
+@overload
+def each(  # type: ignore[overload-overlap]
+    fn: Callable[[T], Awaitable[R]],
+    items: Iterable[T] | Callable[[int], Iterable[T]],
+    *,
+    workers: int = ...,
+    tolerate: float = ...,
+) -> Awaitable[Results[R]]: ...
+@overload
+def each(
+    fn: Callable[[T], R],
+    items: Iterable[T] | Callable[[int], Iterable[T]],
+    *,
+    workers: int = ...,
+    tolerate: float = ...,
+) -> Results[R]: ...
+def each(
+    fn: Callable[[Any], Any],
+    items: Iterable[Any] | Callable[[int], Iterable[Any]],
+    *,
+    workers: int = 8,
+    tolerate: float = 0,
+) -> Any:
+    """Map a step over items, `workers` at a time. Every item that ended is a checkpoint.
+
+    After a crash only the unfinished ones run. `tolerate` is how many may fail: a number, or a
+    share below 1; beyond it `EachFailed` is raised, when all have been tried. `items` may also be
+    a function of an offset, so that a long input is not read again from its beginning.
+
+    >>> from holdfast import Holdfast, step, task
+    >>> @step
+    ... def square(x: int) -> int:
+    ...     return x * x
+    >>> @task
+    ... def squares(n: int) -> list[int]:
+    ...     return each(square, range(n))
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(squares, 4)
+    [0, 1, 4, 9]
+    """
+    if workers < 1:
+        raise BadInput(f"each(workers={workers}): at least one has to work")
+    if not tolerate >= 0:
+        raise BadInput(f"each(tolerate={tolerate}): give a number, 0 or more, or a share below 1")
+    scope = _inside("each()")
+    must_be_open(scope)
+    batch = Batch(scope, scope.next_path(), _spec_of(fn), tolerate)
+    source = batch.unfinished(items)
+    if scope.is_async:
+        from holdfast.engines import side_by_side
+
+        return side_by_side.each(batch, batch.calls(source), workers)
+    work = (_call(batch, path, data) for path, data in batch.calls(source))
+    for outcome in local.side_by_side(batch.run, work, workers):
+        batch.note(outcome)
+    return batch.end()
+
+
+class Batch:
+    """One `each`: what is done, what is left, and what came of it."""
+
+    def __init__(self, scope: Scope, path: str, spec: Spec, tolerate: float) -> None:
+        self.run: Run = scope.run
+        self.path = path
+        self.spec = spec
+        self.tolerate = tolerate
+        self.items: dict[int, Any] = {}
+        self.count = 0
+        self.suspended: Suspend | None = None
+
+    def unfinished(self, items: Any) -> Iterator[Any]:
+        """The items from the first one that has not ended."""
+        if not callable(items):
+            return iter(items)
+        calls = self.run.log.state.calls
+        while (call := calls.get(f"{self.path}.{self.count + 1}")) and call.status == "completed":
+            self.count += 1
+        return iter(items(self.count))
+
+    def calls(self, source: Iterator[Any]) -> Iterator[tuple[str, bytes]]:
+        """Path and encoded arguments of each call, as the items come."""
+        for item in source:
+            self.count += 1
+            path = f"{self.path}.{self.count}"
+            record = self.run.log.state.calls.get(path)
+            if record is None or record.status != "completed":
+                self.items[self.count] = item
+            yield path, self.spec.signature.dump((item,), {})
+
+    def note(self, outcome: Any) -> None:
+        """Take notice of how an item ended. Failures are in the log; others work on meanwhile."""
+        if isinstance(outcome, Suspend):
+            self.suspended = self.suspended or outcome
+        elif isinstance(outcome, BaseException) and not isinstance(outcome, StepFailed):
+            raise outcome
+
+    def end(self) -> Results[Any]:
+        """The results, from the log: the same whether they were made now or before a crash."""
+        if self.suspended is not None:
+            self.run.stop = self.run.stop or self.suspended
+            raise self.run.stop
+        self._must_have_had_every_item()
+        results: Results[Any] = Results()
+        for n in range(1, self.count + 1):
+            record = self.run.log.state.calls[f"{self.path}.{n}"]
+            if record.status == "completed":
+                results.append(recorded_result(self.run, self.spec, record))
+                continue
+            failure = record.failure or Failure("Unknown", "")
+            results.append(None)
+            results.failures.append(ItemFailed(n - 1, self.items.get(n), failure))
+        allowed = self.tolerate if self.tolerate >= 1 else int(self.tolerate * self.count)
+        if len(results.failures) > allowed:
+            raise EachFailed(self.spec.name, results, int(allowed))
+        return results
+
+    def _must_have_had_every_item(self) -> None:
+        extra = self.run.log.state.calls.get(f"{self.path}.{self.count + 1}")
+        if extra is not None:
+            asked = f"has only {self.count} items"
+            self.run.halt(CodeChanged(self.run.task_id, extra.path, describe(extra), asked))
+
+
+def _call(batch: Batch, path: str, data: bytes) -> Callable[[], Any]:
+    context = copy_context()
+    return lambda: context.run(local.call_at, batch.run, path, batch.spec, data)
+
+
+def _in_scope(strand: Scope, branch: Callable[[], Any]) -> Callable[[], Any]:
+    context = copy_context()
+    context.run(scope_var.set, strand)
+    return lambda: context.run(branch)
+
+
+def ended(run: Run, outcomes: Iterable[Any]) -> list[Any]:
+    """The results of branches that have all come to their end, or what the first one raised."""
+    results = list(outcomes)
+    signals = [outcome for outcome in results if isinstance(outcome, Signal)]
+    if signals and run.stop is None:
+        run.stop = signals[0]
+    for outcome in (*signals, *results):
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return results
+
+
+_specs: dict[Any, Spec] = {}
+
+
+def _spec_of(fn: Any) -> Spec:
+    spec = getattr(fn, "holdfast_spec", None)
+    if isinstance(spec, Spec):
+        if spec.kind == "task":
+            raise BadInput(f"each({spec.name}): a task can't be mapped; give a step or a tool")
+        return spec
+    if fn not in _specs:
+        _specs[fn] = make_spec(fn, "step", name=getattr(fn, "__name__", "item").strip("<>"))
+    return _specs[fn]
+
+
+def _inside(what: str) -> Scope:
+    scope = scope_var.get()
+    if scope is None:
+        raise HoldfastError(f"{what} was called outside a task: run the task with hf.run(…)")
+    run: Run = scope.run
+    if run.stop is not None and not scope.is_async:
+        raise run.stop
+    return scope

@@ -1,0 +1,75 @@
+"""Branches of an async task: asyncio tasks with paths that were given beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
+from typing import Any, Protocol
+
+from holdfast.engines import aio, local
+from holdfast.engines.execution import Run
+from holdfast.scope import Scope, scope_var
+from holdfast.spec import Spec
+
+
+class Batch(Protocol):
+    """What `each` asks of its batch: see `holdfast.branches`."""
+
+    run: Run
+    spec: Spec
+
+    def note(self, outcome: Any) -> None: ...
+    def end(self) -> Any: ...
+
+
+async def gather(
+    run: Run,
+    strands: Sequence[Scope],
+    branches: Iterable[Awaitable[Any]],
+    ended: Callable[[Run, Iterable[Any]], list[Any]],
+) -> list[Any]:
+    """Run coroutines side by side, each in its strand."""
+    aio.branch_asyncio_tasks()
+    tasks = [_start(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
+    return ended(run, await asyncio.gather(*tasks, return_exceptions=True))
+
+
+async def each(batch: Batch, calls: Iterator[tuple[str, bytes]], workers: int) -> Any:
+    """Make the calls of a batch, so many at a time."""
+    running: set[asyncio.Future[Any]] = set()
+    try:
+        for path, data in calls:
+            running.add(asyncio.ensure_future(_call(batch, path, data)))
+            if len(running) >= workers:
+                running = await _take(batch, running)
+        while running:
+            running = await _take(batch, running)
+    finally:
+        for left in running:
+            left.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return batch.end()
+
+
+async def _take(batch: Batch, running: set[asyncio.Future[Any]]) -> set[asyncio.Future[Any]]:
+    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        batch.note(task.exception() or task.result())
+    return running
+
+
+async def _call(batch: Batch, path: str, data: bytes) -> Any:
+    if batch.spec.is_async:
+        return await aio.call_at(batch.run, path, batch.spec, data)
+    return await asyncio.to_thread(local.call_at, batch.run, path, batch.spec, data)
+
+
+def _start(strand: Scope, branch: Awaitable[Any]) -> asyncio.Task[Any]:
+    context = copy_context()
+    context.run(scope_var.set, strand)
+    return asyncio.get_running_loop().create_task(_await(branch), context=context)
+
+
+async def _await(branch: Awaitable[Any]) -> Any:
+    return await branch
