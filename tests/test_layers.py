@@ -15,7 +15,7 @@ import pytest
 
 # Top to bottom. A package (`stores`) stands for everything in it.
 LAYERS = (
-    ("cli", "testing"),
+    ("__main__", "cli", "testing"),
     ("__init__", "app", "branches", "step", "task", "waiting"),
     ("engines", "stores", "views", "workspace"),
     ("chain", "codec", "history", "journal", "log", "questions", "scope", "spec", "store"),

@@ -12,7 +12,7 @@ PINNED = {
     "AlreadyAnswered", "BadId", "BadInput", "CodeChanged", "CodeMissing", "Conflict",
     "EachFailed", "Happened", "Holdfast", "HoldfastError", "IdempotencyKey", "InDoubt",
     "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask", "Results", "Retry",
-    "Sleeping", "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskFailed",
+    "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskFailed",
     "TaskNotFound", "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable",
     "WrongArguments", "ask", "current", "decide", "each", "gather", "note", "now", "random",
     "sleep", "step", "task", "tool", "uuid",

@@ -5,7 +5,7 @@ it has already made, and can say at any time where it is and what happened to ge
 """
 
 from holdfast.app import Holdfast
-from holdfast.branches import EachFailed, ItemFailed, Results, each, gather
+from holdfast.branches import ItemFailed, Results, each, gather
 from holdfast.errors import (
     AlreadyAnswered,
     BadId,
@@ -13,13 +13,13 @@ from holdfast.errors import (
     CodeChanged,
     CodeMissing,
     Conflict,
+    EachFailed,
     HoldfastError,
     InDoubt,
     LeaseLost,
     LogDamaged,
     NewerFormat,
     NotATask,
-    Sleeping,
     StepFailed,
     StorageFailed,
     StoreError,
@@ -60,7 +60,6 @@ __all__ = [
     "NotATask",
     "Results",
     "Retry",
-    "Sleeping",
     "StepFailed",
     "StorageFailed",
     "StoreError",

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, get_args, overload
 
 from msgspec import UNSET, Raw
 
 from holdfast.codec import args_hash
 from holdfast.engines import local
-from holdfast.engines.heartbeat import Heartbeat
+from holdfast.engines.holding import Holding
 from holdfast.errors import (
     BadId,
     BadInput,
-    Halt,
-    LogDamaged,
-    Suspend,
+    StorageFailed,
+    StoreError,
+    TaskBusy,
     TaskFailed,
     TaskNotFound,
     Undecodable,
@@ -34,9 +34,9 @@ from holdfast.events import (
     TaskCreated,
     TaskRetried,
 )
-from holdfast.fold import State
+from holdfast.fold import FINISHED, Call, State, Status, scope_of
 from holdfast.journal import Raised, Returned
-from holdfast.log import MAX_VALUE_BYTES, Log, open_log, stream_of
+from holdfast.log import MAX_VALUE_BYTES, Log, fetch, read_state, stream_of
 from holdfast.questions import checked_answer, open_question
 from holdfast.spec import Spec, registry
 from holdfast.store import Store
@@ -45,7 +45,24 @@ from holdfast.task import task_spec
 from holdfast.views import TaskView, view_task
 
 R = TypeVar("R")
-Prepare = Callable[[Log], Spec]
+ENDED = ("completed", "failed")
+
+
+class Prepare:
+    """What is done to a task before it is driven: `run` makes it, `retry` opens it again."""
+
+    def __init__(self, begin: Callable[[Log], None], ends_with: Callable[[State], bool]) -> None:
+        self.begin = begin
+        self.ends_with = ends_with
+        """Whether the recorded end of a task is what the caller asked for."""
+
+
+class Tasks(list[TaskView]):
+    """A list of tasks, and the errors of those that could not be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable: list[StoreError] = []
 
 
 class Holdfast:
@@ -77,11 +94,9 @@ class Holdfast:
             raise BadInput(f"lease_s={lease_s} must be more than 0")
         named = isinstance(url, str | os.PathLike)
         self.store: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
-        self._lease_s = lease_s
-        self._max_value_bytes = max_value_bytes
         self._clock = clock or _utc_now
-        self._heartbeat = Heartbeat(self.store, lease_s)
         self._owner = f"{os.uname().nodename} process {os.getpid()}"
+        self._holding = Holding(self.store, self._owner, lease_s, self._clock, max_value_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +111,7 @@ class Holdfast:
 
     def close(self) -> None:
         """Give back every task this object holds. Unfinished ones can be resumed by anyone."""
-        self._heartbeat.close()
+        self._holding.close()
         self.store.close()
 
     # Driving tasks
@@ -148,6 +163,16 @@ class Holdfast:
         task_id, prepare = self._starting(spec, args, kwargs, id, user, session, labels)
         return self._drive(task_id, prepare, spec)
 
+    @overload
+    async def arun(
+        self, fn: Callable[..., Awaitable[R]], /, *args: Any, id: str | None = ...,
+        user: str = ..., session: str = ..., labels: dict[str, str] | None = ..., **kwargs: Any
+    ) -> R: ...  # fmt: skip
+    @overload
+    async def arun(
+        self, fn: Callable[..., R], /, *args: Any, id: str | None = ...,
+        user: str = ..., session: str = ..., labels: dict[str, str] | None = ..., **kwargs: Any
+    ) -> R: ...  # fmt: skip
     async def arun(
         self,
         fn: Callable[..., Any],
@@ -253,19 +278,24 @@ class Holdfast:
         user: str | None = None,
         session: str | None = None,
         labels: dict[str, str] | None = None,
-    ) -> list[TaskView]:
-        """The tasks that match, oldest first.
+    ) -> Tasks:
+        """The tasks that match, oldest first. Those whose log can't be read are in `unreadable`.
 
         >>> with Holdfast("memory://") as hf:
         ...     hf.tasks(status="failed")
         []
         """
+        if status is not None and status not in get_args(Status):
+            raise BadInput(f"status={status!r:.60} is none of {', '.join(get_args(Status))}")
         wanted = {"status": status, "type": type}
-        found = []
+        found = Tasks()
         for stream in self.store.streams("tasks/"):
             try:
                 view = view_task(self.store, stream.removeprefix("tasks/"))
             except TaskNotFound:  # made, but nothing was ever appended to it
+                continue
+            except StoreError as error:
+                found.unreadable.append(error)
                 continue
             state = view.state
             if any(
@@ -279,7 +309,8 @@ class Holdfast:
             if labels and not labels.items() <= state.labels.items():
                 continue
             found.append(view)
-        return sorted(found, key=lambda view: (view.state.created_at, view.id))
+        found.sort(key=lambda view: (view.state.created_at, view.id))
+        return found
 
     def resolve(
         self,
@@ -302,12 +333,12 @@ class Holdfast:
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         self.task(id)
-        with self._held(id) as log:
+        _must_be_texts("resolve", because=because, by=by)
+        with self._holding.hold(id) as log:
             call = log.state.calls.get(path)
             if call is None:
                 raise BadInput(f"task {id!r} has made no call {path}: see `holdfast doubt`")
-            doubtful = call.status in ("in_doubt", "running") or call.doubt
-            if not doubtful or call.status in ("completed", "failed") or call.kind != "tool":
+            if not _may_be_settled(log.state, call):
                 raise BadInput(
                     f"task {id!r}, call {path}, {call.name}, is not in doubt: it is {call.status}"
                 )
@@ -339,7 +370,8 @@ class Holdfast:
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         self.task(id)
-        with self._held(id) as log:
+        _must_be_texts("answer", by=by)
+        with self._holding.hold(id) as log:
             call = open_question(log.state, question)
             raw = log.stow(checked_answer(call, answer))
             answered = QuestionAnswered(path=call.path, answer=raw, by=by or self._owner)
@@ -365,11 +397,16 @@ class Holdfast:
             raise Unserializable(f"{spec.name} can't be started: {error}") from None
         digest = args_hash(data)
         task_id = checked_id(id) if id is not None else new_id(spec.name, self._clock())
+        _must_be_texts(spec.name, user=user, session=session)
+        if labels is not None and not isinstance(labels, dict):
+            raise BadInput(f"{spec.name}: labels={labels!r:.60} must be a dict of texts")
+        for name, text in (labels or {}).items():
+            _must_be_texts(f"{spec.name}: labels", name=name, **{str(name): text})
 
-        def prepare(log: Log) -> Spec:
+        def begin(log: Log) -> None:
             if log.state.seq:
                 _must_be_the_same(log.state, spec, data, digest)
-                return spec
+                return
             log.append(
                 TaskCreated(
                     format=FORMAT,
@@ -382,44 +419,41 @@ class Holdfast:
                     labels=labels or {},
                 )
             )
-            return spec
 
-        return task_id, prepare
+        def ends_with(state: State) -> bool:
+            return state.status in ENDED and (state.task, state.args_hash) == (spec.name, digest)
+
+        return task_id, Prepare(begin, ends_with)
 
     def _resuming(self, id: str) -> tuple[str, Prepare, Spec]:
         spec = registry.task(self.task(id).type)
-        return id, lambda log: spec, spec
+        return id, Prepare(lambda log: None, lambda state: state.status in ENDED), spec
 
     def _retrying(self, id: str) -> tuple[str, Prepare, Spec]:
         view = self.task(id)
         spec = registry.task(view.type)
 
-        def prepare(log: Log) -> Spec:
+        def begin(log: Log) -> None:
             if log.state.status == "completed":
                 raise BadInput(f"task {id!r} is completed: there is nothing to retry")
             if log.state.status == "failed":
                 log.append(TaskRetried(by=self._owner))
                 log.sync()
-            return spec
 
-        return id, prepare, spec
+        return id, Prepare(begin, lambda state: False), spec
 
     def _drive(self, task_id: str, prepare: Prepare, spec: Spec) -> Any:
         if spec.is_async:
-            import asyncio
-
-            return asyncio.run(self._adrive(task_id, prepare, spec))
-        with self._held(task_id) as log:
-            prepare(log)
-            if log.state.status in ("completed", "failed"):
-                return recorded_end(log, spec)
-            try:
+            return _in_own_loop(self._adrive(task_id, prepare, spec))
+        try:
+            with self._holding.hold(task_id) as log:
+                prepare.begin(log)
+                if log.state.status in ENDED:
+                    return recorded_end(log.store, log.state, spec)
                 outcome = local.run_task(log, task_id, spec, self._claim(log))
-            except Suspend as signal:
-                raise signal.waiting from None
-            except Halt as signal:
-                raise signal.error from signal.__cause__
-            return live_end(task_id, outcome)
+                return live_end(task_id, outcome)
+        except (TaskBusy, StorageFailed) as error:
+            return self._end_of_finished(task_id, prepare, spec, error)
 
     async def _adrive(self, task_id: str, prepare: Prepare, spec: Spec) -> Any:
         import asyncio
@@ -428,45 +462,47 @@ class Holdfast:
 
         if not spec.is_async:
             return await asyncio.to_thread(self._drive, task_id, prepare, spec)
-        held = self._held(task_id)
-        log = await asyncio.to_thread(held.__enter__)
         try:
-            await asyncio.to_thread(prepare, log)
-            if log.state.status in ("completed", "failed"):
-                return recorded_end(log, spec)
-            try:
+            async with aio.held(self._holding, task_id) as log:
+                await asyncio.to_thread(prepare.begin, log)
+                if log.state.status in ENDED:
+                    return recorded_end(log.store, log.state, spec)
                 outcome = await aio.run_task(log, task_id, spec, self._claim(log))
-            except Suspend as signal:
-                raise signal.waiting from None
-            except Halt as signal:
-                raise signal.error from signal.__cause__
-            return live_end(task_id, outcome)
-        finally:
-            await asyncio.to_thread(held.__exit__, None, None, None)
+                return live_end(task_id, outcome)
+        except (TaskBusy, StorageFailed) as error:
+            return await asyncio.to_thread(self._end_of_finished, task_id, prepare, spec, error)
 
-    @contextmanager
-    def _held(self, task_id: str) -> Iterator[Log]:
-        log = open_log(self.store, task_id, self._owner, self._lease_s, self._clock)
-        log.max_value_bytes = self._max_value_bytes
-        self._heartbeat.add(log)
-        try:
-            yield log
-        finally:
-            self._heartbeat.remove(log)
-            log.close()
+    def _end_of_finished(
+        self, task_id: str, prepare: Prepare, spec: Spec, error: StoreError
+    ) -> Any:
+        """What a finished task ended with, which takes no lease to tell; else the error stands."""
+        state = read_state(self.store, stream_of(task_id))
+        if not prepare.ends_with(state):
+            raise error
+        return recorded_end(self.store, state, spec)
 
     def _claim(self, log: Log) -> Claimed:
         epoch = max(log.lease.epoch, log.state.epoch + 1)
         return Claimed(format=FORMAT, epoch=epoch, owner=self._owner)
 
 
-def recorded_end(log: Log, spec: Spec) -> Any:
+def recorded_end(store: Store, state: State, spec: Spec) -> Any:
     """What a finished task returned or raised, from its log."""
-    state = log.state
     if state.failure is not None:
         raise TaskFailed(state.id, state.failure)
     raw = state.result if isinstance(state.result, Raw) else Raw(b"null")
-    return spec.signature.returns.load(log.fetch(raw))
+    return spec.signature.returns.load(fetch(store, raw))
+
+
+def _in_own_loop(drive: Coroutine[Any, Any, R]) -> R:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(drive)
+    drive.close()
+    raise BadInput("this is an async task, and an event loop runs here: use await hf.arun(…)")
 
 
 def live_end(task_id: str, outcome: Returned | Raised) -> Any:
@@ -495,6 +531,23 @@ def new_id(name: str, now: datetime) -> str:
     return f"{readable or 'task'}-{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"
 
 
+def _may_be_settled(state: State, call: Call) -> bool:
+    """Whether a person may say how a call ended: it is in doubt, or a person said so before and
+    nothing was made from that yet (so that a slip can be mended)."""
+    if call.kind != "tool" or state.status in FINISHED:
+        return False
+    if call.status == "completed":
+        by_hand = call.settled_by not in ("", "check")
+        return by_hand and state.last.get(scope_of(call.path)) == call.path
+    return call.status in ("in_doubt", "running") or (call.doubt and call.status != "failed")
+
+
+def _must_be_texts(what: str, **texts: Any) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str) or not _is_utf8(text):
+            raise BadInput(f"{what}: {name}={text!a:.60} must be a text")
+
+
 def _must_be_the_same(state: State, spec: Spec, data: bytes, digest: str) -> None:
     if state.task == spec.name and state.args_hash == digest:
         return
@@ -514,7 +567,13 @@ def _result_of(name: str, result: Any) -> bytes:
         returns = registry.call(name).signature.returns
     except CodeMissing:
         return shape_of(Any).dump(result)
-    return returns.settle(result)[0]
+    try:
+        return returns.settle(result)[0]
+    except Unserializable:
+        # A person has no objects, only their JSON: take it as it would stand in the log.
+        with suppress(Undecodable):
+            return returns.settle(returns.load(shape_of(Any).dump(result)))[0]
+        raise
 
 
 def _is_utf8(text: str) -> bool:
@@ -527,6 +586,3 @@ def _is_utf8(text: str) -> bool:
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-__all__ = ["Holdfast", "LogDamaged", "stream_of"]

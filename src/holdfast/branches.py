@@ -15,7 +15,15 @@ from msgspec import Struct
 
 from holdfast.engines import local
 from holdfast.engines.execution import Run, must_be_open, recorded_result
-from holdfast.errors import BadInput, CodeChanged, HoldfastError, Signal, StepFailed, Suspend
+from holdfast.errors import (
+    BadInput,
+    CodeChanged,
+    EachFailed,
+    HoldfastError,
+    Signal,
+    StepFailed,
+    Suspend,
+)
 from holdfast.events import Failure
 from holdfast.journal import describe
 from holdfast.scope import Scope, scope_var
@@ -85,37 +93,6 @@ class Results(list[R]):
     def __init__(self, results: Iterable[R] = (), failures: Iterable[ItemFailed[Any]] = ()) -> None:
         super().__init__(results)
         self.failures = list(failures)
-
-
-class EachFailed(HoldfastError):
-    """More items of an `each` failed than it tolerates.
-
-    >>> from holdfast import EachFailed, Holdfast, each, step, task
-    >>> @step
-    ... def halve(x: int) -> int:
-    ...     if x % 2:
-    ...         raise ValueError("odd")
-    ...     return x // 2
-    >>> @task
-    ... def halves() -> list[int]:
-    ...     try:
-    ...         return each(halve, [2, 3, 4])
-    ...     except EachFailed as failed:
-    ...         return [item.item for item in failed.failures]
-    >>> with Holdfast("memory://") as hf:
-    ...     hf.run(halves)
-    [3]
-    """
-
-    def __init__(self, name: str, results: Results[Any], tolerated: int) -> None:
-        self.results = results
-        self.failures = results.failures
-        first = self.failures[0]
-        super().__init__(
-            f"each({name}): {len(self.failures)} of {len(results)} items failed, {tolerated} are "
-            f"tolerated. The first: item {first.index}, {first.item!r:.100}: "
-            f"{first.failure.summary()}"
-        )
 
 
 @overload
@@ -231,7 +208,7 @@ class Batch:
             results.failures.append(ItemFailed(n - 1, self.items.get(n), failure))
         allowed = self.tolerate if self.tolerate >= 1 else int(self.tolerate * self.count)
         if len(results.failures) > allowed:
-            raise EachFailed(self.spec.name, results, int(allowed))
+            raise EachFailed(self.path, self.spec.name, results, int(allowed))
         return results
 
     def _must_have_had_every_item(self) -> None:

@@ -11,10 +11,10 @@
     ├── TaskNotFound                no task of that id in this store
     ├── TaskFailed                  the task ended in a failure, which is recorded
     ├── StepFailed                  a step failed for good (raised inside the task)
+    ├── EachFailed                  too many items of an `each` failed (raised inside the task)
     ├── TaskWaiting                 the task can't go on now; what it waits for is recorded
     │   ├── InDoubt                 it waits for a person to say whether a call happened
-    │   ├── Unanswered              it waits for a person to answer a question
-    │   └── Sleeping                it waits for a time, and this process would not
+    │   └── Unanswered              it waits for a person to answer a question
     ├── AlreadyAnswered             the question has its answer
     ├── CodeMissing                 the log names a function this process does not have
     ├── CodeChanged                 the code asks for something else than the log holds
@@ -37,12 +37,13 @@ Signals are apart. They travel through the user's function to stop it, and deriv
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from holdfast.branches import Results
     from holdfast.events import Failure
 
 
@@ -166,7 +167,7 @@ class TaskFailed(HoldfastError):
         self.failure = failure
         super().__init__(
             f"task {task_id!r} failed: {failure.summary()}. Mend the cause, then retry it: "
-            f"hf.retry({task_id!r}) or `holdfast retry {_in_shell(task_id)}` "
+            f"hf.retry({task_id!r}) or `holdfast retry {_in_shell(task_id)} --app MODULE` "
             f"(recorded steps are kept)"
         )
 
@@ -196,6 +197,38 @@ class StepFailed(HoldfastError):
         self.attempts = attempts
         times = "" if attempts == 1 else f" after {attempts} attempts"
         super().__init__(f"step {path}, {name}, failed{times}: {failure.summary()}")
+
+
+class EachFailed(HoldfastError):
+    """More items of an `each` failed than it tolerates.
+
+    >>> from holdfast import EachFailed, Holdfast, each, step, task
+    >>> @step
+    ... def halve(x: int) -> int:
+    ...     if x % 2:
+    ...         raise ValueError("odd")
+    ...     return x // 2
+    >>> @task
+    ... def halves() -> list[int]:
+    ...     try:
+    ...         return each(halve, [2, 3, 4])
+    ...     except EachFailed as failed:
+    ...         return [item.item for item in failed.failures]
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(halves)
+    [3]
+    """
+
+    def __init__(self, path: str, name: str, results: Results[Any], tolerated: int) -> None:
+        self.path = path
+        self.results = results
+        self.failures = results.failures
+        first = self.failures[0]
+        super().__init__(
+            f"each({name}): {len(self.failures)} of {len(results)} items failed, {tolerated} are "
+            f"tolerated. The first: item {first.index}, {first.item!r:.100}: "
+            f"{first.failure.summary()}"
+        )
 
 
 class TaskWaiting(HoldfastError):
@@ -229,7 +262,7 @@ class InDoubt(TaskWaiting):
             task_id,
             f"task {task_id!r} waits for a person: call {path}, {name}, is in doubt ({why}). "
             f"Look for its key in the outside system: {key}\n"
-            f"  it happened:        {command} --happened --result JSON\n"
+            f"  it happened:        {command} --happened --result JSON --app MODULE\n"
             f"  it did not happen:  {command} --did-not-happen",
         )
 
@@ -262,18 +295,6 @@ class Unanswered(TaskWaiting):
             f"task {task_id!r} asks ({expects}{by}): {question}\n"
             f"  answer it:  holdfast answer {_in_shell(task_id)} {_in_shell(id)} JSON",
         )
-
-
-class Sleeping(TaskWaiting):
-    """The task sleeps for longer than this process is to wait for it.
-
-    >>> issubclass(Sleeping, TaskWaiting)
-    True
-    """
-
-    def __init__(self, task_id: str, until: datetime) -> None:
-        self.until = until
-        super().__init__(task_id, f"task {task_id!r} sleeps until {until:%Y-%m-%d %H:%M:%S %Z}")
 
 
 class AlreadyAnswered(HoldfastError):
@@ -309,7 +330,7 @@ class CodeChanged(HoldfastError):
         super().__init__(
             f"task {task_id!r}, step {path}: the log holds {recorded}, your code now {asked}. "
             + (why or "The task's code changed under it")
-            + f": run the version that started it, or fork at step {path}."
+            + ": run the version of the code that started it, or start a new task under another id"
         )
 
 
@@ -403,9 +424,12 @@ def _in_shell(word: str) -> str:
     return f"-- {quote(word)}" if word.startswith("-") else quote(word)
 
 
-def step_failures(error: BaseException) -> Sequence[StepFailed]:
-    """The failed steps that led to `error`: itself, its causes, the members of its group."""
-    found: list[StepFailed] = []
+def failed_paths(error: BaseException) -> Sequence[str]:
+    """The paths of the failed calls that led to `error`: itself, its causes, its group's members.
+
+    `6.*` stands for the failed items of the `each` at 6.
+    """
+    found: list[str] = []
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
     while todo:
@@ -414,7 +438,9 @@ def step_failures(error: BaseException) -> Sequence[StepFailed]:
             continue
         seen.add(id(this))
         if isinstance(this, StepFailed):
-            found.append(this)
+            found.append(this.path)
+        if isinstance(this, EachFailed):
+            found.append(f"{this.path}.*")
         if isinstance(this, BaseExceptionGroup):
             todo.extend(this.exceptions)
         todo.extend((this.__cause__, this.__context__))

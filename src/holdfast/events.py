@@ -78,6 +78,7 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
     """The task said what it intends to do. The newest plan counts; older ones stay in the log."""
 
     items: tuple[str, ...]
+    mark: str = ""
 
 
 class Started(Event, frozen=True, kw_only=True, tag="started"):

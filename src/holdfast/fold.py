@@ -64,6 +64,10 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     why: str = ""
     settled_by: str = ""
     ended_at: datetime | None = None
+    seq: int = 0
+    """The event that began it."""
+    failed_seq: int = 0
+    """The event by which it failed for good."""
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -188,6 +192,7 @@ def _claimed(state: State, event: e.Claimed) -> None:
 
 def _planned(state: State, event: e.Planned) -> None:
     state.plan = event.items
+    state.marks[event.mark] = event.seq
 
 
 def _started(state: State, event: e.Started) -> None:
@@ -205,9 +210,12 @@ def _started(state: State, event: e.Started) -> None:
             event.args_hash,
             event.key,
             (attempt,),
+            seq=event.seq,
         )
         state.last[scope_of(path)] = path
     else:
+        if call.status in ("backing_off", "retrying"):
+            _try_again_inside(state, path)
         calls[path] = replace(
             call,
             status="running",
@@ -217,11 +225,10 @@ def _started(state: State, event: e.Started) -> None:
             doubt=False,
             ended_at=None,
         )
-        _try_again_inside(state, path)
 
 
 def _attempt_failed(state: State, event: e.AttemptFailed) -> None:
-    call = state.calls[event.path]
+    call = _unended(state, event.path)
     done = replace(call.attempts[-1], ended_at=event.at, failure=event.failure)
     state.calls[event.path] = replace(
         call,
@@ -236,12 +243,21 @@ def _attempt_failed(state: State, event: e.AttemptFailed) -> None:
 
 
 def _failed(state: State, event: e.Failed) -> None:
-    call = state.calls[event.path]
-    state.calls[event.path] = replace(call, status="failed", ended_at=event.at)
+    call = _unended(state, event.path)
+    state.calls[event.path] = replace(
+        call, status="failed", ended_at=event.at, failed_seq=event.seq
+    )
+
+
+def _unended(state: State, path: str) -> Call:
+    call = state.calls[path]
+    if call.status in ("completed", "failed"):
+        raise LookupError(f"call {path} has ended already")
+    return call
 
 
 def _completed(state: State, event: e.Completed) -> None:
-    call = state.calls[event.path]
+    call = _unended(state, event.path)
     at = event.at
     last = call.attempts[-1]
     attempts = (*call.attempts[:-1], Attempt(last.number, last.at, at))
@@ -253,12 +269,16 @@ def _completed(state: State, event: e.Completed) -> None:
 def _settled(state: State, event: e.Settled) -> None:
     call = state.calls[event.path]
     if event.verdict == "happened":
-        changed = replace(call, status="completed", result=event.result, ended_at=event.at)
+        changed = replace(
+            call, status="completed", result=event.result, ended_at=event.at, settled_by=event.by
+        )
     else:
         # A person who says "it did not happen" wants it done; a check only reports.
         spent = call.exhausted and event.by == "check"
-        changed = replace(call, status="retrying", exhausted=spent)
-    state.calls[event.path] = replace(changed, settled_by=event.by, doubt=False, why=event.because)
+        changed = replace(
+            call, status="retrying", exhausted=spent, result=UNSET, ended_at=None, settled_by=""
+        )
+    state.calls[event.path] = replace(changed, doubt=False, why=event.because)
     if state.status == "awaiting_user" and not _waits_for_a_person(state):
         state.status = "in_progress"
 
@@ -300,6 +320,7 @@ def _timer_set(state: State, event: e.TimerSet) -> None:
         event.args,
         event.args_hash,
         until=event.until,
+        seq=event.seq,
     )
     state.last[scope_of(event.path)] = event.path
 
@@ -334,6 +355,7 @@ def _question_asked(state: State, event: e.QuestionAsked) -> None:
         until=event.until,
         default=event.default,
         expects=event.expects,
+        seq=event.seq,
     )
     state.last[scope_of(event.path)] = event.path
     state.status = "awaiting_user"
@@ -353,7 +375,7 @@ def _answer_refused(state: State, event: e.AnswerRefused) -> None:
 
 def _question_expired(state: State, event: e.QuestionExpired) -> None:
     failure = Failure("NoAnswer", f"nobody answered by {state.calls[event.path].until}")
-    _end_question(state, event, status="failed", failure=failure)
+    _end_question(state, event, status="failed", failure=failure, failed_seq=event.seq)
 
 
 def _end_question(
@@ -386,24 +408,41 @@ def _task_retried(state: State, event: e.TaskRetried) -> None:
     state.status = "in_progress"
     state.failure = None
     for path in state.causes:
-        _try_again(state, path)
+        if path.endswith(".*"):
+            _try_items_again(state, path[:-2])
+        else:
+            _try_again(state, path)
     state.causes = ()
 
 
 def _try_again(state: State, path: str) -> None:
-    # Only the newest call of its scope: what came after an older failure was chosen in the
-    # knowledge of it, and would not match the log if it now succeeded.
+    # Only if nothing was begun in its scope since it failed: what came after was chosen in the
+    # knowledge of the failure, and would not match the log if the call now succeeded.
     call = state.calls.get(path)
-    if call and call.status == "failed" and state.last[scope_of(path)] == path:
+    if call is None or call.status != "failed":
+        return
+    newest = state.calls[state.last[scope_of(path)]]
+    if newest.seq <= call.failed_seq:
         state.calls[path] = replace(
             call, status="retrying", failures=0, retry_at=None, exhausted=False
         )
 
 
+def _try_items_again(state: State, batch: str) -> None:
+    # The items of an `each` know nothing of each other, so their order says nothing.
+    inside = [p for p in state.calls if scope_of(p) == batch]
+    for path in inside:
+        call = state.calls[path]
+        if call.status == "failed":
+            state.calls[path] = replace(
+                call, status="retrying", failures=0, retry_at=None, exhausted=False
+            )
+
+
 def _try_again_inside(state: State, path: str) -> None:
     inside = path + "."
-    for scope in [s for s in state.last if s == path or s.startswith(inside)]:
-        _try_again(state, state.last[scope])
+    for other in [p for p in state.calls if p.startswith(inside)]:
+        _try_again(state, other)
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {

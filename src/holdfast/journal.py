@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from holdfast.errors import CodeChanged, InDoubt, StepFailed, TaskWaiting, Unanswered
+from holdfast.errors import BadInput, CodeChanged, InDoubt, StepFailed, TaskWaiting, Unanswered
 from holdfast.events import (
     AnswerRefused,
     AnyEvent,
@@ -194,18 +195,7 @@ def _interrupted(asked: Asked, record: Call) -> Flow:
 
 
 def _settle(asked: Asked, record: Call, why: str) -> Flow:
-    now = yield Now()
-    policy = asked.spec.in_doubt
-    if policy == "retry" and _too_old(asked.spec, record, now):
-        policy = "check" if asked.spec.check else "ask"
-        why += f", and its key is older than the {asked.spec.key_ttl_s:g} s the receiver keeps it"
-    return (yield from _POLICIES[policy](asked, record, why))
-
-
-def _too_old(spec: Spec, record: Call, now: datetime) -> bool:
-    if spec.key_ttl_s is None:
-        return False
-    return now - record.at > timedelta(seconds=spec.key_ttl_s)
+    return (yield from _POLICIES[asked.spec.in_doubt](asked, record, why))
 
 
 def _by_retry(asked: Asked, record: Call, why: str) -> Flow:
@@ -213,6 +203,13 @@ def _by_retry(asked: Asked, record: Call, why: str) -> Flow:
         return (yield from _recorded(Failed(path=asked.path)))
     if record.retry_at is not None:
         yield Sleep(record.retry_at)
+    if record.status != "retrying" and asked.spec.key_ttl_s is not None:
+        # Its last attempt may have had its effect, and the receiver may have forgotten the key.
+        now = yield Now()
+        if now - record.at > timedelta(seconds=asked.spec.key_ttl_s):
+            why = why or "its last attempt failed"
+            why += f", and its key is older than the {asked.spec.key_ttl_s:g} s it is kept for"
+            return (yield from (_by_check if asked.spec.check else _by_asking)(asked, record, why))
     return (yield from _again(asked, record))
 
 
@@ -312,11 +309,14 @@ def ask(
 
 def must_match(asked: Asked, record: Call) -> None:
     """Raise `CodeChanged` unless the record is of the call that the code asks for now."""
-    if record.name == asked.spec.name and record.args_hash == asked.args_hash:
+    same_kind = (record.kind == "tool") == asked.spec.is_tool
+    if record.name == asked.spec.name and record.args_hash == asked.args_hash and same_kind:
         return
     why = ""
-    if record.name == asked.spec.name:
+    if record.name == asked.spec.name and same_kind:
         why = "The arguments differ: what they are made from must be the same on every run"
+    elif record.name == asked.spec.name:
+        why = f"It was recorded as a {record.kind}, and is a {asked.spec.kind} now"
     raise CodeChanged(asked.task_id, asked.path, describe(record), f"calls {asked}", why)
 
 
@@ -335,6 +335,15 @@ def unanswered(task_id: str, record: Call) -> Unanswered:
 def in_doubt(task_id: str, record: Call) -> InDoubt:
     """The error that tells a person what to find out."""
     return InDoubt(task_id, record.path, record.name, record.key, record.why)
+
+
+def misfit(task_id: str, record: Call, error: Exception) -> BadInput:
+    """The error for a result that a person gave, and which is not what the tool returns."""
+    return BadInput(
+        f"task {task_id!r}, call {record.path}, {record.name}: the result given by "
+        f"{record.settled_by} does not fit ({error}). Settle it again: "
+        f"holdfast resolve {quote(task_id)} {quote(record.path)} --happened --result JSON"
+    )
 
 
 def step_failed(record: Call) -> StepFailed:

@@ -10,22 +10,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast import chain
-from holdfast.errors import LogDamaged, NewerFormat, StoreError, TooLarge
+from holdfast.errors import BadInput, Conflict, LogDamaged, NewerFormat, StoreError, TooLarge
 from holdfast.events import (
     FORMAT,
     AnyEvent,
     Claimed,
+    Completed,
+    Started,
     TaskCreated,
     dump_event,
     load_event,
 )
 from holdfast.fold import State, advance
+from holdfast.scope import Scope, given_up
 from holdfast.store import Lease, Store
 
 Clock = Callable[[], datetime]
@@ -34,7 +38,18 @@ BLOB = b'{"$blob":'
 """How a reference to a blob begins. A value that begins so itself is always put in a blob."""
 
 INLINE_BYTES = 64 * 1024
+MAX_LINE_BYTES = 512 * 1024
 MAX_VALUE_BYTES = 64 * 1024 * 1024
+
+
+_INTERRUPTED = Conflict(
+    "writing the log was interrupted half-way (by a signal handler that raised?): this run can't "
+    "go on; run the task again"
+)
+"""Stands while the parts of a log's state do not fit each other."""
+
+_HOT = (Started, Completed)
+_TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 
 
 class BlobRef(msgspec.Struct):
@@ -81,18 +96,37 @@ def _checked(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
         event = _decoded(stream, seq, line)
         if event.seq != seq:
             raise LogDamaged(stream, seq, f"it says it is event {event.seq}")
+        if seq == 1:
+            _must_begin(stream, event)
         yield event, total
+
+
+def _must_begin(stream: str, event: AnyEvent) -> None:
+    if not isinstance(event, TaskCreated):
+        raise LogDamaged(stream, 1, "a log begins with the making of its task")
+    if stream_of(event.id) != stream:
+        raise LogDamaged(stream, 1, f"it is the log of task {event.id!r}, copied or moved here")
 
 
 def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
     try:
         event = load_event(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        # Its sum is right, so these are the bytes that were written, by somebody who knew more.
+        # Its sum is right, so these are the bytes that were written, by somebody who knew more;
+        # unless it is of a type we know, which we never write like that.
+        if _type_of(line) in _TYPES:
+            raise LogDamaged(stream, seq, f"it makes no sense ({error})") from None
         raise _newer(stream, seq, f"this version can't read it ({error})") from None
     if isinstance(event, TaskCreated | Claimed) and event.format > FORMAT:
         raise _newer(stream, seq, f"it is of format {event.format}, this version knows {FORMAT}")
     return event
+
+
+def _type_of(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)["type"]
+    except (msgspec.MsgspecError, UnicodeError, LookupError, TypeError):
+        return None
 
 
 def _newer(stream: str, seq: int, what: str) -> NewerFormat:
@@ -100,6 +134,27 @@ def _newer(stream: str, seq: int, what: str) -> NewerFormat:
         f"{stream}: event {seq} was written by a newer Holdfast: {what}. "
         f"Nothing was changed: open it with that version, or upgrade this one"
     )
+
+
+def _must_fit_a_line(event: AnyEvent, data: bytes) -> None:
+    if len(data) > MAX_LINE_BYTES:
+        raise BadInput(
+            f"a {type(event).__name__} of {len(data):,} bytes is too long to be recorded: texts "
+            f"have to be short, and large data is passed as a value (note(text, data))"
+        )
+
+
+def _dumped(event: AnyEvent) -> bytes:
+    # What is written must be readable. Starts and results are made of what the codec checked; the
+    # fields of other events come from users, and types in Python are only a promise.
+    try:
+        data = dump_event(event)
+        if not isinstance(event, _HOT):
+            load_event(data)
+            _must_fit_a_line(event, data)
+    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+        raise BadInput(f"a {type(event).__name__} can't be recorded: {error}") from None
+    return data
 
 
 class Log:
@@ -122,31 +177,41 @@ class Log:
             _advance(self.state, event, self.lease.stream)
             self._total = total
 
-    def append(self, event: AnyEvent) -> None:
+    def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
 
-        So the start of a quick step costs no write of its own: it goes out with its result.
+        So the start of a quick step costs no write of its own: it goes out with its result. A
+        strand that was given up may append nothing more, from one moment to the next.
         """
         with self._lock:
             if self._broken is not None:
                 raise self._broken
+            if strand is not None and strand.is_closed():
+                raise given_up(strand)
             placed = replace(event, seq=self.state.seq + 1, at=self.clock())
-            line, self._total = chain.seal(self._total, dump_event(placed))
+            data = _dumped(placed)
+            self._broken = _INTERRUPTED
+            line, self._total = chain.seal(self._total, data)
             self._unwritten.append(line)
             advance(self.state, placed)
+            self._broken = None
 
     def flush(self) -> None:
         """Hand what was appended to the store, where others can see it."""
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            lines, self._unwritten = self._unwritten, []
-            if lines:
-                try:
-                    self.store.append(self.lease, self.state.seq - len(lines), lines)
-                except StoreError as error:
-                    self._broken = error
-                    raise
+            if not self._unwritten:
+                return
+            lines, seq = self._unwritten, self.state.seq
+            self._broken = _INTERRUPTED
+            self._unwritten = []
+            try:
+                self.store.append(self.lease, seq - len(lines), lines)
+            except StoreError as error:
+                self._broken = error
+                raise
+            self._broken = None
 
     def sync(self) -> None:
         """Return when everything appended so far is durable."""

@@ -17,6 +17,8 @@ import re
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import Halt, HoldfastError
+
 if TYPE_CHECKING:
     from holdfast.fold import Call
 
@@ -25,7 +27,7 @@ class Scope:
     """One strand of code inside a task, and the numbers it has given out."""
 
     __slots__ = (
-        "call", "calls", "closed", "fresh", "is_async", "named", "parent", "path", "run",
+        "call", "calls", "closed", "fresh", "is_async", "named", "owner", "parent", "path", "run",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +41,7 @@ class Scope:
         self.named: dict[str, int] = {}
         self.closed = False
         self.fresh = False
+        self.owner: Any = None
         self.is_async: bool = parent is not None and parent.is_async
 
     def next_path(self) -> str:
@@ -70,6 +73,11 @@ class Scope:
                 return True
             this = this.parent
         return False
+
+
+def given_up(strand: Scope) -> Halt:
+    """The signal for a strand whose attempt timed out, and which goes on in its thread."""
+    return Halt(HoldfastError(f"the attempt at step {strand.path} was given up: it timed out"))
 
 
 scope_var: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)

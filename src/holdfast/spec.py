@@ -120,6 +120,12 @@ class Spec(Struct, frozen=True, kw_only=True):
         return f"{self.fn.__module__}.{self.fn.__qualname__}"
 
 
+def is_async(fn: Any) -> bool:
+    """Whether calling a function gives a coroutine; also of one that we decorated."""
+    spec = getattr(fn, "holdfast_spec", None)
+    return spec.is_async if isinstance(spec, Spec) else inspect.iscoroutinefunction(fn)
+
+
 def make_spec(
     fn: Callable[..., Any],
     kind: FunctionKind,
@@ -133,12 +139,24 @@ def make_spec(
     key_ttl_s: float | None = None,
 ) -> Spec:
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
-    called = name if name is not None else fn.__name__
+    if isinstance(fn, staticmethod | classmethod):
+        raise BadInput(f"put @{kind} under @{type(fn).__name__}, next to the function itself")
+    called = name if name is not None else getattr(fn, "__name__", "")
+    if not isinstance(called, str):
+        raise BadInput(f"{called!r:.60} can't name a {kind}: a name is text")
+    if not called and name is None:
+        raise BadInput(f"{fn!r:.60} has no name of its own: @{kind}(name=…)")
     if not called or any(c in called for c in ":.\n "):
         raise BadInput(f"{called!r} can't name a {kind}: no spaces, dots or colons")
     for option, value in (("timeout_s", timeout_s), ("key_ttl_s", key_ttl_s)):
-        if value is not None and not value > 0:
-            raise BadInput(f"{called}: {option}={value} must be more than 0")
+        if value is not None and not 0 < value < float("inf"):
+            raise BadInput(f"{called}: {option}={value!r} must be a number of seconds above 0")
+    if retry is not None and not isinstance(retry, Retry):
+        raise BadInput(f"{called}: retry={retry!r:.60} must be a Retry, as in Retry(attempts=3)")
+    if in_doubt not in (None, "retry", "check", "ask"):
+        raise BadInput(f"{called}: in_doubt={in_doubt!r:.60} must be 'retry', 'check' or 'ask'")
+    _must_take(called, "check", check, "key")
+    _must_take(called, "undo", undo, "result")
     if in_doubt == "check" and check is None:
         raise BadInput(f'{called}: in_doubt="check" needs a check=, a function of the key')
     if check is not None and (in_doubt == "ask" or (in_doubt == "retry" and key_ttl_s is None)):
@@ -146,6 +164,8 @@ def make_spec(
             f"{called}: a check= implies in_doubt='check', not {in_doubt!r} (but 'retry' with a "
             f"key_ttl_s= is retried while the key is young, and checked after that)"
         )
+    if check is not None and is_async(check) and not inspect.iscoroutinefunction(fn):
+        raise BadInput(f"{called}: an async check= needs an async tool")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise BadInput(f"{called}: a {kind} can't be a generator; return a list")
     signature = Signature.of(fn, injected=(IdempotencyKey,))
@@ -164,6 +184,19 @@ def make_spec(
         undo=undo,
         key_ttl_s=key_ttl_s,
     )
+
+
+def _must_take(called: str, option: str, fn: Any, what: str) -> None:
+    if fn is None:
+        return
+    if not callable(fn):
+        raise BadInput(f"{called}: {option}={fn!r:.60} must be a function of the {what}")
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):  # some builtins don't tell
+        return
+    if not any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters):
+        raise BadInput(f"{called}: {option}= must be a function of the {what}, and takes nothing")
 
 
 def _default_doubt(check: Callable[..., Any] | None, signature: Signature) -> Doubt:
@@ -197,17 +230,23 @@ class Registry:
         found = self._found.get((group, name), {})
         what = "task" if group == "task" else "step or tool"
         if not found:
+            known = ", ".join(sorted(n for g, n in self._found if g == group)[:10]) or "none"
             raise CodeMissing(
-                f"the log names a {what} {name!r}, but no code loaded here defines it: import "
-                f"its module first (on the command line: --app module)"
+                f"the log names a {what} {name!r}, but no code loaded here defines it (loaded: "
+                f"{known}). Import its module first (on the command line: --app MODULE); if it was "
+                f"renamed, keep its old name in the log: @{_decorator(group)}(name={name!r})"
             )
         if len(found) > 1:
             places = " and ".join(sorted(found))
             raise CodeMissing(
                 f"{name!r} names more than one {what}: {places}. "
-                f"Tell them apart with @{group if group == 'task' else 'step'}(name=…)"
+                f"Tell them apart with @{_decorator(group)}(name=…)"
             )
         return next(iter(found.values()))
+
+
+def _decorator(group: str) -> str:
+    return "task" if group == "task" else "step"
 
 
 registry = Registry()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -155,5 +156,16 @@ def _wrap_async(spec: Spec) -> Callable[..., Any]:
 
         return aio.call(scope, spec, args, kwargs)
 
+    mark_async(call)
     call.holdfast_spec = spec  # type: ignore[attr-defined]
     return call
+
+
+def mark_async(fn: Any) -> None:
+    """Let frameworks see that a plain function returns a coroutine."""
+    if hasattr(inspect, "markcoroutinefunction"):
+        inspect.markcoroutinefunction(fn)
+    else:  # before Python 3.12 only asyncio's own test can be told
+        from asyncio import coroutines
+
+        fn._is_coroutine = coroutines._is_coroutine  # type: ignore[attr-defined]

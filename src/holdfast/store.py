@@ -47,6 +47,9 @@ class Store(Protocol):
         A lease that its holder has not renewed for the `lease_s` it asked for may be taken over.
         """
 
+    def holder(self, stream: str) -> str | None:
+        """Who is at work on a stream now, as far as can be told without disturbing them."""
+
     def renew(self, lease: Lease) -> None:
         """Say that the holder is alive. `LeaseLost` if it holds the lease no more."""
 

@@ -6,15 +6,16 @@ import functools
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from msgspec import UNSET, Struct
 
 from holdfast.codec import shape_of
-from holdfast.errors import BadInput, HoldfastError, NotATask
-from holdfast.events import Decided, Noted, Planned
+from holdfast.errors import BadInput, CodeChanged, HoldfastError, NotATask, Undecodable
+from holdfast.events import AnyEvent, Decided, Noted, Planned
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
+from holdfast.step import mark_async
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +66,8 @@ def _task(fn: Callable[..., Any], *, name: str | None) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
+    if spec.is_async:
+        mark_async(call)
     call.holdfast_spec = spec  # type: ignore[attr-defined]
     return call
 
@@ -92,13 +95,14 @@ class Current(Struct, frozen=True):
     def plan(self, items: Iterable[str]) -> None:
         """Say what the task intends to do, so that "step 6 of 9" can be told.
 
-        The newest plan counts. Saying the same plan again, as a replay does, changes nothing.
+        The newest plan counts; a replay does not say it again.
         """
+        if isinstance(items, str):
+            raise BadInput("a plan is a list of texts, not one text")
         scope = _inside("current().plan")
-        planned = tuple(str(item) for item in items)
-        if planned != scope.run.log.state.plan:
-            scope.run.append(Planned(items=planned))
-            scope.run.sync()
+        mark = scope.named_path("plan", "!")
+        if mark not in scope.run.log.state.marks:
+            _record(scope, Planned(items=tuple(str(item) for item in items), mark=mark))
 
 
 def current() -> Current:
@@ -143,6 +147,7 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
     ...     hf.task("pick-1").decisions[0].because
     'has a window'
     """
+    _must_be_text("decide", name=name, because=because)
     scope = _inside("decide()")
     run = scope.run
     if run.stop is not None:
@@ -159,11 +164,13 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
             options=UNSET if options is UNSET else run.log.stow(_plain(options)),
             because=because,
         )
-        run.append(event)
-        run.sync()
+        _record(scope, event)
         return choice
-    kept: T = shape.load(run.log.fetch(record.result))
-    return kept
+    try:
+        return cast("T", shape.load(run.log.fetch(record.result)))
+    except Undecodable as error:
+        asked = f"chooses something of another type ({error})"
+        raise run.halted(CodeChanged(run.task_id, path, f"the decision {name!r}", asked)) from None
 
 
 def note(text: str, data: Any = UNSET) -> None:
@@ -180,6 +187,7 @@ def note(text: str, data: Any = UNSET) -> None:
     ...     hf.task("look-2").notes[0].text
     'the lobby is closed'
     """
+    _must_be_text("note", text=text)
     scope = _inside("note()")
     run = scope.run
     if run.stop is not None:
@@ -189,8 +197,27 @@ def note(text: str, data: Any = UNSET) -> None:
     if mark in run.log.state.marks:
         return
     event = Noted(scope=scope.path, mark=mark, text=text, data=run.log.stow(raw) if raw else UNSET)
-    run.append(event)
-    run.sync()
+    _record(scope, event)
+
+
+def _must_be_text(what: str, **texts: Any) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise BadInput(f"{what}({name}={text!r:.60}): give a text")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"{what}({name}={text!a:.60}): it holds unpaired surrogates") from None
+
+
+def _record(scope: Scope, event: AnyEvent) -> None:
+    try:
+        scope.run.log.append(event, scope)
+    except BadInput:
+        raise  # the caller's mistake, and nothing was written
+    except HoldfastError as error:
+        scope.run.halt(error)
+    scope.run.sync()
 
 
 def _annotation_of(choice: Any) -> Any:

@@ -204,9 +204,9 @@ class TaskView:
     def retries(self) -> tuple[RetryContext, ...]:
         """Layer 4: the calls that did not go through at the first try."""
         return tuple(
-            RetryContext(c.path, c.name, c.status, c.attempts, c.failures, c.retry_at)
+            RetryContext(c.path, c.name, c.status, c.attempts, _failed(c), c.retry_at)
             for c in self.calls
-            if len(c.attempts) > 1 or c.failures
+            if len(c.attempts) > 1 or _failed(c)
         )
 
     @property
@@ -247,6 +247,11 @@ class TaskView:
     def value(self, raw: Raw | UnsetType) -> Any:
         """A value of the log as plain JSON data, from its blob where it has one."""
         return None if raw is UNSET else msgspec.json.decode(fetch(self._store, raw))
+
+
+def _failed(call: Call) -> int:
+    # Not `call.failures`: that counts towards the limit, and starts anew when a task is retried.
+    return sum(attempt.failure is not None for attempt in call.attempts)
 
 
 def _is_doubtful(call: Call) -> bool:

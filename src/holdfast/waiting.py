@@ -140,6 +140,13 @@ def ask(
     'booked'
     """
     scope = _inside("ask()")
+    if timeout_s is not None and not timeout_s > 0:
+        raise BadInput(f"ask(timeout_s={timeout_s}): give a number of seconds above 0")
+    if scope.call is not None and scope.call.kind == "tool":
+        # It would be in doubt when the answer comes: was the effect made before the question?
+        raise BadInput(
+            f"{scope.call.name} is a tool and asks a question: ask before the tool is called"
+        )
     shape = shape_of(type)
     operation = _Operation(_ASK, {"question": question, "expects": name_of(type)}, shape)
     asked = QuestionAsked(

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from holdfast import IdempotencyKey, Retry, StepFailed, current, decide, note, step, task, tool
+from holdfast import (
+    IdempotencyKey,
+    Retry,
+    StepFailed,
+    ask,
+    current,
+    decide,
+    note,
+    step,
+    task,
+    tool,
+)
 
 QUICK = Retry(attempts=4, delay_s=0.01, jitter=0)
 
@@ -151,6 +162,21 @@ def counts(upto: int) -> int:
 @task
 def leaves() -> None:
     sys.exit(3)
+
+
+@task
+def asks() -> str:
+    return "booked" if ask("Book it?", bool, id="book") else "left it"
+
+
+@tool
+def post(to: str) -> None:
+    wait_for(to)
+
+
+@task
+def posts(to: str) -> None:
+    post(to)
 
 
 @task

@@ -12,6 +12,11 @@ def asks_before_booking() -> str:
     return "booked" if ask("Book [bold]it[/]?", bool, id="book") else "left it"
 
 
+@task
+def asks_for_a_name() -> str:
+    return ask("Whose?", id="-name", timeout_s=3600)
+
+
 @pytest.fixture
 def asked(folder):
     with Holdfast("workspace") as hf, pytest.raises(Unanswered):
@@ -32,6 +37,7 @@ def test_an_answer_lets_the_task_go_on(asked, cli):
     code, out, _ = cli("answer", "q-1", "book", "true", "--by", "ada")
     assert code == 0
     assert "answered: question book" in out
+    assert "To go on: holdfast resume q-1 --app MODULE\n" in out
     with Holdfast("workspace") as hf:
         assert hf.run(asks_before_booking, id="q-1") == "booked"
     assert cli("answer") == (0, "no question is open\n", "")
@@ -40,12 +46,36 @@ def test_an_answer_lets_the_task_go_on(asked, cli):
     assert "answered with true by ada" in err
 
 
+def test_show_lists_open_questions(asked, cli):
+    out = cli("show", "q-1").out
+    assert "it waits for a person: see below, under Questions\n" in out
+    assert "nobody is at work on it\n" in out
+    assert "holdfast answer q-1 book ANSWER\n" in out[out.index("\nQuestions") :]
+    [question] = json.loads(cli("show", "q-1", "--json").out)["questions"]
+    assert question["id"] == "book"
+    assert "question_asked    1       ask" in cli("log", "q-1").out
+
+
+def test_hints_carry_the_store_and_survive_any_id(folder, cli):
+    with Holdfast("my state") as hf, pytest.raises(Unanswered):
+        hf.run(asks_for_a_name, id="q-2")
+    out = cli("answer", "--url", "my state").out
+    assert "holdfast answer --url 'my state' -- q-2 -name ANSWER\n" in out
+    assert ", by 20" in out
+    code, _, err = cli("answer", "--url", "my state", "--", "q-2", "-name", "3")
+    assert code == 2
+    assert "question -name expects str, got 3. For the text 3 write '\"3\"'" in err
+    code, out, _ = cli("answer", "--url", "my state", "--", "q-2", "-name", '"3"')
+    assert code == 0
+    assert "To go on: holdfast resume q-2 --app MODULE --url 'my state'\n" in out
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["q-1", "book", "perhaps"], 2, "bool"),
+        (["q-1", "book", "perhaps"], 2, 'question book expects bool, got "perhaps"\n'),
         (["q-1", "nope", "true"], 2, "no question 'nope'"),
-        (["q-1", "book"], 2, "give the answer too"),
+        (["q-1", "book"], 2, "give the answer too: holdfast answer q-1 book ANSWER"),
         (["nobody", "book", "true"], 5, "nobody"),
     ],
 )

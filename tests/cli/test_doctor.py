@@ -1,14 +1,20 @@
 """`holdfast doctor`"""
 
+import ctypes
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, chain, task
 from holdfast.cli.folder import check_filesystem, filesystem_of
+from holdfast.log import open_log
+from holdfast.stores.files import safe_name
+
+from .conftest import COMMAND, environment
 
 TASKS = Path("workspace/tasks")
 LOG = TASKS / "trip-42/events.jsonl"
@@ -132,6 +138,73 @@ def test_zeros_at_the_end_are_a_warning(recorded, found):
 def test_a_task_that_never_began_is_a_note(recorded, found):
     (TASKS / "empty").mkdir(mode=0o700)
     assert found() == (0, [("note", "tasks/empty")])
+    with Holdfast("workspace") as hf:
+        open_log(hf.store, "empty", "somebody", 30, hf._clock).close()
+    assert (TASKS / "empty/lock").exists()
+    assert found() == (0, [("note", "tasks/empty")])
+
+
+@pytest.mark.parametrize("task_id", ["plain", "Odd one"])
+@pytest.mark.parametrize("harm", [Path.unlink, lambda log: log.write_bytes(b"")])
+def test_a_lost_or_emptied_log_is_damage(recorded, found, cli, task_id, harm):
+    @task
+    def quick() -> int:
+        return 1
+
+    with Holdfast("workspace") as hf:
+        hf.run(quick, id=task_id)
+    place = TASKS / safe_name(task_id)
+    harm(place / "events.jsonl")
+    where = str(place.relative_to("workspace"))
+    assert found() == (4, [("damage", where)])
+    assert "about to start" not in cli("doctor").out
+    assert ("damage", f"tasks/{task_id}") in found(task_id)[1]
+
+
+def test_a_log_that_can_not_be_read_does_not_keep_the_rest_from_being_checked(recorded, found):
+    both = TASKS / "both/events.jsonl"
+    both.write_bytes(both.read_bytes().replace(b"Bergen", b"Berlin"))
+    LOG.unlink()
+    LOG.mkdir(mode=0o700)
+    assert found() == (4, [("damage", "tasks/both"), ("damage", "tasks/trip-42")])
+
+
+@pytest.mark.parametrize("closed", ["tasks/trip-42/events.jsonl", "tasks/trip-42"])
+@pytest.mark.parametrize("other", ["mend-1", "Odd one"])
+def test_neither_do_permissions(recorded, closed, other):
+    @task
+    def quick() -> int:
+        return 1
+
+    with Holdfast("workspace") as hf:
+        hf.run(quick, id="Odd one")
+    harmed = TASKS / safe_name(other) / "events.jsonl"
+    harmed.write_bytes(harmed.read_bytes().replace(b"claimed", b"clammed"))
+    (Path("workspace") / closed).chmod(0)
+    for args in (["doctor", "--json"], ["doctor", "trip-42", "--json"]):
+        done = subprocess.run(
+            [*COMMAND, *args],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=_respect_permissions if os.geteuid() == 0 else None,
+        )
+        assert (done.returncode, done.stderr) == (4, "")
+        data = json.loads(done.stdout)
+        assert not data["healthy"]
+        told = {f["where"]: f for f in data["findings"] if f["level"] == "damage"}
+        assert "Permission denied" in told["tasks/trip-42"]["what"]
+        assert "permissions" in told["tasks/trip-42"]["todo"]
+        assert (f"tasks/{other}" in told) is (len(args) == 2)
+    (Path("workspace") / closed).chmod(0o700)
+
+
+def _respect_permissions() -> None:
+    # The system lets root read everything. Without these two capabilities it does not.
+    system = ctypes.CDLL(None)
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        system.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
 
 
 def test_a_symlink_is_damage(recorded, found):

@@ -1,6 +1,7 @@
-"""`holdfast doubt` and `resolve`"""
+"""`holdfast doubt`, and `resolve`, which ends it"""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from holdfast import Holdfast
 from holdfast.log import open_log
 
-from .conftest import run
+from .conftest import begin, line_of, run
+
+HAPPENED = ["--happened", "--result", "null"]
 
 
 def test_a_call_in_doubt_is_told_with_all_it_takes_to_settle_it(recorded, cli):
@@ -21,7 +24,8 @@ def test_a_call_in_doubt_is_told_with_all_it_takes_to_settle_it(recorded, cli):
         "why    the process died between its intent and its result",
         'input  {"to":"Ada"}',
         "key    trip-42:5:send_letter:",
-        "holdfast resolve trip-42 5 --happened --result JSON",
+        "holdfast resolve trip-42 5 --happened --result JSON --app MODULE\n",
+        "null if the call returns nothing",
         "holdfast resolve trip-42 5 --did-not-happen",
     ):
         assert fact in out
@@ -47,15 +51,38 @@ def test_no_doubt_is_exit_code_0(recorded, cli):
     assert cli("doubt", "mend-1", "--json") == (0, "[]\n", "")
 
 
-def test_a_call_that_may_be_running_right_now_is_not_called_in_doubt(folder, cli):
+def test_a_call_that_nobody_is_at_work_on_was_interrupted_and_counts(folder, cli):
     Path("die").touch()
     assert run("run", "agents:plan_trip", "Oslo", "--id", "t-1", cwd=folder).code == -9
     code, out, _ = cli("doubt")
+    assert code == 3
+    assert out.startswith("no call waits for a person\n1 call was interrupted\n")
+    assert (
+        "task t-1, call 5, send_letter  "
+        "interrupted: is settled by its policy when the task is resumed\n"
+    ) in out
+    assert "To go on: holdfast resume t-1 --app MODULE\n" in out
+    [doubt] = json.loads(cli("doubt", "--json").out)
+    assert (doubt["waits_for_a_person"], doubt["interrupted"]) == (False, True)
+    assert doubt["at_work"] is None
+
+
+def test_a_call_that_is_running_now_does_not_count(folder, cli, patience):
+    working = begin("run", "agents:posts", "flag", "--id", "p-1", cwd=folder)
+    patience(working)
+    following = begin("log", "-f", "--wait", "p-1", cwd=folder)
+    patience(following)
+    line_of(following, "wait_for")
+    code, out, _ = cli("doubt")
     assert code == 0
-    assert out.startswith("no call waits for a person\n")
-    assert "task t-1, call 5, send_letter  running, or interrupted" in out
-    assert "go on with: holdfast resume t-1" in out
-    assert json.loads(cli("doubt", "--json").out)[0]["waits_for_a_person"] is False
+    who = f"{os.uname().nodename} process {working.pid}"
+    assert f"task p-1, call 1, post  running now, by {who}\n" in out
+    assert "holdfast re" not in out
+    [doubt] = json.loads(cli("doubt", "--json").out)
+    assert (doubt["interrupted"], doubt["at_work"]) == (False, who)
+    working.kill()
+    working.wait()
+    assert cli("doubt").code == 3
 
 
 def test_a_damaged_log_does_not_hide_a_doubt(recorded, cli):
@@ -85,7 +112,7 @@ def test_wrong_input(recorded, cli, args, code):
 def test_it_happened(recorded):
     code, out, err = run(
         "resolve", "trip-42", "5", "--happened", "--result", '"letter 7"', "--because", "I saw it",
-        cwd=recorded,
+        "--unchecked", cwd=recorded,
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert "settled: call 5 happened\n" in out
@@ -118,7 +145,39 @@ def test_with_the_code_the_result_is_checked(recorded):
     assert run("doubt", cwd=recorded).code == 3
     code, out, _ = run(*args[:-1], '"letter"', "--app", "agents", cwd=recorded)
     assert code == 0
-    assert "To go on: holdfast resume --app agents trip-42\n" in out
+    assert "To go on: holdfast resume trip-42 --app agents\n" in out
+
+
+def test_a_result_that_can_not_be_checked_needs_a_word_for_it(recorded):
+    args = ("resolve", "trip-42", "5", "--happened", "--result", "7")
+    code, out, err = run(*args, cwd=recorded)
+    assert (code, out) == (7, "")
+    assert "'send_letter'" in err and "--app MODULE" in err and "--unchecked" in err
+    Path("other.py").touch()
+    assert run(*args, "--app", "other", cwd=recorded).code == 7
+    assert run("doubt", cwd=recorded).code == 3
+    assert run(*args, "--unchecked", cwd=recorded).code == 0
+
+
+def test_who_says_so_is_recorded(recorded, cli):
+    assert cli("resolve", "trip-42", "5", "--did-not-happen", "--by", "ada").code == 0
+    assert "it did not happen, says ada" in cli("log", "trip-42").out
+
+
+def test_what_was_settled_by_mistake_can_be_settled_again(recorded):
+    happened = ("resolve", "trip-42", "5", "--happened", "--app", "agents", "--result")
+    assert run(*happened, '"wrong"', cwd=recorded).code == 0
+    assert run(*happened, '"right"', cwd=recorded).code == 0
+    assert run("resume", "trip-42", "--app", "agents", cwd=recorded).code == 0
+    assert '"right"' in run("show", "trip-42", "--layer", "outputs", cwd=recorded).out
+
+
+def test_a_result_that_does_not_fit_stops_the_task_until_it_is_settled_again(recorded):
+    happened = ("resolve", "trip-42", "5", "--happened", "--result")
+    assert run(*happened, "7", "--unchecked", cwd=recorded).code == 0
+    assert run("resume", "trip-42", "--app", "agents", cwd=recorded).code != 0
+    assert run(*happened, '"letter"', "--app", "agents", cwd=recorded).code == 0
+    assert run("resume", "trip-42", "--app", "agents", cwd=recorded).code == 0
 
 
 @pytest.mark.parametrize(
@@ -129,12 +188,13 @@ def test_with_the_code_the_result_is_checked(recorded):
         (["trip-42", "5", "--did-not-happen", "--result", "1"], 2, "has no --result"),
         (["trip-42", "5", "--happened", "--result", "{oops"], 2, "is not JSON"),
         (["trip-42", "5", "--happened", "--result", ""], 2, "is not JSON"),
+        (["trip-42", "5", "--happened"], 2, "--result null if it returns nothing"),
         (["trip-42", "--happened"], 2, "Missing argument 'PATH'"),
-        (["trip-42", "77", "--happened"], 2, "has made no call 77"),
-        (["trip-42", "1", "--happened"], 2, "is not in doubt: it is completed"),
-        (["trip-24", "5", "--happened"], 5, "Did you mean trip-42?"),
-        (["trip-42", "5", "--happened", "--url", "elsewhere"], 5, "there is no store"),
-        (["trip-42", "5", "--happened", "--app", "nowhere"], 2, "no module 'nowhere'"),
+        (["trip-42", "77", *HAPPENED], 2, "has made no call 77"),
+        (["trip-42", "1", *HAPPENED], 2, "is not in doubt: it is completed"),
+        (["trip-24", "5", *HAPPENED], 5, "Did you mean trip-42?"),
+        (["trip-42", "5", *HAPPENED, "--url", "elsewhere"], 5, "there is no store"),
+        (["trip-42", "5", *HAPPENED, "--app", "nowhere"], 2, "no module 'nowhere'"),
     ],
 )
 def test_wrong_input_settles_nothing(recorded, cli, args, code, complaint):
@@ -147,7 +207,7 @@ def test_wrong_input_settles_nothing(recorded, cli, args, code, complaint):
 def test_a_task_that_is_being_driven_is_busy(recorded, cli):
     with Holdfast("workspace") as hf:
         held = open_log(hf.store, "trip-42", "somebody else", 30, hf._clock)
-        ended = cli("resolve", "trip-42", "5", "--happened")
+        ended = cli("resolve", "trip-42", "5", "--did-not-happen")
         held.close()
     assert ended.code == 6
     assert "somebody else" in ended.err

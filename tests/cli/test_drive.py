@@ -1,6 +1,7 @@
 """`holdfast run`, `resume` and `retry`"""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -69,6 +70,7 @@ def test_json_gives_the_outcome_of_every_kind(folder):
     assert code == 0
     assert json.loads(out) == {
         "id": "g-1", "status": "completed", "result": "hello Ada", "failure": None,
+        "doubts": [], "questions": [],
     }  # fmt: skip
     code, out, err = run("run", "agents:mendable", "--id", "m-1", "--json", cwd=folder)
     assert code == 1
@@ -86,7 +88,7 @@ def test_a_result_too_large_for_a_line_is_printed_whole(folder):
     [
         (["nowhere:f"], "there is no module 'nowhere'"),
         (["agents.deeper:f"], "there is no module 'agents.deeper'"),
-        (["agents:nothing"], "module 'agents' has no 'nothing'; its tasks are branches"),
+        (["agents:nothing"], "module 'agents' has no 'nothing'; its tasks are asks"),
         (["agents"], "write MODULE:FUNCTION"),
         (["agents:"], "names no code"),
         ([":greet"], "names no code"),
@@ -94,14 +96,24 @@ def test_a_result_too_large_for_a_line_is_printed_whole(folder):
         (["./agents.py:greet"], "name the module, as in agents:greet"),
         (["agents:search"], "search is a step, not a task"),
         (["agents:QUICK"], "is not a task"),
+        (["agents:greet"], "It is greet(name: str, *, times: int = 1) -> str"),
         (["agents:greet"], "missing a required argument: 'name'"),
         (["agents:greet", "a", "b", "c"], "too many positional arguments"),
-        (["agents:greet", "a", "--arg", "colour=red"], "unexpected keyword argument 'colour'"),
+        (
+            ["agents:greet", "a", "--arg", "colour=red"],
+            "greet has no argument 'colour'. It is greet(",
+        ),
+        (["agents:greet", "--arg", "foo=1"], "greet has no argument 'foo'"),
         (["agents:greet", "a", "--arg", "name=b"], "multiple values for argument 'name'"),
         (["agents:greet", "a", "--arg", "colour"], "not of the form name=value"),
         (["agents:greet", "a", "--arg", "id=3"], "use the option --id"),
-        (["agents:greet", "3"], "for the text 3 write '\"3\"'"),
-        (["agents:greet", "a", "--arg", "times=many"], "times"),
+        (["agents:greet", "3"], "argument name: expected str, got 3. For the text 3 write '\"3\"'"),
+        (["agents:greet", "a", "--arg", "times=many"], 'times: expected int, got "many"\n'),
+        (["agents:greet", "a", "--arg", "times=[1]"], "times: expected int, got [1]\n"),
+        (["agents:greet", os.fsdecode(b"\xff")], "argument name: '\\udcff' is not UTF-8"),
+        (["agents:typed", "today", "{}"], 'argument day: expected date, got "today" (Invalid'),
+        (["agents:typed", "2024-05-01", '{"name": "a", "price": "b"}'], "at `$.price`"),
+        (["agents:typed", "2024-05-01", '{"name": "a", "price": 1}', "1", "x"], "argument more"),
         (["agents:greet", "a", "--id", ""], "an id can't be empty"),
         (["agents:greet", "a", "--id", "a\nb"], "an id can't hold control"),
         (["agents:greet", "a", "--nonsense"], "No such option"),
@@ -161,7 +173,7 @@ def test_an_interrupted_run_says_how_to_go_on(folder, patience):
     assert working.wait(30) == 130
     assert working.stderr is not None
     err = working.stderr.read()
-    assert "interrupted. To go on: holdfast resume w-1" in err
+    assert "interrupted. To go on: holdfast resume w-1 --app agents\n" in err
     assert "Traceback" not in err
     Path("flag").touch()
     assert run("resume", "w-1", "--app", "agents", cwd=folder).out == '"flag came"\n'
@@ -191,6 +203,45 @@ def test_resume_of_a_task_in_doubt_waits_for_a_person(recorded):
     assert "holdfast resolve trip-42 5 --did-not-happen" in err
 
 
+def test_commands_in_errors_carry_the_store_and_the_code(recorded):
+    Path("workspace").rename("my state")
+    given = ("--url", "my state", "--app", "agents")
+    err = run("resume", "trip-42", *given, cwd=recorded).err
+    settle = "holdfast resolve trip-42 5 --happened --result JSON --app agents --url 'my state'\n"
+    assert settle in err
+    assert "holdfast resolve trip-42 5 --did-not-happen --url 'my state'\n" in err
+    err = run("retry", "mend-1", *given, cwd=recorded).err
+    assert "holdfast retry mend-1 --app agents --url 'my state'\n" in err
+    env = {"HOLDFAST_APP": "agents", "HOLDFAST_URL": "my state"}
+    assert "holdfast retry mend-1\n" in run("retry", "mend-1", cwd=recorded, **env).err
+    err = run("run", "agents:mendable", "--id", "-m", cwd=recorded).err
+    assert "holdfast retry --app agents -- -m\n" in err
+
+
+def test_json_of_a_task_that_waits_says_for_what(folder, recorded):
+    code, out, err = run("resume", "trip-42", "--app", "agents", "--json", cwd=recorded)
+    assert code == 3
+    data = json.loads(out)
+    assert data["status"] == "awaiting_user"
+    assert [doubt["path"] for doubt in data["doubts"]] == ["5"]
+    assert "waits for a person" in err
+    code, out, err = run("run", "agents:asks", "--id", "a-1", "--json", cwd=recorded)
+    assert code == 3
+    [question] = json.loads(out)["questions"]
+    assert (question["id"], question["question"]) == ("book", "Book it?")
+    assert "holdfast answer a-1 book ANSWER\n" in err
+
+
+def test_what_has_ended_is_told_without_the_code(recorded):
+    assert run("resume", "both", cwd=recorded) == (0, '["Oslo!!","Bergen!!"]\n', "")
+    code, out, err = run("resume", "mend-1", cwd=recorded)
+    assert (code, out) == (1, "")
+    assert "error: task 'mend-1' failed: StepFailed: step 1, risky, failed: RuntimeError" in err
+    data = json.loads(run("resume", "mend-1", "--json", cwd=recorded).out)
+    assert data["status"] == "failed"
+    assert run("retry", "mend-1", cwd=recorded).code == 7
+
+
 def test_resume_of_a_finished_task_gives_its_result(recorded):
     code, out, _ = run("resume", "both", "--app", "agents", cwd=recorded)
     assert (code, json.loads(out)) == (0, ["Oslo!!", "Bergen!!"])
@@ -203,9 +254,9 @@ def test_retry_makes_the_failed_step_again(recorded):
     assert run("retry", "mend-1", "--app", "agents", cwd=recorded)[:2] == (0, '"mended"\n')
 
 
-def test_retry_of_a_finished_task_is_refused(recorded):
-    code, _, err = run("retry", "both", "--app", "agents", cwd=recorded)
-    assert code == 2
+def test_retry_of_a_completed_task_gives_its_result(recorded):
+    code, out, err = run("retry", "both", cwd=recorded)
+    assert (code, json.loads(out)) == (0, ["Oslo!!", "Bergen!!"])
     assert "nothing to retry" in err
 
 

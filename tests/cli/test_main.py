@@ -1,5 +1,6 @@
 """The command as a whole: help, version, what it needs, how it ends."""
 
+import json
 import re
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def test_without_its_extra_it_says_what_to_install(missing):
     assert done.stdout == ""
     assert done.stderr == (
         f"error: the command line needs {missing}, which is not installed: "
-        f"pip install 'holdfast[cli]'\n"
+        f"pip install click rich, or install holdfast with its extra cli\n"
     )
 
 
@@ -108,6 +109,35 @@ def test_a_fault_of_our_own_is_told_as_such(cli, recorded, monkeypatch):
     assert "Traceback" in cli("ls", "--debug").err
 
 
+@pytest.mark.parametrize(
+    ("args", "code", "kind"),
+    [
+        (["show", "nobody", "--json"], 5, "TaskNotFound"),
+        (["--url", "nowhere", "ls", "--json"], 5, "StoreNotFound"),
+        (["show", "--json"], 2, "MissingParameter"),
+        (["ls", "--nonsense", "--json"], 2, "NoSuchOption"),
+        (["resume", "trip-42", "--json"], 7, "CodeMissing"),
+    ],
+)
+def test_with_json_an_error_is_json_too(recorded, args, code, kind):
+    ended = run(*args, cwd=recorded)
+    assert ended.code == code
+    error = json.loads(ended.out)["error"]
+    assert error["type"] == kind
+    assert ended.err == f"error: {error['message']}\n"
+
+
+def test_python_m_holdfast_is_the_command(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--version"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"holdfast {holdfast.__version__}\n")
+
+
 def test_a_terminal_without_utf8_gets_escapes_and_no_traceback(recorded):
     done = subprocess.run(
         [sys.executable, "-m", "holdfast.cli", "log", "trip-42"],
@@ -135,7 +165,9 @@ def test_completion_scripts(cli, shell, word):
 
 def test_an_unknown_shell_is_refused(cli):
     assert cli("completion", "tcsh").code == 2
-    assert cli("completion").code == 2
+    code, _, err = cli("completion")
+    assert code == 2
+    assert "Choose from: bash, zsh, fish (see" in err
 
 
 def complete(folder: Path, words: str) -> list[str]:

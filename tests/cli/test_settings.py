@@ -88,9 +88,9 @@ def test_all_of_it_end_to_end(recorded):
     (recorded / "sub").mkdir()
     (recorded / "pyproject.toml").write_text('[tool.holdfast]\nurl = "state"\napp = "agents"\n')
     assert run("ls", cwd=recorded / "sub").code == 0
-    assert run("resume", "both", cwd=recorded / "sub").code == 0
-    assert run("resume", "both", cwd=recorded, HOLDFAST_APP="nowhere").code == 2
-    assert run("--app", "agents", "resume", "both", cwd=recorded, HOLDFAST_APP="no").code == 0
+    assert run("resume", "trip-42", cwd=recorded / "sub").code == 3
+    assert run("resume", "trip-42", cwd=recorded, HOLDFAST_APP="nowhere").code == 2
+    assert run("--app", "agents", "resume", "trip-42", cwd=recorded, HOLDFAST_APP="no").code == 3
     (recorded / "pyproject.toml").write_text("oops")
     code, _, err = run("ls", cwd=recorded)
     assert code == 2

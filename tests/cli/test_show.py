@@ -1,11 +1,20 @@
 """`holdfast show`"""
 
 import json
+import os
 import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
-from .conftest import on_terminal, run
+from holdfast import Holdfast
+from holdfast.cli.text import clock
+from holdfast.events import FORMAT, Claimed, TaskCreated, TimerSet
+from holdfast.log import open_log
+
+from .conftest import begin, line_of, on_terminal, run
 
 
 def test_it_opens_with_what_the_task_is_and_needs(recorded, cli):
@@ -83,9 +92,9 @@ def test_branches_stand_in_the_tree_without_a_call(recorded, cli):
     assert re.search(r"^└─ visit~2\.2 +polish", out, re.M)
 
 
-def test_one_layer_is_only_that_layer(recorded, cli):
+def test_one_layer_is_only_that_layer_under_the_name_of_the_task(recorded, cli):
     out = cli("show", "trip-42", "--layer", "decisions").out
-    assert "Decisions" in out
+    assert out.startswith("trip-42  awaiting_user\n\nDecisions\n")
     assert "Position" not in out
 
 
@@ -97,18 +106,74 @@ def test_an_empty_layer_says_so(recorded, cli, layer):
 
 def test_a_failed_task_says_why_and_how_to_retry(recorded, cli):
     out = cli("show", "mend-1").out
-    assert "failed    StepFailed: step 1, risky, failed: RuntimeError: it is broken" in out
-    assert "to try it again: holdfast retry mend-1" in out
+    assert "failed         StepFailed: step 1, risky, failed: RuntimeError: it is broken" in out
+    assert "to try it again: holdfast retry mend-1 --app MODULE\n" in out
     assert "the task itself, mendable" in out
 
 
 def test_a_finished_task_shows_its_result(recorded, cli):
-    assert 'result    ["Oslo!!","Bergen!!"]' in cli("show", "both").out
+    assert 'result         ["Oslo!!","Bergen!!"]' in cli("show", "both").out
 
 
 def test_hints_repeat_the_url_that_was_given(recorded, cli):
     out = cli("show", "mend-1", "--url", "./workspace").out
-    assert "holdfast retry --url ./workspace mend-1" in out
+    assert "holdfast retry mend-1 --app MODULE --url ./workspace\n" in out
+
+
+def test_a_finished_task_is_only_said_to_have_been_driven(recorded, cli):
+    out = cli("show", "both").out
+    assert re.search(r"^  last driven by +\S+ process \d+$", out, re.M)
+    assert "at work" not in out
+    assert json.loads(cli("show", "both", "--json").out)["at_work"] is None
+
+
+def test_an_unfinished_task_says_whether_anybody_is_at_work_on_it(folder, cli, patience):
+    working = begin("run", "agents:waits", "flag", "--id", "w-1", cwd=folder)
+    patience(working)
+    following = begin("log", "-f", "--wait", "w-1", cwd=folder)
+    patience(following)
+    line_of(following, "started")
+    who = f"{os.uname().nodename} process {working.pid}"
+    out = cli("show", "w-1").out
+    assert f"at work: {who}\n" in out
+    assert "driven by" not in out and "holdfast resume" not in out
+    assert json.loads(cli("show", "w-1", "--json").out)["at_work"] == who
+    assert re.search(r"^w-1 +waits +in_progress +step", cli("ls").out, re.M)
+    assert json.loads(cli("ls", "--json").out)[0]["at_work"] == who
+    working.kill()
+    working.wait()
+    out = cli("show", "w-1").out
+    assert "nobody is at work on it\n" in out
+    assert f"last driven by {who}\n" in out
+    assert "to go on: holdfast resume w-1 --app MODULE\n" in out
+    assert re.search(r"^w-1 +waits +in_progress, stopped +step", cli("ls").out, re.M)
+    assert json.loads(cli("ls", "--json", "--status", "in_progress").out)[0]["at_work"] is None
+
+
+def test_sleeps_are_shown_with_when_they_end(folder, cli):
+    until = datetime.now(UTC) + timedelta(hours=3)
+    with Holdfast("workspace") as hf:
+        log = open_log(hf.store, "nap", "somebody", 30, hf._clock)
+        log.append(TaskCreated(format=FORMAT, id="nap", task="f", args=Raw(b"{}"), args_hash=""))
+        log.append(Claimed(format=FORMAT, epoch=1, owner="somebody"))
+        sleep = TimerSet(path="1", name="sleep", args=Raw(b"{}"), args_hash="", until=until)
+        log.append(sleep)
+        log.close()
+    out = cli("show", "nap").out
+    assert f"sleeps until {clock(until)} (in " in out
+    assert f"now      1 sleep (waiting until {clock(until)})\n" in out
+    assert re.search(rf"^1 +sleep +sleep +waiting until {clock(until)}$", out, re.M)
+    assert json.loads(cli("show", "nap", "--json").out)["calls"][0]["until"]
+    assert f"until {clock(until)}" in cli("log", "nap").out
+
+
+def test_an_id_is_never_said_to_be_meant_by_itself(recorded, cli):
+    Path("workspace/tasks/nobody").mkdir(mode=0o700)
+    code, _, err = cli("show", "nobody")
+    assert code == 5
+    assert "Did you mean" not in err
+    Path("workspace/tasks/trip-24").mkdir(mode=0o700)
+    assert cli("show", "trip-24").err.endswith("Did you mean trip-42?\n")
 
 
 def test_json_has_everything(recorded, cli):

@@ -2,6 +2,8 @@
 
 import json
 import re
+from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 from msgspec import Raw
@@ -11,6 +13,7 @@ from holdfast import Holdfast
 from holdfast.cli.text import plain, plain_json, plain_lines
 from holdfast.events import (
     FORMAT,
+    AnswerRefused,
     AnyEvent,
     AttemptFailed,
     Claimed,
@@ -20,16 +23,23 @@ from holdfast.events import (
     Failed,
     Failure,
     Noted,
+    Observed,
     Planned,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
     Settled,
     Started,
     TaskCompleted,
     TaskCreated,
     TaskErrored,
     TaskRetried,
+    TimerSet,
+    Woke,
 )
 from holdfast.log import open_log
-from holdfast.stores.files import LOG, safe_name
+from holdfast.stores.files import safe_name
+from holdfast.stores.locks import LOG
 
 from .conftest import on_terminal, run
 
@@ -37,6 +47,7 @@ ACTS = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\x7f\u202e\u2028"
 MARKUP = "[bold red]x[/] :boom: [link=http://evil]y[/link]"
 EVIL = f"{ACTS}{MARKUP}\n!"
 ID = f"evil{EVIL}"
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def value() -> Raw:
@@ -73,7 +84,22 @@ def events(id: str) -> list[AnyEvent]:
         TaskRetried(by=EVIL),
         Started(path="3", name=EVIL, kind="tool", args=value(), key=EVIL),
         Doubted(path="3", why=EVIL),
+        TimerSet(path="4", name=EVIL, args=value(), args_hash="", until=LATER),
+        TimerSet(path="5", name=EVIL, args=value(), args_hash="", until=LATER),
+        Woke(path="5"),
+        Observed(path="b=1", name=EVIL, value=value()),
+        *(asked(path) for path in ("6", "7", "8")),
+        QuestionAnswered(path="6", answer=value(), by=EVIL),
+        AnswerRefused(path="6", why=EVIL),
+        QuestionAnswered(path="7", answer=value(), by=EVIL),
+        QuestionExpired(path="8"),
     ]
+
+
+def asked(path: str) -> QuestionAsked:
+    return QuestionAsked(
+        path=path, id=EVIL, question=EVIL, args_hash="", expects=EVIL, until=LATER, default=value()
+    )
 
 
 def write(folder, stream_id: str, found: list[AnyEvent]) -> None:
@@ -97,20 +123,29 @@ def folder(tmp_path):
 COMMANDS = [
     ["ls"],
     ["doubt"],
+    ["answer"],
     ["doctor"],
     ["show", "doubted"],
     ["show", "done", "--full"],
     ["show", "failed", "--full"],
     ["log", "failed"],
     ["show", "evil"],
-    ["resolve", "doubted", "9", "--happened"],
+    ["resolve", "doubted", "9", "--did-not-happen"],
+    ["resolve", "doubted", "3", "--happened", "--result", "1"],
+    ["resume", "failed"],
     ["resume", "doubted"],
     ["ls", "--json"],
     ["show", "failed", "--json"],
     ["log", "failed", "--json"],
     ["doubt", "--json"],
+    ["answer", "--json"],
+    ["show", "evil", "--json"],
     ["doctor", "--json"],
 ]
+
+
+def test_every_kind_of_event_is_tried():
+    assert {type(event) for event in events("")} | {TaskCompleted} == set(get_args(AnyEvent))
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=" ".join)

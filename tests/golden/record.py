@@ -130,7 +130,7 @@ def main() -> None:
     # A golden log must not depend on where the project was checked out.
     setattr(traceback, "format_exception", lambda error: [f"Traceback: {type(error).__name__}"])
     with Holdfast(folder / "w", clock=Clock()) as hf:
-        hf._owner = "host process 1"
+        hf._owner = hf._holding.owner = "host process 1"
         run_it(hf)
         state = msgspec.json.format(msgspec.json.encode(hf.task("golden").state), indent=1)
     (folder / "state.json").write_bytes(state + b"\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import (
+    BadInput,
     Holdfast,
     LeaseLost,
     LogDamaged,
@@ -185,8 +187,8 @@ def test_a_full_disk_stops_the_task_and_loses_nothing(tmp_path, log_bytes):
 def test_a_really_full_disk(tmp_path):
     mount = tmp_path / "mount"
     mount.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", mount], check=False)
-    if done.returncode:
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(mount)]
+    if shutil.which("mount") is None or subprocess.run(command, check=False).returncode:
         pytest.skip("this machine lets nobody mount a tmpfs")
     try:
         (mount / "ballast").write_bytes(b"x" * 40_000)
@@ -291,7 +293,7 @@ def test_a_stale_worker_is_refused_at_the_append_and_the_new_one_settles_its_cal
 
     failures: list[BaseException] = []
     frozen = Holdfast(tmp_path / "w", lease_s=0.05)
-    frozen._heartbeat.add = lambda lease: None  # it hangs: no heartbeat
+    frozen._holding._heartbeat.add = lambda log: None  # it hangs: no heartbeat
 
     def first_worker() -> None:
         try:
@@ -402,11 +404,10 @@ def test_a_log_lost_to_zeros_is_not_taken_for_a_torn_first_append(tmp_path):
 
 
 def test_events_that_make_no_sense_together_are_damage(tmp_path):
-    line, _ = chain.seal(
-        chain.ROOT,
-        b'{"type":"completed","seq":1,"at":"2026-01-01T00:00:00Z","path":"1","result":1}',
-    )
-    folder = workspace_with(tmp_path / "senseless", line + b"\n")
+    first = recorded(tmp_path / "recorded").split(b"\n")[0]
+    body = b'{"type":"failed","seq":2,"at":"2026-01-01T00:00:00Z","path":"1"}'
+    second, _ = chain.seal(chain.sum_of(first), body)
+    folder = workspace_with(tmp_path / "senseless", first + b"\n" + second + b"\n")
     with Holdfast(folder) as hf:
         for ask in (lambda: hf.task("t"), lambda: hf.run(small_trip, "Oslo", id="t")):
             with pytest.raises(LogDamaged, match="a call that was never made"):
@@ -426,3 +427,164 @@ def test_a_first_line_that_is_no_text_hides_only_its_own_task(tmp_path):
         (log,) = (tmp_path / "w/tasks").glob("Bad*/events.jsonl")
         log.write_bytes(b'{"id":"\xff\xfe"}\n')
         assert [view.id for view in hf.tasks()] == ["fine"]
+
+
+class PausingDisk(Disk):
+    """Stops before it renames the log, as a process may be stopped anywhere."""
+
+    def __init__(self) -> None:
+        self.at_rename, self.go = threading.Event(), threading.Event()
+
+    def rename(self, old: str, new: str, parent: int) -> None:
+        if new == "events.jsonl":
+            self.at_rename.set()
+            self.go.wait(10)
+        super().rename(old, new, parent)
+
+
+def test_two_that_take_over_at_once_do_so_one_after_the_other(tmp_path):
+    first = FileStore(tmp_path / "w")
+    frozen = first.acquire("tasks/t", "frozen", 0.01)
+    first.append(frozen, 0, [b'{"id":"t"}'])
+    first.sync(frozen)
+    threading.Event().wait(0.05)
+    disk = PausingDisk()
+    second, third = FileStore(tmp_path / "w", disk=disk), FileStore(tmp_path / "w")
+    leases = []
+    taker = threading.Thread(target=lambda: leases.append(second.acquire("tasks/t", "B", 60)))
+    taker.start()
+    assert disk.at_rename.wait(10)
+    with pytest.raises(TaskBusy):
+        third.acquire("tasks/t", "C", 60)
+    disk.go.set()
+    taker.join()
+    second.append(leases[0], 1, [b"two"])
+    second.sync(leases[0])
+    assert list(third.read("tasks/t")) == [b'{"id":"t"}', b"two"]
+    for store in (first, second, third):
+        store.close()
+
+
+def test_a_log_replaced_under_its_writer_is_acknowledged_nothing_more(tmp_path):
+    store = FileStore(tmp_path / "w")
+    lease = store.acquire("tasks/t", "me", 60)
+    store.append(lease, 0, [b"one"])
+    store.sync(lease)
+    log = tmp_path / "w/tasks/t/events.jsonl"
+    (tmp_path / "copy").write_bytes(log.read_bytes())
+    os.rename(tmp_path / "copy", log)
+    store.append(lease, 1, [b"two"])
+    with pytest.raises(LeaseLost, match="or its log was replaced"):
+        store.sync(lease)
+    store.close()
+
+
+@pytest.mark.parametrize("how", ["emptied", "removed"])
+def test_a_log_that_was_lost_is_not_begun_anew(tmp_path, how):
+    folder = tmp_path / "w"
+    recorded(folder)
+    ran.clear()
+    log = folder / "tasks/t/events.jsonl"
+    log.write_bytes(b"") if how == "emptied" else log.unlink()
+    with Holdfast(folder) as hf:
+        for ask in (lambda: hf.task("t"), lambda: hf.run(small_trip, "Oslo", id="t")):
+            with pytest.raises(LogDamaged, match="events were recorded here"):
+                ask()
+    assert ran == []
+
+
+def test_the_log_of_another_task_is_refused(tmp_path):
+    folder = tmp_path / "w"
+    recorded(folder)
+    shutil.copytree(folder / "tasks/t", folder / "tasks/u")
+    with Holdfast(folder) as hf, pytest.raises(LogDamaged, match="the log of task 't'"):
+        hf.run(small_trip, "Oslo", id="u")
+
+
+def test_who_is_at_work_is_known_until_it_ends_or_dies(tmp_path):
+    folder = tmp_path / "w"
+    script = f"""
+import sys, time
+from pathlib import Path
+from holdfast.stores.files import FileStore
+store = FileStore(Path({str(folder)!r}))
+lease = store.acquire("tasks/t", "the child", 60)
+print("ready", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        store = FileStore(folder)
+        assert store.holder("tasks/t") == "the child"
+        child.kill()
+        child.wait()
+        assert store.holder("tasks/t") is None
+        assert store.holder("tasks/nobody") is None
+        store.close()
+
+
+def test_a_closed_store_says_so(tmp_path):
+    hf = Holdfast(tmp_path / "w")
+    hf.close()
+    for ask in (hf.tasks, lambda: hf.task("t"), lambda: hf.run(small_trip, "Oslo", id="t")):
+        with pytest.raises(BadInput, match="was closed"):
+            ask()
+
+
+class RecordingDisk(Disk):
+    """Remembers what was done to the disk, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def write(self, fd: int, data: bytes) -> None:
+        self.done += [line.split(b'"')[3].decode() for line in data.splitlines() if b"sum" in line]
+        super().write(fd, data)
+
+    def sync(self, fd: int) -> None:
+        self.done.append("SYNC")
+        super().sync(fd)
+
+    def sync_folder(self, fd: int) -> None:
+        self.done.append("SYNC FOLDER")
+        super().sync_folder(fd)
+
+
+def test_intents_are_synced_before_bodies_and_results_before_the_task_goes_on(tmp_path):
+    disk = RecordingDisk()
+
+    @step
+    def pure() -> int:
+        disk.done.append("pure body")
+        return 1
+
+    @tool(in_doubt="retry")
+    def effect() -> int:
+        disk.done.append("tool body")
+        return 2
+
+    @task
+    def ordered() -> None:
+        pure()
+        disk.done.append("after pure")
+        effect()
+        disk.done.append("after tool")
+
+    store = FileStore(tmp_path / "new" / "w", disk=disk)
+    with Holdfast(store) as hf:
+        made = disk.done.copy()
+        disk.done.clear()
+        hf.run(ordered, id="t")
+    assert made == ["SYNC FOLDER", "SYNC FOLDER"]  # of the two folders that hold a new name
+    assert disk.done == [
+        "pure body",
+        *("task_created", "claimed", "started", "completed", "SYNC"),
+        *("SYNC FOLDER", "SYNC FOLDER", "SYNC FOLDER"),
+        "after pure",
+        *("started", "SYNC"),
+        "tool body",
+        *("completed", "SYNC"),
+        "after tool",
+        *("task_completed", "SYNC"),
+    ]

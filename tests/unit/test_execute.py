@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from holdfast import CodeChanged, CodeMissing, Holdfast, InDoubt, step, task, tool
+from holdfast import (
+    CodeChanged,
+    CodeMissing,
+    Holdfast,
+    InDoubt,
+    TaskBusy,
+    TaskNotFound,
+    step,
+    task,
+    tool,
+)
 from holdfast.engines.execute import execute
+from holdfast.engines.holding import Holding
 from holdfast.events import FORMAT, TaskCreated
 from holdfast.log import open_log
 from holdfast.stores.files import FileStore
@@ -73,14 +86,16 @@ def hash_of(data: bytes) -> str:
 def run_in_another_process(folder: Path) -> str:
     script = """
 import sys
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 import tests.unit.test_execute
 from holdfast.engines.execute import execute
+from holdfast.engines.holding import Holding
 from holdfast.stores.files import FileStore
-store = FileStore(Path("w"))
-call = execute(store, "t", "1", "add_remotely", b'{"a":1,"b":2}', owner="far away", lease_s=30,
-               clock=lambda: datetime.now(UTC))
+holding = Holding(FileStore(Path("w")), "far away", 30, lambda: datetime.now(UTC), 1 << 20)
+call = execute(holding, "t", "1", "add_remotely", b'{"a":1,"b":2}')
 print(call.status, bytes(call.result).decode())
 """
     done = subprocess.run(
@@ -104,7 +119,7 @@ def test_a_call_delivered_twice_is_made_once_and_the_task_goes_on_from_it(store,
 
 
 def at(store, path, name, args):
-    return execute(store, "t", path, name, args, owner="me", lease_s=30, clock=now)
+    return execute(Holding(store, "me", 30, now, 1 << 20), "t", path, name, args)
 
 
 def test_async_steps_failures_and_doubts_are_recorded_ends(store):
@@ -143,3 +158,31 @@ def test_the_same_path_with_other_arguments_is_refused(store):
 def test_an_unknown_name_is_refused(store):
     with pytest.raises(CodeMissing, match="no_such_step"):
         at(store, "1", "no_such_step", b"{}")
+
+
+def test_an_unknown_task_is_refused_and_leaves_no_log(store, tmp_path):
+    with pytest.raises(TaskNotFound):
+        execute(Holding(store, "me", 30, now, 1 << 20), "nobody", "1", "fail_remotely", b"{}")
+    with Holdfast(tmp_path / "w") as hf:
+        assert [view.id for view in hf.tasks()] == ["t"]
+
+
+def test_a_call_longer_than_its_lease_is_not_made_twice(store):
+    calls = []
+
+    @step
+    def long_call() -> int:
+        calls.append(1)
+        time.sleep(0.5)
+        return len(calls)
+
+    first = Holding(store, "first", 0.15, now, 1 << 20)
+    thread = threading.Thread(target=execute, args=(first, "t", "1", "long_call", b"{}"))
+    thread.start()
+    time.sleep(0.3)
+    with pytest.raises(TaskBusy):
+        execute(Holding(store, "second", 30, now, 1 << 20), "t", "1", "long_call", b"{}")
+    thread.join()
+    assert at(store, "1", "long_call", b"{}").status == "completed"
+    assert calls == [1]
+    first.close()

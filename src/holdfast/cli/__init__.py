@@ -1,4 +1,4 @@
-"""The command line, `holdfast`. It needs click and rich: `pip install 'holdfast[cli]'`.
+"""The command line, `holdfast`. It needs click and rich, which come with the extra `cli`.
 
 This module loads neither, so that a missing one is a sentence and not a traceback.
 """
@@ -21,7 +21,7 @@ def main() -> NoReturn:
             raise
         sys.stderr.write(
             f"error: the command line needs {error.name}, which is not installed: "
-            f"pip install 'holdfast[cli]'\n"
+            f"pip install click rich, or install holdfast with its extra cli\n"
         )
         sys.exit(2)
     except KeyboardInterrupt:

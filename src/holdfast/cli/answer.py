@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import click
 from msgspec import Struct
+from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.arguments import value_of
+from holdfast.cli.arguments import quoted, value_of
 from holdfast.cli.exits import Exit
+from holdfast.cli.hints import our_command
 from holdfast.cli.opening import find_task, opened, read_all
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
-from holdfast.cli.output import console, our_command, print_error, print_json, print_lines
+from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
-from holdfast.cli.text import clock, plain
+from holdfast.cli.text import clock, plain, short
+from holdfast.errors import BadInput, Unserializable
+from holdfast.fold import FINISHED
 from holdfast.views import TaskView
 
 
@@ -51,8 +56,8 @@ def answer(
     ANSWER is read as JSON where it can be, else as text. It is checked against the type that the
     question asks for; a question is answered once. The task is not driven: resume it afterwards.
 
-    Without an answer, the open questions of all tasks, or of TASK, are listed; the exit code is
-    then 3 if there are any.
+    Without an answer, the open questions of all unfinished tasks, or of TASK, are listed; the
+    exit code is then 3 if there are any.
 
     \b
     Examples:
@@ -63,18 +68,23 @@ def answer(
     with opened(given) as hf:
         if task is None or question is None:
             views, unreadable = ([find_task(hf, task)], []) if task else read_all(hf.store)
-            return _list(given, views, unreadable, as_json)
+            wanted = [view for view in views if task or view.status not in FINISHED]
+            return _list(given, wanted, unreadable, as_json)
         if answer is None:
-            raise click.UsageError("give the answer too: holdfast answer TASK QUESTION ANSWER")
-        find_task(hf, task)
+            command = our_command(given, "answer", task, question, "ANSWER")
+            raise click.UsageError(f"give the answer too: {command}")
+        view = find_task(hf, task)
         value = value_of(answer)
-        hf.answer(task, value, question=question, by=by)
+        try:
+            hf.answer(task, value, question=question, by=by)
+        except Unserializable as error:
+            raise BadInput(_misfit(view, question, answer, value) or str(error)) from None
     if as_json:
         print_json({"task": task, "question": question, "answer": value})
         return Exit.OK
     out = console()
     out.print(f"answered: question {plain(question)}")
-    print_lines(out, f"To go on: {plain(our_command(given, 'resume', task))} --app MODULE")
+    print_lines(out, f"To go on: {plain(our_command(given, 'resume', task, code=True))}")
     return Exit.OK
 
 
@@ -84,6 +94,15 @@ def questions_of(view: TaskView) -> list[QuestionView]:
         QuestionView(view.id, call.key, call.why, call.expects, call.at, call.until)
         for call in view.questions
     ]
+
+
+def _misfit(view: TaskView, question: str, word: str, value: Any) -> str:
+    expects = next((c.expects for c in view.questions if question in (c.key, c.path)), "")
+    if expects == "str" and not isinstance(value, str):
+        advice = f". For the text {word} write {quoted(word)}, with both pairs of quotes"
+    else:
+        advice = ""
+    return f"question {question} expects {expects}, got {short(value)}{advice}" if expects else ""
 
 
 def _list(
@@ -106,9 +125,14 @@ def _print(given: Given, found: list[QuestionView]) -> None:
     if not found:
         out.print("no question is open")
     for each in found:
-        until = f", by {clock(each.until)}" if each.until else ""
-        who = f"task {plain(each.task)}, question {plain(each.id)}"
-        print_lines(out, Text.assemble((who, "bold"), f"  ({plain(each.expects)}{until})"))
-        print_lines(out, f"  {plain(each.question)}")
-        command = our_command(given, "answer", each.task, each.id)
-        print_lines(out, f"  answer it:  {plain(command)} ANSWER")
+        print_question(out, given, each)
+
+
+def print_question(out: Console, given: Given, each: QuestionView) -> None:
+    """One question, and how to answer it."""
+    until = f", by {clock(each.until)}" if each.until else ""
+    who = f"task {plain(each.task)}, question {plain(each.id)}"
+    print_lines(out, Text.assemble((who, "bold"), f"  ({plain(each.expects)}{until})"))
+    print_lines(out, f"  {plain(each.question)}")
+    command = our_command(given, "answer", each.task, each.id, "ANSWER")
+    print_lines(out, f"  answer it:  {plain(command)}")

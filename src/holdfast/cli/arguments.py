@@ -7,11 +7,16 @@ annotation says, so a datetime, a dataclass or a Path can be given as it would s
 from __future__ import annotations
 
 import inspect
+import shlex
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.cli.text import short, to_json
+from holdfast.codec import shape_of
+from holdfast.codec.misfit import name_of
 from holdfast.errors import BadInput, Undecodable
 from holdfast.spec import Spec
 from holdfast.task import RESERVED
@@ -21,20 +26,76 @@ def arguments_of(
     spec: Spec, words: Sequence[str], named: Mapping[str, str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments to call a task's function with, or `BadInput` that says what does not fit."""
+    bound = _bound(spec, words, named)
+    hints = typing.get_type_hints(spec.fn, include_extras=True)
+    for name, given in bound.arguments.items():
+        hint = hints.get(name, Any)
+        match bound.signature.parameters[name].kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                bound.arguments[name] = tuple(_fitting(name, hint, word) for word in given)
+            case inspect.Parameter.VAR_KEYWORD:
+                fitting = {key: _fitting(key, hint, word) for key, word in given.items()}
+                bound.arguments[name] = fitting
+            case _:
+                bound.arguments[name] = _fitting(name, hint, given)
+    return bound.args, bound.kwargs
+
+
+def _bound(spec: Spec, words: Sequence[str], named: Mapping[str, str]) -> inspect.BoundArguments:
     if taken := sorted(RESERVED & named.keys()):
         raise BadInput(f"a task has no argument {taken[0]!r}: use the option --{taken[0]}")
-    values = [value_of(word) for word in words]
-    by_name = {name: value_of(word) for name, word in named.items()}
+    signature = inspect.signature(spec.fn)
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    unknown = [name for name in named if name not in signature.parameters]
+    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
+        raise BadInput(f"{spec.name} has no argument {unknown[0]!r}. It is {_shown(spec)}")
     try:
-        given = inspect.signature(spec.fn).bind(*values, **by_name).arguments
-        return spec.signature.load(msgspec.json.encode(given))
+        return signature.bind(*words, **named)
     except TypeError as error:
-        raise BadInput(f"{spec.name}: {error}") from None
+        raise BadInput(f"{spec.name}: {error}. It is {_shown(spec)}") from None
+
+
+def _shown(spec: Spec) -> str:
+    try:
+        signature = inspect.signature(spec.fn, eval_str=True)
+    except Exception:  # whatever the text of an annotation may raise
+        signature = inspect.signature(spec.fn)
+    return f"{spec.name}{signature}"
+
+
+def _fitting(name: str, hint: Any, word: str) -> Any:
+    value, shape = value_of(word), shape_of(hint)
+    try:
+        return shape.load(msgspec.json.encode(value))
+    except UnicodeEncodeError:
+        raise BadInput(f"argument {name}: {word!a:.60} is not UTF-8") from None
     except Undecodable as error:
+        why = str(error.__cause__ or error)
+        within = "" if why.startswith("Expected") and " - at " not in why else f" ({why})"
         raise BadInput(
-            f"{error}. Arguments are read as JSON where they can be: "
-            f"for the text 3 write '\"3\"', with both pairs of quotes"
+            f"argument {name}: expected {name_of(hint)}, got {short(value)}{within}"
+            f"{_as_text(word, value, hint)}"
         ) from None
+
+
+def _as_text(word: str, value: Any, hint: Any) -> str:
+    """Advice to quote the word, where it would fit as a text."""
+    if isinstance(value, str):
+        return ""
+    try:
+        shape_of(hint).load(msgspec.json.encode(word))
+    except Undecodable:
+        return ""
+    return f". For the text {word} write {quoted(word)}, with both pairs of quotes"
+
+
+def quoted(word: str) -> str:
+    """A text as JSON, for a shell.
+
+    >>> print(quoted("3"))
+    '"3"'
+    """
+    return shlex.quote(to_json(word))
 
 
 def value_of(word: str) -> Any:

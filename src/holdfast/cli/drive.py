@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,12 @@ from typing import Any
 import click
 
 from holdfast.app import Holdfast, checked_id, new_id
+from holdfast.cli.answer import questions_of
 from holdfast.cli.arguments import arguments_of
 from holdfast.cli.code import load, load_app, look_in
+from holdfast.cli.doubt import doubts_of
 from holdfast.cli.exits import Exit
+from holdfast.cli.hints import our_command
 from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import (
     code_options,
@@ -26,10 +29,11 @@ from holdfast.cli.options import (
     store_options,
     task_argument,
 )
-from holdfast.cli.output import our_command, print_error, print_json
+from holdfast.cli.output import print_error, print_json
 from holdfast.cli.settings import Given
-from holdfast.errors import BadInput, TaskFailed, TaskWaiting
+from holdfast.errors import BadInput, HoldfastError, TaskFailed, TaskWaiting
 from holdfast.task import task_spec
+from holdfast.views import TaskView
 
 
 @click.command(short_help="Run a task function, or go on with it.")
@@ -68,8 +72,8 @@ def run(
     arguments that begin with a dash.
 
     With the --id of a task that exists it goes on with that one, or gives its recorded result.
-    What the function itself prints goes to standard error. With --json an object with the id, the
-    status and the result is printed, also when the task fails or has to wait.
+    What the function itself prints goes to standard error. With --json an object is printed, also
+    when the task fails or has to wait: its id, status, result, failure, doubts and questions.
 
     \b
     Examples:
@@ -80,6 +84,7 @@ def run(
     look_in(Path.cwd())
     if ":" not in function:
         raise BadInput(f"{function!r} names no function: write MODULE:FUNCTION, as in agents:plan")
+    given.app = (function.partition(":")[0],)  # what a command to go on needs
     fn = load(function)
     spec = task_spec(fn)
     values, by_name = arguments_of(spec, args, named)
@@ -101,14 +106,19 @@ def resume(given: Given, task: str, as_json: bool) -> Exit:
 
     Its function runs again from the top; recorded steps give their recorded results and are not
     made again. The code is what --app names: nothing that the log names is ever imported. Of a
-    finished task the recorded result is printed.
+    finished task the recorded result or failure is given, which needs no code.
 
     \b
     Examples:
       holdfast resume trip-42 --app agents
       HOLDFAST_APP=agents,agents.mail holdfast resume trip-42
     """
-    return _go_on(given, task, Holdfast.resume, as_json)
+    with opened(given) as hf:
+        view = find_task(hf, task)
+        if view.status not in ("completed", "failed"):
+            load_app(given)
+            return _drive(given, hf, task, lambda: hf.resume(task), as_json)
+        return _drive(given, hf, task, lambda: _recorded_end(view), as_json)
 
 
 @click.command(short_help="Try a failed task again.")
@@ -119,37 +129,45 @@ def resume(given: Given, task: str, as_json: bool) -> Exit:
 def retry(given: Given, task: str, as_json: bool) -> Exit:
     """Try a failed task again, and print its result as JSON.
 
-    Recorded steps are kept; the one that failed runs anew, with all its attempts.
+    Recorded steps are kept; the one that failed runs anew, with all its attempts. Of a completed
+    task, which has nothing to retry, the recorded result is printed.
 
     \b
     Examples:
       holdfast retry trip-42 --app agents
     """
-    return _go_on(given, task, Holdfast.retry, as_json)
-
-
-def _go_on(given: Given, task: str, how: Callable[[Holdfast, str], Any], as_json: bool) -> Exit:
     with opened(given) as hf:
-        find_task(hf, task)
-        load_app(given)
-        return _drive(given, hf, task, lambda: how(hf, task), as_json)
+        view = find_task(hf, task)
+        if view.status != "completed":
+            load_app(given)
+            return _drive(given, hf, task, lambda: hf.retry(task), as_json)
+        print_error(f"task {task} is completed: there is nothing to retry")
+        return _drive(given, hf, task, lambda: _recorded_end(view), as_json)
+
+
+def _recorded_end(view: TaskView) -> None:
+    if view.failure is not None:
+        raise TaskFailed(view.id, view.failure)
 
 
 def _drive(
     given: Given, hf: Holdfast, task_id: str, drive: Callable[[], Any], as_json: bool
 ) -> Exit:
+    go_on = our_command(given, "resume", task_id, code=True)
     try:
         # Standard output is for the result alone, whatever the task prints.
         with redirect_stdout(sys.stderr):
             drive()
     except KeyboardInterrupt:
-        print_error(f"interrupted. To go on: {our_command(given, 'resume', task_id)}")
+        print_error(f"interrupted. To go on: {go_on}")
+        _print_if_there(hf, task_id, as_json)
         return Exit.INTERRUPTED
     except SystemExit as error:
         print_error(
             f"error: the task's function ended the program (sys.exit({error.code!r})), which is no "
-            f"way to end a task. To go on: {our_command(given, 'resume', task_id)}"
+            f"way to end a task. To go on: {go_on}"
         )
+        _print_if_there(hf, task_id, as_json)
         return Exit.TASK_FAILED
     except (TaskFailed, TaskWaiting):
         if as_json:
@@ -163,8 +181,21 @@ def _drive(
     return Exit.OK
 
 
+def _print_if_there(hf: Holdfast, task_id: str, as_json: bool) -> None:
+    if as_json:
+        with suppress(HoldfastError):  # it may have been stopped before anything was recorded
+            _print_outcome(hf, task_id)
+
+
 def _print_outcome(hf: Holdfast, task_id: str) -> None:
     view = hf.task(task_id)
     print_json(
-        {"id": view.id, "status": view.status, "result": view.result, "failure": view.failure}
+        {
+            "id": view.id,
+            "status": view.status,
+            "result": view.result,
+            "failure": view.failure,
+            "doubts": doubts_of(hf.store, view),
+            "questions": questions_of(view),
+        }
     )

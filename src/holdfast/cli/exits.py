@@ -31,7 +31,7 @@ MEANINGS = {
     Exit.OK: "it went well",
     Exit.TASK_FAILED: "the task failed",
     Exit.BAD_INPUT: "wrong usage or input; nothing was changed",
-    Exit.WAITING: "the task waits for a person, or a call is in doubt",
+    Exit.WAITING: "the task waits for a person, or a call is in doubt or was interrupted",
     Exit.DAMAGED: "a log is damaged, or the store failed",
     Exit.NOT_FOUND: "no such task or store",
     Exit.BUSY: "another process is driving the task",

@@ -11,13 +11,15 @@ import re
 import shlex
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from holdfast.cli.health import RESTORE, Finding
+from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
-from holdfast.stores.files import LOCK, LOG, Named, safe_name
+from holdfast.stores.files import Named, safe_name
+from holdfast.stores.locks import LOCK, LOG, was_started
 
 _HEX = "[0-9a-f]{12}"
 _TORN = re.compile(rf"{re.escape(LOG)}\.torn-.*")
@@ -31,8 +33,8 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 def task_folders(root: Path) -> Iterator[tuple[Path, str | None]]:
     """The folders of tasks, each with its task's id, or None where the log does not tell."""
     tasks = root / "tasks"
-    if not tasks.is_dir() or tasks.is_symlink():
-        return
+    if not tasks.is_dir() or tasks.is_symlink() or not os.access(tasks, os.R_OK | os.X_OK):
+        return  # as `check_names` says where there is something wrong
     for name in sorted(os.listdir(tasks)):
         if stat.S_ISDIR((tasks / name).lstat().st_mode) and not _DELETED.fullmatch(name):
             yield tasks / name, name if safe_name(name) == name else _named_in(tasks / name)
@@ -51,27 +53,36 @@ def _named_in(folder: Path) -> str | None:
 def check_names(root: Path, folder: Path) -> Iterator[Finding]:
     """What is wrong with what a folder holds, and with what that holds in turn."""
     exposed: list[str] = []
-    for path, mode in _walk(folder):
-        where = str(path.relative_to(root))
-        yield from _check_name(where, path, mode)
-        if not stat.S_ISLNK(mode) and mode & 0o077:
-            exposed.append(where)
-    if exposed:
-        what = f"{count(len(exposed), 'name')} in it can be opened by other users of this machine"
-        where = str(folder.relative_to(root)) if folder != root else "."
-        todo = f"chmod -R go= {shlex.quote(str(folder))}"
-        yield Finding("warning", where, f"{what} (such as {exposed[0]})", todo)
-
-
-def _walk(folder: Path) -> Iterator[tuple[Path, int]]:
     # What a task made (artifacts) is its own business.
     todo = [folder]
     while todo:
-        for entry in sorted(os.scandir(todo.pop()), key=lambda entry: entry.name):
-            mode = entry.stat(follow_symlinks=False).st_mode
-            yield Path(entry.path), mode
-            if stat.S_ISDIR(mode) and entry.name != "artifacts":
-                todo.append(Path(entry.path))
+        inside = todo.pop()
+        try:
+            found = _listed(inside)
+        except OSError as error:
+            yield unreadable(_place(root, inside), error.strerror or str(error))
+            continue
+        for path, mode in found:
+            where = _place(root, path)
+            yield from _check_name(where, path, mode)
+            if not stat.S_ISLNK(mode) and mode & 0o077:
+                exposed.append(where)
+            if stat.S_ISDIR(mode) and path.name != "artifacts":
+                todo.append(path)
+    if exposed:
+        what = f"{count(len(exposed), 'name')} in it can be opened by other users of this machine"
+        advice = f"chmod -R go= {shlex.quote(str(folder))}"
+        yield Finding("warning", _place(root, folder), f"{what} (such as {exposed[0]})", advice)
+
+
+def _listed(folder: Path) -> list[tuple[Path, int]]:
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    return [(Path(entry.path), entry.stat(follow_symlinks=False).st_mode) for entry in found]
+
+
+def _place(root: Path, path: Path) -> str:
+    return str(path.relative_to(root))
 
 
 def _check_name(where: str, path: Path, mode: int) -> Iterator[Finding]:
@@ -89,7 +100,8 @@ def _check_name(where: str, path: Path, mode: int) -> Iterator[Finding]:
         what = "a leftover of a process that was killed, unless one is at work right now"
         yield Finding("note", where, what, "Delete it when no process uses the store.")
     elif name == LOG and stat.S_ISREG(mode):
-        yield from _check_tail(where, path)
+        with suppress(OSError):  # to be reported when the log is read
+            yield from _check_tail(where, path)
 
 
 def _check_tail(where: str, path: Path) -> Iterator[Finding]:
@@ -120,12 +132,26 @@ def _tail(path: Path) -> bytes:
 
 def check_nameless(root: Path, folder: Path) -> Finding:
     """For a folder whose log does not tell whose it is."""
-    where = str(folder.relative_to(root))
-    if not (folder / LOG).exists() or not (folder / LOG).lstat().st_size:
-        what = "there is no event in it: a task that was about to start"
-        return Finding("note", where, what, "Nothing: it does no harm.")
-    what = "its first line does not tell whose log it is, or names another task"
+    where = _place(root, folder)
+    try:
+        log, lock = _bytes_of(folder / LOG), _bytes_of(folder / LOCK)
+    except OSError as error:
+        return unreadable(where, error.strerror or str(error))
+    if log:
+        what = "its first line does not tell whose log it is, or names another task"
+    elif was_started(lock):
+        what = "events were recorded here, and the log is empty or gone"
+    else:
+        return about_to_start(where)
     return Finding("damage", where, what, RESTORE)
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            return file.read(1 << 16)
+    except FileNotFoundError:
+        return b""
 
 
 def check_filesystem(root: Path, kind: str) -> Iterator[Finding]:

@@ -32,6 +32,18 @@ class Finding(Struct, frozen=True):
     todo: str
 
 
+def unreadable(where: str, why: str) -> Finding:
+    """For what can't be opened. It counts as damage: nobody knows whether it is intact."""
+    todo = "Run this as the user who owns it, or see to its permissions, then look again."
+    return Finding("damage", where, f"it can't be checked: {why}", todo)
+
+
+def about_to_start(where: str) -> Finding:
+    """For a place without events, in which none were ever recorded."""
+    what = "there is no event in it: a task that was about to start"
+    return Finding("note", where, what, "Nothing: it does no harm.")
+
+
 class Logs:
     """Checks logs one by one, and remembers what they hold."""
 
@@ -53,8 +65,10 @@ class Logs:
                 advance(state, event)
         except NewerFormat as error:
             yield Finding("warning", stream, str(error), "Use the Holdfast that wrote it.")
-        except StoreError as error:
+        except LogDamaged as error:
             yield Finding("damage", stream, _what(error), RESTORE)
+        except StoreError as error:
+            yield unreadable(stream, str(error))
         except (LookupError, TypeError, ValueError) as error:
             what = f"event {state.seq + 1} does not follow from those before it ({error!r})"
             yield Finding("damage", stream, what, RESTORE)
@@ -91,8 +105,7 @@ def _digests(event: AnyEvent) -> Iterator[str]:
 
 def _whose(stream: str, task_id: str, state: State) -> Iterator[Finding]:
     if not state.seq:
-        what = "there is no event in it: a task that was about to start"
-        yield Finding("note", stream, what, "Nothing: it does no harm.")
+        yield about_to_start(stream)
     elif state.id != task_id:
         what = f"it is the log of the task {state.id!r}"
         yield Finding("damage", stream, what, "Was the folder renamed or copied? Name it back.")

@@ -85,8 +85,10 @@ def _print_steps(page: Page, view: TaskView, title: str, paths: Sequence[str]) -
 
 
 def _step_name(call: Call) -> str:
-    ended = call.status in ("completed", "failed", "running")
-    return plain(f"{call.path} {call.name}{'' if ended else f' ({call.status})'}")
+    if call.status in ("completed", "failed", "running"):
+        return plain(f"{call.path} {call.name}")
+    until = f" until {clock(call.until)}" if call.status == "waiting" and call.until else ""
+    return plain(f"{call.path} {call.name} ({call.status}{until})")
 
 
 def print_outputs(page: Page, view: TaskView) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import get_args
 
 import msgspec
 from msgspec import Raw, UnsetType
@@ -15,6 +16,7 @@ from holdfast.fold import State
 from holdfast.log import BLOB, BlobRef
 
 MOST = 160
+_WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(AnyEvent))
 
 _STYLES: dict[type, str] = {
     e.Completed: "green",
@@ -26,6 +28,10 @@ _STYLES: dict[type, str] = {
     e.Settled: "yellow",
     e.Decided: "magenta",
     e.Noted: "magenta",
+    e.QuestionAsked: "bold yellow",
+    e.QuestionAnswered: "green",
+    e.AnswerRefused: "yellow",
+    e.QuestionExpired: "red",
 }
 
 
@@ -45,7 +51,7 @@ def event_line(event: AnyEvent, state: State, *, narrow: bool = False) -> Text:
     at = precise_clock(event.at)
     return Text.assemble(
         (f"{event.seq:4} {at[11:19]} " if narrow else f"{event.seq:5}  {at}  ", "dim"),
-        (f"{type_of(event):15}", _STYLES.get(type(event), "")),
+        (f"{type_of(event):{_WIDTH}}", _STYLES.get(type(event), "")),
         f"{plain(path):7} {plain(call.name) if call else '':{12 if narrow else 16}} ",
         cut(_detail(event), MOST),
     )
@@ -83,7 +89,8 @@ def _detail(event: AnyEvent) -> str:
         case e.Observed():
             return f"= {short_raw(event.value)}"
         case e.QuestionAsked():
-            return plain(f"({event.expects}) {event.question}")
+            by = f", by {precise_clock(event.until)}" if event.until else ""
+            return plain(f"{event.id} ({event.expects}{by}): {event.question}")
         case e.QuestionAnswered():
             return f"→ {short_raw(event.answer)}, says {plain(event.by)}"
         case e.AnswerRefused():

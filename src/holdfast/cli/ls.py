@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.opening import opened, read_all
+from holdfast.cli.opening import at_work, opened, read_all
 from holdfast.cli.options import json_option, label_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_table, status_text
 from holdfast.cli.settings import Given
@@ -44,6 +44,9 @@ def ls(
 ) -> Exit:
     """List tasks, the most recently changed first.
 
+    A task in progress that nobody is at work on is marked as stopped: resume it. With --json,
+    at_work says who is at work on a task, or null.
+
     A task whose log can't be read is named on standard error, and the exit code is then 4.
 
     \b
@@ -57,9 +60,9 @@ def ls(
         views, unreadable = read_all(hf.store)
         found = [view for view in views if _matches(view, wanted, labels)]
         found.sort(key=lambda view: (view.state.updated_at, view.id), reverse=True)
-        listed = found[:limit]
+        listed = [(view, at_work(hf.store, view)) for view in found[:limit]]
         if as_json:
-            print_json([_summary(view) for view in listed])
+            print_json([_summary(view, holder) for view, holder in listed])
         else:
             _print_table(
                 listed, len(found), "no tasks match" if views else f"no tasks in {hf.store.url}"
@@ -82,7 +85,7 @@ def _matches(view: TaskView, wanted: dict[str, str | None], labels: dict[str, st
     return labels.items() <= state.labels.items()
 
 
-def _summary(view: TaskView) -> dict[str, Any]:
+def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
     state = view.state
     return {
         "id": view.id,
@@ -94,10 +97,11 @@ def _summary(view: TaskView) -> dict[str, Any]:
         "user": state.user,
         "session": state.session,
         "labels": state.labels,
+        "at_work": holder,
     }
 
 
-def _print_table(views: list[TaskView], total: int, if_none: str) -> None:
+def _print_table(views: list[tuple[TaskView, str | None]], total: int, if_none: str) -> None:
     out = console()
     if not views:
         out.print(plain(if_none))
@@ -107,13 +111,16 @@ def _print_table(views: list[TaskView], total: int, if_none: str) -> None:
         out.print(Text(f"… and {count(total - len(views), 'older task')}", "dim"))
 
 
-def _rows(views: list[TaskView]) -> Iterator[tuple[str | Text, ...]]:
+def _rows(views: list[tuple[TaskView, str | None]]) -> Iterator[tuple[str | Text, ...]]:
     now = datetime.now(UTC)
-    for view in views:
+    for view, holder in views:
+        status = status_text(view.status)
+        if view.status == "in_progress" and holder is None:
+            status.append(", stopped", "bold yellow")
         yield (
             plain(view.id),
             plain(view.type),
-            status_text(view.status),
+            status,
             str(view.position),
             ago(view.state.updated_at, now),
             plain(view.state.user),

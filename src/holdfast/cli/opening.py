@@ -15,6 +15,7 @@ from msgspec import Raw, UnsetType
 from holdfast.app import Holdfast, checked_id
 from holdfast.cli.settings import Given, url_of
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
+from holdfast.fold import FINISHED
 from holdfast.log import fetch, stream_of
 from holdfast.store import Store
 from holdfast.views import TaskView, view_task
@@ -94,9 +95,16 @@ def incoherent_is_damage(stream: str, seq: int = 0) -> Iterator[None]:
 
 def not_found(store: Store, task_id: str) -> TaskNotFound:
     """The error that names the ids that are nearly the one given."""
-    near = difflib.get_close_matches(task_id, task_ids(store), n=3)
+    # The id itself is among them where there is a folder but no event in it.
+    others = [each for each in task_ids(store) if each != task_id]
+    near = difflib.get_close_matches(task_id, others, n=3)
     meant = f". Did you mean {' or '.join(near)}?" if near else ": see `holdfast ls`"
     return TaskNotFound(f"no task {checked_id(task_id)!r} in {store.url}{meant}")
+
+
+def at_work(store: Store, view: TaskView) -> str | None:
+    """Who is at work on an unfinished task right now, as far as can be told."""
+    return None if view.status in FINISHED else store.holder(stream_of(view.id))
 
 
 def is_there(store: Store, task_id: str) -> bool:

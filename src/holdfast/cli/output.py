@@ -7,7 +7,7 @@ so nothing in a log can style, hide or link anything. Styles are given with `Tex
 from __future__ import annotations
 
 import os
-import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.settings import Given
 from holdfast.cli.text import plain, plain_json, to_json
 
 WIDE = 10_000
@@ -29,6 +28,7 @@ STYLES = {
     "running": "cyan",
     "pending": "dim",
     "retrying": "yellow",
+    "waiting": "yellow",
     "backing_off": "yellow",
     "awaiting_user": "bold yellow",
     "in_doubt": "bold yellow",
@@ -48,12 +48,15 @@ def console(*, stderr: bool = False) -> Console:
     """A console on what is standard output now."""
     stream = sys.stderr if stderr else sys.stdout
     looked_at = stream.isatty() or "COLUMNS" in os.environ
+    # Measured here: of a terminal that calls itself dumb, rich would always think 80 columns.
+    size = shutil.get_terminal_size()
     return _Console(
         stderr=stderr,
         markup=False,
         emoji=False,
         highlight=False,
-        width=None if looked_at else WIDE,
+        width=size.columns if looked_at else WIDE,
+        height=size.lines,
     )
 
 
@@ -119,15 +122,3 @@ def print_error(message: str) -> None:
     first, *rest = message.rstrip().split("\n")
     lines = [plain(first), *(f"  {plain(line.removeprefix('  '))}" for line in rest)]
     sys.stderr.write("\n".join(lines) + "\n")
-
-
-def our_command(given: Given, command: str, *words: str) -> str:
-    """A command of ours to copy into a shell, whatever characters an id has.
-
-    >>> our_command(Given(url="my state"), "show", "-x; rm")
-    "holdfast show --url 'my state' -- '-x; rm'"
-    """
-    settings = ["--url", given.url] if given.url else []
-    settings += [word for module in given.app for word in ("--app", module)]
-    dashed = ["--"] if any(word.startswith("-") for word in words) else []
-    return shlex.join(["holdfast", command, *settings, *dashed, *words])

@@ -15,7 +15,8 @@ from holdfast.cli.root import root
 HEAD = """\
 # The command line
 
-Install it with `pip install 'holdfast[cli]'`. This page is made from the help texts by
+It needs click and rich: install holdfast with its extra `cli`, or `pip install click rich`. It can
+also be called as `python -m holdfast`. This page is made from the help texts by
 `python -m holdfast.cli.reference > docs/reference/cli.md`; change those, not this.
 """
 

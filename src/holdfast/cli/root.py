@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from typing import Any, NoReturn
@@ -10,12 +11,13 @@ from typing import Any, NoReturn
 import click
 
 import holdfast
-from holdfast.cli import answer, completion, doctor, doubt, drive, log, ls, show
+from holdfast.cli import answer, completion, doctor, doubt, drive, log, ls, resolve, show
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
+from holdfast.cli.hints import told
 from holdfast.cli.options import app_option, debug_option, url_option
-from holdfast.cli.output import print_error
+from holdfast.cli.output import print_error, print_json
 from holdfast.cli.settings import Given
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, TaskFailed, TaskWaiting
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()
@@ -27,23 +29,26 @@ class Root(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         _survive_any_encoding()
-        kwargs["standalone_mode"] = False
+        words = [*(args[0] if args else kwargs.get("args") or sys.argv[1:])]
+        given = Given(json="--json" in words)  # known from the start: the words may not even parse
+        kwargs |= {"standalone_mode": False, "obj": given}
         try:
             sys.exit(super().main(*args, **kwargs) or Exit.OK)
         except click.Abort:
             sys.exit(Exit.INTERRUPTED)
         except click.ClickException as error:
-            print_error(f"error: {_usage(error)}")
+            _tell(given, error, _usage(error))
             sys.exit(Exit.BAD_INPUT)
         except Exception as error:
-            print_error(f"error: {_told(error)}")
+            if given.debug:
+                traceback.print_exc()
+            _tell(given, error, _message(given, error))
             sys.exit(exit_of(error))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order one meets them, not by the alphabet
 
     def invoke(self, ctx: click.Context) -> Any:
-        given = ctx.ensure_object(Given)  # made here, so that the command's own options share it
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
@@ -51,12 +56,6 @@ class Root(click.Group):
         except BrokenPipeError:
             _discard_output()
             return Exit.PIPE_CLOSED
-        except click.ClickException:
-            raise
-        except Exception:
-            if given.debug:
-                traceback.print_exc()
-            raise
 
 
 def _survive_any_encoding() -> None:
@@ -73,15 +72,24 @@ def _discard_output() -> None:
     os.close(nowhere)
 
 
+def _tell(given: Given, error: Exception, message: str) -> None:
+    # A task that failed or waits was driven by a command that printed the outcome as its JSON.
+    if given.json and not isinstance(error, TaskFailed | TaskWaiting):
+        print_json({"error": {"type": type(error).__name__, "message": message}})
+    print_error(f"error: {message}")
+
+
 def _usage(error: click.ClickException) -> str:
     ctx = getattr(error, "ctx", None)
     hint = f" (see {ctx.command_path} --help)" if isinstance(ctx, click.Context) else ""
-    return error.format_message().rstrip(".") + hint
+    # Click lists choices on lines of their own, set in by tabs.
+    message = re.sub(r"\s*\n\s*", " ", error.format_message())
+    return message.rstrip(".") + hint
 
 
-def _told(error: Exception) -> str:
+def _message(given: Given, error: Exception) -> str:
     if isinstance(error, HoldfastError):
-        return str(error)
+        return told(given, error)
     if isinstance(error, OSError):
         return f"the system refused: {error}"
     kind = type(error).__name__
@@ -111,7 +119,7 @@ def root(ctx: click.Context) -> None:
       holdfast show trip-42             where a task is, and what happened to get there
       holdfast log -f trip-42           watch it as it works
       holdfast run agents:plan Oslo     start a task
-      holdfast resume trip-42           go on after a crash
+      holdfast resume trip-42           go on after a crash (with --app agents: its code)
       holdfast doubt                    calls that may or may not have happened
       holdfast doctor                   is every log intact?
 
@@ -131,7 +139,7 @@ for _command in (
     drive.resume,
     drive.retry,
     doubt.doubt,
-    doubt.resolve,
+    resolve.resolve,
     answer.answer,
     doctor.doctor,
     completion.completion,

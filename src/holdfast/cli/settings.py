@@ -29,6 +29,7 @@ class Given(Struct):
     url: str = ""
     app: tuple[str, ...] = ()
     debug: bool = False
+    json: bool = False
 
 
 class Code(Struct, frozen=True):

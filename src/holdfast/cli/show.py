@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.text import Text
 
 from holdfast.cli import layers
-from holdfast.cli.doubt import DoubtView, doubts_of, print_doubt
+from holdfast.cli.answer import print_question, questions_of
+from holdfast.cli.doubt import doubts_of, print_doubt
 from holdfast.cli.exits import Exit
+from holdfast.cli.head import Seen, print_head, print_outlook, print_title
 from holdfast.cli.layers import Page
-from holdfast.cli.opening import find_task, opened
+from holdfast.cli.opening import at_work, find_task, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
-from holdfast.cli.output import console, our_command, print_json, status_text
+from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
-from holdfast.cli.text import ago, clock, count, plain, short, shown
 from holdfast.cli.timeline import print_timeline, tree, walk
 from holdfast.fold import Call
 from holdfast.views import TaskView
@@ -47,7 +46,8 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
       decisions    what the agent chose, from which options, and why
       retries      the calls that were tried more than once
       failures     everything that broke, with input and time
-    besides all calls as a tree, the agent's notes, and the calls in doubt.
+    besides all calls as a tree, the agent's notes, the calls in doubt and the open questions; and
+    of an unfinished task, who is at work on it.
 
     \b
     Examples:
@@ -57,22 +57,24 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
     """
     with opened(given) as hf:
         view = find_task(hf, task)
-        doubts = doubts_of(hf.store, view)
+        seen = Seen(at_work(hf.store, view), doubts_of(hf.store, view), questions_of(view))
         if as_json:
-            data = _data(view, doubts)
+            data = _data(view, seen)
             kept = ("id", "status", layer) if layer else tuple(data)
             print_json({name: data[name] for name in kept})
             return Exit.OK
         page = Page(console(), full=full)
+        print_title(page, view)
         if layer:
             LAYERS[layer](page, view)
         else:
-            _print_all(page, given, view, doubts)
+            _print_all(page, given, view, seen)
     return Exit.OK
 
 
-def _print_all(page: Page, given: Given, view: TaskView, doubts: list[DoubtView]) -> None:
-    _print_head(page, given, view)
+def _print_all(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
+    print_head(page, view, seen)
+    print_outlook(page, given, view, seen)
     layers.print_position(page, view)
     if view.calls:
         page.heading("Calls")
@@ -87,54 +89,17 @@ def _print_all(page: Page, given: Given, view: TaskView, doubts: list[DoubtView]
             LAYERS[name](page, view)
     if view.notes:
         layers.print_notes(page, view)
-    if doubts:
+    if seen.doubts:
         page.heading("In doubt", "calls that may or may not have happened")
-        for each in doubts:
+        for each in seen.doubts:
             print_doubt(page.out, given, each)
+    if seen.questions:
+        page.heading("Questions", "that wait for an answer")
+        for question in seen.questions:
+            print_question(page.out, given, question)
 
 
-def _print_head(page: Page, given: Given, view: TaskView) -> None:
-    state, now = view.state, datetime.now(UTC)
-    page.line((plain(view.id), "bold"), "  ", status_text(view.status), indent=0)
-    facts = {
-        "task": f"{view.type}({short(view.input, 200)})",
-        "started": f"{clock(state.created_at)} ({ago(state.created_at, now)})",
-        "changed": f"{clock(state.updated_at)} ({ago(state.updated_at, now)}), "
-        f"{count(view.seq, 'event')}",
-        "driven by": f"{state.owner} ({state.engine})" if state.owner else "",
-        "user": state.user,
-        "session": state.session,
-        "labels": ", ".join(f"{name}={value}" for name, value in sorted(state.labels.items())),
-    }
-    for name, fact in facts.items():
-        if fact:
-            page.line((f"{name:9} ", "dim"), plain(fact))
-    _print_outlook(page, given, view)
-
-
-def _print_outlook(page: Page, given: Given, view: TaskView) -> None:
-    # What the reader most wants to know: how did it end, or what does it need to go on?
-    if view.status == "completed":
-        page.line(
-            (f"{'result':9} ", "dim"), *([] if _is_long(view.result) else [short(view.result)])
-        )
-        if _is_long(view.result):
-            page.block(shown(view.result))
-    elif view.failure is not None:
-        page.line((f"{'failed':9} ", "dim"), (plain(view.failure.summary()), "red"))
-        page.line(("to try it again: ", "dim"), plain(our_command(given, "retry", view.id)))
-    elif view.status == "awaiting_user":
-        page.line(Text("it waits for a person: see below, under In doubt", "bold yellow"))
-    else:
-        resume = plain(our_command(given, "resume", view.id))
-        page.line(("if no process is at work on it, go on with: ", "dim"), resume)
-
-
-def _is_long(value: Any) -> bool:
-    return len(short(value, 61)) > 60
-
-
-def _data(view: TaskView, doubts: list[DoubtView]) -> dict[str, Any]:
+def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
     state = view.state
     return {
         "id": view.id,
@@ -148,6 +113,7 @@ def _data(view: TaskView, doubts: list[DoubtView]) -> dict[str, Any]:
         "labels": state.labels,
         "owner": state.owner,
         "engine": state.engine,
+        "at_work": seen.at_work,
         "epoch": state.epoch,
         "format": state.format,
         "input": view.input,
@@ -160,7 +126,8 @@ def _data(view: TaskView, doubts: list[DoubtView]) -> dict[str, Any]:
         "retries": view.retries,
         "failures": view.failures,
         "notes": view.notes,
-        "doubts": doubts,
+        "doubts": seen.doubts,
+        "questions": seen.questions,
         "calls": [_call(call) for call in view.calls],
     }
 
@@ -178,4 +145,5 @@ def _call(call: Call) -> dict[str, Any]:
         "duration_s": (ended - call.at).total_seconds() if ended else None,
         "key": call.key,
         "settled_by": call.settled_by,
+        "until": call.until,
     }

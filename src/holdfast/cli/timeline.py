@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.output import print_table, status_text
-from holdfast.cli.text import plain, took
+from holdfast.cli.text import clock, plain, took
 from holdfast.fold import Call, scope_of
 
 COLUMNS = ("PATH", "NAME", "KIND", "STATUS", "TRIES", "TOOK", "KEY")
@@ -87,6 +87,8 @@ def _row(guide: str, node: Node) -> tuple[str | Text, ...]:
 
 def _status(call: Call) -> Text:
     status = status_text(call.status)
+    if call.status == "waiting" and call.until:
+        status.append(f" until {clock(call.until)}")
     if call.settled_by:
         status.append(f" (by {plain(call.settled_by.partition(',')[0])})", "dim")
     return status

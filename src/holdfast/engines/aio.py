@@ -8,8 +8,8 @@ thread, as any function does: make it async, or call it with `asyncio.to_thread`
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import Context, copy_context
 from datetime import datetime
 from functools import partial
@@ -27,7 +27,8 @@ from holdfast.engines.execution import (
     task_raised,
     task_returned,
 )
-from holdfast.errors import Suspend, TaskWaiting
+from holdfast.engines.holding import Holding
+from holdfast.errors import HoldfastError, Suspend, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.fold import Call, scope_of
 from holdfast.journal import (
@@ -46,7 +47,7 @@ from holdfast.journal import (
 from holdfast.journal import Run as RunBody
 from holdfast.log import Clock, Log
 from holdfast.scope import Scope, scope_var
-from holdfast.spec import Spec
+from holdfast.spec import Spec, is_async
 
 T = TypeVar("T")
 
@@ -60,8 +61,29 @@ def call(
     """Make a call of a running task. It gets its path now, not when it is awaited: the order in
     which calls are written is the same on every run, the order in which they run is not."""
     must_be_open(scope)
+    _must_be_one_strand(scope)
     path = scope.next_path()
     return call_at(scope.run, path, spec, spec.signature.dump(args, kwargs))
+
+
+def _must_be_one_strand(scope: Scope) -> None:
+    """Halt if two asyncio tasks count their calls in one scope: in whatever order they run.
+
+    Inside an async task each gets a scope of its own. In a sync one nobody sees to that.
+    """
+    try:
+        strand = asyncio.current_task()
+    except RuntimeError:  # no loop runs yet: the coroutine is made here and run elsewhere
+        return
+    if scope.owner is None or scope.owner is strand or scope.owner.done():
+        scope.owner = strand
+        return
+    scope.run.halt(
+        HoldfastError(
+            f"task {scope.run.task_id!r}: two asyncio tasks make calls in the same strand, so a "
+            f"replay could mix them up. Make the task async, or use gather() of holdfast"
+        )
+    )
 
 
 async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
@@ -83,6 +105,20 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     return conclude(run, spec, ended)
 
 
+@asynccontextmanager
+async def held(holding: Holding, task_id: str) -> AsyncIterator[Log]:
+    """A task's log, held until the block ends; the store is asked off the loop."""
+    async with AsyncExitStack() as stack:
+        hold = holding.hold(task_id)
+        log = await asyncio.to_thread(hold.__enter__)
+
+        async def let_go(*error: Any) -> bool | None:
+            return await asyncio.to_thread(hold.__exit__, *error)
+
+        stack.push_async_exit(let_go)
+        yield log
+
+
 async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned | Raised:
     """Drive an async task to its end on this loop."""
     run = Run(log, task_id)
@@ -94,17 +130,15 @@ async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Retu
         token = scope_var.set(run.root)
         try:
             value = await spec.fn(*args, **kwargs)
-        except (Exception, BaseExceptionGroup) as error:
-            if run.stop is not None:
-                raise run.stop from error
-            if not isinstance(error, Exception):
+        except BaseExceptionGroup as group:
+            if run.stop is None and not isinstance(group, Exception):
                 raise
+            return task_raised(run, group)  # type: ignore[arg-type]  # else it re-raises the stop
+        except Exception as error:
             return task_raised(run, error)
         finally:
             scope_var.reset(token)
             await _end_branches(run.branches)
-        if run.stop is not None:
-            raise run.stop
         return task_returned(run, spec, value)
 
     return await drive(conduct(claimed), run, "", body, _nothing)
@@ -119,12 +153,13 @@ async def drive(
 ) -> T:
     """Carry out a flow's requests until it ends."""
     answer: Any = None
+    strand = scope_var.get()
     try:
         while True:
             request = flow.send(answer)
             answer = None
             if isinstance(request, Append):
-                run.append(request.event)
+                run.append(request.event, strand)
                 if request.sync:
                     await asyncio.to_thread(run.sync)
                 answer = run.log.state.calls.get(path)
@@ -155,14 +190,16 @@ async def run_body(body: Body) -> Returned | Raised:
     token = scope_var.set(scope)
     limit = asyncio.timeout(spec.timeout_s)
     try:
+        args, kwargs = body.arguments()
         async with limit:
-            value = await spec.fn(*body.args, **body.kwargs)
+            value = await spec.fn(*args, **kwargs)
     except Exception as error:
-        timed_out = limit.expired() and isinstance(error, TimeoutError)
-        if timed_out:
-            scope.closed = True
-            error = TimeoutError(f"{spec.name} did not end within {spec.timeout_s:g} s")
-        return body.raised(error, timed_out=timed_out)
+        if not limit.expired():
+            return body.raised(error)
+        # Whatever the body made of being cancelled.
+        scope.closed = True
+        late = TimeoutError(f"{spec.name} did not end within {spec.timeout_s:g} s")
+        return body.raised(late, timed_out=True)
     finally:
         scope_var.reset(token)
     return body.returned(value)
@@ -191,7 +228,7 @@ async def _park(run: Run, path: str, waiting: TaskWaiting) -> NoReturn:
         await asyncio.wait(list(run.in_flight.values()))
         await asyncio.sleep(_QUIET_S)  # what ended may be about to make its next call
     run.stop = run.stop or Suspend(waiting)
-    raise run.stop
+    run.raise_in(path, run.stop)
 
 
 async def _stop(run: Run, path: str) -> NoReturn:
@@ -200,7 +237,7 @@ async def _stop(run: Run, path: str) -> NoReturn:
     _give_up(run, path)
     while isinstance(run.stop, Suspend) and run.in_flight:
         await asyncio.wait(list(run.in_flight.values()))
-    raise run.stop or RuntimeError("told to stop without a signal")
+    run.raise_in(path, run.stop or Suspend(TaskWaiting(run.task_id, "told to stop")))
 
 
 def _give_up(run: Run, path: str) -> None:
@@ -221,7 +258,7 @@ def _land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
 async def run_check(body: Body) -> Returned | Raised | None:
     """Ask a tool's `check`, which may be sync (then in a thread) or async."""
     check = body.spec.check
-    if not inspect.iscoroutinefunction(check):
+    if check is None or not is_async(check):
         return await asyncio.to_thread(local.run_check, body)
     token = scope_var.set(None)
     try:

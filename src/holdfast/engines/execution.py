@@ -6,6 +6,7 @@ does not wait is here, once.
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from typing import Any, NoReturn
 
@@ -21,22 +22,25 @@ from holdfast.errors import (
     TaskWaiting,
     Undecodable,
     Unserializable,
-    step_failures,
+    failed_paths,
 )
 from holdfast.events import AnyEvent, Failure
-from holdfast.fold import Call
+from holdfast.fold import Call, scope_of
 from holdfast.journal import (
     Asked,
     Raised,
     Returned,
     describe,
     key_of,
+    misfit,
     must_match,
     step_failed,
 )
 from holdfast.log import Log
-from holdfast.scope import Scope, scope_var
+from holdfast.scope import Scope, given_up, scope_var
 from holdfast.spec import Happened, IdempotencyKey, Spec
+
+_LONGEST_TEXT = 16 * 1024
 
 
 class Run:
@@ -46,6 +50,7 @@ class Run:
         self.log = log
         self.task_id = task_id
         self.stop: Signal | None = None
+        self.doomed: dict[str, Signal] = {}
         self.root = Scope(self, "")
         self.in_flight: dict[str, Any] = {}
         self.branches: set[Any] = set()
@@ -56,23 +61,36 @@ class Run:
 
         It sticks because a function may catch the signal, or have other branches.
         """
-        self.stop = Halt(error)
-        raise self.stop
+        raise self.halted(error)
 
-    def park(self, waiting: TaskWaiting) -> NoReturn:
-        """Stop the task's function until what it waits for has come.
+    def halted(self, error: HoldfastError) -> Halt:
+        """The signal that `halt` raises, for who has to raise it himself."""
+        self.stop = Halt(error)
+        return self.stop
+
+    def park(self, path: str, waiting: TaskWaiting) -> NoReturn:
+        """Stop the task's function until what the call waits for has come.
 
         One of several branches stops alone: the others work on, and who joins them stops the run.
         """
         signal = Suspend(waiting)
         if not self.parallel:
             self.stop = signal
+        self.raise_in(path, signal)
+
+    def raise_in(self, path: str, signal: Signal) -> NoReturn:
+        """Raise a signal from a call. The calls it was made in can't end in this run, even if
+        their bodies catch it: they would be recorded with a result that was never right."""
+        scope = scope_of(path)
+        while scope:
+            self.doomed[scope] = signal
+            scope = scope_of(scope)
         raise signal
 
-    def append(self, event: AnyEvent) -> None:
+    def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
         """Append; what the store refuses halts the run."""
         try:
-            self.log.append(event)
+            self.log.append(event, strand)
         except HoldfastError as error:
             self.halt(error)
 
@@ -85,22 +103,35 @@ class Run:
 
 
 class Body:
-    """One call about to be made: what is asked for, and the decoded arguments to run it with."""
+    """One call about to be made: what is asked for, and the arguments to run it with."""
 
-    __slots__ = ("args", "asked", "kwargs", "run", "spec")
+    __slots__ = ("_arguments", "asked", "data", "run", "spec")
 
     def __init__(self, run: Run, asked: Asked, data: bytes) -> None:
         self.run = run
         self.asked = asked
         self.spec = asked.spec
-        # The body gets what the codec made of the arguments: a step that changes a list it was
-        # given would otherwise change its caller's on the first run but not on a replay.
+        self.data = data
+        # Decoded before anything is written, so that arguments that don't fit leave no trace.
+        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = self._decoded()
+
+    def _decoded(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
-            self.args, self.kwargs = self.spec.signature.load(data)
+            args, kwargs = self.spec.signature.load(self.data)
         except Undecodable as error:
-            raise Unserializable(f"{self.spec.name} (step {asked.path}): {error}") from None
+            raise Unserializable(f"{self.spec.name} (step {self.asked.path}): {error}") from None
         for name in self.spec.signature.injected:
-            self.kwargs[name] = IdempotencyKey(asked.key)
+            kwargs[name] = IdempotencyKey(self.asked.key)
+        return args, kwargs
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call the function with: a copy for each attempt, which it may change at will.
+
+        A step that changes a list it was given would otherwise change its caller's on the first
+        run but not on a replay, and that of its own next attempt unless a crash came between.
+        """
+        given, self._arguments = self._arguments, None
+        return given or self._decoded()
 
     def scope(self) -> Scope:
         """The scope for the calls that the body makes."""
@@ -111,6 +142,7 @@ class Body:
 
     def returned(self, value: Any) -> Returned | Raised:
         """What became of a value that the body returned."""
+        self._must_not_be_doomed()
         try:
             raw, settled = self.spec.signature.returns.settle(value)
             return Returned(self.run.log.stow(raw), settled)
@@ -122,8 +154,17 @@ class Body:
 
     def raised(self, error: Exception, *, timed_out: bool = False) -> Raised:
         """What became of an exception that left the body."""
+        self._must_not_be_doomed()
+        if isinstance(error, TaskWaiting):  # of a task that the body runs: this one waits with it
+            self.run.park(self.asked.path, error)
         final = isinstance(error, self.spec.retry.unless) and not timed_out
         return Raised(failure_of(error, timed_out=timed_out), final)
+
+    def _must_not_be_doomed(self) -> None:
+        if isinstance(self.run.stop, Halt):
+            raise self.run.stop
+        if signal := self.run.doomed.get(self.asked.path):
+            self.run.raise_in(self.asked.path, signal)
 
     def checked(self, answer: Any) -> Returned | Raised | None:
         """What a tool's `check` said."""
@@ -136,9 +177,9 @@ class Body:
 
 
 def must_be_open(scope: Scope) -> None:
-    """Stop a strand that was given up: a timed-out attempt that goes on in its thread."""
+    """Stop a strand that was given up."""
     if scope.is_closed():
-        raise Halt(HoldfastError(f"the attempt at step {scope.path} was given up: it timed out"))
+        raise given_up(scope)
 
 
 def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call | None]:
@@ -147,7 +188,8 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
     key = key_of(run.task_id, path, spec.name, digest) if spec.kind == "tool" else ""
     record = run.log.state.calls.get(path)
     if record is not None:
-        asked = Asked(run.task_id, path, spec, Raw(data), digest, key)
+        # The key in the log is the one that went out, whatever the task is called today.
+        asked = Asked(run.task_id, path, spec, Raw(data), digest, record.key or key)
         try:
             must_match(asked, record)
         except CodeChanged as error:
@@ -178,34 +220,42 @@ def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
     try:
         return spec.signature.returns.load(run.log.fetch(raw))
     except Undecodable as error:
+        if record.settled_by not in ("", "check"):
+            run.halt(misfit(run.task_id, record, error))
         asked = f"expects a result it does not fit ({error})"
         run.halt(CodeChanged(run.task_id, record.path, f"a result of {describe(record)}", asked))
     except HoldfastError as error:
         run.halt(error)
 
 
-def must_have_made_every_call(run: Run) -> None:
+def must_have_made_every_call(run: Run, error: Exception | None = None) -> None:
     """Halt if the body ended before it made the calls that the log holds."""
-    last = run.log.state.last.get("")
-    if last is None or int(last) <= run.root.calls:
+    made = run.root.calls
+    missing = [int(path) for path in run.log.state.calls if path.isdigit() and int(path) > made]
+    if not missing:
         return
-    path = str(run.root.calls + 1)
-    record = run.log.state.calls[path]
-    asked = "ends without making that call"
-    run.halt(CodeChanged(run.task_id, path, describe(record), asked))
+    record = run.log.state.calls[str(min(missing))]
+    asked = f"raises {failure_of(error).summary()} before it" if error else "ends without that call"
+    run.stop = Halt(CodeChanged(run.task_id, record.path, describe(record), asked))
+    raise run.stop from error
 
 
 def task_arguments(run: Run, spec: Spec) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments the task was started with."""
-    args = run.log.state.args
+    stored = run.log.state.args
     try:
-        return spec.signature.load(run.log.fetch(args) if args is not UNSET else b"{}")
-    except Undecodable as error:
-        run.halt(CodeChanged(run.task_id, "0", "arguments", f"can't take them ({error})"))
+        args, kwargs = spec.signature.load(run.log.fetch(stored) if stored is not UNSET else b"{}")
+        inspect.signature(spec.fn).bind(*args, **kwargs)
+    except (Undecodable, TypeError) as error:
+        started = f"{spec.name}({bytes(stored).decode() if isinstance(stored, Raw) else ''})"
+        run.halt(CodeChanged(run.task_id, "0", started, f"can't be called so ({error})"))
+    return args, kwargs
 
 
 def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised:
     """What became of the value that a task's function returned."""
+    if run.stop is not None:  # the function caught the signal and went on
+        raise run.stop
     must_have_made_every_call(run)
     try:
         raw, settled = spec.signature.returns.settle(value)
@@ -216,8 +266,12 @@ def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised:
 
 def task_raised(run: Run, error: Exception) -> Raised:
     """What became of an exception that left a task's function."""
-    must_have_made_every_call(run)
-    causes = tuple(dict.fromkeys(failed.path for failed in step_failures(error)))
+    if run.stop is not None:  # the function turned the signal into an error of its own
+        raise run.stop from error
+    if isinstance(error, TaskWaiting):  # of a task that this one runs: it waits with it
+        raise Suspend(error)
+    must_have_made_every_call(run, error)
+    causes = tuple(dict.fromkeys(failed_paths(error)))
     return Raised(failure_of(error), causes=causes)
 
 
@@ -225,17 +279,25 @@ def failure_of(error: BaseException, *, timed_out: bool = False) -> Failure:
     """An exception as a fact that can be written down."""
     kind = type(error)
     try:
-        message = str(error)
+        message = _bounded(str(error))
     except Exception as broken:
         message = f"(its message can't be shown: {type(broken).__name__})"
     lines = traceback.format_exception(error)
     return Failure(
-        kind.__qualname__,
+        str(kind.__qualname__),
         _encodable(message),
-        _encodable("".join(lines)),
-        kind.__module__,
+        _encodable(_bounded("".join(lines))),
+        str(kind.__module__),
         timed_out,
     )
+
+
+def _bounded(text: str) -> str:
+    # A failure has to fit a line of the log; what is wrong mostly stands at either end.
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    half = _LONGEST_TEXT // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
 
 
 def _encodable(text: str) -> str:

@@ -28,12 +28,11 @@ class Heartbeat:
         """Look after a log from now on."""
         with self._lock:
             self._logs.add(log)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
                 self._closing.clear()
-                self._thread = threading.Thread(
-                    target=self._beat, name="holdfast heartbeat", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._beat, name="holdfast heartbeat", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def remove(self, log: Log) -> None:
         """Let a log be."""

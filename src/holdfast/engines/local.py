@@ -55,7 +55,7 @@ def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
 def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     """The call at a path, from its record or for real."""
     if run.stop is not None:
-        raise run.stop
+        run.raise_in(path, run.stop)
     asked, record = look_up(run, path, spec, data)
     if record is not None and record.status == "completed":
         return recorded_result(run, spec, record)
@@ -78,13 +78,9 @@ def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned |
         try:
             value = spec.fn(*args, **kwargs)
         except Exception as error:
-            if run.stop is not None:  # the function turned the signal into an error of its own
-                raise run.stop from error
             return task_raised(run, error)
         finally:
             scope_var.reset(token)
-        if run.stop is not None:  # the function caught the signal and went on
-            raise run.stop
         return task_returned(run, spec, value)
 
     return drive(conduct(claimed), run, "", body, nothing)
@@ -99,12 +95,13 @@ def drive(
 ) -> T:
     """Carry out a flow's requests until it ends."""
     answer: Any = None
+    strand = scope_var.get()
     try:
         while True:
             request = flow.send(answer)
             answer = None
             if isinstance(request, Append):
-                run.append(request.event)
+                run.append(request.event, strand)
                 if request.sync:
                     run.sync()
                 answer = run.log.state.calls.get(path)
@@ -117,7 +114,7 @@ def drive(
             elif isinstance(request, Check):
                 answer = check()
             else:
-                run.park(request.waiting)
+                run.park(path, request.waiting)
     except StopIteration as end:
         ended: T = end.value
         return ended
@@ -129,10 +126,11 @@ def run_body(body: Body) -> Returned | Raised:
     spec = body.spec
     token = scope_var.set(scope)
     try:
+        args, kwargs = body.arguments()
         if spec.timeout_s is None:
-            value = spec.fn(*body.args, **body.kwargs)
+            value = spec.fn(*args, **kwargs)
         else:
-            value = _with_timeout(spec, body, scope)
+            value = _with_timeout(spec, partial(spec.fn, *args, **kwargs), scope)
     except Exception as error:
         return body.raised(error, timed_out=scope.closed)
     finally:
@@ -190,7 +188,7 @@ def sleep_until(until: datetime, clock: Callable[[], datetime]) -> None:
         time.sleep(min(left_s, _LONGEST_SLEEP_S))
 
 
-def _with_timeout(spec: Spec, body: Body, scope: Scope) -> Any:
+def _with_timeout(spec: Spec, work_to_do: Callable[[], Any], scope: Scope) -> Any:
     # Python can't stop a thread: the attempt is given up, not ended. Its scope is closed, so it
     # journals nothing more; what it still does outside is why the call counts as in doubt.
     context = copy_context()
@@ -199,7 +197,7 @@ def _with_timeout(spec: Spec, body: Body, scope: Scope) -> Any:
 
     def work() -> None:
         try:
-            outcome[0] = context.run(spec.fn, *body.args, **body.kwargs)
+            outcome[0] = context.run(work_to_do)
         except BaseException as error:
             outcome[1] = error
         ended.set()

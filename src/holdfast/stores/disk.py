@@ -15,6 +15,8 @@ from collections.abc import Sequence
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _READ_BYTES = 1 << 20
 
+_sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+
 
 class Disk:
     """Plain files and folders, by descriptor."""
@@ -47,9 +49,9 @@ class Disk:
         while done < len(data):
             done += os.write(fd, data[done:])
 
-    def read(self, fd: int, offset: int, size: int) -> bytes:
-        """Up to `size` bytes from `offset`."""
-        return os.pread(fd, size, offset)
+    def overwrite(self, fd: int, data: bytes) -> None:
+        """Write at the beginning of a file, where the descriptor may stand elsewhere."""
+        os.pwrite(fd, data, 0)
 
     def read_all(self, fd: int) -> bytes:
         """The whole file."""
@@ -60,9 +62,19 @@ class Disk:
             offset += len(part)
         return b"".join(parts)
 
-    def size(self, fd: int) -> int:
-        """The file's size in bytes."""
-        return os.fstat(fd).st_size
+    def read_file(self, parts: Sequence[str], root: int, most_bytes: int | None = None) -> bytes:
+        """A file by its way from `root`, no part of which may be a symlink."""
+        opened = [root]
+        try:
+            for part in parts[:-1]:
+                opened.append(self.folder(part, opened[-1]))
+            opened.append(self.open(parts[-1], opened[-1], os.O_RDONLY | os.O_NONBLOCK))
+            if most_bytes is not None:
+                return os.pread(opened[-1], most_bytes, 0)
+            return self.read_all(opened[-1])
+        finally:
+            for fd in opened[1:]:
+                self.close(fd)
 
     def truncate(self, fd: int, size: int) -> None:
         """Cut the file."""
@@ -70,7 +82,7 @@ class Disk:
 
     def sync(self, fd: int) -> None:
         """Return when the file's bytes are on the disk."""
-        os.fdatasync(fd)
+        _sync_data(fd)
 
     def sync_folder(self, fd: int) -> None:
         """Return when the names made in the folder are on the disk."""
@@ -100,6 +112,10 @@ class Disk:
                 return False
             raise
         return True
+
+    def unlock(self, fd: int) -> None:
+        """Free a lock before its descriptor is closed."""
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
     def inode(self, fd: int) -> tuple[int, int]:
         """Which file a descriptor is of."""

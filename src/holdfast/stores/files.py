@@ -2,16 +2,13 @@
 
     workspace/
       tasks/<safe id>/events.jsonl    the log, one JSON object a line
-      tasks/<safe id>/lock            who is writing; its lock and its inode are the lease
+      tasks/<safe id>/lock            who is writing (see `locks`)
       blobs/ab/abcdef…                content-addressed, for what is too large for a line
 
 **Durable** means `fdatasync` of the log and, when its name is new, `fsync` of each folder up to
-the workspace. **One writer** means the lock on `lock`, which the system frees when a process dies.
-A process that hangs keeps its lock, so a stale one is taken over by *replacing* the file: the
-holder's lock file has no name any more, and it knows. It looks after each sync and before it says
-that anything is durable; looking before the write instead would acknowledge an event that the new
-holder never saw. The new holder then moves the log to a fresh inode, so that whatever the old one
-still writes goes to a file that nobody reads.
+the workspace. After each sync, and before it says that anything is durable, a writer looks whether
+it still is the writer; looking before the write instead would acknowledge an event that the one
+who took over never saw.
 
 **A torn tail** (a last line without its newline) is what a crash leaves of an append that was
 never acknowledged: the next writer moves it aside. Anything else that is off is damage, which is
@@ -25,7 +22,6 @@ import os
 import re
 import shutil
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -35,16 +31,15 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import chain
-from holdfast.errors import Conflict, LeaseLost, LogDamaged, StorageFailed, TaskBusy
+from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StorageFailed
 from holdfast.store import Lease
+from holdfast.stores import blobs, locks
 from holdfast.stores.disk import Disk
-
-LOG, LOCK = "events.jsonl", "lock"
+from holdfast.stores.locks import LOCK, LOG, Taken
 
 _LONGEST_TAIL_BYTES = 1 << 20
 """An append is one event or a few, far smaller than this; a longer tail is no torn append."""
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
@@ -60,14 +55,6 @@ def safe_name(name: str) -> str:
     return f"{readable}~{sha256(name.encode()).hexdigest()[:16]}"
 
 
-class Holder(Struct):
-    """What stands in a `lock` file, for those who find it taken."""
-
-    owner: str = "an unknown process"
-    epoch: int = 0
-    lease_s: float = 30.0
-
-
 class Named(Struct):
     """The first line of every log says whose it is."""
 
@@ -78,19 +65,17 @@ class Handle:
     """One stream held open for writing."""
 
     __slots__ = (
-        "appended", "fd", "folder", "head", "lease", "lock", "new", "pid", "poisoned", "size",
-        "synced", "syncing", "writing",
+        "appended", "head", "lease", "new", "pid", "poisoned", "size", "synced", "syncing",
+        "taken", "writing",
     )  # fmt: skip
 
-    def __init__(self, lease: Lease, folder: int, lock: int) -> None:
+    def __init__(self, lease: Lease, taken: Taken, size: int, head: int) -> None:
         self.lease = lease
-        self.folder = folder
-        self.lock = lock
-        self.fd = -1
+        self.taken = taken
         self.new = True
         self.pid = os.getpid()
-        self.head = 0
-        self.size = 0
+        self.head = head
+        self.size = size
         self.appended = 0
         self.synced = 0
         self.poisoned = ""
@@ -107,7 +92,7 @@ class FileStore:
         self._disk = disk or Disk()
         self._durable = sync
         self._handles: dict[Lease, Handle] = {}
-        self._root = self._open_root()
+        self._root_fd = self._open_root()
 
     def _open_root(self) -> int:
         try:
@@ -117,89 +102,91 @@ class FileStore:
                 with suppress(FileExistsError):
                     os.mkdir(folder, 0o700)
                     os.chmod(folder, 0o700)
+                    self._sync_name_of(folder)
             return self._disk.folder(self.root)
         except OSError as error:
             raise _failed(f"can't open the workspace {self.root}", error) from error
 
+    def _sync_name_of(self, folder: Path) -> None:
+        if self._durable:
+            parent = self._disk.folder(folder.parent)
+            self._disk.sync_folder(parent)
+            self._disk.close(parent)
+
+    @property
+    def _root(self) -> int:
+        if self._root_fd < 0:
+            raise BadInput(f"the store {self.url} was closed: open it again")
+        return self._root_fd
+
     # Leases
 
     def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        opened: list[int] = []
+        root = self._root
         try:
-            handle = self._acquire(stream, owner, lease_s, opened)
-            self._open_log(handle, opened)
+            taken = locks.take(
+                self._disk, stream, lambda: self._stream_folder(stream, root), owner, lease_s
+            )
+        except OSError as error:
+            raise _failed(f"can't take hold of {stream}", error) from error
+        try:
+            handle = self._opened(stream, taken)
         except BaseException as error:
-            for fd in opened:
-                self._disk.close(fd)
+            locks.give_back(self._disk, taken)
             if isinstance(error, OSError):
-                raise _failed(f"can't take hold of {stream}", error) from error
+                raise _failed(f"can't open the log of {stream}", error) from error
             raise
         self._handles[handle.lease] = handle
         return handle.lease
 
-    def _acquire(self, stream: str, owner: str, lease_s: float, opened: list[int]) -> Handle:
-        disk = self._disk
-        folder = self._make_stream_folder(stream)
-        opened.append(folder)
-        while True:
-            lock = disk.open(LOCK, folder, os.O_RDWR | os.O_CREAT)
-            opened.append(lock)
-            holder = _holder(disk.read_all(lock))
-            if not disk.try_lock(lock):
-                _must_be_silent(stream, holder, time.time() - disk.touched_at(lock))
-                lock = self._take_over(folder, Lease(stream, owner, holder.epoch + 1), lease_s)
-                opened.append(lock)
-                disk.close(opened.pop(-2))
-                break
-            if disk.inode(lock) == disk.inode_of(LOCK, folder):
-                break
-            disk.close(opened.pop())  # replaced between our opening and our locking it
-        lease = Lease(stream, owner, _holder(disk.read_all(lock)).epoch + 1)
-        self._write_holder(lock, lease, lease_s)
-        return Handle(lease, folder, lock)
+    def _opened(self, stream: str, taken: Taken) -> Handle:
+        data = self._disk.read_all(taken.log)
+        whole = _whole(stream, data)
+        if not whole and taken.holder.started:
+            raise locks.lost(stream)
+        if len(whole) != len(data):
+            self._mend_tail(taken, data, whole)
+        lease = Lease(stream, taken.holder.owner, taken.holder.epoch)
+        return Handle(lease, taken, len(whole), whole.count(b"\n"))
 
-    def _take_over(self, folder: int, lease: Lease, lease_s: float) -> int:
-        """Put a lock file of ours in the place of one whose holder hangs."""
+    def _mend_tail(self, taken: Taken, data: bytes, whole: bytes) -> None:
         disk = self._disk
-        name = f"{LOCK}.{os.urandom(6).hex()}"
-        lock = disk.open(name, folder, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        try:
-            disk.try_lock(lock)
-            self._write_holder(lock, lease, lease_s)
-            # From here on the old holder is acknowledged nothing more: what it had acknowledged
-            # is in the file, and so it is in the copy.
-            disk.rename(name, LOCK, folder)
-            self._move_log_to_fresh_inode(folder)
-        except BaseException:
-            disk.close(lock)
-            raise
-        return lock
+        if len(whole) > len(data):
+            disk.write(taken.log, b"\n")
+        else:
+            aside = f"{LOG}.torn-{len(whole)}-{os.urandom(3).hex()}"
+            kept = disk.open(aside, taken.folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            disk.write(kept, data[len(whole) :])
+            disk.sync(kept)
+            disk.close(kept)
+            disk.sync_folder(taken.folder)
+            disk.truncate(taken.log, len(whole))
+        disk.sync(taken.log)
 
-    def _move_log_to_fresh_inode(self, folder: int) -> None:
-        disk = self._disk
+    def holder(self, stream: str) -> str | None:
+        kind, name = stream.split("/", 1)
         try:
-            old = disk.open(LOG, folder, os.O_RDONLY)
-        except FileNotFoundError:
-            return
-        name = f"{LOG}.{os.urandom(6).hex()}"
-        new = disk.open(name, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            outer = self._disk.folder(kind, self._root)
+            try:
+                folder = self._disk.folder(safe_name(name), outer)
+            finally:
+                self._disk.close(outer)
+            try:
+                lock = self._disk.open(LOCK, folder, os.O_RDONLY)
+            finally:
+                self._disk.close(folder)
+        except OSError:
+            return None
         try:
-            disk.write(new, disk.read_all(old))
-            disk.sync(new)
+            return locks.at_work(self._disk, lock)
         finally:
-            disk.close(old)
-            disk.close(new)
-        disk.rename(name, LOG, folder)
-        disk.sync_folder(folder)
-
-    def _write_holder(self, lock: int, lease: Lease, lease_s: float) -> None:
-        self._disk.truncate(lock, 0)
-        self._disk.write(lock, msgspec.json.encode(Holder(lease.owner, lease.epoch, lease_s)))
+            self._disk.close(lock)
 
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)
+        self._must_be_ours(handle)
         self._must_hold(handle)
-        self._disk.touch(handle.lock)
+        self._disk.touch(handle.taken.lock)
 
     def release(self, lease: Lease) -> None:
         handle = self._handles.pop(lease, None)
@@ -208,9 +195,8 @@ class FileStore:
         # A branch that was cancelled may have left a sync running in its thread.
         with handle.writing, handle.syncing:
             handle.poisoned = "its lease was given back"
-            for fd in (handle.fd, handle.lock, handle.folder):
-                if fd >= 0:
-                    self._disk.close(fd)
+            if handle.pid == os.getpid():
+                locks.give_back(self._disk, handle.taken)
 
     def _handle(self, lease: Lease) -> Handle:
         handle = self._handles.get(lease)
@@ -218,12 +204,21 @@ class FileStore:
             raise LeaseLost(f"{lease.stream}: this lease was given back")
         return handle
 
+    def _must_be_ours(self, handle: Handle) -> None:
+        if handle.pid != os.getpid():
+            raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
+
     def _must_hold(self, handle: Handle) -> None:
-        if not self._disk.has_name(handle.lock):
-            raise LeaseLost(
-                f"{handle.lease.stream} was taken over from {handle.lease.owner}: "
-                f"this process may write no more of it"
-            )
+        disk, taken = self._disk, handle.taken
+        if disk.has_name(taken.lock) and disk.has_name(taken.log):
+            return
+        stream = handle.lease.stream
+        if disk.inode_of(LOCK, taken.folder) is None or disk.inode_of(LOG, taken.folder) is None:
+            raise LeaseLost(f"{stream}: its folder was removed while it was being driven")
+        raise LeaseLost(
+            f"{stream} was taken over from {handle.lease.owner}, or its log was replaced: this "
+            f"process may write no more of it, and what it did since is settled by the other"
+        )
 
     # Appending
 
@@ -237,25 +232,16 @@ class FileStore:
                 )
             data = b"\n".join((*lines, b""))
             try:
-                if handle.fd < 0:
-                    handle.fd = self._create_log(handle)
-                self._disk.write(handle.fd, data)
+                self._disk.write(handle.taken.log, data)
             except OSError as error:
                 self._poison(handle, error)
-                self._undo_write(handle)
+                # A full disk leaves part of a line, which the next writer would cut off.
+                with suppress(OSError):
+                    self._disk.truncate(handle.taken.log, handle.size)
                 raise _failed(f"{lease.stream}: can't write", error) from error
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
-
-    def _create_log(self, handle: Handle) -> int:
-        return self._disk.open(LOG, handle.folder, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-
-    def _undo_write(self, handle: Handle) -> None:
-        # A full disk leaves part of a line. The next writer would cut it off; do it now if we can.
-        if handle.fd >= 0:
-            with suppress(OSError):
-                self._disk.truncate(handle.fd, handle.size)
 
     def sync(self, lease: Lease) -> None:
         handle = self._handle(lease)
@@ -275,92 +261,63 @@ class FileStore:
             handle.synced = upto
 
     def _sync(self, handle: Handle) -> None:
-        if not self._durable or handle.fd < 0:
+        disk, taken = self._disk, handle.taken
+        if self._durable:
+            disk.sync(taken.log)
+        if not handle.new:
             return
-        self._disk.sync(handle.fd)
-        if handle.new:
-            self._disk.sync_folder(handle.folder)
-            kind = self._disk.folder(_kind(handle.lease.stream), self._root)
-            self._disk.sync_folder(kind)
-            self._disk.close(kind)
-            self._disk.sync_folder(self._root)
-            handle.new = False
+        if self._durable:
+            disk.sync_folder(taken.folder)
+            kind = disk.folder(handle.lease.stream.split("/", 1)[0], self._root)
+            disk.sync_folder(kind)
+            disk.close(kind)
+            disk.sync_folder(self._root)
+        handle.new = False
+        if not taken.holder.started and handle.head and disk.has_name(taken.lock):
+            taken.holder.started = True
+            locks.write_holder(disk, taken.lock, taken.holder)
 
     def _poison(self, handle: Handle, error: OSError) -> None:
         handle.poisoned = error.strerror or str(error)
 
     def _must_be_sound(self, handle: Handle) -> None:
-        if handle.pid != os.getpid():
-            raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
+        self._must_be_ours(handle)
         if handle.poisoned:
             raise StorageFailed(
                 f"{handle.lease.stream}: an earlier write failed ({handle.poisoned}), so what is "
                 f"on the disk is not known: run the task again to read it anew"
             )
 
-    # Opening and reading
-
-    def _open_log(self, handle: Handle, opened: list[int]) -> None:
-        try:
-            handle.fd = self._disk.open(LOG, handle.folder, os.O_RDWR | os.O_APPEND)
-        except FileNotFoundError:
-            return
-        opened.append(handle.fd)
-        self._must_hold(handle)  # else a second taker may be moving the log at this moment
-        data = self._disk.read_all(handle.fd)
-        whole = _whole(handle.lease.stream, data)
-        if len(whole) != len(data):
-            self._mend_tail(handle, data, whole)
-        handle.size = len(whole)
-        handle.head = whole.count(b"\n")
-
-    def _mend_tail(self, handle: Handle, data: bytes, whole: bytes) -> None:
-        disk = self._disk
-        if len(whole) > len(data):
-            disk.write(handle.fd, b"\n")
-        else:
-            aside = f"{LOG}.torn-{len(whole)}-{os.urandom(3).hex()}"
-            kept = disk.open(aside, handle.folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            disk.write(kept, data[len(whole) :])
-            disk.sync(kept)
-            disk.close(kept)
-            disk.sync_folder(handle.folder)
-            disk.truncate(handle.fd, len(whole))
-        disk.sync(handle.fd)
+    # Reading
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
         kind, name = stream.split("/", 1)
+        way = (kind, safe_name(name))
         try:
-            data = self._read((kind, safe_name(name), LOG))
+            data = self._disk.read_file((*way, LOG), self._root)
         except FileNotFoundError:
             data = b""
         except OSError as error:
             raise _failed(f"can't read {stream}", error) from error
         lines = _whole(stream, data).split(b"\n")
         lines.pop()
+        if not lines:
+            self._must_never_have_started(stream, way)
         return iter(lines[after_seq:])
 
-    def _read(self, parts: Sequence[str], most_bytes: int | None = None) -> bytes:
-        """A file by its way from the root, no part of which may be a symlink."""
-        disk = self._disk
-        opened = [self._root]
-        try:
-            for part in parts[:-1]:
-                opened.append(disk.folder(part, opened[-1]))
-            opened.append(disk.open(parts[-1], opened[-1], os.O_RDONLY | os.O_NONBLOCK))
-            if most_bytes is not None:
-                return disk.read(opened[-1], 0, most_bytes)
-            return disk.read_all(opened[-1])
-        finally:
-            for fd in opened[1:]:
-                disk.close(fd)
+    def _must_never_have_started(self, stream: str, way: tuple[str, str]) -> None:
+        with suppress(OSError):
+            if locks.was_started(self._disk.read_file((*way, LOCK), self._root)):
+                raise locks.lost(stream)
 
     def streams(self, prefix: str) -> Iterator[str]:
-        kind = _kind(prefix)
+        kind = prefix.split("/", 1)[0]
         try:
             folder = self._disk.folder(kind, self._root)
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise _failed(f"can't list {kind}", error) from error
         try:
             names = sorted(self._disk.names(folder))
         finally:
@@ -372,8 +329,8 @@ class FileStore:
 
     def _name_in(self, kind: str, name: str) -> str | None:
         try:
-            first = self._read((kind, name, LOG), _LONGEST_TAIL_BYTES).partition(b"\n")[0]
-            return msgspec.json.decode(first, type=Named).id
+            start = self._disk.read_file((kind, name, LOG), self._root, _LONGEST_TAIL_BYTES)
+            return msgspec.json.decode(start.partition(b"\n")[0], type=Named).id
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
@@ -388,12 +345,13 @@ class FileStore:
             self._disk.sync_folder(folder)
         finally:
             self._disk.close(folder)
-        self.release(lease)
+        # Who waits for the lock with the old folder open finds neither lock nor log in it.
         shutil.rmtree(self.root / kind / gone)
+        self.release(lease)
 
-    def _make_stream_folder(self, stream: str) -> int:
+    def _stream_folder(self, stream: str, root: int) -> int:
         kind, name = stream.split("/", 1)
-        outer = self._disk.make_folder(kind, self._root)
+        outer = self._disk.make_folder(kind, root)
         try:
             return self._disk.make_folder(safe_name(name), outer)
         finally:
@@ -402,78 +360,20 @@ class FileStore:
     # Blobs
 
     def put_blob(self, data: bytes) -> str:
-        digest = sha256(data).hexdigest()
         try:
-            self._put_blob(digest, data)
+            return blobs.put(self._disk, self._root, data, durable=self._durable)
         except OSError as error:
             raise _failed(f"can't write a value of {len(data):,} bytes", error) from error
-        return digest
-
-    def _put_blob(self, digest: str, data: bytes) -> None:
-        disk = self._disk
-        outer = disk.make_folder("blobs", self._root)
-        inner = disk.make_folder(digest[:2], outer)
-        temp = f".{digest}.{os.urandom(6).hex()}"
-        try:
-            if disk.inode_of(digest, inner) is None:
-                fd = disk.open(temp, inner, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-                try:
-                    disk.write(fd, data)
-                    if self._durable:
-                        disk.sync(fd)
-                finally:
-                    disk.close(fd)
-                disk.rename(temp, digest, inner)
-            if self._durable:
-                # Also when it was there: who put it may have died before it got this far.
-                for folder in (inner, outer, self._root):
-                    disk.sync_folder(folder)
-        except OSError:
-            with suppress(OSError):
-                disk.unlink(temp, inner)
-            raise
-        finally:
-            disk.close(inner)
-            disk.close(outer)
 
     def get_blob(self, digest: str) -> bytes:
-        if not _DIGEST.fullmatch(digest):
-            raise LogDamaged(f"blobs/{digest:.80}", 0, "that is no name of a blob")
-        try:
-            data = self._read(("blobs", digest[:2], digest))
-        except OSError as error:
-            raise LogDamaged(f"blobs/{digest}", 0, f"the blob can't be read ({error})") from error
-        if sha256(data).hexdigest() != digest:
-            raise LogDamaged(f"blobs/{digest}", 0, "the blob's bytes do not fit its name")
-        return data
+        return blobs.get(self._disk, self._root, digest)
 
     def close(self) -> None:
         for lease in list(self._handles):
             self.release(lease)
-        if self._root >= 0:
-            self._disk.close(self._root)
-            self._root = -1
-
-
-def _kind(stream: str) -> str:
-    return stream.split("/", 1)[0]
-
-
-def _holder(data: bytes) -> Holder:
-    # Written in place by its holder, so a reader may find it empty or half-way.
-    try:
-        return msgspec.json.decode(data, type=Holder)
-    except msgspec.MsgspecError:
-        return Holder()
-
-
-def _must_be_silent(stream: str, holder: Holder, silent_s: float) -> None:
-    if silent_s <= holder.lease_s:
-        raise TaskBusy(
-            f"{stream} is being driven by {holder.owner}, alive {silent_s:.0f} s ago. Wait for it "
-            f"to end; if it hangs, its lease of {holder.lease_s:g} s runs out and this can be "
-            f"tried again"
-        )
+        if self._root_fd >= 0:
+            self._disk.close(self._root_fd)
+            self._root_fd = -1
 
 
 def _whole(stream: str, data: bytes) -> bytes:
@@ -484,14 +384,14 @@ def _whole(stream: str, data: bytes) -> bytes:
         return data
     start = data.rfind(b"\n", 0, end - 1) + 1 if end else 0
     before = chain.sum_of(data[start : end - 1]) if end else chain.ROOT
+    seq = data.count(b"\n") + 1
     if chain.check(before, tail) is not None:
         return data + b"\n"
     if chain.check(before, tail[:-1]) is not None:
-        seq = data.count(b"\n") + 1
         raise LogDamaged(stream, seq, "the newline that ends it was overwritten")
     if len(tail) > _LONGEST_TAIL_BYTES:
         what = f"{len(tail):,} bytes without a newline are more than a torn append leaves"
-        raise LogDamaged(stream, data.count(b"\n") + 1, what)
+        raise LogDamaged(stream, seq, what)
     return data[:end]
 
 

@@ -33,6 +33,11 @@ class MemoryStore:
             self._held[stream] = (lease, time.monotonic() + lease_s, lease_s)
             return lease
 
+    def holder(self, stream: str) -> str | None:
+        with self._lock:
+            held = self._held.get(stream)
+            return held[0].owner if held and time.monotonic() < held[1] else None
+
     def renew(self, lease: Lease) -> None:
         with self._lock:
             self._must_hold(lease)

@@ -17,6 +17,7 @@ The last line it prints is a JSON report; it exits with 1 if anything was violat
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import shutil
@@ -223,24 +224,48 @@ def _plain(value: Any) -> Any:
 
 def _scenario(where: str) -> Scenario:
     module, _, name = where.partition(":")
-    make: Callable[[], Scenario] = getattr(importlib.import_module(module), name)
+    sys.path.insert(0, os.getcwd())
+    try:
+        make: Callable[[], Scenario] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SystemExit(
+            f"can't find the scenario {where!r}: {error}. Give MODULE:FUNCTION"
+        ) from None
     return make()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m holdfast.testing.crash MODULE:FUNCTION [--no-intent] [--crashes N] [--every N]`"""
-    options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
-    where = arguments[0]
+    """Run a scenario from the command line. Exits with 1 if anything was violated."""
+    parser = argparse.ArgumentParser(
+        prog="python -m holdfast.testing.crash",
+        description="Kill an agent at every boundary, and see that it ends as if nothing happened.",
+    )
+    parser.add_argument("scenario", help="MODULE:FUNCTION, a function that makes the Scenario")
+    parser.add_argument("--every", type=int, default=1, help="only every N-th boundary")
+    parser.add_argument("--crashes", type=int, default=1, help="kill so often before going on")
+    parser.add_argument(
+        "--no-intent",
+        action="store_true",
+        help="on a build that is broken on purpose: the run has to fail",
+    )
+    given = parser.parse_args(arguments)
+    scenario = _scenario(given.scenario)
     with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
         report = crash_everywhere(
-            _scenario(where),
+            scenario,
             Path(folder),
-            disk=NoIntentDisk if "--no-intent" in arguments else CrashDisk,
-            crashes=int(options.get("--crashes", 1)),
-            every=int(options.get("--every", 1)),
+            disk=NoIntentDisk if given.no_intent else CrashDisk,
+            crashes=given.crashes,
+            every=given.every,
+            on_progress=_show if sys.stderr.isatty() else lambda done, total: None,
         )
     sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     return 0 if report else 1
+
+
+def _show(done: int, total: int) -> None:
+    sys.stderr.write(f"\r{done} of {total} boundaries" + ("\n" if done == total else ""))
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -95,6 +95,30 @@ class StoreContract:
         store.append(fresh, head, [b"next"])
         assert list(store.read(STREAM))[-1] == b"next"
 
+    def test_a_writer_frozen_before_its_first_append_changes_nothing(self, store: Store) -> None:
+        stale = store.acquire(STREAM, "frozen", 0.01)
+        time.sleep(0.05)
+        fresh = store.acquire(STREAM, "taker", LONG_S)
+        store.append(fresh, 0, [b"one"])
+        store.sync(fresh)
+        with pytest.raises(LeaseLost):
+            store.append(stale, 0, [b"zombie"])
+            store.sync(stale)
+        store.append(fresh, 1, [b"two"])
+        store.sync(fresh)
+        assert list(store.read(STREAM)) == [b"one", b"two"]
+
+    def test_who_took_over_is_known_and_not_taken_over_in_turn(self, store: Store) -> None:
+        first = store.acquire(STREAM, "frozen", 0.01)
+        time.sleep(0.05)
+        second = store.acquire(STREAM, "taker", LONG_S)
+        with pytest.raises(TaskBusy, match="taker"):
+            store.acquire(STREAM, "third", LONG_S)
+        assert store.holder(STREAM) == "taker"
+        store.release(second)
+        assert store.holder(STREAM) is None
+        assert store.acquire(STREAM, "third", LONG_S).epoch > second.epoch > first.epoch
+
     def test_a_renewed_lease_is_not_taken_over(self, store: Store) -> None:
         lease = store.acquire(STREAM, "alive", 0.3)
         for _ in range(5):

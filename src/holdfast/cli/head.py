@@ -1,0 +1,87 @@
+"""How `holdfast show` begins: what the task is, how it stands, and what it needs to go on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct
+from rich.text import Text
+
+from holdfast.cli.answer import QuestionView
+from holdfast.cli.doubt import DoubtView
+from holdfast.cli.hints import our_command
+from holdfast.cli.layers import Page
+from holdfast.cli.output import status_text
+from holdfast.cli.settings import Given
+from holdfast.cli.text import ago, clock, count, plain, short, shown
+from holdfast.fold import FINISHED
+from holdfast.views import TaskView
+
+
+class Seen(Struct, frozen=True):
+    """What matters now besides what the log says."""
+
+    at_work: str | None
+    doubts: list[DoubtView]
+    questions: list[QuestionView]
+
+
+def print_title(page: Page, view: TaskView) -> None:
+    """Which task it is, and how it stands."""
+    page.line((plain(view.id), "bold"), "  ", status_text(view.status), indent=0)
+
+
+def print_head(page: Page, view: TaskView, seen: Seen) -> None:
+    """What it is, since when, and whose."""
+    state, now = view.state, datetime.now(UTC)
+    facts = {
+        "task": f"{view.type}({short(view.input, 200)})",
+        "started": f"{clock(state.created_at)} ({ago(state.created_at, now)})",
+        "changed": f"{clock(state.updated_at)} ({ago(state.updated_at, now)}), "
+        f"{count(view.seq, 'event')}",
+        "last driven by": "" if seen.at_work or not state.owner else state.owner,
+        "user": state.user,
+        "session": state.session,
+        "labels": ", ".join(f"{name}={value}" for name, value in sorted(state.labels.items())),
+    }
+    for name, fact in facts.items():
+        if fact:
+            page.line((f"{name:14} ", "dim"), plain(fact))
+
+
+def print_outlook(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
+    """What the reader most wants to know: how did it end, or what does it need to go on?"""
+    if view.status == "completed":
+        long = _is_long(view.result)
+        page.line((f"{'result':14} ", "dim"), "" if long else short(view.result))
+        if long:
+            page.block(shown(view.result))
+    elif view.failure is not None:
+        page.line((f"{'failed':14} ", "dim"), (plain(view.failure.summary()), "red"))
+        retry = our_command(given, "retry", view.id, code=True)
+        page.line(("to try it again: ", "dim"), plain(retry))
+    elif view.status not in FINISHED:
+        _print_needs(page, given, view, seen)
+
+
+def _print_needs(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
+    for call in view.calls:
+        if call.kind == "sleep" and call.status == "waiting" and call.until:
+            until = f"{clock(call.until)} ({ago(call.until, datetime.now(UTC))})"
+            page.line(("sleeps until ", "dim"), until)
+    if view.status == "awaiting_user":
+        parts = {"In doubt": seen.doubts, "Questions": seen.questions}
+        where = " and ".join(name for name, there in parts.items() if there)
+        page.line(Text(f"it waits for a person: see below, under {where}", "bold yellow"))
+    if seen.at_work:
+        page.line(("at work: ", "dim"), (plain(seen.at_work), "cyan"))
+        return
+    page.line(Text("nobody is at work on it", "bold yellow"))
+    if view.status != "awaiting_user":
+        resume = our_command(given, "resume", view.id, code=True)
+        page.line(("to go on: ", "dim"), plain(resume))
+
+
+def _is_long(value: Any) -> bool:
+    return len(short(value, 61)) > 60

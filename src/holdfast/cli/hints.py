@@ -1,0 +1,79 @@
+"""What to do next: commands to copy, and errors that name them.
+
+A printed command must do what it says when it is pasted into the same shell: it carries the store
+and the code that the one before it was given, and quotes whatever an id may hold.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.cli.settings import Given, code_of
+from holdfast.cli.text import clock
+from holdfast.errors import BadInput, InDoubt, TaskFailed, Unanswered
+
+
+def our_command(
+    given: Given, command: str, *words: str, options: Sequence[str] = (), code: bool = False
+) -> str:
+    """A command of ours to copy into a shell. `code` if it needs that of the task.
+
+    >>> our_command(Given(app=("agents",)), "resume", "trip-42", code=True)
+    'holdfast resume trip-42 --app agents'
+    >>> our_command(Given(url="my state"), "show", "-x; rm")
+    "holdfast show --url 'my state' -- '-x; rm'"
+    """
+    more = [*options, *(_app(given) if code else ()), *(("--url", given.url) if given.url else ())]
+    dashed = any(word.startswith("-") for word in words)
+    return shlex.join(
+        ["holdfast", command, *((*more, "--", *words) if dashed else (*words, *more))]
+    )
+
+
+def resolve_commands(given: Given, task: str, path: str) -> tuple[str, str]:
+    """The two that settle a call in doubt: that it happened, that it did not."""
+    happened = ("--happened", "--result", "JSON")
+    return (
+        our_command(given, "resolve", task, path, options=happened, code=True),
+        our_command(given, "resolve", task, path, options=("--did-not-happen",)),
+    )
+
+
+def told(given: Given, error: Exception) -> str:
+    """An error in words, with commands that fit this shell where the library names some."""
+    match error:
+        case TaskFailed():
+            retry = our_command(given, "retry", error.task_id, code=True)
+            return (
+                f"task {error.task_id!r} failed: {error.failure.summary()}\n"
+                f"Mend the cause, then try it again (recorded steps are kept):  {retry}"
+            )
+        case InDoubt():
+            happened, did_not = resolve_commands(given, error.task_id, error.path)
+            return (
+                f"task {error.task_id!r} waits for a person: call {error.path}, {error.name}, "
+                f"is in doubt ({error.why}). Look for its key in the outside system: {error.key}\n"
+                f"it happened:        {happened}\n"
+                f"it did not happen:  {did_not}"
+            )
+        case Unanswered():
+            by = f", by {clock(error.until)}" if error.until else ""
+            answer = our_command(given, "answer", error.task_id, error.id, "ANSWER")
+            return (
+                f"task {error.task_id!r} asks ({error.expects}{by}): {error.question}\n"
+                f"answer it:  {answer}"
+            )
+    return str(error)
+
+
+def _app(given: Given) -> list[str]:
+    if given.app:
+        return [word for module in given.app for word in ("--app", module)]
+    try:
+        known = code_of(given, os.environ, Path.cwd()).modules
+    except BadInput:
+        known = ()
+    return [] if known else ["--app", "MODULE"]
