@@ -25,6 +25,7 @@ HOLDFAST_MODULES = {
     "holdfast.engines",
     "holdfast.engines.execution",
     "holdfast.engines.heartbeat",
+    "holdfast.engines.holding",
     "holdfast.engines.local",
     "holdfast.errors",
     "holdfast.events",
