@@ -45,5 +45,14 @@ def test_the_links_of_a_page_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{name(page)} links to {target}"
 
 
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "sh")], ids=name)
+def test_the_commands_of_a_page_exist(page):
+    from holdfast.cli.root import root
+
+    for command in re.findall(r"^\s*holdfast (.*)$", "\n".join(blocks(page, "sh")), re.MULTILINE):
+        words = [word for word in command.split() if word in root.commands]
+        assert words or command.startswith("-"), f"{name(page)}: holdfast {command}"
+
+
 def test_there_is_something_to_check():
     assert len([p for p in PAGES if blocks(p, "python")]) >= 1
