@@ -32,15 +32,17 @@ HOLDFAST_MODULES = {
     "holdfast.fold",
     "holdfast.journal",
     "holdfast.log",
-    "holdfast.questions",
+    "holdfast.people",
     "holdfast.scope",
     "holdfast.spec",
+    "holdfast.state",
     "holdfast.step",
     "holdfast.store",
     "holdfast.stores",
     "holdfast.task",
     "holdfast.views",
     "holdfast.waiting",
+    "holdfast.words",
 }
 
 # msgspec loads typing_extensions where it happens to be installed.

@@ -18,8 +18,9 @@ LAYERS = (
     ("__main__", "cli", "testing"),
     ("__init__", "app", "branches", "step", "task", "waiting"),
     ("engines", "stores", "views", "workspace"),
-    ("chain", "codec", "history", "journal", "log", "questions", "scope", "spec", "store"),
+    ("chain", "codec", "history", "journal", "log", "people", "scope", "spec", "store", "words"),
     ("fold",),
+    ("state",),
     ("events",),
     ("errors",),
 )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, get_args, overload
+from typing import Any, Self, TypeVar, overload
 
 from msgspec import UNSET, Raw
 
@@ -15,13 +14,11 @@ from holdfast.codec import args_hash
 from holdfast.engines import local
 from holdfast.engines.holding import Holding
 from holdfast.errors import (
-    BadId,
     BadInput,
     StorageFailed,
     StoreError,
     TaskBusy,
     TaskFailed,
-    TaskNotFound,
     Undecodable,
     Unserializable,
     WrongArguments,
@@ -34,15 +31,16 @@ from holdfast.events import (
     TaskCreated,
     TaskRetried,
 )
-from holdfast.fold import FINISHED, Call, State, Status, scope_of
 from holdfast.journal import Raised, Returned
 from holdfast.log import MAX_VALUE_BYTES, Log, fetch, read_state, stream_of
-from holdfast.questions import checked_answer, open_question
+from holdfast.people import checked_answer, may_be_settled, open_question, result_given
 from holdfast.spec import Spec, registry
+from holdfast.state import State
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.task import task_spec
-from holdfast.views import TaskView, view_task
+from holdfast.views import Tasks, TaskView, list_tasks, view_task
+from holdfast.words import checked_id, must_be_texts
 
 R = TypeVar("R")
 ENDED = ("completed", "failed")
@@ -55,14 +53,6 @@ class Prepare:
         self.begin = begin
         self.ends_with = ends_with
         """Whether the recorded end of a task is what the caller asked for."""
-
-
-class Tasks(list[TaskView]):
-    """A list of tasks, and the errors of those that could not be read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unreadable: list[StoreError] = []
 
 
 class Holdfast:
@@ -285,32 +275,7 @@ class Holdfast:
         ...     hf.tasks(status="failed")
         []
         """
-        if status is not None and status not in get_args(Status):
-            raise BadInput(f"status={status!r:.60} is none of {', '.join(get_args(Status))}")
-        wanted = {"status": status, "type": type}
-        found = Tasks()
-        for stream in self.store.streams("tasks/"):
-            try:
-                view = view_task(self.store, stream.removeprefix("tasks/"))
-            except TaskNotFound:  # made, but nothing was ever appended to it
-                continue
-            except StoreError as error:
-                found.unreadable.append(error)
-                continue
-            state = view.state
-            if any(
-                want is not None and getattr(view, name) != want for name, want in wanted.items()
-            ):
-                continue
-            if user is not None and state.user != user:
-                continue
-            if session is not None and state.session != session:
-                continue
-            if labels and not labels.items() <= state.labels.items():
-                continue
-            found.append(view)
-        found.sort(key=lambda view: (view.state.created_at, view.id))
-        return found
+        return list_tasks(self.store, status, type, user, session, labels)
 
     def resolve(
         self,
@@ -333,18 +298,18 @@ class Holdfast:
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         self.task(id)
-        _must_be_texts("resolve", because=because, by=by)
+        must_be_texts("resolve", because=because, by=by)
         with self._holding.hold(id) as log:
             call = log.state.calls.get(path)
             if call is None:
                 raise BadInput(f"task {id!r} has made no call {path}: see `holdfast doubt`")
-            if not _may_be_settled(log.state, call):
+            if not may_be_settled(log.state, call):
                 raise BadInput(
                     f"task {id!r}, call {path}, {call.name}, is not in doubt: it is {call.status}"
                 )
             raw: Raw | Any = UNSET
             if happened:
-                raw = log.stow(_result_of(call.name, result))
+                raw = log.stow(result_given(call.name, result))
             elif result is not None:
                 raise BadInput("a call that did not happen has no result")
             log.append(
@@ -370,7 +335,7 @@ class Holdfast:
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         self.task(id)
-        _must_be_texts("answer", by=by)
+        must_be_texts("answer", by=by)
         with self._holding.hold(id) as log:
             call = open_question(log.state, question)
             raw = log.stow(checked_answer(call, answer))
@@ -397,11 +362,11 @@ class Holdfast:
             raise Unserializable(f"{spec.name} can't be started: {error}") from None
         digest = args_hash(data)
         task_id = checked_id(id) if id is not None else new_id(spec.name, self._clock())
-        _must_be_texts(spec.name, user=user, session=session)
+        must_be_texts(spec.name, user=user, session=session)
         if labels is not None and not isinstance(labels, dict):
             raise BadInput(f"{spec.name}: labels={labels!r:.60} must be a dict of texts")
         for name, text in (labels or {}).items():
-            _must_be_texts(f"{spec.name}: labels", name=name, **{str(name): text})
+            must_be_texts(f"{spec.name}: labels", name=name, **{str(name): text})
 
         def begin(log: Log) -> None:
             if log.state.seq:
@@ -512,40 +477,10 @@ def live_end(task_id: str, outcome: Returned | Raised) -> Any:
     return outcome.value
 
 
-def checked_id(id: Any) -> str:
-    """The id, if it can name a task."""
-    if not isinstance(id, str):
-        raise BadId(f"an id is text, not {type(id).__name__}: {id!r:.60}")
-    if not id:
-        raise BadId("an id can't be empty: give 1 to 255 characters, or leave it out")
-    if len(id) > 255:
-        raise BadId(f"an id of {len(id):,} characters is too long: give at most 255")
-    if not id.isprintable() or not _is_utf8(id):
-        raise BadId(f"an id can't hold control or unpaired surrogate characters: {id!a:.60}")
-    return id
-
-
 def new_id(name: str, now: datetime) -> str:
     """An id for a task that was given none: sorts by time, and says what it is."""
     readable = "".join(c if c.isalnum() else "-" for c in name.lower())[:60].strip("-")
     return f"{readable or 'task'}-{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"
-
-
-def _may_be_settled(state: State, call: Call) -> bool:
-    """Whether a person may say how a call ended: it is in doubt, or a person said so before and
-    nothing was made from that yet (so that a slip can be mended)."""
-    if call.kind != "tool" or state.status in FINISHED:
-        return False
-    if call.status == "completed":
-        by_hand = call.settled_by not in ("", "check")
-        return by_hand and state.last.get(scope_of(call.path)) == call.path
-    return call.status in ("in_doubt", "running") or (call.doubt and call.status != "failed")
-
-
-def _must_be_texts(what: str, **texts: Any) -> None:
-    for name, text in texts.items():
-        if not isinstance(text, str) or not _is_utf8(text):
-            raise BadInput(f"{what}: {name}={text!a:.60} must be a text")
 
 
 def _must_be_the_same(state: State, spec: Spec, data: bytes, digest: str) -> None:
@@ -557,31 +492,6 @@ def _must_be_the_same(state: State, spec: Spec, data: bytes, digest: str) -> Non
         f"{spec.name}({data.decode():.300}): go on with it as it was (hf.resume({state.id!r})), "
         f"or give the new task another id"
     )
-
-
-def _result_of(name: str, result: Any) -> bytes:
-    from holdfast.codec import shape_of
-    from holdfast.errors import CodeMissing
-
-    try:
-        returns = registry.call(name).signature.returns
-    except CodeMissing:
-        return shape_of(Any).dump(result)
-    try:
-        return returns.settle(result)[0]
-    except Unserializable:
-        # A person has no objects, only their JSON: take it as it would stand in the log.
-        with suppress(Undecodable):
-            return returns.settle(returns.load(shape_of(Any).dump(result)))[0]
-        raise
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _utc_now() -> datetime:

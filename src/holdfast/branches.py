@@ -19,14 +19,13 @@ from holdfast.errors import (
     BadInput,
     CodeChanged,
     EachFailed,
-    HoldfastError,
     Signal,
     StepFailed,
     Suspend,
 )
 from holdfast.events import Failure
 from holdfast.journal import describe
-from holdfast.scope import Scope, scope_var
+from holdfast.scope import Scope, inside, scope_var
 from holdfast.spec import Spec, make_spec
 
 T = TypeVar("T")
@@ -54,7 +53,7 @@ def gather(*branches: Any) -> Any:
     ...     hf.run(both)
     [2, 8]
     """
-    scope = _inside("gather()")
+    scope = _strand("gather()")
     must_be_open(scope)
     path = scope.next_path()
     strands = [scope.strand(f"{path}.{n}") for n in range(1, len(branches) + 1)]
@@ -139,7 +138,7 @@ def each(
         raise BadInput(f"each(workers={workers}): at least one has to work")
     if not tolerate >= 0:
         raise BadInput(f"each(tolerate={tolerate}): give a number, 0 or more, or a share below 1")
-    scope = _inside("each()")
+    scope = _strand("each()")
     must_be_open(scope)
     batch = Batch(scope, scope.next_path(), _spec_of(fn), tolerate)
     source = batch.unfinished(items)
@@ -255,10 +254,8 @@ def _spec_of(fn: Any) -> Spec:
     return _specs[fn]
 
 
-def _inside(what: str) -> Scope:
-    scope = scope_var.get()
-    if scope is None:
-        raise HoldfastError(f"{what} was called outside a task: run the task with hf.run(…)")
+def _strand(what: str) -> Scope:
+    scope = inside(what)
     run: Run = scope.run
     if run.stop is not None and not scope.is_async:
         raise run.stop

@@ -45,8 +45,8 @@ from holdfast.events import (
     TimerSet,
     Woke,
 )
-from holdfast.fold import Call
 from holdfast.spec import Doubt, Spec
+from holdfast.state import Call
 
 
 class Append(Struct, gc=False):

@@ -28,8 +28,9 @@ from holdfast.events import (
     dump_event,
     load_event,
 )
-from holdfast.fold import State, advance
+from holdfast.fold import advance
 from holdfast.scope import Scope, given_up
+from holdfast.state import State
 from holdfast.store import Lease, Store
 
 Clock = Callable[[], datetime]

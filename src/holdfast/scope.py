@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import Halt, HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.fold import Call
+    from holdfast.state import Call
 
 
 class Scope:
@@ -81,3 +81,11 @@ def given_up(strand: Scope) -> Halt:
 
 
 scope_var: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
+
+
+def inside(what: str) -> Scope:
+    """The scope that the code runs in, or an error: `what` only makes sense in a task."""
+    scope = scope_var.get()
+    if scope is None:
+        raise HoldfastError(f"{what} was called outside a task: run the task with hf.run(…)")
+    return scope

@@ -13,9 +13,10 @@ from msgspec import UNSET, Struct
 from holdfast.codec import shape_of
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, NotATask, Undecodable
 from holdfast.events import AnyEvent, Decided, Noted, Planned
-from holdfast.scope import Scope, scope_var
+from holdfast.scope import Scope, inside
 from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
 from holdfast.step import mark_async
+from holdfast.words import must_be_texts
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,7 +100,7 @@ class Current(Struct, frozen=True):
         """
         if isinstance(items, str):
             raise BadInput("a plan is a list of texts, not one text")
-        scope = _inside("current().plan")
+        scope = inside("current().plan")
         mark = scope.named_path("plan", "!")
         if mark not in scope.run.log.state.marks:
             _record(scope, Planned(items=tuple(str(item) for item in items), mark=mark))
@@ -119,7 +120,7 @@ def current() -> Current:
     ...     hf.run(look, id="look-1")
     'look-1 1 try 1'
     """
-    scope = _inside("current()")
+    scope = inside("current()")
     call = scope.call
     if call is None:
         return Current(scope.run.task_id, scope.path, "", 0, IdempotencyKey(), None)
@@ -147,8 +148,8 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
     ...     hf.task("pick-1").decisions[0].because
     'has a window'
     """
-    _must_be_text("decide", name=name, because=because)
-    scope = _inside("decide()")
+    must_be_texts("decide()", name=name, because=because)
+    scope = inside("decide()")
     run = scope.run
     if run.stop is not None:
         raise run.stop
@@ -187,8 +188,8 @@ def note(text: str, data: Any = UNSET) -> None:
     ...     hf.task("look-2").notes[0].text
     'the lobby is closed'
     """
-    _must_be_text("note", text=text)
-    scope = _inside("note()")
+    must_be_texts("note()", text=text)
+    scope = inside("note()")
     run = scope.run
     if run.stop is not None:
         raise run.stop
@@ -198,16 +199,6 @@ def note(text: str, data: Any = UNSET) -> None:
         return
     event = Noted(scope=scope.path, mark=mark, text=text, data=run.log.stow(raw) if raw else UNSET)
     _record(scope, event)
-
-
-def _must_be_text(what: str, **texts: Any) -> None:
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            raise BadInput(f"{what}({name}={text!r:.60}): give a text")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise BadInput(f"{what}({name}={text!a:.60}): it holds unpaired surrogates") from None
 
 
 def _record(scope: Scope, event: AnyEvent) -> None:
@@ -236,10 +227,3 @@ def _plain(value: Any) -> bytes:
         import msgspec
 
         return msgspec.json.encode(value, enc_hook=repr)
-
-
-def _inside(what: str) -> Scope:
-    scope = scope_var.get()
-    if scope is None:
-        raise HoldfastError(f"{what} was called outside a task: run the task with hf.run(…)")
-    return scope

@@ -19,14 +19,14 @@ from holdfast.codec import Shape, shape_of
 from holdfast.codec.misfit import name_of
 from holdfast.engines import local
 from holdfast.engines.execution import Run, conclude, look_up, must_be_open
-from holdfast.errors import BadInput, HoldfastError, Undecodable
+from holdfast.errors import BadInput, Undecodable
 from holdfast.events import Observed, QuestionAsked
-from holdfast.fold import Call
 from holdfast.journal import Asked, Flow
 from holdfast.journal import ask as ask_flow
 from holdfast.journal import sleep as sleep_flow
-from holdfast.scope import Scope, scope_var
+from holdfast.scope import inside
 from holdfast.spec import Spec, make_spec
+from holdfast.state import Call
 
 _times = shape_of(datetime)
 
@@ -71,7 +71,7 @@ def now() -> datetime:
     ...     hf.run(when)
     True
     """
-    scope = _inside("now()")
+    scope = inside("now()")
     run: Run = scope.run
     if run.stop is not None:
         raise run.stop
@@ -139,7 +139,7 @@ def ask(
     ...     hf.resume("book-2")
     'booked'
     """
-    scope = _inside("ask()")
+    scope = inside("ask()")
     if timeout_s is not None and not timeout_s > 0:
         raise BadInput(f"ask(timeout_s={timeout_s}): give a number of seconds above 0")
     if scope.call is not None and scope.call.kind == "tool":
@@ -176,7 +176,7 @@ class _Operation:
     """A call of one of the functions here: it has a path and a record like any other."""
 
     def __init__(self, spec: Spec, args: dict[str, Any], returns: Shape | None = None) -> None:
-        self.scope = _inside(f"{spec.name}()")
+        self.scope = inside(f"{spec.name}()")
         self.spec = spec
         self.data = spec.signature.dump((), args)
         self.returns = returns
@@ -208,16 +208,9 @@ def _raw(record: Call) -> Raw:
 
 
 def _seed(name: str) -> bytes:
-    scope = _inside(f"{name}()")
+    scope = inside(f"{name}()")
     run: Run = scope.run
     return sha256(f"{run.task_id}:{scope.named_path(name, '=')}".encode()).digest()
-
-
-def _inside(what: str) -> Scope:
-    scope = scope_var.get()
-    if scope is None:
-        raise HoldfastError(f"{what} was called outside a task: run the task with hf.run(…)")
-    return scope
 
 
 def _sleep(seconds: float) -> None: ...

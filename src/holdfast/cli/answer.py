@@ -20,7 +20,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import clock, plain, short
 from holdfast.errors import BadInput, Unserializable
-from holdfast.fold import FINISHED
+from holdfast.state import FINISHED
 from holdfast.views import TaskView
 
 

@@ -12,7 +12,7 @@ import msgspec
 from rich.text import Text
 
 import holdfast
-from holdfast.app import Holdfast, checked_id
+from holdfast.app import Holdfast
 from holdfast.cli import folder as folders
 from holdfast.cli.exits import Exit
 from holdfast.cli.health import Finding, Logs
@@ -23,6 +23,7 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.errors import StoreError
 from holdfast.stores.files import safe_name
+from holdfast.words import checked_id
 
 _STYLES = {"damage": "bold red", "warning": "yellow", "note": "dim"}
 LEVELS = list(_STYLES)

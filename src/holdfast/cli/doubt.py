@@ -17,7 +17,7 @@ from holdfast.cli.options import complete_task, json_option, pass_given, store_o
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, short
-from holdfast.fold import FINISHED, Call, CallStatus
+from holdfast.state import FINISHED, Call, CallStatus
 from holdfast.store import Store
 from holdfast.views import TaskView
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.app import Holdfast, checked_id, new_id
+from holdfast.app import Holdfast, new_id
 from holdfast.cli.answer import questions_of
 from holdfast.cli.arguments import arguments_of
 from holdfast.cli.code import load, load_app, look_in
@@ -34,6 +34,7 @@ from holdfast.cli.settings import Given
 from holdfast.errors import BadInput, HoldfastError, TaskFailed, TaskWaiting
 from holdfast.task import task_spec
 from holdfast.views import TaskView
+from holdfast.words import checked_id
 
 
 @click.command(short_help="Run a task function, or go on with it.")

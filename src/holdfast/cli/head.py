@@ -15,7 +15,7 @@ from holdfast.cli.layers import Page
 from holdfast.cli.output import status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, short, shown
-from holdfast.fold import FINISHED
+from holdfast.state import FINISHED
 from holdfast.views import TaskView
 
 

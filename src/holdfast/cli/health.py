@@ -11,8 +11,9 @@ from msgspec import Raw, Struct
 
 from holdfast.errors import LogDamaged, NewerFormat, StoreError
 from holdfast.events import AnyEvent
-from holdfast.fold import State, advance
+from holdfast.fold import advance
 from holdfast.log import BLOB, BlobRef, read_events, stream_of
+from holdfast.state import State
 from holdfast.store import Store
 
 Level = Literal["damage", "warning", "note"]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from holdfast.cli.output import print_lines, status_text
 from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
-from holdfast.fold import Attempt, Call
+from holdfast.state import Attempt, Call
 from holdfast.views import RetryContext, TaskView
 
 MOST_LINES = 12

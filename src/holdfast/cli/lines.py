@@ -12,8 +12,8 @@ from rich.text import Text
 from holdfast import events as e
 from holdfast.cli.text import count, cut, plain, precise_clock
 from holdfast.events import AnyEvent
-from holdfast.fold import State
 from holdfast.log import BLOB, BlobRef
+from holdfast.state import State
 
 MOST = 160
 _WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(AnyEvent))

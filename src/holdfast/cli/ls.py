@@ -15,7 +15,7 @@ from holdfast.cli.options import json_option, label_option, pass_given, store_op
 from holdfast.cli.output import console, print_error, print_json, print_table, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, count, plain
-from holdfast.fold import Status
+from holdfast.state import Status
 from holdfast.views import TaskView
 
 STATUSES = get_args(Status)

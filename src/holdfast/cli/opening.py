@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw, UnsetType
 
-from holdfast.app import Holdfast, checked_id
+from holdfast.app import Holdfast
 from holdfast.cli.settings import Given, url_of
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
-from holdfast.fold import FINISHED
 from holdfast.log import fetch, stream_of
+from holdfast.state import FINISHED
 from holdfast.store import Store
 from holdfast.views import TaskView, view_task
+from holdfast.words import checked_id
 
 
 class StoreNotFound(TaskNotFound):

@@ -17,7 +17,7 @@ from holdfast.cli.options import json_option, pass_given, store_options, task_ar
 from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
 from holdfast.cli.timeline import print_timeline, tree, walk
-from holdfast.fold import Call
+from holdfast.state import Call
 from holdfast.views import TaskView
 
 LAYERS = {

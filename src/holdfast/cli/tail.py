@@ -10,8 +10,9 @@ from holdfast import chain
 from holdfast.cli.opening import incoherent_is_damage
 from holdfast.errors import LogDamaged, TaskNotFound
 from holdfast.events import FORMAT, AnyEvent, Claimed, TaskCreated, load_event
-from holdfast.fold import FINISHED, State, advance
+from holdfast.fold import advance
 from holdfast.log import read_events, stream_of
+from holdfast.state import FINISHED, State
 from holdfast.store import Store
 
 

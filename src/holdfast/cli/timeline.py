@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast.cli.output import print_table, status_text
 from holdfast.cli.text import clock, plain, took
-from holdfast.fold import Call, scope_of
+from holdfast.state import Call, scope_of
 
 COLUMNS = ("PATH", "NAME", "KIND", "STATUS", "TRIES", "TOOK", "KEY")
 

@@ -30,7 +30,6 @@ from holdfast.engines.execution import (
 from holdfast.engines.holding import Holding
 from holdfast.errors import HoldfastError, Suspend, TaskWaiting
 from holdfast.events import Claimed
-from holdfast.fold import Call, scope_of
 from holdfast.journal import (
     Append,
     Asked,
@@ -48,6 +47,7 @@ from holdfast.journal import Run as RunBody
 from holdfast.log import Clock, Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, is_async
+from holdfast.state import Call, scope_of
 
 T = TypeVar("T")
 

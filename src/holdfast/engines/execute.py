@@ -11,8 +11,8 @@ from holdfast.engines import local
 from holdfast.engines.execution import Run
 from holdfast.engines.holding import Holding
 from holdfast.errors import StepFailed, TaskNotFound
-from holdfast.fold import Call
 from holdfast.spec import registry
+from holdfast.state import Call
 
 
 def execute(holding: Holding, task_id: str, path: str, name: str, args: bytes) -> Call:

@@ -25,7 +25,6 @@ from holdfast.errors import (
     failed_paths,
 )
 from holdfast.events import AnyEvent, Failure
-from holdfast.fold import Call, scope_of
 from holdfast.journal import (
     Asked,
     Raised,
@@ -39,6 +38,7 @@ from holdfast.journal import (
 from holdfast.log import Log
 from holdfast.scope import Scope, given_up, scope_var
 from holdfast.spec import Happened, IdempotencyKey, Spec
+from holdfast.state import Call, scope_of
 
 _LONGEST_TEXT = 16 * 1024
 

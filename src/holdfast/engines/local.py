@@ -22,7 +22,6 @@ from holdfast.engines.execution import (
     task_returned,
 )
 from holdfast.events import Claimed
-from holdfast.fold import Call
 from holdfast.journal import (
     Append,
     Asked,
@@ -39,6 +38,7 @@ from holdfast.journal import Run as RunBody
 from holdfast.log import Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
+from holdfast.state import Call
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Answering: which question is meant, whether it is still open, and whether the answer fits.
+"""What people say to tasks: answers to their questions, and how calls in doubt ended.
 
 What a question expects is in the log as the name of a type. For JSON's own types that is enough
 to check an answer anywhere; for a class of the user's it is checked when the task goes on, by the
@@ -7,13 +7,15 @@ code that asked.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Raw
 
 from holdfast.codec import shape_of
-from holdfast.errors import AlreadyAnswered, BadInput
-from holdfast.fold import Call, State
+from holdfast.errors import AlreadyAnswered, BadInput, CodeMissing, Undecodable, Unserializable
+from holdfast.spec import registry
+from holdfast.state import FINISHED, Call, State, scope_of
 
 _PLAIN: dict[str, Any] = {
     "str": str,
@@ -58,3 +60,29 @@ def _ended(call: Call) -> str:
     answer = bytes(call.result).decode() if isinstance(call.result, Raw) else "null"
     short = answer if len(answer) <= 200 else answer[:200] + "…"
     return f"it was answered with {short} by {call.settled_by} at {call.ended_at}"
+
+
+def may_be_settled(state: State, call: Call) -> bool:
+    """Whether a person may say how a call ended: it is in doubt, or a person said so before and
+    nothing was made from that yet (so that a slip can be mended)."""
+    if call.kind != "tool" or state.status in FINISHED:
+        return False
+    if call.status == "completed":
+        by_hand = call.settled_by not in ("", "check")
+        return by_hand and state.last.get(scope_of(call.path)) == call.path
+    return call.status in ("in_doubt", "running") or (call.doubt and call.status != "failed")
+
+
+def result_given(name: str, result: Any) -> bytes:
+    """The result of a tool as a person gave it, checked against its type if its code is here."""
+    try:
+        returns = registry.call(name).signature.returns
+    except CodeMissing:
+        return shape_of(Any).dump(result)
+    try:
+        return returns.settle(result)[0]
+    except Unserializable:
+        # A person has no objects, only their JSON: take it as it would stand in the log.
+        with suppress(Undecodable):
+            return returns.settle(returns.load(shape_of(Any).dump(result)))[0]
+        raise

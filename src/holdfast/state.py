@@ -1,0 +1,121 @@
+"""The state of a task: everything its events come to. Made by `fold`, and by nothing else."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from holdfast.events import NEVER, Failure, Kind
+
+Status = Literal[
+    "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
+]
+CallStatus = Literal[
+    "running", "backing_off", "in_doubt", "retrying", "waiting", "completed", "failed"
+]
+
+FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+"""The statuses in which nothing drives a task any more."""
+
+
+class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
+    """One try of a call."""
+
+    number: int
+    at: datetime
+    ended_at: datetime | None = None
+    failure: Failure | None = None
+
+
+class Call(Struct, frozen=True, omit_defaults=True, gc=False):
+    """Everything the log knows of one call: a node of the task's tree."""
+
+    path: str
+    name: str
+    kind: Kind
+    status: CallStatus
+    at: datetime
+    args: Raw | UnsetType = UNSET
+    args_hash: str = ""
+    key: str = ""
+    attempts: tuple[Attempt, ...] = ()
+    failures: int = 0
+    result: Raw | UnsetType = UNSET
+    failure: Failure | None = None
+    retry_at: datetime | None = None
+    until: datetime | None = None
+    """For what waits: when it wakes, or gives up waiting."""
+    default: Raw | UnsetType = UNSET
+    expects: str = ""
+    exhausted: bool = False
+    doubt: bool = False
+    why: str = ""
+    settled_by: str = ""
+    ended_at: datetime | None = None
+    seq: int = 0
+    """The event that began it."""
+    failed_seq: int = 0
+    """The event by which it failed for good."""
+
+
+class Decision(Struct, frozen=True, omit_defaults=True):
+    """What was chosen at a branch point, from what, and why."""
+
+    path: str
+    name: str
+    at: datetime
+    choice: Raw
+    options: Raw | UnsetType = UNSET
+    because: str = ""
+
+
+class Note(Struct, frozen=True, omit_defaults=True):
+    """Something the agent wanted to remember."""
+
+    scope: str
+    text: str
+    at: datetime
+    data: Raw | UnsetType = UNSET
+
+
+class State(Struct):
+    """Everything a task knows after the event `seq`."""
+
+    id: str = ""
+    task: str = ""
+    status: Status = "pending"
+    seq: int = 0
+    created_at: datetime = NEVER
+    updated_at: datetime = NEVER
+    user: str = ""
+    session: str = ""
+    labels: dict[str, str] = {}
+    args: Raw | UnsetType = UNSET
+    args_hash: str = ""
+    epoch: int = 0
+    owner: str = ""
+    engine: str = ""
+    format: int = 0
+    claims: int = 0
+    plan: tuple[str, ...] = ()
+    calls: dict[str, Call] = {}
+    last: dict[str, str] = {}
+    """The newest call of each scope, by the path of the scope."""
+    decisions: list[Decision] = []
+    notes: list[Note] = []
+    marks: dict[str, int] = {}
+    """Which note is which, by its mark: so that a replay does not note it again."""
+    result: Raw | UnsetType = UNSET
+    failure: Failure | None = None
+    causes: tuple[str, ...] = ()
+
+
+def scope_of(path: str) -> str:
+    """The path of the scope a call was made in: '' for the task's body.
+
+    >>> scope_of("6.2.1"), scope_of("6")
+    ('6.2', '')
+    """
+    return path.rpartition(".")[0]

@@ -1,0 +1,36 @@
+"""Words that users give: ids and texts, checked before anything is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import BadId, BadInput
+
+
+def checked_id(id: Any) -> str:
+    """The id, if it can name a task."""
+    if not isinstance(id, str):
+        raise BadId(f"an id is text, not {type(id).__name__}: {id!r:.60}")
+    if not id:
+        raise BadId("an id can't be empty: give 1 to 255 characters, or leave it out")
+    if len(id) > 255:
+        raise BadId(f"an id of {len(id):,} characters is too long: give at most 255")
+    if not id.isprintable() or not is_utf8(id):
+        raise BadId(f"an id can't hold control or unpaired surrogate characters: {id!a:.60}")
+    return id
+
+
+def must_be_texts(what: str, **texts: Any) -> None:
+    """Refuse what is no text, or can't be written as UTF-8."""
+    for name, text in texts.items():
+        if not isinstance(text, str) or not is_utf8(text):
+            raise BadInput(f"{what}: {name}={text!a:.60} must be a text")
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written: an unpaired surrogate can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
