@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 from msgspec import Struct
 
 from holdfast.engines import local
-from holdfast.engines.execution import Run, must_be_open, recorded_result
+from holdfast.engines.execution import Run, must_be_open, must_hold_no_call, recorded_result
 from holdfast.errors import (
     BadInput,
     CodeChanged,
@@ -56,6 +56,7 @@ def gather(*branches: Any) -> Any:
     scope = _strand("gather()")
     must_be_open(scope)
     path = scope.next_path()
+    must_hold_no_call(scope.run, path, "gather()")
     strands = [scope.strand(f"{path}.{n}") for n in range(1, len(branches) + 1)]
     if scope.is_async:
         from holdfast.engines import side_by_side
@@ -140,7 +141,9 @@ def each(
         raise BadInput(f"each(tolerate={tolerate}): give a number, 0 or more, or a share below 1")
     scope = _strand("each()")
     must_be_open(scope)
-    batch = Batch(scope, scope.next_path(), _spec_of(fn), tolerate)
+    path = scope.next_path()
+    must_hold_no_call(scope.run, path, "each()")
+    batch = Batch(scope, path, _spec_of(fn), tolerate)
     source = batch.unfinished(items)
     if scope.is_async:
         from holdfast.engines import side_by_side

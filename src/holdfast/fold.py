@@ -51,6 +51,7 @@ def _copy(state: State) -> State:
         state,
         calls=dict(state.calls),
         last=dict(state.last),
+        inner=set(state.inner),
         decisions=list(state.decisions),
         notes=list(state.notes),
         marks=dict(state.marks),
@@ -84,6 +85,14 @@ def _planned(state: State, event: e.Planned) -> None:
     state.marks[event.mark] = event.seq
 
 
+def _place(state: State, path: str) -> None:
+    scope = scope_of(path)
+    state.last[scope] = path
+    while scope and scope not in state.inner:
+        state.inner.add(scope)
+        scope = scope_of(scope)
+
+
 def _started(state: State, event: e.Started) -> None:
     path, calls = event.path, state.calls
     attempt = Attempt(event.attempt, event.at)
@@ -101,7 +110,7 @@ def _started(state: State, event: e.Started) -> None:
             (attempt,),
             seq=event.seq,
         )
-        state.last[scope_of(path)] = path
+        _place(state, path)
     else:
         if call.status in ("backing_off", "retrying"):
             _try_again_inside(state, path)
@@ -111,6 +120,7 @@ def _started(state: State, event: e.Started) -> None:
             attempts=(*call.attempts, attempt),
             retry_at=None,
             exhausted=False,
+            unmade=False,
             doubt=False,
             ended_at=None,
         )
@@ -165,7 +175,13 @@ def _settled(state: State, event: e.Settled) -> None:
         # A person who says "it did not happen" wants it done; a check only reports.
         spent = call.exhausted and event.by == "check"
         changed = replace(
-            call, status="retrying", exhausted=spent, result=UNSET, ended_at=None, settled_by=""
+            call,
+            status="retrying",
+            exhausted=spent,
+            unmade=True,
+            result=UNSET,
+            ended_at=None,
+            settled_by="",
         )
     state.calls[event.path] = replace(changed, doubt=False, why=event.because)
     if state.status == "awaiting_user" and not _waits_for_a_person(state):
@@ -211,7 +227,7 @@ def _timer_set(state: State, event: e.TimerSet) -> None:
         until=event.until,
         seq=event.seq,
     )
-    state.last[scope_of(event.path)] = event.path
+    _place(state, event.path)
 
 
 def _woke(state: State, event: e.Woke) -> None:
@@ -246,7 +262,7 @@ def _question_asked(state: State, event: e.QuestionAsked) -> None:
         expects=event.expects,
         seq=event.seq,
     )
-    state.last[scope_of(event.path)] = event.path
+    _place(state, event.path)
     state.status = "awaiting_user"
 
 
@@ -305,27 +321,38 @@ def _task_retried(state: State, event: e.TaskRetried) -> None:
 
 
 def _try_again(state: State, path: str) -> None:
-    # Only if nothing was begun in its scope since it failed: what came after was chosen in the
-    # knowledge of the failure, and would not match the log if the call now succeeded.
     call = state.calls.get(path)
-    if call is None or call.status != "failed":
-        return
-    newest = state.calls[state.last[scope_of(path)]]
-    if newest.seq <= call.failed_seq:
-        state.calls[path] = replace(
-            call, status="retrying", failures=0, retry_at=None, exhausted=False
-        )
+    if call and call.status == "failed" and not _went_on(state, scope_of(path), call.failed_seq):
+        _reopen(state, call)
 
 
 def _try_items_again(state: State, batch: str) -> None:
-    # The items of an `each` know nothing of each other, so their order says nothing.
-    inside = [p for p in state.calls if scope_of(p) == batch]
-    for path in inside:
-        call = state.calls[path]
-        if call.status == "failed":
-            state.calls[path] = replace(
-                call, status="retrying", failures=0, retry_at=None, exhausted=False
-            )
+    # The items of an `each` know nothing of each other: only what came after all of them counts.
+    failed = [c for p, c in state.calls.items() if scope_of(p) == batch and c.status == "failed"]
+    if failed and not _went_on(state, scope_of(batch), max(c.failed_seq for c in failed)):
+        for call in failed:
+            _reopen(state, call)
+
+
+def _reopen(state: State, call: Call) -> None:
+    state.calls[call.path] = replace(
+        call, status="retrying", failures=0, retry_at=None, exhausted=False
+    )
+
+
+def _went_on(state: State, scope: str, seq: int) -> bool:
+    """Whether anything was begun in a scope, or in one around it, after the event `seq`.
+
+    What came after a failure was chosen in the knowledge of it, and would not match the log if the
+    call now succeeded.
+    """
+    while True:
+        newest = state.last.get(scope)
+        if newest is not None and state.calls[newest].seq > seq:
+            return True
+        if not scope:
+            return False
+        scope = scope_of(scope)
 
 
 def _try_again_inside(state: State, path: str) -> None:

@@ -203,7 +203,7 @@ def _by_retry(asked: Asked, record: Call, why: str) -> Flow:
         return (yield from _recorded(Failed(path=asked.path)))
     if record.retry_at is not None:
         yield Sleep(record.retry_at)
-    if record.status != "retrying" and asked.spec.key_ttl_s is not None:
+    if not record.unmade and asked.spec.is_tool and asked.spec.key_ttl_s is not None:
         # Its last attempt may have had its effect, and the receiver may have forgotten the key.
         now = yield Now()
         if now - record.at > timedelta(seconds=asked.spec.key_ttl_s):

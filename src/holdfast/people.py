@@ -44,9 +44,15 @@ def open_question(state: State, id: str | None) -> Call:
     if not found:
         ids = ", ".join(repr(call.key) for call in waiting) or "none is open"
         raise BadInput(f"task {state.id!r} has asked no question {id!r}: {ids}")
-    if found[-1].status != "waiting":
+    still = [call for call in found if call.status == "waiting"]
+    if len(still) > 1:
+        paths = ", ".join(repr(call.path) for call in still)
+        raise BadInput(
+            f"task {state.id!r} asks {len(still)} questions {id!r}: say which by {paths}"
+        )
+    if not still:
         raise AlreadyAnswered(f"task {state.id!r}, question {id!r}: {_ended(found[-1])}")
-    return found[-1]
+    return still[0]
 
 
 def checked_answer(call: Call, answer: Any) -> bytes:

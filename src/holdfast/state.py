@@ -50,6 +50,8 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     default: Raw | UnsetType = UNSET
     expects: str = ""
     exhausted: bool = False
+    unmade: bool = False
+    """Whether it is known that no attempt so far had its effect."""
     doubt: bool = False
     why: str = ""
     settled_by: str = ""
@@ -103,6 +105,8 @@ class State(Struct):
     calls: dict[str, Call] = {}
     last: dict[str, str] = {}
     """The newest call of each scope, by the path of the scope."""
+    inner: set[str] = set()
+    """The paths under which calls stand that are deeper in the tree."""
     decisions: list[Decision] = []
     notes: list[Note] = []
     marks: dict[str, int] = {}

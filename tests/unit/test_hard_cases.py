@@ -16,6 +16,7 @@ from holdfast import (
     BadInput,
     CodeChanged,
     Conflict,
+    EachFailed,
     Holdfast,
     HoldfastError,
     IdempotencyKey,
@@ -700,3 +701,121 @@ def test_a_person_may_give_an_object_as_its_json(hf):
         hf.resolve("t", "1", happened=True, result={"column": 3})
     hf.resolve("t", "1", happened=True, result={"row": 3})
     assert hf.run(books_a_seat, id="t") == 3
+
+
+def test_retry_leaves_alone_a_failed_branch_that_the_task_had_dealt_with(hf):
+    broken, ran = [True], []
+
+    @step
+    def bad_branch() -> int:
+        ran.append("branch")
+        raise ValueError("no")
+
+    @step
+    def second_way() -> str:
+        ran.append("second")
+        if broken[0]:
+            raise ValueError("not yet")
+        return "second"
+
+    @task
+    def two_ways(use_each: bool) -> str:
+        try:
+            if use_each:
+                return str(each(lambda _: bad_branch(), [1]))
+            return str(gather(bad_branch, lambda: 1))
+        except (StepFailed, EachFailed):
+            return second_way()
+
+    for use_each in (False, True):
+        broken[0], ran[:] = True, []
+        with pytest.raises(TaskFailed):
+            hf.run(two_ways, use_each, id=f"t-{use_each}")
+        broken[0] = False
+        assert hf.retry(f"t-{use_each}") == "second"
+        assert ran == ["branch", "second", "second"]
+
+
+@pytest.mark.parametrize("use_each", [False, True])
+def test_branches_that_were_removed_or_became_a_call_are_noticed(hf, use_each):
+    version = ["branches"]
+
+    @step
+    def inner(n: int) -> int:
+        return n
+
+    @task(name=f"sheds_branches_{use_each}")
+    def sheds() -> int:
+        inner(0)
+        if version[0] == "none":
+            return 0
+        if version[0] == "a call":
+            return inner(1)
+        each(inner, [1]) if use_each else gather(lambda: inner(1))
+        raise Crash
+
+    with pytest.raises(Crash):
+        hf.run(sheds, id="t")
+    version[0] = "none"
+    with pytest.raises(CodeChanged, match="ends without that call"):
+        hf.run(sheds, id="t")
+    version[0] = "a call"
+    with pytest.raises(CodeChanged, match="the log holds branches, your code now calls inner"):
+        hf.run(sheds, id="t")
+
+
+@pytest.mark.parametrize("use_each", [False, True])
+def test_a_call_that_became_branches_is_noticed(hf, use_each):
+    version = ["call"]
+
+    @step
+    def inner(n: int) -> int:
+        return n
+
+    @task(name=f"grows_branches_{use_each}")
+    def grows() -> None:
+        if version[0] == "call":
+            inner(1)
+            raise Crash
+        each(inner, [1]) if use_each else gather(lambda: inner(1))
+
+    with pytest.raises(Crash):
+        hf.run(grows, id="t")
+    version[0] = "branches"
+    with pytest.raises(CodeChanged, match=r"the log holds inner.*makes branches with"):
+        hf.run(grows, id="t")
+
+
+def test_the_age_of_a_key_counts_after_a_retry_of_the_task_too(tmp_path):
+    clock, calls = Clock(), []
+
+    @tool(key_ttl_s=3600)
+    def pay_late(*, key: IdempotencyKey = IdempotencyKey()) -> str:
+        calls.append(1)
+        raise ConnectionResetError("the reply was lost")
+
+    @task
+    def pays_late() -> str:
+        return pay_late()
+
+    with Holdfast(tmp_path / "w", clock=clock) as hf:
+        with pytest.raises(TaskFailed):
+            hf.run(pays_late, id="t")
+        clock.advance(3 * 24 * 3600)
+        with pytest.raises(InDoubt, match="older than"):
+            hf.retry("t")
+    assert calls == [1]
+
+
+def test_questions_of_one_id_are_told_apart_by_their_paths(hf):
+    @task
+    def asks_alike() -> list[str]:
+        return gather(lambda: ask("a?", id="same"), lambda: ask("b?", id="same"))
+
+    with pytest.raises(Unanswered):
+        hf.run(asks_alike, id="t")
+    with pytest.raises(BadInput, match=r"2 questions 'same': say which by '1\.1\.1', '1\.2\.1'"):
+        hf.answer("t", "x", question="same")
+    hf.answer("t", "one", question="1.1.1")
+    hf.answer("t", "two", question="same")
+    assert hf.run(asks_alike, id="t") == ["one", "two"]

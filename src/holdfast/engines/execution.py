@@ -182,6 +182,13 @@ def must_be_open(scope: Scope) -> None:
         raise given_up(scope)
 
 
+def must_hold_no_call(run: Run, path: str, what: str) -> None:
+    """Halt if the log holds a call where the code now makes branches."""
+    record = run.log.state.calls.get(path)
+    if record is not None:
+        run.halt(CodeChanged(run.task_id, path, describe(record), f"makes branches with {what}"))
+
+
 def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call | None]:
     """The call as asked for, and its record. Halts where the two don't match."""
     digest = args_hash(data)
@@ -195,6 +202,8 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
         except CodeChanged as error:
             run.halt(error)
         return asked, record
+    if path in run.log.state.inner:
+        run.halt(CodeChanged(run.task_id, path, "branches", f"calls {spec.name}"))
     try:
         return Asked(run.task_id, path, spec, run.log.stow(data), digest, key), None
     except Unserializable as error:
@@ -231,10 +240,18 @@ def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
 def must_have_made_every_call(run: Run, error: Exception | None = None) -> None:
     """Halt if the body ended before it made the calls that the log holds."""
     made = run.root.calls
-    missing = [int(path) for path in run.log.state.calls if path.isdigit() and int(path) > made]
+    state = run.log.state
+    last = state.last.get("")
+    if not state.inner and (last is None or int(last) <= made):
+        return
+    missing = [
+        (int(number), path)
+        for path in state.calls
+        if (number := path.split(".")[0]).isdigit() and int(number) > made
+    ]
     if not missing:
         return
-    record = run.log.state.calls[str(min(missing))]
+    record = state.calls[min(missing)[1]]
     asked = f"raises {failure_of(error).summary()} before it" if error else "ends without that call"
     run.stop = Halt(CodeChanged(run.task_id, record.path, describe(record), asked))
     raise run.stop from error
