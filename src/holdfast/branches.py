@@ -7,7 +7,7 @@ they are asyncio tasks, and `gather` and `each` are awaited.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar, overload
 
@@ -61,14 +61,15 @@ def gather(*branches: Any) -> Any:
     if scope.is_async:
         from holdfast.engines import side_by_side
 
-        return side_by_side.gather(scope.run, strands, branches, ended)
+        return side_by_side.gather(scope.run, path, strands, branches, ended)
     for branch in branches:
         if not callable(branch):
             raise BadInput(
                 f"gather() in a sync task takes functions, not {branch!r:.60}: lambda: step(…)"
             )
     work = [_in_scope(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
-    return ended(scope.run, local.side_by_side(scope.run, iter(work), len(work) or 1))
+    outcomes = local.side_by_side(scope.run, iter(work), len(work) or 1)
+    return ended(scope.run, path, strands, outcomes)
 
 
 class ItemFailed(Struct, Generic[T], frozen=True):
@@ -231,7 +232,7 @@ def _in_scope(strand: Scope, branch: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: context.run(branch)
 
 
-def ended(run: Run, outcomes: Iterable[Any]) -> list[Any]:
+def ended(run: Run, path: str, strands: Sequence[Scope], outcomes: Iterable[Any]) -> list[Any]:
     """The results of branches that have all come to their end, or what the first one raised."""
     results = list(outcomes)
     signals = [outcome for outcome in results if isinstance(outcome, Signal)]
@@ -240,7 +241,21 @@ def ended(run: Run, outcomes: Iterable[Any]) -> list[Any]:
     for outcome in (*signals, *results):
         if isinstance(outcome, BaseException):
             raise outcome
+    _must_have_made_every_call(run, path, strands)
     return results
+
+
+def _must_have_made_every_call(run: Run, path: str, strands: Sequence[Scope]) -> None:
+    last = run.log.state.last
+    made = {strand.path: strand.calls for strand in strands}
+    one_more = f"{path}.{len(strands) + 1}"
+    for scope in (*made, one_more):
+        newest = last.get(scope, "")
+        number = newest.rpartition(".")[2]
+        if number.isdigit() and int(number) > made.get(scope, 0):
+            record = run.log.state.calls[newest]
+            asked = f"ends branch {scope} without that call"
+            run.halt(CodeChanged(run.task_id, newest, describe(record), asked))
 
 
 _specs: dict[Any, Spec] = {}

@@ -819,3 +819,30 @@ def test_questions_of_one_id_are_told_apart_by_their_paths(hf):
     hf.answer("t", "one", question="1.1.1")
     hf.answer("t", "two", question="same")
     assert hf.run(asks_alike, id="t") == ["one", "two"]
+
+
+@pytest.mark.parametrize("change", ["fewer branches", "a shorter branch"])
+def test_a_gather_that_makes_less_than_it_did_is_noticed(hf, change):
+    version = ["old"]
+
+    @step
+    def inner(n: int) -> int:
+        return n
+
+    @task(name=f"gathers_less_{change.split()[0]}")
+    def gathers() -> int:
+        first = [lambda: inner(1), lambda: inner(2) + inner(3)]
+        if version[0] == "fewer branches":
+            first = first[:1]
+        elif version[0] == "a shorter branch":
+            first[1] = lambda: inner(2)
+        gather(*first)
+        if version[0] == "old":
+            raise Crash
+        return 1
+
+    with pytest.raises(Crash):
+        hf.run(gathers, id="t")
+    version[0] = change
+    with pytest.raises(CodeChanged, match=r"ends branch 1\.2 without that call"):
+        hf.run(gathers, id="t")

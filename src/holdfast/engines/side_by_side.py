@@ -25,14 +25,16 @@ class Batch(Protocol):
 
 async def gather(
     run: Run,
+    path: str,
     strands: Sequence[Scope],
     branches: Iterable[Awaitable[Any]],
-    ended: Callable[[Run, Iterable[Any]], list[Any]],
+    ended: Callable[[Run, str, Sequence[Scope], Iterable[Any]], list[Any]],
 ) -> list[Any]:
     """Run coroutines side by side, each in its strand."""
     aio.branch_asyncio_tasks()
     tasks = [_start(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
-    return ended(run, await asyncio.gather(*tasks, return_exceptions=True))
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    return ended(run, path, strands, outcomes)
 
 
 async def each(batch: Batch, calls: Iterator[tuple[str, bytes]], workers: int) -> Any:
