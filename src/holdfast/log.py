@@ -150,9 +150,8 @@ def _dumped(event: AnyEvent) -> bytes:
     # fields of other events come from users, and types in Python are only a promise.
     try:
         data = dump_event(event)
-        if not isinstance(event, _HOT):
-            load_event(data)
-            _must_fit_a_line(event, data)
+        load_event(data)
+        _must_fit_a_line(event, data)
     except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
         raise BadInput(f"a {type(event).__name__} can't be recorded: {error}") from None
     return data
@@ -189,12 +188,13 @@ class Log:
                 raise self._broken
             if strand is not None and strand.is_closed():
                 raise given_up(strand)
-            placed = replace(event, seq=self.state.seq + 1, at=self.clock())
-            data = _dumped(placed)
+            state = self.state
+            placed = replace(event, seq=state.seq + 1, at=self.clock())
+            data = dump_event(placed) if isinstance(event, _HOT) else _dumped(placed)
             self._broken = _INTERRUPTED
             line, self._total = chain.seal(self._total, data)
             self._unwritten.append(line)
-            advance(self.state, placed)
+            advance(state, placed)
             self._broken = None
 
     def flush(self) -> None:

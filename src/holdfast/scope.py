@@ -31,18 +31,24 @@ class Scope:
     )  # fmt: skip
 
     def __init__(
-        self, run: Any, path: str, *, call: Call | None = None, parent: Scope | None = None
+        self,
+        run: Any,
+        path: str,
+        call: Call | None = None,
+        parent: Scope | None = None,
+        *,
+        is_async: bool = False,
     ) -> None:
         self.run = run
         self.path = path
         self.call = call
         self.parent = parent
+        self.is_async = is_async
         self.calls = 0
-        self.named: dict[str, int] = {}
+        self.named: dict[str, int] | None = None
         self.closed = False
         self.fresh = False
         self.owner: Any = None
-        self.is_async: bool = parent is not None and parent.is_async
 
     def next_path(self) -> str:
         """The path of the next call of this strand."""
@@ -52,16 +58,19 @@ class Scope:
     def named_path(self, name: str, mark: str) -> str:
         """A path by name and count, for what must not shift the numbers of the calls."""
         label = re.sub(r"\W+", "_", name) + mark
+        if self.named is None:
+            self.named = {}
         number = self.named[label] = self.named.get(label, 0) + 1
         return f"{self.path}.{label}{number}" if self.path else f"{label}{number}"
 
     def branch(self, name: str) -> Scope:
         """A scope for a strand that now splits off."""
-        return Scope(self.run, self.named_path(name, "~"), call=self.call, parent=self)
+        path = self.named_path(name, "~")
+        return Scope(self.run, path, self.call, self, is_async=self.is_async)
 
     def strand(self, path: str) -> Scope:
         """A scope for a branch that has its path already, to be used by the next asyncio task."""
-        made = Scope(self.run, path, call=self.call, parent=self)
+        made = Scope(self.run, path, self.call, self, is_async=self.is_async)
         made.fresh = True
         return made
 

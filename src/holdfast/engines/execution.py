@@ -136,9 +136,9 @@ class Body:
     def scope(self) -> Scope:
         """The scope for the calls that the body makes."""
         record = self.run.log.state.calls[self.asked.path]
-        scope = Scope(self.run, self.asked.path, call=record, parent=scope_var.get())
-        scope.is_async = self.spec.is_async
-        return scope
+        return Scope(
+            self.run, self.asked.path, record, scope_var.get(), is_async=self.spec.is_async
+        )
 
     def returned(self, value: Any) -> Returned | Raised:
         """What became of a value that the body returned."""

@@ -96,21 +96,22 @@ def drive(
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
+    log, send = run.log, flow.send
     try:
         while True:
-            request = flow.send(answer)
+            request = send(answer)
             answer = None
             if isinstance(request, Append):
                 run.append(request.event, strand)
                 if request.sync:
                     run.sync()
-                answer = run.log.state.calls.get(path)
+                answer = log.state.calls.get(path)
             elif isinstance(request, RunBody):
                 answer = run_once()
             elif isinstance(request, Now):
-                answer = run.log.clock()
+                answer = log.clock()
             elif isinstance(request, Sleep):
-                sleep_until(request.until, run.log.clock)
+                sleep_until(request.until, log.clock)
             elif isinstance(request, Check):
                 answer = check()
             else:

@@ -223,9 +223,10 @@ class FileStore:
     # Appending
 
     def append(self, lease: Lease, expected_seq: int, lines: Sequence[bytes]) -> None:
-        handle = self._handle(lease)
+        handle = self._handles.get(lease) or self._handle(lease)
         with handle.writing:
-            self._must_be_sound(handle)
+            if handle.poisoned or handle.pid != os.getpid():
+                self._must_be_sound(handle)
             if handle.head != expected_seq:
                 raise Conflict(
                     f"{lease.stream} is at event {handle.head}, the writer thought {expected_seq}"
@@ -244,15 +245,19 @@ class FileStore:
             handle.appended += 1
 
     def sync(self, lease: Lease) -> None:
-        handle = self._handle(lease)
+        handle = self._handles.get(lease) or self._handle(lease)
         mine = handle.appended
         with handle.syncing:
             if handle.synced >= mine:
                 return  # somebody else's sync began after our write
-            self._must_be_sound(handle)
+            if handle.poisoned or handle.pid != os.getpid():
+                self._must_be_sound(handle)
             upto = handle.appended
             try:
-                self._sync(handle)
+                if self._durable:
+                    self._disk.sync(handle.taken.log)
+                if handle.new:
+                    self._sync_names(handle)
             except OSError as error:
                 # The kernel may have dropped the dirty pages and would report success next time.
                 self._poison(handle, error)
@@ -260,12 +265,9 @@ class FileStore:
             self._must_hold(handle)
             handle.synced = upto
 
-    def _sync(self, handle: Handle) -> None:
+    def _sync_names(self, handle: Handle) -> None:
+        """What is only to be done once: the names on the way to the log are made durable."""
         disk, taken = self._disk, handle.taken
-        if self._durable:
-            disk.sync(taken.log)
-        if not handle.new:
-            return
         if self._durable:
             disk.sync_folder(taken.folder)
             kind = disk.folder(handle.lease.stream.split("/", 1)[0], self._root)
