@@ -82,14 +82,14 @@ class Park(Struct):
     waiting: TaskWaiting
 
 
-class Returned(Struct):
+class Returned(Struct, gc=False):
     """A body's result: as it goes into the log, and as the task will see it."""
 
     raw: Raw
     value: Any
 
 
-class Raised(Struct):
+class Raised(Struct, gc=False):
     """A body's exception. `final` where trying again would be pointless."""
 
     failure: Failure
@@ -102,7 +102,7 @@ Flow = Generator[Request, Any, Returned | Call]
 """A call's flow ends with what its body returned just now, or with the record of its end."""
 
 
-class Asked(Struct):
+class Asked(Struct, gc=False):
     """A call as the code asks for it now."""
 
     task_id: str
