@@ -434,7 +434,6 @@ OBJECTS: list[tuple[Any, Any]] = [
     (Rights, Rights.READ | Rights.WRITE),
     (Rights, Rights(0)),
     (Bits, Bits.A | Bits.B),
-    (Bits, Bits.A | Bits.B),
     (Literal[Color.RED], Color.RED),
     (dict[Color, int], {Color.BLUE: 1}),
     (dict[Level, int], {Level.LOW: 1}),
