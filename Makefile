@@ -41,7 +41,7 @@ pins:  ## recompile requirements/*.txt (needs uv); ARGS=--upgrade for newer vers
 	@for name in dev run bench; do \
 	  echo "pinning requirements/$$name.txt"; \
 	  $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	    --no-annotate --no-emit-index-url --no-emit-find-links \
+	    --no-annotate \
 	    --custom-compile-command 'make pins' $(ARGS) \
 	    requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done

@@ -26,7 +26,7 @@ COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 @click.option("--status", type=click.Choice(STATUSES), help="Only tasks in this status.")
 @click.option("--type", "kind", metavar="NAME", help="Only runs of this task function.")
 @click.option("--user", help="Only tasks of this user.")
-@click.option("--session", help="Only tasks of this session.")
+@click.option("--session", help="Only the tasks of a session.")
 @label_option
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
 @json_option
