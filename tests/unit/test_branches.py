@@ -291,3 +291,25 @@ def test_calls_in_branches_are_steps_of_the_task(hf):
     hf.run(braid, id="t")
     position = hf.task("t").position
     assert position.step == len(position.committed) == 18
+
+
+def test_a_run_that_is_cancelled_gives_its_task_back_at_once(tmp_path):
+    @step
+    async def slow_one(n: int) -> int:
+        await asyncio.sleep(0.002)
+        return n
+
+    @task
+    async def cancelled_often() -> int:
+        return sum([await slow_one(n) for n in range(5)])
+
+    async def main() -> int:
+        with Holdfast(tmp_path / "w") as mine:
+            for n in range(25):
+                running = asyncio.ensure_future(mine.arun(cancelled_often, id="t"))
+                await asyncio.sleep(0.0004 * n)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            return await mine.arun(cancelled_often, id="t")
+
+    assert asyncio.run(main()) == 10

@@ -1,8 +1,8 @@
 """The async driver: carries out the journal's requests on the event loop.
 
 The store is synchronous, so a sync happens off the loop; a plain append takes microseconds and
-stays on it. A sync step called from an async task runs in the loop's
-thread, as any function does: make it async, or call it with `asyncio.to_thread`.
+stays on it. A sync step called from an async task runs in the loop's thread, as any function does:
+make it async, or call it with `asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import Context, copy_context
 from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.engines import local
+from holdfast.engines.branching import branch_asyncio_tasks
 from holdfast.engines.execution import (
     Body,
     Run,
@@ -108,15 +108,19 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
 @asynccontextmanager
 async def held(holding: Holding, task_id: str) -> AsyncIterator[Log]:
     """A task's log, held until the block ends; the store is asked off the loop."""
+    hold = holding.hold(task_id)
+    taking = asyncio.ensure_future(asyncio.to_thread(hold.__enter__))
     async with AsyncExitStack() as stack:
-        hold = holding.hold(task_id)
-        log = await asyncio.to_thread(hold.__enter__)
 
         async def let_go(*error: Any) -> bool | None:
+            # Also when we were cancelled while the lease was being taken in its thread.
+            await asyncio.wait([taking])
+            if taking.exception() is not None:
+                return None
             return await asyncio.to_thread(hold.__exit__, *error)
 
         stack.push_async_exit(let_go)
-        yield log
+        yield await asyncio.shield(taking)
 
 
 async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned | Raised:
@@ -280,43 +284,3 @@ async def _end_branches(branches: set[asyncio.Task[Any]]) -> None:
     for branch in left:
         branch.cancel()
     await asyncio.gather(*left, return_exceptions=True)
-
-
-def branch_asyncio_tasks() -> None:
-    """See to it that each asyncio task made inside a scope gets a scope of its own."""
-    loop = asyncio.get_running_loop()
-    factory = loop.get_task_factory()
-    if not isinstance(factory, _Branching):
-        loop.set_task_factory(_Branching(factory))
-
-
-class _Branching:
-    """A task factory that branches the scope, on top of whichever factory was there."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner or _plain_task
-
-    def __call__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        coro: Any,
-        *,
-        context: Context | None = None,
-        **options: Any,
-    ) -> Any:
-        context = context if context is not None else copy_context()
-        scope = context.get(scope_var)
-        if scope is not None and scope.fresh:
-            scope.fresh = False
-        elif scope is not None:
-            name = getattr(coro, "__name__", type(coro).__name__)
-            context.run(scope_var.set, scope.branch(name))
-        made = self._inner(loop, coro, context=context, **options)
-        if scope is not None:
-            scope.run.branches.add(made)
-            made.add_done_callback(scope.run.branches.discard)
-        return made
-
-
-def _plain_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
-    return asyncio.Task(coro, loop=loop, **options)

@@ -8,6 +8,7 @@ from contextvars import copy_context
 from typing import Any, Protocol
 
 from holdfast.engines import aio, local
+from holdfast.engines.branching import branch_asyncio_tasks
 from holdfast.engines.execution import Run
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
@@ -31,7 +32,7 @@ async def gather(
     ended: Callable[[Run, str, Sequence[Scope], Iterable[Any]], list[Any]],
 ) -> list[Any]:
     """Run coroutines side by side, each in its strand."""
-    aio.branch_asyncio_tasks()
+    branch_asyncio_tasks()
     tasks = [_start(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     return ended(run, path, strands, outcomes)
