@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -46,8 +47,19 @@ def begin(*args: str, cwd: Path) -> subprocess.Popen[str]:
     """The command in a process of its own, while it runs."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [*COMMAND, *args], cwd=cwd, env=environment(), stdout=pipe, stderr=pipe, text=True
+        [*COMMAND, *args],
+        cwd=cwd,
+        env=environment(),
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        preexec_fn=take_interrupts,  # noqa: PLW1509 (no thread of ours runs yet)
     )
+
+
+def take_interrupts() -> None:
+    """A shell that runs the tests in the background has them ignore Ctrl-C; a child would too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def on_terminal(*args: str, cwd: Path, columns: int = 100, **env: str) -> str:
