@@ -150,9 +150,13 @@ def each(
         from holdfast.engines import side_by_side
 
         return side_by_side.each(batch, batch.calls(source), workers)
-    work = (_call(batch, path, data) for path, data in batch.calls(source))
-    for outcome in local.side_by_side(batch.run, work, workers):
-        batch.note(outcome)
+    strand = scope.strand(path)
+    work = (_call(batch, strand, call, data) for call, data in batch.calls(source))
+    try:
+        for outcome in local.side_by_side(batch.run, work, workers):
+            batch.note(outcome)
+    finally:
+        stop_if_doomed(batch.run, path)
     return batch.end()
 
 
@@ -166,7 +170,6 @@ class Batch:
         self.tolerate = tolerate
         self.items: dict[int, Any] = {}
         self.count = 0
-        self.suspended: Suspend | None = None
 
     def unfinished(self, items: Any) -> Iterator[Any]:
         """The items from the first one that has not ended."""
@@ -189,16 +192,16 @@ class Batch:
 
     def note(self, outcome: Any) -> None:
         """Take notice of how an item ended. Failures are in the log; others work on meanwhile."""
-        if isinstance(outcome, Suspend):
-            self.suspended = self.suspended or outcome
-        elif isinstance(outcome, BaseException) and not isinstance(outcome, StepFailed):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, StepFailed | Suspend):
             raise outcome
+
+    def stop_if_doomed(self) -> None:
+        """Raise the signal that stopped an item."""
+        stop_if_doomed(self.run, self.path)
 
     def end(self) -> Results[Any]:
         """The results, from the log: the same whether they were made now or before a crash."""
-        if self.suspended is not None:
-            self.run.stop = self.run.stop or self.suspended
-            raise self.run.stop
+        self.stop_if_doomed()
         self._must_have_had_every_item()
         results: Results[Any] = Results()
         for n in range(1, self.count + 1):
@@ -221,8 +224,9 @@ class Batch:
             self.run.halt(CodeChanged(self.run.task_id, extra.path, describe(extra), asked))
 
 
-def _call(batch: Batch, path: str, data: bytes) -> Callable[[], Any]:
+def _call(batch: Batch, strand: Scope, path: str, data: bytes) -> Callable[[], Any]:
     context = copy_context()
+    context.run(scope_var.set, strand)
     return lambda: context.run(local.call_at, batch.run, path, batch.spec, data)
 
 
@@ -232,9 +236,17 @@ def _in_scope(strand: Scope, branch: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: context.run(branch)
 
 
+def stop_if_doomed(run: Run, path: str) -> None:
+    """Raise the signal that stopped a branch of the call at `path`, whatever became of it there."""
+    if signal := run.doomed.get(path):
+        run.stop = run.stop or signal
+        run.raise_in(path, run.stop)
+
+
 def ended(run: Run, path: str, strands: Sequence[Scope], outcomes: Iterable[Any]) -> list[Any]:
     """The results of branches that have all come to their end, or what the first one raised."""
     results = list(outcomes)
+    stop_if_doomed(run, path)
     signals = [outcome for outcome in results if isinstance(outcome, Signal)]
     if signals and run.stop is None:
         run.stop = signals[0]

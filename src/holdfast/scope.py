@@ -27,7 +27,8 @@ class Scope:
     """One strand of code inside a task, and the numbers it has given out."""
 
     __slots__ = (
-        "call", "calls", "closed", "fresh", "is_async", "named", "owner", "parent", "path", "run",
+        "branch_of", "call", "calls", "closed", "fresh", "is_async", "named", "owner", "parent",
+        "path", "run",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +49,7 @@ class Scope:
         self.named: dict[str, int] | None = None
         self.closed = False
         self.fresh = False
+        self.branch_of = ""
         self.owner: Any = None
 
     def next_path(self) -> str:
@@ -72,7 +74,17 @@ class Scope:
         """A scope for a branch that has its path already, to be used by the next asyncio task."""
         made = Scope(self.run, path, self.call, self, is_async=self.is_async)
         made.fresh = True
+        made.branch_of = path
         return made
+
+    def is_in_branch(self) -> bool:
+        """Whether this strand is one of several that `gather` or `each` waits for."""
+        this: Scope | None = self
+        while this is not None:
+            if this.branch_of:
+                return True
+            this = this.parent
+        return False
 
     def is_closed(self) -> bool:
         """Whether this strand, or one it split off from, was given up."""

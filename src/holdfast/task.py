@@ -226,4 +226,7 @@ def _plain(value: Any) -> bytes:
     except HoldfastError:
         import msgspec
 
-        return msgspec.json.encode(value, enc_hook=repr)
+        try:
+            return msgspec.json.encode(value, enc_hook=repr)
+        except (UnicodeError, ValueError) as error:
+            raise BadInput(f"{value!a:.60} can't be recorded: {error}") from None

@@ -588,3 +588,66 @@ def test_intents_are_synced_before_bodies_and_results_before_the_task_goes_on(tm
         "after tool",
         *("task_completed", "SYNC"),
     ]
+
+
+def test_a_lock_that_was_deleted_leaves_its_holder_without_a_log(tmp_path):
+    first, second = FileStore(tmp_path / "w"), FileStore(tmp_path / "w")
+    old = first.acquire("tasks/t", "old", 60)
+    first.append(old, 0, [b'{"id":"t"}'])
+    first.sync(old)
+    (tmp_path / "w/tasks/t/lock").unlink()
+    new = second.acquire("tasks/t", "new", 60)
+    first.append(old, 1, [b"zombie"])
+    second.append(new, 1, [b"two"])
+    second.sync(new)
+    with pytest.raises(LeaseLost):
+        first.sync(old)
+    assert list(second.read("tasks/t")) == [b'{"id":"t"}', b"two"]
+    first.close()
+    second.close()
+
+
+class DyingDisk(Disk):
+    """Dies when it is about to move the log."""
+
+    def rename(self, old: str, new: str, parent: int) -> None:
+        if new == "events.jsonl":
+            raise KeyboardInterrupt
+        super().rename(old, new, parent)
+
+
+def test_a_taker_that_dies_half_way_is_finished_by_the_next(tmp_path):
+    first = FileStore(tmp_path / "w")
+    frozen = first.acquire("tasks/t", "A", 0.01)
+    first.append(frozen, 0, [b'{"id":"t"}'])
+    first.sync(frozen)
+    threading.Event().wait(0.05)
+    with pytest.raises(KeyboardInterrupt):
+        FileStore(tmp_path / "w", disk=DyingDisk()).acquire("tasks/t", "B", 60)
+    third = FileStore(tmp_path / "w")
+    mine = third.acquire("tasks/t", "C", 60)
+    first.append(frozen, 1, [b"zombie"])
+    third.append(mine, 1, [b"two"])
+    third.sync(mine)
+    assert list(third.read("tasks/t")) == [b'{"id":"t"}', b"two"]
+    first.close()
+    third.close()
+
+
+def test_a_child_forked_meanwhile_does_not_keep_the_task(tmp_path):
+    script = f"""
+import os, time
+from pathlib import Path
+from holdfast.stores.files import FileStore
+store = FileStore(Path({str(tmp_path / "w")!r}))
+lease = store.acquire("tasks/t", "parent", 60)
+child = os.fork()
+if child == 0:
+    time.sleep(30)
+    os._exit(0)
+store.release(lease)
+print(store.acquire("tasks/t", "again", 60).owner)
+os.kill(child, 9)
+"""
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert out.stdout == "again\n"

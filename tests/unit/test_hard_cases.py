@@ -846,3 +846,121 @@ def test_a_gather_that_makes_less_than_it_did_is_noticed(hf, change):
     version[0] = change
     with pytest.raises(CodeChanged, match=r"ends branch 1\.2 without that call"):
         hf.run(gathers, id="t")
+
+
+def test_a_branch_that_swallows_its_question_does_not_complete_the_task(hf):
+    def careless() -> bool:
+        try:
+            return bool(ask("Sure?", bool))
+        except BaseException:
+            return False
+
+    @task
+    def swallowed_in_a_branch(use_each: bool) -> list[object]:
+        if use_each:
+            return list(each(lambda _: careless(), [1]))
+        return gather(careless, lambda: 1)
+
+    for use_each in (False, True):
+        with pytest.raises(Unanswered):
+            hf.run(swallowed_in_a_branch, use_each, id=f"t-{use_each}")
+        assert hf.task(f"t-{use_each}").status == "awaiting_user"
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_an_input_that_breaks_off_does_not_lose_the_questions_before_it(hf, use_async):
+    def items():
+        yield 1
+        time.sleep(0.05)
+        raise ValueError("the file ends here")
+
+    name = f"breaks_off_{use_async}"
+    if use_async:
+
+        @step
+        async def aquestion(n: int) -> bool:
+            return bool(await ask("Sure?", bool))
+
+        @task(name=name)
+        async def breaks_off() -> str:
+            try:
+                return str(await each(aquestion, items()))
+            except ValueError:
+                return "gave up"
+    else:
+
+        @step
+        def question(n: int) -> bool:
+            return bool(ask("Sure?", bool))
+
+        @task(name=name)
+        def breaks_off() -> str:
+            try:
+                return str(each(question, items()))
+            except ValueError:
+                return "gave up"
+
+    with pytest.raises(Unanswered):
+        hf.run(breaks_off, id="t")
+    hf.answer("t", True)
+    assert hf.run(breaks_off, id="t") == "gave up"
+
+
+def test_changed_code_in_one_branch_does_not_lose_the_result_of_another(hf):
+    swap, paid, began = [False], [], threading.Event()
+
+    @step
+    def one(n: int) -> int:
+        if swap[0]:
+            began.wait(5)
+        return n
+
+    @tool
+    def slow_pay() -> str:
+        paid.append(1)
+        began.set()
+        time.sleep(0.1)
+        return "paid"
+
+    @task
+    def two_branches() -> list[object]:
+        first = gather(lambda: one(2 if swap[0] else 1))
+        if not swap[0]:
+            raise Crash
+        return first
+
+    @task(name="two_branches")
+    def two_branches_later() -> list[object]:
+        def changed() -> int:
+            began.wait(5)
+            return one(2)
+
+        return gather(changed, slow_pay)
+
+    with pytest.raises(Crash):
+        hf.run(two_branches, id="t")
+    swap[0] = True
+    with pytest.raises(CodeChanged):
+        hf.run(two_branches_later, id="t")
+    (pay,) = (call for call in hf.task("t").calls if call.name == "slow_pay")
+    assert pay.status == "completed"
+    assert paid == [1]
+
+
+def test_asyncio_tasks_one_after_the_other_in_one_loop_of_a_sync_task_are_refused(hf):
+    @step
+    async def one(n: int) -> int:
+        return n
+
+    async def strand(n: int) -> int:
+        return await one(n)
+
+    async def main() -> list[int]:
+        return list(await asyncio.gather(strand(1), strand(2)))
+
+    @task
+    def mixing_quickly() -> list[int]:
+        return asyncio.run(main())
+
+    with pytest.raises(HoldfastError, match="two asyncio tasks"):
+        hf.run(mixing_quickly, id="t")

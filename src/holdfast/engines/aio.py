@@ -75,8 +75,9 @@ def _must_be_one_strand(scope: Scope) -> None:
         strand = asyncio.current_task()
     except RuntimeError:  # no loop runs yet: the coroutine is made here and run elsewhere
         return
-    if scope.owner is None or scope.owner is strand or scope.owner.done():
-        scope.owner = strand
+    owner = scope.owner
+    if owner is None or owner is strand or owner.get_loop() is not asyncio.get_running_loop():
+        scope.owner = strand  # also of a loop that has ended: one asyncio.run after the other
         return
     scope.run.halt(
         HoldfastError(

@@ -54,14 +54,13 @@ class Run:
         self.root = Scope(self, "")
         self.in_flight: dict[str, Any] = {}
         self.branches: set[Any] = set()
-        self.parallel = 0
 
-    def halt(self, error: HoldfastError) -> NoReturn:
+    def halt(self, error: HoldfastError, path: str = "") -> NoReturn:
         """Stop the task's function here and at every later call: the run can't go on.
 
         It sticks because a function may catch the signal, or have other branches.
         """
-        raise self.halted(error)
+        self.raise_in(path, self.halted(error))
 
     def halted(self, error: HoldfastError) -> Halt:
         """The signal that `halt` raises, for who has to raise it himself."""
@@ -74,7 +73,8 @@ class Run:
         One of several branches stops alone: the others work on, and who joins them stops the run.
         """
         signal = Suspend(waiting)
-        if not self.parallel:
+        strand = scope_var.get()
+        if strand is None or not strand.is_in_branch():
             self.stop = signal
         self.raise_in(path, signal)
 
@@ -161,8 +161,6 @@ class Body:
         return Raised(failure_of(error, timed_out=timed_out), final)
 
     def _must_not_be_doomed(self) -> None:
-        if isinstance(self.run.stop, Halt):
-            raise self.run.stop
         if signal := self.run.doomed.get(self.asked.path):
             self.run.raise_in(self.asked.path, signal)
 
@@ -200,10 +198,10 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
         try:
             must_match(asked, record)
         except CodeChanged as error:
-            run.halt(error)
+            run.halt(error, path)
         return asked, record
     if path in run.log.state.inner:
-        run.halt(CodeChanged(run.task_id, path, "branches", f"calls {spec.name}"))
+        run.halt(CodeChanged(run.task_id, path, "branches", f"calls {spec.name}"), path)
     try:
         return Asked(run.task_id, path, spec, run.log.stow(data), digest, key), None
     except Unserializable as error:
@@ -230,9 +228,10 @@ def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
         return spec.signature.returns.load(run.log.fetch(raw))
     except Undecodable as error:
         if record.settled_by not in ("", "check"):
-            run.halt(misfit(run.task_id, record, error))
+            run.halt(misfit(run.task_id, record, error), record.path)
         asked = f"expects a result it does not fit ({error})"
-        run.halt(CodeChanged(run.task_id, record.path, f"a result of {describe(record)}", asked))
+        changed = CodeChanged(run.task_id, record.path, f"a result of {describe(record)}", asked)
+        run.halt(changed, record.path)
     except HoldfastError as error:
         run.halt(error)
 

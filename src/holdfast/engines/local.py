@@ -157,18 +157,18 @@ def side_by_side(run: Run, work: Iterator[Callable[[], Any]], workers: int) -> I
     from collections import deque
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    run.parallel += 1
     waiting: deque[Future[Any]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="holdfast branch")
     try:
-        with ThreadPoolExecutor(workers, thread_name_prefix="holdfast branch") as pool:
-            for job in work:
-                waiting.append(pool.submit(_outcome, job))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
+        for job in work:
+            waiting.append(pool.submit(_outcome, job))
+            if len(waiting) > 2 * workers:
                 yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
-        run.parallel -= 1
+        # What has begun comes to its end; what has not, does not begin any more.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _outcome(job: Callable[[], Any]) -> Any:

@@ -22,6 +22,7 @@ class Batch(Protocol):
 
     def note(self, outcome: Any) -> None: ...
     def end(self) -> Any: ...
+    def stop_if_doomed(self) -> None: ...
 
 
 async def gather(
@@ -48,6 +49,11 @@ async def each(batch: Batch, calls: Iterator[tuple[str, bytes]], workers: int) -
                 running = await _take(batch, running)
         while running:
             running = await _take(batch, running)
+    except Exception:
+        # The items that are under way come to their end, and may have something to say first.
+        await asyncio.gather(*running, return_exceptions=True)
+        batch.stop_if_doomed()
+        raise
     finally:
         for left in running:
             left.cancel()

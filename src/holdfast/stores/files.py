@@ -172,7 +172,7 @@ class FileStore:
             finally:
                 self._disk.close(outer)
             try:
-                lock = self._disk.open(LOCK, folder, os.O_RDONLY)
+                lock = self._disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
             finally:
                 self._disk.close(folder)
         except OSError:

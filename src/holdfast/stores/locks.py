@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -36,6 +37,8 @@ class Holder(Struct, omit_defaults=True):
     pid: int = 0
     started: bool = False
     """Whether events were ever recorded: if so, a log that is empty or gone is a loss."""
+    moving: bool = False
+    """Whether its log is still on the inode of the holder before it: see `_take_lock`."""
 
 
 class Taken(Struct):
@@ -77,6 +80,10 @@ def _take_lock(
     opened.append(lock)
     before = _holder(disk.read_all(lock))
     if disk.try_lock(lock):
+        if before.moving or not before.epoch:
+            # Who took over before us died half-way, or the lock file is new though the log may
+            # not be: somebody may have the log open whom no lock file knows of.
+            _move_log_to_fresh_inode(disk, folder)
         return lock, before
     silent_s = time.time() - disk.touched_at(lock)
     if silent_s <= before.lease_s:
@@ -89,7 +96,8 @@ def _take_lock(
     fresh = disk.open(name, folder, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     opened.append(fresh)
     disk.try_lock(fresh)
-    write_holder(disk, fresh, Holder(owner, before.epoch + 1, lease_s, started=before.started))
+    taker = Holder(owner, before.epoch + 1, lease_s, started=before.started, moving=True)
+    write_holder(disk, fresh, taker)
     # From here on the old holder is acknowledged nothing more: what it had acknowledged is in the
     # log, and so it is in the copy.
     disk.rename(name, LOCK, folder)
@@ -154,9 +162,11 @@ def write_holder(disk: Disk, lock: int, holder: Holder) -> None:
 def give_back(disk: Disk, taken: Taken) -> None:
     """Say that nobody holds a lock any more, and let it go."""
     if disk.has_name(taken.lock):
-        write_holder(
-            disk, taken.lock, Holder(epoch=taken.holder.epoch, started=taken.holder.started)
-        )
+        nobody = Holder(epoch=taken.holder.epoch, started=taken.holder.started)
+        with suppress(OSError):
+            write_holder(disk, taken.lock, nobody)
+    with suppress(OSError):
+        disk.unlock(taken.lock)  # a child that was forked meanwhile has it open too
     for fd in (taken.log, taken.lock, taken.folder):
         disk.close(fd)
 
