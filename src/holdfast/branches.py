@@ -68,7 +68,7 @@ def gather(*branches: Any) -> Any:
                 f"gather() in a sync task takes functions, not {branch!r:.60}: lambda: step(…)"
             )
     work = [_in_scope(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
-    outcomes = local.side_by_side(scope.run, iter(work), len(work) or 1)
+    outcomes = local.side_by_side(iter(work), len(work) or 1)
     return ended(scope.run, path, strands, outcomes)
 
 
@@ -153,7 +153,7 @@ def each(
     strand = scope.strand(path)
     work = (_call(batch, strand, call, data) for call, data in batch.calls(source))
     try:
-        for outcome in local.side_by_side(batch.run, work, workers):
+        for outcome in local.side_by_side(work, workers):
             batch.note(outcome)
     finally:
         stop_if_doomed(batch.run, path)

@@ -152,7 +152,7 @@ def run_check(body: Body) -> Returned | Raised | None:
     return body.checked(answer)
 
 
-def side_by_side(run: Run, work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
+def side_by_side(work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
     """Do work in threads, so much at a time; yields, in order, what each returned or raised."""
     from collections import deque
     from concurrent.futures import Future, ThreadPoolExecutor

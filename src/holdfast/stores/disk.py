@@ -117,11 +117,6 @@ class Disk:
         """Free a lock before its descriptor is closed."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
-    def inode(self, fd: int) -> tuple[int, int]:
-        """Which file a descriptor is of."""
-        found = os.fstat(fd)
-        return found.st_dev, found.st_ino
-
     def inode_of(self, name: str, parent: int) -> tuple[int, int] | None:
         """Which file a name is of now; None if it is gone."""
         try:
