@@ -16,9 +16,12 @@ import pytest
 # Top to bottom. A package (`stores`) stands for everything in it.
 LAYERS = (
     ("__main__", "cli", "testing"),
-    ("__init__", "app", "branches", "step", "task", "waiting"),
+    {"__init__", "app", "branches", "checkpoints", "children", "control", "driving", "handle"}
+    | {"step", "task", "waiting", "worker"},
     ("engines", "stores", "views", "workspace"),
-    ("chain", "codec", "history", "journal", "log", "people", "scope", "spec", "store", "words"),
+    ("tail",),
+    {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}
+    | {"store", "words"},
     ("fold",),
     ("state",),
     ("events",),

@@ -9,18 +9,19 @@ import pytest
 import holdfast
 
 PINNED = {
-    "AlreadyAnswered", "BadId", "BadInput", "CodeChanged", "CodeMissing", "Conflict",
-    "EachFailed", "Happened", "Holdfast", "HoldfastError", "IdempotencyKey", "InDoubt",
-    "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask", "Results", "Retry",
-    "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskFailed",
-    "TaskNotFound", "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable",
-    "WrongArguments", "ask", "current", "decide", "each", "gather", "note", "now", "random",
-    "sleep", "step", "task", "tool", "uuid",
+    "AlreadyAnswered", "BadId", "BadInput", "Child", "CodeChanged", "CodeMissing", "Conflict",
+    "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError", "IdempotencyKey",
+    "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask",
+    "NotFinished", "Results", "Retry", "StepFailed", "StorageFailed", "StoreError", "TaskBusy",
+    "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting",
+    "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker", "WrongArguments",
+    "ask", "checkpoint", "current", "decide", "each", "gather", "note", "now", "patched",
+    "progress", "random", "restore", "sleep", "start", "step", "task", "tool", "uuid",
 }  # fmt: skip
 
 METHODS = {
     "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
-    "answer", "close",
+    "answer", "check", "close", "start", "pause", "unpause", "cancel", "compensate",
 }  # fmt: skip
 
 

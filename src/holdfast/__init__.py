@@ -6,6 +6,8 @@ it has already made, and can say at any time where it is and what happened to ge
 
 from holdfast.app import Holdfast
 from holdfast.branches import ItemFailed, Results, each, gather
+from holdfast.checkpoints import checkpoint, restore
+from holdfast.children import Child, start
 from holdfast.errors import (
     AlreadyAnswered,
     BadId,
@@ -24,8 +26,11 @@ from holdfast.errors import (
     StorageFailed,
     StoreError,
     TaskBusy,
+    TaskCancelled,
     TaskFailed,
     TaskNotFound,
+    TaskPaused,
+    TaskReleased,
     TaskWaiting,
     TooLarge,
     Unanswered,
@@ -33,10 +38,12 @@ from holdfast.errors import (
     Unserializable,
     WrongArguments,
 )
+from holdfast.handle import Handle, NotFinished
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
-from holdfast.task import current, decide, note, task
+from holdfast.task import current, decide, note, patched, progress, task
 from holdfast.waiting import ask, now, random, sleep, uuid
+from holdfast.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -44,10 +51,12 @@ __all__ = [
     "AlreadyAnswered",
     "BadId",
     "BadInput",
+    "Child",
     "CodeChanged",
     "CodeMissing",
     "Conflict",
     "EachFailed",
+    "Handle",
     "Happened",
     "Holdfast",
     "HoldfastError",
@@ -58,29 +67,39 @@ __all__ = [
     "LogDamaged",
     "NewerFormat",
     "NotATask",
+    "NotFinished",
     "Results",
     "Retry",
     "StepFailed",
     "StorageFailed",
     "StoreError",
     "TaskBusy",
+    "TaskCancelled",
     "TaskFailed",
     "TaskNotFound",
+    "TaskPaused",
+    "TaskReleased",
     "TaskWaiting",
     "TooLarge",
     "Unanswered",
     "Undecodable",
     "Unserializable",
+    "Worker",
     "WrongArguments",
     "ask",
+    "checkpoint",
     "current",
     "decide",
     "each",
     "gather",
     "note",
     "now",
+    "patched",
+    "progress",
     "random",
+    "restore",
     "sleep",
+    "start",
     "step",
     "task",
     "tool",

@@ -3,56 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from msgspec import UNSET, Raw
-
-from holdfast.codec import args_hash
-from holdfast.engines import local
+from holdfast import control
+from holdfast.driving import Driving, Given
 from holdfast.engines.holding import Holding
-from holdfast.errors import (
-    BadInput,
-    StorageFailed,
-    StoreError,
-    TaskBusy,
-    TaskFailed,
-    Undecodable,
-    Unserializable,
-    WrongArguments,
-)
-from holdfast.events import (
-    FORMAT,
-    Claimed,
-    QuestionAnswered,
-    Settled,
-    TaskCreated,
-    TaskRetried,
-)
-from holdfast.journal import Raised, Returned
-from holdfast.log import MAX_VALUE_BYTES, Log, fetch, read_state, stream_of
-from holdfast.people import checked_answer, may_be_settled, open_question, result_given
-from holdfast.spec import Spec, registry
-from holdfast.state import State
+from holdfast.errors import BadInput, TaskCancelled, TaskFailed
+from holdfast.handle import Handle
+from holdfast.log import MAX_VALUE_BYTES
+from holdfast.spec import registry
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.task import task_spec
 from holdfast.views import Tasks, TaskView, list_tasks, view_task
-from holdfast.words import checked_id, must_be_texts
+from holdfast.words import checked_id
+
+if TYPE_CHECKING:
+    from holdfast.engines.rehearsal import Rehearsal
 
 R = TypeVar("R")
-ENDED = ("completed", "failed")
-
-
-class Prepare:
-    """What is done to a task before it is driven: `run` makes it, `retry` opens it again."""
-
-    def __init__(self, begin: Callable[[Log], None], ends_with: Callable[[State], bool]) -> None:
-        self.begin = begin
-        self.ends_with = ends_with
-        """Whether the recorded end of a task is what the caller asked for."""
 
 
 class Holdfast:
@@ -84,9 +57,9 @@ class Holdfast:
             raise BadInput(f"lease_s={lease_s} must be more than 0")
         named = isinstance(url, str | os.PathLike)
         self.store: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
-        self._clock = clock or _utc_now
-        self._owner = f"{os.uname().nodename} process {os.getpid()}"
-        self._holding = Holding(self.store, self._owner, lease_s, self._clock, max_value_bytes)
+        owner = f"{os.uname().nodename} process {os.getpid()}"
+        self._holding = Holding(self.store, owner, lease_s, clock or _utc_now, max_value_bytes)
+        self._driving = Driving(self._holding)
 
     def __enter__(self) -> Self:
         return self
@@ -149,9 +122,8 @@ class Holdfast:
         >>> first, again, calls
         ('charged 5', 'charged 5', [5])
         """
-        spec = task_spec(fn)
-        task_id, prepare = self._starting(spec, args, kwargs, id, user, session, labels)
-        return self._drive(task_id, prepare, spec)
+        given = Given(id=id, user=user, session=session, labels=labels)
+        return self._driving.drive(self._driving.starting(task_spec(fn), args, kwargs, given))
 
     @overload
     async def arun(
@@ -190,9 +162,10 @@ class Holdfast:
         >>> asyncio.run(main())
         [2, 4]
         """
-        spec = task_spec(fn)
-        task_id, prepare = self._starting(spec, args, kwargs, id, user, session, labels)
-        return await self._adrive(task_id, prepare, spec)
+        given = Given(id=id, user=user, session=session, labels=labels)
+        return await self._driving.adrive(
+            self._driving.starting(task_spec(fn), args, kwargs, given)
+        )
 
     def resume(self, id: str) -> Any:
         """Go on with a task by its id alone. Its code must have been imported.
@@ -206,7 +179,7 @@ class Holdfast:
         ...     hf.resume("hello-3")
         'hi'
         """
-        return self._drive(*self._resuming(id))
+        return self._driving.drive(self._driving.resuming(id))
 
     async def aresume(self, id: str) -> Any:
         """`resume` for async code.
@@ -214,7 +187,7 @@ class Holdfast:
         >>> Holdfast.aresume.__name__
         'aresume'
         """
-        return await self._adrive(*self._resuming(id))
+        return await self._driving.adrive(self._driving.resuming(id))
 
     def retry(self, id: str) -> Any:
         """Try a failed task again. Recorded steps are kept; the one that failed runs anew.
@@ -234,7 +207,7 @@ class Holdfast:
         ...     hf.retry("sail-1")
         'sailed'
         """
-        return self._drive(*self._retrying(id))
+        return self._driving.drive(self._driving.retrying(id))
 
     async def aretry(self, id: str) -> Any:
         """`retry` for async code.
@@ -242,7 +215,112 @@ class Holdfast:
         >>> Holdfast.aretry.__name__
         'aretry'
         """
-        return await self._adrive(*self._retrying(id))
+        return await self._driving.adrive(self._driving.retrying(id))
+
+    # Leaving tasks to a worker, and telling them things
+
+    def start(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        id: str | None = None,
+        user: str = "",
+        session: str = "",
+        labels: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> Handle[Any]:
+        """Make a task and leave it to a worker (`holdfast worker`, or `Worker`).
+
+        The task is on disk when this returns. With the `id` of a task that exists it is that one.
+
+        >>> from holdfast import Worker, task
+        >>> @task
+        ... def hello() -> str:
+        ...     return "hi"
+        >>> with Holdfast("memory://") as hf:
+        ...     handle = hf.start(hello, id="hello-5")
+        ...     Worker(hf).run_until_idle()
+        ...     handle.result()
+        'hi'
+        """
+        spec = task_spec(fn)
+        given = Given(id=id, user=user, session=session, labels=labels)
+        return Handle(self, self._driving.start(spec, args, kwargs, given), spec)
+
+    def pause(self, id: str, *, because: str = "", by: str = "") -> None:
+        """Stop a task at its next step, until `resume` (which drives it here) or `unpause`.
+
+        The step in hand comes to its end and is recorded.
+
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.pause("nobody")
+        Traceback (most recent call last):
+        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+        """
+        control.pause(self._holding, id, because, by)
+
+    def unpause(self, id: str, *, by: str = "") -> None:
+        """Let a paused task go on, driven by a worker.
+
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.unpause("nobody")
+        Traceback (most recent call last):
+        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+        """
+        control.unpause(self._holding, id, by)
+
+    def cancel(self, id: str, *, because: str = "", by: str = "") -> str:
+        """Ask a task to end at its next step; returns its status after that.
+
+        A running async step is cancelled, a sync one runs to its end. What the task did is undone
+        if it was declared so. A task that nobody drives ends at once, unless it has something to
+        undo: then a worker, or `resume`, does that and ends it.
+
+        >>> from holdfast import task
+        >>> @task
+        ... def hello() -> str:
+        ...     return "hi"
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.start(hello, id="hello-6")
+        ...     hf.cancel("hello-6")
+        'cancelled'
+        """
+        return control.cancel(self._holding, id, because, by)
+
+    def compensate(self, id: str) -> TaskView:
+        """Undo what a failed or cancelled task did, or finish doing so; returns its view.
+
+        What could not be undone before is tried again. See `TaskView.compensation`.
+
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.compensate("nobody")
+        Traceback (most recent call last):
+        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+        """
+        with suppress(TaskFailed, TaskCancelled):
+            self._driving.drive(self._driving.compensating(id))
+        return self.task(id)
+
+    def check(self, id: str) -> Rehearsal:
+        """Whether the code that is loaded fits the log of a task. Nothing is called or written.
+
+        The task's function runs from its top with the recorded results, as far as they go. For
+        all unfinished tasks, before a deploy: `holdfast check`.
+
+        >>> from holdfast import ask, task
+        >>> @task
+        ... def careful() -> bool:
+        ...     return ask("Sure?", bool)
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.start(careful, id="careful-2")
+        ...     hf.check("careful-2").fits
+        True
+        """
+        from holdfast.engines.rehearsal import rehearse
+
+        spec = registry.task(self.task(id).type)
+        return rehearse(self.store, id, spec, self._holding.clock)
 
     # Asking about tasks
 
@@ -297,31 +375,7 @@ class Holdfast:
         Traceback (most recent call last):
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
-        self.task(id)
-        must_be_texts("resolve", because=because, by=by)
-        with self._holding.hold(id) as log:
-            call = log.state.calls.get(path)
-            if call is None:
-                raise BadInput(f"task {id!r} has made no call {path}: see `holdfast doubt`")
-            if not may_be_settled(log.state, call):
-                raise BadInput(
-                    f"task {id!r}, call {path}, {call.name}, is not in doubt: it is {call.status}"
-                )
-            raw: Raw | Any = UNSET
-            if happened:
-                raw = log.stow(result_given(call.name, result))
-            elif result is not None:
-                raise BadInput("a call that did not happen has no result")
-            log.append(
-                Settled(
-                    path=path,
-                    verdict="happened" if happened else "did_not_happen",
-                    by=by or f"hand, {self._owner}",
-                    result=raw,
-                    because=because,
-                )
-            )
-            log.sync()
+        control.resolve(self._holding, id, path, happened, result, because, by)
 
     def answer(self, id: str, answer: Any, *, question: str | None = None, by: str = "") -> None:
         """Answer a question that a task asked. The task is not driven: `resume` it afterwards.
@@ -334,164 +388,7 @@ class Holdfast:
         Traceback (most recent call last):
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
-        self.task(id)
-        must_be_texts("answer", by=by)
-        with self._holding.hold(id) as log:
-            call = open_question(log.state, question)
-            raw = log.stow(checked_answer(call, answer))
-            answered = QuestionAnswered(path=call.path, answer=raw, by=by or self._owner)
-            log.append(answered)
-            log.sync()
-
-    # How it is done
-
-    def _starting(
-        self,
-        spec: Spec,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        id: str | None,
-        user: str,
-        session: str,
-        labels: dict[str, str] | None,
-    ) -> tuple[str, Prepare]:
-        try:
-            data = spec.signature.dump(args, kwargs)
-            spec.signature.load(data)
-        except Undecodable as error:
-            raise Unserializable(f"{spec.name} can't be started: {error}") from None
-        digest = args_hash(data)
-        task_id = checked_id(id) if id is not None else new_id(spec.name, self._clock())
-        must_be_texts(spec.name, user=user, session=session)
-        if labels is not None and not isinstance(labels, dict):
-            raise BadInput(f"{spec.name}: labels={labels!r:.60} must be a dict of texts")
-        for name, text in (labels or {}).items():
-            must_be_texts(f"{spec.name}: labels", name=name, **{str(name): text})
-
-        def begin(log: Log) -> None:
-            if log.state.seq:
-                _must_be_the_same(log.state, spec, data, digest)
-                return
-            log.append(
-                TaskCreated(
-                    format=FORMAT,
-                    id=task_id,
-                    task=spec.name,
-                    args=log.stow(data),
-                    args_hash=digest,
-                    user=user,
-                    session=session,
-                    labels=labels or {},
-                )
-            )
-
-        def ends_with(state: State) -> bool:
-            return state.status in ENDED and (state.task, state.args_hash) == (spec.name, digest)
-
-        return task_id, Prepare(begin, ends_with)
-
-    def _resuming(self, id: str) -> tuple[str, Prepare, Spec]:
-        spec = registry.task(self.task(id).type)
-        return id, Prepare(lambda log: None, lambda state: state.status in ENDED), spec
-
-    def _retrying(self, id: str) -> tuple[str, Prepare, Spec]:
-        view = self.task(id)
-        spec = registry.task(view.type)
-
-        def begin(log: Log) -> None:
-            if log.state.status == "completed":
-                raise BadInput(f"task {id!r} is completed: there is nothing to retry")
-            if log.state.status == "failed":
-                log.append(TaskRetried(by=self._owner))
-                log.sync()
-
-        return id, Prepare(begin, lambda state: False), spec
-
-    def _drive(self, task_id: str, prepare: Prepare, spec: Spec) -> Any:
-        if spec.is_async:
-            return _in_own_loop(self._adrive(task_id, prepare, spec))
-        try:
-            with self._holding.hold(task_id) as log:
-                prepare.begin(log)
-                if log.state.status in ENDED:
-                    return recorded_end(log.store, log.state, spec)
-                outcome = local.run_task(log, task_id, spec, self._claim(log))
-                return live_end(task_id, outcome)
-        except (TaskBusy, StorageFailed) as error:
-            return self._end_of_finished(task_id, prepare, spec, error)
-
-    async def _adrive(self, task_id: str, prepare: Prepare, spec: Spec) -> Any:
-        import asyncio
-
-        from holdfast.engines import aio
-
-        if not spec.is_async:
-            return await asyncio.to_thread(self._drive, task_id, prepare, spec)
-        try:
-            async with aio.held(self._holding, task_id) as log:
-                await asyncio.to_thread(prepare.begin, log)
-                if log.state.status in ENDED:
-                    return recorded_end(log.store, log.state, spec)
-                outcome = await aio.run_task(log, task_id, spec, self._claim(log))
-                return live_end(task_id, outcome)
-        except (TaskBusy, StorageFailed) as error:
-            return await asyncio.to_thread(self._end_of_finished, task_id, prepare, spec, error)
-
-    def _end_of_finished(
-        self, task_id: str, prepare: Prepare, spec: Spec, error: StoreError
-    ) -> Any:
-        """What a finished task ended with, which takes no lease to tell; else the error stands."""
-        state = read_state(self.store, stream_of(task_id))
-        if not prepare.ends_with(state):
-            raise error
-        return recorded_end(self.store, state, spec)
-
-    def _claim(self, log: Log) -> Claimed:
-        epoch = max(log.lease.epoch, log.state.epoch + 1)
-        return Claimed(format=FORMAT, epoch=epoch, owner=self._owner)
-
-
-def recorded_end(store: Store, state: State, spec: Spec) -> Any:
-    """What a finished task returned or raised, from its log."""
-    if state.failure is not None:
-        raise TaskFailed(state.id, state.failure)
-    raw = state.result if isinstance(state.result, Raw) else Raw(b"null")
-    return spec.signature.returns.load(fetch(store, raw))
-
-
-def _in_own_loop(drive: Coroutine[Any, Any, R]) -> R:
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(drive)
-    drive.close()
-    raise BadInput("this is an async task, and an event loop runs here: use await hf.arun(…)")
-
-
-def live_end(task_id: str, outcome: Returned | Raised) -> Any:
-    """What a task that ended just now returned or raised."""
-    if isinstance(outcome, Raised):
-        raise TaskFailed(task_id, outcome.failure)
-    return outcome.value
-
-
-def new_id(name: str, now: datetime) -> str:
-    """An id for a task that was given none: sorts by time, and says what it is."""
-    readable = "".join(c if c.isalnum() else "-" for c in name.lower())[:60].strip("-")
-    return f"{readable or 'task'}-{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"
-
-
-def _must_be_the_same(state: State, spec: Spec, data: bytes, digest: str) -> None:
-    if state.task == spec.name and state.args_hash == digest:
-        return
-    started = bytes(state.args).decode() if isinstance(state.args, Raw) else ""
-    raise WrongArguments(
-        f"task {state.id!r} was started as {state.task}({started:.300}), not "
-        f"{spec.name}({data.decode():.300}): go on with it as it was (hf.resume({state.id!r})), "
-        f"or give the new task another id"
-    )
+        control.answer(self._holding, id, answer, question, by)
 
 
 def _utc_now() -> datetime:

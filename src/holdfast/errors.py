@@ -10,9 +10,12 @@
     ├── Undecodable                 a stored value that doesn't fit the type asked for
     ├── TaskNotFound                no task of that id in this store
     ├── TaskFailed                  the task ended in a failure, which is recorded
+    ├── TaskCancelled               the task ended because somebody asked for it
     ├── StepFailed                  a step failed for good (raised inside the task)
     ├── EachFailed                  too many items of an `each` failed (raised inside the task)
     ├── TaskWaiting                 the task can't go on now; what it waits for is recorded
+    │   ├── TaskPaused              it waits for somebody to let it go on
+    │   ├── TaskReleased            its process was asked to end; anyone may go on with it
     │   ├── InDoubt                 it waits for a person to say whether a call happened
     │   └── Unanswered              it waits for a person to answer a question
     ├── AlreadyAnswered             the question has its answer
@@ -31,6 +34,7 @@ Signals are apart. They travel through the user's function to stop it, and deriv
 
     Signal
     ├── Suspend                     stop here, go on later: carries a TaskWaiting
+    ├── Stop                        stop here, for good: the task was cancelled, or its time is up
     └── Halt                        stop here, something is wrong: carries a HoldfastError
 """
 
@@ -172,6 +176,29 @@ class TaskFailed(HoldfastError):
         )
 
 
+class TaskCancelled(HoldfastError):
+    """The task was cancelled, at somebody's request.
+
+    >>> from holdfast import Holdfast, TaskCancelled, task
+    >>> @task
+    ... def errand() -> None: ...
+    >>> with Holdfast("memory://") as hf:
+    ...     handle = hf.start(errand, id="errand-1")
+    ...     handle.cancel(because="it rains")
+    ...     try:
+    ...         handle.result()
+    ...     except TaskCancelled as cancelled:
+    ...         print(cancelled)
+    task 'errand-1' was cancelled, because it rains
+    """
+
+    def __init__(self, task_id: str, because: str = "") -> None:
+        self.task_id = task_id
+        self.because = because
+        why = f", because {because}" if because else ""
+        super().__init__(f"task {task_id!r} was cancelled{why}")
+
+
 class StepFailed(HoldfastError):
     """A step failed for good. Raised inside the task, the same on first run and on replay.
 
@@ -238,9 +265,45 @@ class TaskWaiting(HoldfastError):
     True
     """
 
-    def __init__(self, task_id: str, message: str) -> None:
+    def __init__(self, task_id: str, message: str, until: datetime | None = None) -> None:
         self.task_id = task_id
+        self.until = until
+        """When it goes on by itself, if it does."""
         super().__init__(message)
+
+
+class TaskPaused(TaskWaiting):
+    """The task was paused, and stays so until somebody lets it go on.
+
+    >>> from holdfast import Holdfast, TaskPaused, task
+    >>> @task
+    ... def chore() -> str:
+    ...     return "done"
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.start(chore, id="chore-1")
+    ...     hf.pause("chore-1")
+    ...     try:
+    ...         hf.run(chore, id="chore-1")
+    ...     except TaskPaused:
+    ...         print(hf.resume("chore-1"))
+    done
+    """
+
+    def __init__(self, task_id: str, because: str = "") -> None:
+        why = f" ({because})" if because else ""
+        super().__init__(
+            task_id,
+            f"task {task_id!r} is paused{why}. To let it go on: hf.resume({task_id!r}) or "
+            f"`holdfast resume {_in_shell(task_id)} --app MODULE`",
+        )
+
+
+class TaskReleased(TaskWaiting):
+    """The process that drove the task was asked to end. Anyone may go on with it.
+
+    >>> issubclass(TaskReleased, TaskWaiting)
+    True
+    """
 
 
 class InDoubt(TaskWaiting):
@@ -288,12 +351,12 @@ class Unanswered(TaskWaiting):
         self.id = id
         self.question = question
         self.expects = expects
-        self.until = until
         by = f", by {until:%Y-%m-%d %H:%M:%S %Z}" if until else ""
         super().__init__(
             task_id,
             f"task {task_id!r} asks ({expects}{by}): {question}\n"
             f"  answer it:  holdfast answer {_in_shell(task_id)} {_in_shell(id)} JSON",
+            until,
         )
 
 
@@ -409,6 +472,14 @@ class Suspend(Signal):
     def __init__(self, waiting: TaskWaiting) -> None:
         self.waiting = waiting
         super().__init__(str(waiting))
+
+
+class Stop(Signal):
+    """The task is to end here: somebody cancelled it, or (with a failure) its time is up."""
+
+    def __init__(self, why: str, failure: Failure | None = None) -> None:
+        self.failure = failure
+        super().__init__(why)
 
 
 class Halt(Signal):

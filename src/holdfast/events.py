@@ -20,7 +20,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 FORMAT = 1
 
-Kind = Literal["step", "tool", "decision", "sleep", "reading", "question"]
+Kind = Literal["step", "tool", "decision", "sleep", "reading", "question", "approval", "child"]
+OnCancel = Literal["cancel", "leave"]
 Verdict = Literal["happened", "did_not_happen"]
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,6 +64,10 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     user: str = ""
     session: str = ""
     labels: dict[str, str] = {}
+    version: int = 0
+    timeout_s: float | None = None
+    parent: str = ""
+    parent_path: str = ""
 
 
 class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
@@ -72,6 +77,36 @@ class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
     epoch: int
     owner: str
     engine: str = "local"
+
+
+class Parked(Event, frozen=True, kw_only=True, tag="parked"):
+    """The writer let go of the task, which waits. `until` is when it goes on by itself."""
+
+    until: datetime | None = None
+    why: str = ""
+
+
+class PauseRequested(Event, frozen=True, kw_only=True, tag="task_paused"):
+    """Somebody asked for the task to stop at its next step, and to stay so."""
+
+    by: str
+    because: str = ""
+    post: str = ""
+
+
+class TaskContinued(Event, frozen=True, kw_only=True, tag="task_continued"):
+    """Somebody asked for a paused task to go on."""
+
+    by: str
+    post: str = ""
+
+
+class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
+    """Somebody asked for the task to end at its next step."""
+
+    by: str
+    because: str = ""
+    post: str = ""
 
 
 class Planned(Event, frozen=True, kw_only=True, tag="planned"):
@@ -94,12 +129,14 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     args: Raw | UnsetType = UNSET
     args_hash: str = ""
     key: str = ""
+    undo: bool = False
 
 
 class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
     """An attempt raised. With `retry_at` another follows then.
 
     `doubt` says that the call may have had its effect all the same (a timeout, a lost reply).
+    `parts` are what a step that streams had yielded before.
     """
 
     path: str
@@ -107,6 +144,7 @@ class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
     failure: Failure
     retry_at: datetime | None = None
     doubt: bool = False
+    parts: Raw | UnsetType = UNSET
 
 
 class Failed(Event, frozen=True, kw_only=True, tag="failed"):
@@ -183,9 +221,13 @@ class Observed(Event, frozen=True, kw_only=True, tag="observed"):
 
 
 class QuestionAsked(Event, frozen=True, kw_only=True, tag="question_asked"):
-    """The task put a question to a person, and waits for the answer."""
+    """The task put a question to a person, and waits for the answer.
+
+    With `call` it asks whether the call of that path may be made.
+    """
 
     path: str
+    call: str = ""
     id: str
     question: str
     args_hash: str
@@ -200,6 +242,7 @@ class QuestionAnswered(Event, frozen=True, kw_only=True, tag="question_answered"
     path: str
     answer: Raw
     by: str
+    post: str = ""
 
 
 class AnswerRefused(Event, frozen=True, kw_only=True, tag="answer_refused"):
@@ -213,6 +256,80 @@ class QuestionExpired(Event, frozen=True, kw_only=True, tag="question_expired"):
     """A question's time was up, and it had no default."""
 
     path: str
+
+
+class ChildStarted(Event, frozen=True, kw_only=True, tag="child_started"):
+    """The task is about to start another one, by this id. From here on it counts as its child."""
+
+    path: str
+    id: str
+    name: str
+    args: Raw
+    args_hash: str
+    on_cancel: OnCancel = "cancel"
+
+
+class ChildEnded(Event, frozen=True, kw_only=True, tag="child_ended"):
+    """The task learned how its child ended: with a result, or with a failure."""
+
+    path: str
+    result: Raw | UnsetType = UNSET
+    failure: Failure | None = None
+    post: str = ""
+
+
+class Carried(Struct, frozen=True, omit_defaults=True):
+    """What has to be known of the events before a checkpoint by those who don't read them."""
+
+    plan: tuple[str, ...] = ()
+    until: datetime | None = None
+    cancelling: bool = False
+    posts: tuple[str, ...] = ()
+
+
+class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):
+    """The task's explicit state, whole or as what changed since the checkpoint before.
+
+    Nothing older is replayed. A whole one (`carried` is there) can be gone on from without
+    reading anything older, except the first event.
+    """
+
+    number: int
+    version: int = 0
+    state: Raw | UnsetType = UNSET
+    change: Raw | UnsetType = UNSET
+    carried: Carried | None = None
+
+
+class Patched(Event, frozen=True, kw_only=True, tag="patched"):
+    """The task took the new way at a place where its code was changed, and keeps to it."""
+
+    mark: str
+
+
+class Progressed(Event, frozen=True, kw_only=True, tag="progressed"):
+    """How far the task says it is. For those who watch; a replay does not say it again."""
+
+    scope: str
+    number: int
+    text: str = ""
+    done: float | None = None
+    total: float | None = None
+
+
+class Compensating(Event, frozen=True, kw_only=True, tag="compensating"):
+    """What the task did is being undone. Its function runs no more; then it ends as said here."""
+
+    ending: Literal["failed", "cancelled"]
+    by: str = ""
+    failure: Failure | None = None
+    causes: tuple[str, ...] = ()
+
+
+class TaskStopped(Event, frozen=True, kw_only=True, tag="task_cancelled"):
+    """The task ended because somebody asked for it."""
+
+    because: str = ""
 
 
 class TaskCompleted(Event, frozen=True, kw_only=True, tag="task_completed"):
@@ -237,6 +354,10 @@ class TaskRetried(Event, frozen=True, kw_only=True, tag="task_retried"):
 AnyEvent = (
     TaskCreated
     | Claimed
+    | Parked
+    | PauseRequested
+    | TaskContinued
+    | CancelRequested
     | Planned
     | Started
     | AttemptFailed
@@ -253,6 +374,13 @@ AnyEvent = (
     | QuestionAnswered
     | AnswerRefused
     | QuestionExpired
+    | ChildStarted
+    | ChildEnded
+    | Checkpointed
+    | Patched
+    | Progressed
+    | Compensating
+    | TaskStopped
     | TaskCompleted
     | TaskErrored
     | TaskRetried

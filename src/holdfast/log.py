@@ -8,9 +8,10 @@ reference. Many threads may append at once; they wait for each other's syncs tog
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, get_args
+from itertools import islice
+from typing import Any, Protocol, get_args
 
 import msgspec
 from msgspec import Raw
@@ -21,6 +22,7 @@ from holdfast.errors import BadInput, Conflict, LogDamaged, NewerFormat, StoreEr
 from holdfast.events import (
     FORMAT,
     AnyEvent,
+    Checkpointed,
     Claimed,
     Completed,
     Started,
@@ -28,10 +30,11 @@ from holdfast.events import (
     dump_event,
     load_event,
 )
+from holdfast.facts import facts_of
 from holdfast.fold import advance
 from holdfast.scope import Scope, given_up
 from holdfast.state import State
-from holdfast.store import Lease, Store
+from holdfast.store import Facts, Lease, Store
 
 Clock = Callable[[], datetime]
 
@@ -50,6 +53,7 @@ _INTERRUPTED = Conflict(
 """Stands while the parts of a log's state do not fit each other."""
 
 _HOT = (Started, Completed)
+"""Made of what the codec checked, and without a word on how the task stands."""
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 
 
@@ -67,29 +71,61 @@ def stream_of(task_id: str) -> str:
 
 def read_events(store: Store, stream: str) -> Iterator[AnyEvent]:
     """The events of a stream, each checked against the one before it."""
-    for event, _ in _checked(store, stream):
+    for event, _ in _checked(stream, store.read(stream)):
         yield event
 
 
 def read_state(store: Store, stream: str) -> State:
     """The state that a stream's events come to; of `seq` 0 if there is none."""
     state = State()
-    for event, _ in _checked(store, stream):
-        _advance(state, event, stream)
+    for event in read_events(store, stream):
+        advance_checked(state, event, stream)
     return state
 
 
-def _advance(state: State, event: AnyEvent, stream: str) -> None:
+_WHOLE_CHECKPOINT = b'"carried":{'
+_CHECKPOINT = b'{"type":"checkpointed"'
+
+
+def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
+    """The first event, and those from the last whole checkpoint on; all, if there is none.
+
+    What lies between is not read. Its sums are not checked then: `verify` does that.
+    """
+    newest: list[bytes] = []
+    lines = store.tail(stream)
+    for line in lines:
+        newest.append(line)
+        if line.startswith(_CHECKPOINT) and _WHOLE_CHECKPOINT in line:
+            event = _decoded(stream, 0, line)
+            if isinstance(event, Checkpointed) and event.carried is not None:
+                before = next(lines, None)
+                yield from _checked(stream, store.read(stream), most=1)
+                total = chain.sum_of(before) if before is not None else chain.ROOT
+                yield from _checked(stream, reversed(newest), total, event.seq - 1)
+                return
+    yield from _checked(stream, reversed(newest))
+
+
+def advance_checked(state: State, event: AnyEvent, stream: str) -> None:
+    """Change a state by an event that was read: one that makes no sense after it is damage."""
     try:
         advance(state, event)
-    except LookupError:
+    except (LookupError, TypeError):
         what = f"a {type(event).__name__} of a call that was never made"
         raise LogDamaged(stream, event.seq, what) from None
 
 
-def _checked(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
-    total = chain.ROOT
-    for seq, line in enumerate(store.read(stream), 1):
+def _checked(
+    stream: str,
+    lines: Iterable[bytes],
+    total: bytes = chain.ROOT,
+    seq: int = 0,
+    most: int | None = None,
+) -> Iterator[tuple[AnyEvent, bytes]]:
+    """Lines as events, with the sum after each: those that follow the event `seq`."""
+    for line in islice(lines, most):
+        seq += 1
         after = chain.check(total, line)
         if after is None:
             raise LogDamaged(stream, seq, "its sum does not fit its bytes and the event before it")
@@ -157,6 +193,16 @@ def _dumped(event: AnyEvent) -> bytes:
     return data
 
 
+class Attending(Protocol):
+    """Who drives the task while its log is held."""
+
+    def hear(self, event: AnyEvent) -> None:
+        """An event came from outside."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+
 class Log:
     """A task's log while it is being written. Made by `open_log`."""
 
@@ -166,15 +212,18 @@ class Log:
         self.state = State()
         self.clock = clock
         self.max_value_bytes = MAX_VALUE_BYTES
+        self.attended: Attending | None = None
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
+        self._facts: Facts | None = None
+        self._is_news = False
         self._lock = threading.Lock()
         self._broken: StoreError | None = None
 
     def load(self) -> None:
-        """Read what the stream holds."""
-        for event, total in _checked(self.store, self.lease.stream):
-            _advance(self.state, event, self.lease.stream)
+        """Read what the stream holds, from its last whole checkpoint on."""
+        for event, total in since_checkpoint(self.store, self.lease.stream):
+            advance_checked(self.state, event, self.lease.stream)
             self._total = total
 
     def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
@@ -190,7 +239,11 @@ class Log:
                 raise given_up(strand)
             state = self.state
             placed = replace(event, seq=state.seq + 1, at=self.clock())
-            data = dump_event(placed) if isinstance(event, _HOT) else _dumped(placed)
+            if isinstance(event, _HOT):
+                data = dump_event(placed)
+            else:
+                data = _dumped(placed)
+                self._is_news = True
             self._broken = _INTERRUPTED
             line, self._total = chain.seal(self._total, data)
             self._unwritten.append(line)
@@ -208,11 +261,22 @@ class Log:
             self._broken = _INTERRUPTED
             self._unwritten = []
             try:
-                self.store.append(self.lease, seq - len(lines), lines)
+                self.store.append(self.lease, seq - len(lines), lines, self._news())
             except StoreError as error:
                 self._broken = error
                 raise
             self._broken = None
+
+    def _news(self) -> Facts | None:
+        """The facts for the store, where they differ in more than the time."""
+        if not self._is_news:
+            return None
+        self._is_news = False
+        facts = facts_of(self.state)
+        if self._facts is not None and facts == replace(self._facts, updated_at=facts.updated_at):
+            return None
+        self._facts = facts
+        return facts
 
     def sync(self) -> None:
         """Return when everything appended so far is durable."""
@@ -225,16 +289,7 @@ class Log:
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or a reference to a blob that holds it."""
-        size = len(value)
-        if size <= INLINE_BYTES and not value.startswith(BLOB):
-            return Raw(value)
-        if size > self.max_value_bytes:
-            raise TooLarge(
-                f"a value of {size:,} bytes is above the limit of {self.max_value_bytes:,}: keep "
-                f"it in a file and pass its name, or raise Holdfast(max_value_bytes=…)"
-            )
-        digest = self.store.put_blob(value)
-        return Raw(msgspec.json.encode(BlobRef(digest, size)))
+        return stow(self.store, value, self.max_value_bytes)
 
     def fetch(self, value: Raw) -> bytes:
         """The bytes that `stow` was given."""
@@ -247,6 +302,19 @@ class Log:
                 self.sync()
         finally:
             self.store.release(self.lease)
+
+
+def stow(store: Store, value: bytes, max_value_bytes: int = MAX_VALUE_BYTES) -> Raw:
+    """A value as it goes into an event: itself, or a reference to a blob that holds it."""
+    size = len(value)
+    if size <= INLINE_BYTES and not value.startswith(BLOB):
+        return Raw(value)
+    if size > max_value_bytes:
+        raise TooLarge(
+            f"a value of {size:,} bytes is above the limit of {max_value_bytes:,}: keep "
+            f"it in a file and pass its name, or raise Holdfast(max_value_bytes=…)"
+        )
+    return Raw(msgspec.json.encode(BlobRef(store.put_blob(value), size)))
 
 
 def fetch(store: Store, value: Raw) -> bytes:

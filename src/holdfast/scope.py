@@ -28,7 +28,7 @@ class Scope:
 
     __slots__ = (
         "branch_of", "call", "calls", "closed", "fresh", "is_async", "named", "owner", "parent",
-        "path", "run",
+        "path", "run", "said",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class Scope:
         self.parent = parent
         self.is_async = is_async
         self.calls = 0
+        self.said = 0
         self.named: dict[str, int] | None = None
         self.closed = False
         self.fresh = False

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.codec import Signature
 from holdfast.errors import BadInput, CodeMissing
@@ -108,6 +109,11 @@ class Spec(Struct, frozen=True, kw_only=True):
     check: Callable[..., Any] | None = None
     undo: Callable[..., Any] | None = None
     key_ttl_s: float | None = None
+    approve: bool = False
+    streams: bool = False
+    version: int = 0
+    upcast: Callable[..., Any] | None = None
+    undo_when: frozenset[str] = frozenset()
 
     @property
     def is_tool(self) -> bool:
@@ -137,6 +143,10 @@ def make_spec(
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
     key_ttl_s: float | None = None,
+    approve: bool = False,
+    version: int = 0,
+    upcast: Callable[..., Any] | None = None,
+    undo_when: frozenset[str] = frozenset(),
 ) -> Spec:
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
     if isinstance(fn, staticmethod | classmethod):
@@ -166,9 +176,10 @@ def make_spec(
         )
     if check is not None and is_async(check) and not inspect.iscoroutinefunction(fn):
         raise BadInput(f"{called}: an async check= needs an async tool")
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise BadInput(f"{called}: a {kind} can't be a generator; return a list")
-    signature = Signature.of(fn, injected=(IdempotencyKey,))
+    streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+    if streams and kind == "task":
+        raise BadInput(f"{called}: a task can't be a generator; return a list")
+    signature = Signature.of(fn, injected=(IdempotencyKey,), streams=streams)
     if signature.injected and kind != "tool":
         raise BadInput(f"{called}: only a tool has an idempotency key; decorate it with @tool")
     return Spec(
@@ -176,14 +187,58 @@ def make_spec(
         kind=kind,
         fn=fn,
         signature=signature,
-        is_async=inspect.iscoroutinefunction(fn),
+        is_async=inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn),
         retry=retry or ONCE,
         timeout_s=timeout_s,
         in_doubt=in_doubt or _default_doubt(check, signature),
         check=check,
         undo=undo,
         key_ttl_s=key_ttl_s,
+        approve=bool(approve),
+        streams=streams,
+        version=version,
+        upcast=upcast,
+        undo_when=undo_when,
     )
+
+
+def undo_of(spec: Spec) -> Spec:
+    """The undo of a tool as a tool: it takes what the tool returned, and has a key of its own.
+
+    Where the undo is a tool itself, its options count; else it is tried as often as the tool.
+    """
+    undo = spec.undo
+    own = getattr(undo, "holdfast_spec", None)
+    fn = own.fn if isinstance(own, Spec) else undo
+    takes_key = _takes_key(fn)
+
+    def call(result: Any, *, key: IdempotencyKey) -> Any:
+        return fn(result, key=key) if takes_key else fn(result)  # type: ignore[misc]
+
+    async def acall(result: Any, *, key: IdempotencyKey) -> Any:
+        return await (fn(result, key=key) if takes_key else fn(result))  # type: ignore[misc]
+
+    wrapped = acall if is_async(fn) else call
+    returns = spec.signature.returns.annotation
+    wrapped.__annotations__ = {"result": returns, "key": IdempotencyKey}
+    made = make_spec(wrapped, "tool", name=f"undo_{spec.name}")
+    options = own if isinstance(own, Spec) else spec
+    default: Doubt = "retry" if takes_key else "ask"
+    return replace(
+        made,
+        retry=options.retry,
+        timeout_s=options.timeout_s,
+        in_doubt=own.in_doubt if isinstance(own, Spec) else default,
+        check=own.check if isinstance(own, Spec) else None,
+    )
+
+
+def _takes_key(fn: Any) -> bool:
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def _must_take(called: str, option: str, fn: Any, what: str) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.events import NEVER, Failure, Kind
+from holdfast.events import NEVER, Failure, Kind, OnCancel
 
 Status = Literal[
     "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
@@ -18,6 +18,9 @@ CallStatus = Literal[
 
 FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 """The statuses in which nothing drives a task any more."""
+
+UNDO = "undo"
+"""The scope of the calls that undo others."""
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -60,6 +63,17 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     """The event that began it."""
     failed_seq: int = 0
     """The event by which it failed for good."""
+    ended_seq: int = 0
+    """The event by which it was completed."""
+    undo: bool = False
+    """Whether it can be undone."""
+    child: str = ""
+    """For a child: the id of its task."""
+    on_cancel: OnCancel = "cancel"
+    approves: str = ""
+    """For an approval: the path of the call it is about."""
+    parts: Raw | UnsetType = UNSET
+    """For a step that streams and failed: what it had yielded."""
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -80,6 +94,16 @@ class Note(Struct, frozen=True, omit_defaults=True):
     text: str
     at: datetime
     data: Raw | UnsetType = UNSET
+
+
+class Progress(Struct, frozen=True, omit_defaults=True):
+    """How far a strand of the task said it is, the last time it did."""
+
+    at: datetime
+    number: int
+    text: str = ""
+    done: float | None = None
+    total: float | None = None
 
 
 class State(Struct):
@@ -114,6 +138,30 @@ class State(Struct):
     result: Raw | UnsetType = UNSET
     failure: Failure | None = None
     causes: tuple[str, ...] = ()
+    version: int = 0
+    parent: str = ""
+    parent_path: str = ""
+    timeout_s: float | None = None
+    until: datetime | None = None
+    """When the task's time is up."""
+    parked: bool = False
+    """Whether its last writer let go of it because it waits."""
+    wake_at: datetime | None = None
+    """When a parked task goes on by itself."""
+    cancelling: bool = False
+    because: str = ""
+    """Why it was paused or cancelled."""
+    ending: Literal["", "failed", "cancelled"] = ""
+    """How it will end once what it did is undone."""
+    compensated: bool = False
+    checkpoints: int = 0
+    checkpoint: Raw | UnsetType = UNSET
+    """The newest whole checkpoint, and what changed since."""
+    changes: list[Raw] = []
+    checkpoint_version: int = 0
+    progress: dict[str, Progress] = {}
+    posts: tuple[str, ...] = ()
+    """The messages of its inbox that it has taken, by name."""
 
 
 def scope_of(path: str) -> str:

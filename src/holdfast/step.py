@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from holdfast.engines import local
 from holdfast.errors import BadInput
 from holdfast.scope import scope_var
-from holdfast.spec import Doubt, FunctionKind, Retry, Spec, make_spec, registry
+from holdfast.spec import Doubt, FunctionKind, Retry, Spec, make_spec, registry, undo_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +33,8 @@ def step(
     """Make a function a step: inside a task its result is recorded before the task goes on.
 
     Outside a task it stays the plain function. `def` and `async def` both work. The recorded
-    result is what the task gets, on the first run and on every replay.
+    result is what the task gets, on the first run and on every replay. A generator (also an async
+    one) streams to its caller and is recorded whole at its end; a replay streams it again.
 
     >>> from holdfast import Holdfast, task
     >>> @step
@@ -88,6 +89,10 @@ def tool(
     task for a person. Left out, the policy is `check` where there is a `check`, `retry` where the
     tool takes an `IdempotencyKey`, and `ask` otherwise.
 
+    `undo(result, *, key)` takes back what the tool did, when the task is cancelled or failed (see
+    `@task(compensate=…)`). With `approve` a person has to say yes to each call, with exactly its
+    arguments, before it is made: `hf.answer(id, True)`.
+
     >>> from holdfast import Happened, Holdfast, IdempotencyKey, task
     >>> sent: dict[str, str] = {}
     >>> def was_it_sent(key: str) -> Happened[str] | None:
@@ -103,8 +108,6 @@ def tool(
     ...     hf.run(invite, id="i-1")
     'mail to ada@example.org'
     """
-    if approve:
-        raise BadInput("@tool(approve=True) is not available yet")
     if tuple(invalidates):
         raise BadInput("@tool(invalidates=…) is not available yet")
     return _decorate(
@@ -117,6 +120,7 @@ def tool(
         check=check,
         undo=undo,
         key_ttl_s=key_ttl_s,
+        approve=approve,
     )
 
 
@@ -126,8 +130,28 @@ def _decorate(fn: Callable[..., Any] | None, kind: FunctionKind, **options: Any)
     if not callable(fn):
         raise BadInput(f"@{kind} decorates a function, not {fn!r:.100}")
     spec = make_spec(fn, kind, **options)
+    if spec.undo is not None:
+        undo_of(spec)  # so that what is wrong with it shows now
     registry.add(spec)
+    if spec.streams:
+        return _wrap_stream(spec)
     return _wrap_async(spec) if spec.is_async else _wrap(spec)
+
+
+def _wrap_stream(spec: Spec) -> Callable[..., Any]:
+    fn = spec.fn
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        scope = scope_var.get()
+        if scope is None:
+            return fn(*args, **kwargs)
+        from holdfast.engines import streaming
+
+        return streaming.stream(scope, spec, args, kwargs)
+
+    call.holdfast_spec = spec  # type: ignore[attr-defined]
+    return call
 
 
 def _wrap(spec: Spec) -> Callable[..., Any]:

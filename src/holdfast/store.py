@@ -14,16 +14,24 @@ newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
 4. *Reading needs no lease and changes nothing.* A reader sees a prefix of what was appended.
 5. *Failure poisons.* After a failed write or sync the lease is of no use: what is on the disk is
    unknown until a new one is taken, which reads it anew.
+6. *Facts are a copy.* What a store tells of streams without reading them (`facts`, `due`) may be
+   missing or out of date after a crash, but errs on one side only: a stream that has something to
+   do is never kept from those who look for work for longer than it takes them to look anew.
+7. *An inbox is for who holds no lease.* A message is durable when `post` returns, is there once
+   for each name, and stays until the holder of the lease has taken it.
 
 Stores are synchronous. The async driver calls them off the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from msgspec import Struct
+
+from holdfast.events import NEVER
 
 
 class Lease(Struct, frozen=True, eq=False):
@@ -32,6 +40,29 @@ class Lease(Struct, frozen=True, eq=False):
     stream: str
     owner: str
     epoch: int
+
+
+class Facts(Struct, frozen=True, omit_defaults=True):
+    """What is asked of a stream most often: kept beside the log, so that nobody has to read it."""
+
+    task: str = ""
+    status: str = ""
+    user: str = ""
+    session: str = ""
+    labels: dict[str, str] = {}
+    parent: str = ""
+    created_at: datetime = NEVER
+    updated_at: datetime = NEVER
+    wake_at: datetime | None = None
+    """From when on somebody should drive it; None while there is nothing to do."""
+
+
+class Post(Struct, frozen=True):
+    """A message in the inbox of a stream."""
+
+    stream: str
+    name: str
+    data: bytes
 
 
 class Store(Protocol):
@@ -56,14 +87,44 @@ class Store(Protocol):
     def release(self, lease: Lease) -> None:
         """Give the lease back. Doing so twice, or late, is no error."""
 
-    def append(self, lease: Lease, expected_seq: int, lines: Sequence[bytes]) -> None:
-        """Add lines after `expected_seq` (0: to a stream that is new). Quick: syncs nothing."""
+    def append(
+        self,
+        lease: Lease,
+        expected_seq: int,
+        lines: Sequence[bytes],
+        facts: Facts | None = None,
+    ) -> None:
+        """Add lines after `expected_seq` (0: to a stream that is new). Quick: syncs nothing.
+
+        `facts` are those after the lines, where they differ from what the store was told before.
+        """
 
     def sync(self, lease: Lease) -> None:
         """Make what was appended durable. Threads that sync at once share the work."""
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
         """The lines after `after_seq`; none if there is no such stream."""
+
+    def tail(self, stream: str) -> Iterator[bytes]:
+        """The lines from the newest to the oldest, read only as far as they are asked for."""
+
+    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        """The streams that begin with `prefix`, in no order; None where a log has to be read."""
+
+    def remember(self, stream: str, facts: Facts, seq: int) -> None:
+        """Keep the facts of a log that was read up to `seq`, if it still ends there."""
+
+    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+        """The streams that somebody should drive now, as `facts` gives them. Some may be held."""
+
+    def post(self, stream: str, name: str, data: bytes) -> bool:
+        """Leave a message for the holder of a stream; False if there is one of that name."""
+
+    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+        """The messages that were left for streams, the oldest first."""
+
+    def unpost(self, stream: str, name: str) -> None:
+        """Take a message out of the inbox. It may be gone already."""
 
     def streams(self, prefix: str) -> Iterator[str]:
         """The names of the streams that begin with `prefix`, in no order."""

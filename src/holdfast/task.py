@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from msgspec import UNSET, Struct
 
 from holdfast.codec import shape_of
+from holdfast.engines.execution import beyond, must_have_restored
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, NotATask, Undecodable
-from holdfast.events import AnyEvent, Decided, Noted, Planned
+from holdfast.events import AnyEvent, Decided, Noted, Patched, Planned, Progressed
 from holdfast.scope import Scope, inside
 from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
 from holdfast.step import mark_async
@@ -31,12 +32,34 @@ _any = shape_of(Any)
 @overload
 def task(fn: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
-def task(*, name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
+def task(
+    *,
+    name: str | None = None,
+    version: int = 0,
+    upcast: Callable[[Any, int], Any] | None = None,
+    timeout_s: float | None = None,
+    compensate: Compensate = "cancelled",
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def task(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: int = 0,
+    upcast: Callable[[Any, int], Any] | None = None,
+    timeout_s: float | None = None,
+    compensate: Compensate = "cancelled",
+) -> Any:
     """Make a function a task: something `Holdfast.run` drives, and goes on with after a crash.
 
     Its body runs again from the top on every resume, and the steps in it answer from the log. So
     what decides which step comes next has to come from its arguments and from steps.
+
+    `timeout_s` counts from its start: a task that has not ended by then fails at its next step.
+    `compensate` says when the tools it called are undone (`@tool(undo=…)`): "cancelled",
+    "failed", "always" or "never". `version` is that of the code: a task is never driven by older
+    code than started it. `upcast(data, version)` brings a checkpoint of an older version, as
+    plain data, up to date.
 
     >>> from holdfast import Holdfast
     >>> @task
@@ -46,15 +69,41 @@ def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) ->
     ...     hf.run(hello, "Ada", id="hello-1")
     'hello Ada'
     """
+    options = {
+        "name": name,
+        "version": version,
+        "upcast": upcast,
+        "timeout_s": timeout_s,
+        "undo_when": _undo_when(compensate),
+    }
     if fn is None:
-        return functools.partial(_task, name=name)
-    return _task(fn, name=name)
+        return functools.partial(_task, options=options)
+    return _task(fn, options)
 
 
-def _task(fn: Callable[..., Any], *, name: str | None) -> Any:
+Compensate = Literal["cancelled", "failed", "always", "never"]
+
+_UNDO_WHEN: dict[Any, frozenset[str]] = {
+    "cancelled": frozenset({"cancelled"}),
+    "failed": frozenset({"failed"}),
+    "always": frozenset({"cancelled", "failed"}),
+    "never": frozenset(),
+}
+
+
+def _undo_when(compensate: Any) -> frozenset[str]:
+    try:
+        return _UNDO_WHEN[compensate]
+    except (KeyError, TypeError):
+        raise BadInput(
+            f"@task(compensate={compensate!r:.60}) must be one of {', '.join(_UNDO_WHEN)}"
+        ) from None
+
+
+def _task(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
     if not callable(fn):
         raise BadInput(f"@task decorates a function, not {fn!r:.100}")
-    spec = make_spec(fn, "task", name=name)
+    spec = make_spec(fn, "task", **options)
     taken = RESERVED.intersection(spec.signature.names)
     if taken:
         raise BadInput(
@@ -92,6 +141,8 @@ class Current(Struct, frozen=True):
     attempt: int
     key: IdempotencyKey
     at: datetime | None
+    version: int
+    """That of the code which started the task."""
 
     def plan(self, items: Iterable[str]) -> None:
         """Say what the task intends to do, so that "step 6 of 9" can be told.
@@ -123,7 +174,8 @@ def current() -> Current:
     scope = inside("current()")
     call = scope.call
     if call is None:
-        return Current(scope.run.task_id, scope.path, "", 0, IdempotencyKey(), None)
+        version = scope.run.log.state.version
+        return Current(scope.run.task_id, scope.path, "", 0, IdempotencyKey(), None, version)
     return Current(
         scope.run.task_id,
         call.path,
@@ -131,6 +183,7 @@ def current() -> Current:
         call.attempts[-1].number,
         IdempotencyKey(call.key),
         call.at,
+        scope.run.log.state.version,
     )
 
 
@@ -154,9 +207,12 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
     if run.stop is not None:
         raise run.stop
     path = scope.named_path(name, "?")
-    shape = shape_of(_annotation_of(choice))
+    must_have_restored(run, path, f"decides {name!r}")
+    shape = shape_of(annotation_of(choice))
     record = run.log.state.calls.get(path)
     if record is None:
+        if run.is_rehearsal:
+            run.park(path, beyond(run, path))
         raw, choice = shape.settle(choice)
         event = Decided(
             path=path,
@@ -201,17 +257,88 @@ def note(text: str, data: Any = UNSET) -> None:
     _record(scope, event)
 
 
+def progress(text: str = "", *, done: float | None = None, total: float | None = None) -> None:
+    """Say how far the task is, for those who watch it: `hf.task(id).follow()`, `holdfast log -f`.
+
+    It is written, but not waited for; a replay does not say it again.
+
+    >>> from holdfast import Holdfast
+    >>> @task
+    ... def index() -> None:
+    ...     progress("indexed", done=3, total=10)
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(index, id="index-1")
+    ...     hf.task("index-1").state.progress[""].done
+    3.0
+    """
+    must_be_texts("progress()", text=text)
+    scope = inside("progress()")
+    number = scope.said = scope.said + 1
+    name = scope.path
+    if scope.call is not None and scope.call.path == scope.path:
+        name = f"{name}#{scope.call.attempts[-1].number}"  # each attempt speaks for itself
+    before = scope.run.log.state.progress.get(name)
+    if (before is None or before.number < number) and not scope.run.is_rehearsal:
+        event = Progressed(scope=name, number=number, text=text, done=done, total=total)
+        _append(scope, event)
+
+
+def patched(name: str) -> bool:
+    """Whether to take the new way at a place where the code of a task was changed.
+
+    True for tasks that had not come to this place when the change was deployed, and they stay on
+    it; False for those that had, so that they go on as their log says.
+
+    >>> from holdfast import Holdfast, step
+    >>> @step
+    ... def greet() -> str:
+    ...     return "hi"
+    >>> @task
+    ... def polite() -> str:
+    ...     if patched("ask-first"):
+    ...         return greet() + "?"
+    ...     return greet()
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(polite)
+    'hi?'
+    """
+    must_be_texts("patched()", name=name)
+    scope = inside("patched()")
+    run = scope.run
+    if run.stop is not None:
+        raise run.stop
+    mark = scope.named_path(name, "^")
+    state = run.log.state
+    if mark in state.marks:
+        return True
+    coming = f"{scope.path}.{scope.calls + 1}" if scope.path else str(scope.calls + 1)
+    newest = state.last.get(scope.path, "").rpartition(".")[2]
+    was_here = coming in state.calls or coming in state.inner
+    if was_here or (newest.isdigit() and int(newest) > scope.calls):
+        return False
+    if not run.is_rehearsal:
+        _record(scope, Patched(mark=mark))
+    return True
+
+
 def _record(scope: Scope, event: AnyEvent) -> None:
+    if scope.run.is_rehearsal:
+        return
+    _append(scope, event)
+    scope.run.sync()
+
+
+def _append(scope: Scope, event: AnyEvent) -> None:
     try:
         scope.run.log.append(event, scope)
     except BadInput:
         raise  # the caller's mistake, and nothing was written
     except HoldfastError as error:
         scope.run.halt(error)
-    scope.run.sync()
 
 
-def _annotation_of(choice: Any) -> Any:
+def annotation_of(choice: Any) -> Any:
+    """The type of a value that is given without one."""
     # A choice has no annotation, but its own type says as much, and so do the items of a list.
     kind = type(choice)
     if kind in (list, set, frozenset) and len({type(item) for item in choice}) == 1:

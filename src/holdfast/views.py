@@ -14,13 +14,16 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from holdfast.change import patched_state
 from holdfast.errors import BadInput, StoreError, TaskNotFound
 from holdfast.events import AnyEvent, Failure
+from holdfast.journal.task import to_settle, to_undo, undo_path
 from holdfast.log import fetch, read_events, read_state, stream_of
-from holdfast.state import Attempt, Call, State, Status, scope_of
+from holdfast.state import UNDO, Attempt, Call, Progress, State, Status, scope_of
 from holdfast.store import Store
+from holdfast.tail import follow
 
-_ASIDE = ("decision", "reading")
+_ASIDE = ("decision", "reading", "approval")
 """Kinds of calls that stand beside the steps, under a name instead of a number."""
 
 
@@ -84,6 +87,18 @@ class FailureContext(Struct, frozen=True):
     at: datetime
     input: Any
     failure: Failure
+
+
+_UNDONE = {"completed": "undone", "failed": "could not be undone", "in_doubt": "in doubt"}
+
+
+class Undone(Struct, frozen=True):
+    """One tool call that can be undone, and what became of that."""
+
+    path: str
+    name: str
+    status: str
+    why: str
 
 
 class NoteView(Struct, frozen=True):
@@ -159,7 +174,7 @@ class TaskView:
     @property
     def position(self) -> Position:
         """Layer 1: which step the task is on, which are committed, running and pending."""
-        steps = [c for c in self.calls if c.kind not in _ASIDE and not self._is_inside(c)]
+        steps = [c for c in self.calls if self._is_step(c)]
         committed = tuple(c.path for c in steps if c.status == "completed")
         running = tuple(c.path for c in steps if c.status not in ("completed", "failed"))
         plan = self.state.plan
@@ -169,11 +184,13 @@ class TaskView:
         step = min(max(last, 1), of) if of else max(last, 1)
         return Position(step, of, committed, running, plan[len(steps) :])
 
-    def _is_inside(self, call: Call) -> bool:
+    def _is_step(self, call: Call) -> bool:
         scope = scope_of(call.path)
+        if call.kind in _ASIDE or scope == UNDO:
+            return False
         while scope and scope not in self.state.calls:  # a branch is no call
             scope = scope_of(scope)
-        return bool(scope)
+        return not scope
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -233,7 +250,40 @@ class TaskView:
     @property
     def questions(self) -> tuple[Call, ...]:
         """The questions that wait for a person's answer."""
-        return tuple(c for c in self.calls if c.kind == "question" and c.status == "waiting")
+        return tuple(
+            c for c in self.calls if c.kind in ("question", "approval") and c.status == "waiting"
+        )
+
+    @property
+    def children(self) -> tuple[Call, ...]:
+        """The calls by which the task started others; `child` is the id of each."""
+        return tuple(c for c in self.calls if c.kind == "child")
+
+    @property
+    def progress(self) -> tuple[tuple[str, Progress], ...]:
+        """How far the task, and each strand of it, last said it is."""
+        return tuple(self.state.progress.items())
+
+    @property
+    def checkpoint(self) -> Any:
+        """The newest checkpoint as plain data, or None."""
+        state = self.state
+        if state.checkpoint is UNSET:
+            return None
+        return patched_state(self.value(state.checkpoint), map(self.value, state.changes))
+
+    @property
+    def compensation(self) -> tuple[Undone, ...]:
+        """What can be undone of what the task did, the last first, and what became of it."""
+        found = []
+        for call in to_undo(self.state):
+            undo = self.state.calls.get(undo_path(call.path))
+            status = "left" if undo is None else _UNDONE.get(undo.status, "under way")
+            why = undo.failure.summary() if undo and undo.failure else ""
+            found.append(Undone(call.path, call.name, status, why))
+        for call in to_settle(self.state):
+            found.append(Undone(call.path, call.name, "in doubt", call.why))
+        return tuple(found)
 
     @property
     def notes(self) -> tuple[NoteView, ...]:
@@ -243,6 +293,20 @@ class TaskView:
     def events(self) -> Iterator[AnyEvent]:
         """The log itself, checked as it is read."""
         return read_events(self._store, stream_of(self.id))
+
+    def follow(self, *, poll_s: float = 0.1) -> Iterator[AnyEvent]:
+        """The events that come after this view, as they come, until the task has ended.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @task
+        ... def idle() -> None: ...
+        >>> with Holdfast("memory://") as hf:
+        ...     view = hf.start(idle, id="idle-1").view
+        ...     hf.resume("idle-1")
+        ...     [type(event).__name__ for event in view.follow()]
+        ['Claimed', 'TaskCompleted']
+        """
+        return follow(self._store, self.id, self.seq, poll_s)
 
     def value(self, raw: Raw | UnsetType) -> Any:
         """A value of the log as plain JSON data, from its blob where it has one."""

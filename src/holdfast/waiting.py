@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from holdfast.codec import Shape, shape_of
 from holdfast.codec.misfit import name_of
 from holdfast.engines import local
-from holdfast.engines.execution import Run, conclude, look_up, must_be_open
+from holdfast.engines.execution import conclude, look_up, must_be_open
+from holdfast.engines.run import Run
 from holdfast.errors import BadInput, Undecodable
 from holdfast.events import Observed, QuestionAsked
 from holdfast.journal import Asked, Flow
@@ -79,8 +80,9 @@ def now() -> datetime:
     record = run.log.state.calls.get(path)
     if record is None:
         at = run.log.clock()
-        # Not synced: nothing that followed from it can be durable without it.
-        run.append(Observed(path=path, name="now", value=Raw(_times.dump(at))))
+        if not run.is_rehearsal:
+            # Not synced: nothing that followed from it can be durable without it.
+            run.append(Observed(path=path, name="now", value=Raw(_times.dump(at))))
         return at
     seen: datetime = _times.load(run.log.fetch(_raw(record)))
     return seen

@@ -139,7 +139,7 @@ def test_a_task_that_never_began_is_a_note(recorded, found):
     (TASKS / "empty").mkdir(mode=0o700)
     assert found() == (0, [("note", "tasks/empty")])
     with Holdfast("workspace") as hf:
-        open_log(hf.store, "empty", "somebody", 30, hf._clock).close()
+        open_log(hf.store, "empty", "somebody", 30, hf._holding.clock).close()
     assert (TASKS / "empty/lock").exists()
     assert found() == (0, [("note", "tasks/empty")])
 

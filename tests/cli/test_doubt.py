@@ -206,7 +206,7 @@ def test_wrong_input_settles_nothing(recorded, cli, args, code, complaint):
 
 def test_a_task_that_is_being_driven_is_busy(recorded, cli):
     with Holdfast("workspace") as hf:
-        held = open_log(hf.store, "trip-42", "somebody else", 30, hf._clock)
+        held = open_log(hf.store, "trip-42", "somebody else", 30, hf._holding.clock)
         ended = cli("resolve", "trip-42", "5", "--did-not-happen")
         held.close()
     assert ended.code == 6

@@ -291,7 +291,7 @@ def test_wrong_input_of_those_that_go_on(recorded, command, args, code, complain
 
 def test_a_task_that_somebody_else_drives_is_busy(recorded):
     with Holdfast("workspace") as hf:
-        held = open_log(hf.store, "trip-42", "somebody else", 30, hf._clock)
+        held = open_log(hf.store, "trip-42", "somebody else", 30, hf._holding.clock)
         ended = run("resume", "trip-42", "--app", "agents", cwd=recorded)
         held.close()
     assert ended.code == 6

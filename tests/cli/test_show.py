@@ -153,7 +153,7 @@ def test_an_unfinished_task_says_whether_anybody_is_at_work_on_it(folder, cli, p
 def test_sleeps_are_shown_with_when_they_end(folder, cli):
     until = datetime.now(UTC) + timedelta(hours=3)
     with Holdfast("workspace") as hf:
-        log = open_log(hf.store, "nap", "somebody", 30, hf._clock)
+        log = open_log(hf.store, "nap", "somebody", 30, hf._holding.clock)
         log.append(TaskCreated(format=FORMAT, id="nap", task="f", args=Raw(b"{}"), args_hash=""))
         log.append(Claimed(format=FORMAT, epoch=1, owner="somebody"))
         sleep = TimerSet(path="1", name="sleep", args=Raw(b"{}"), args_hash="", until=until)

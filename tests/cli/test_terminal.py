@@ -104,7 +104,7 @@ def asked(path: str) -> QuestionAsked:
 
 def write(folder, stream_id: str, found: list[AnyEvent]) -> None:
     with Holdfast(folder / "workspace") as hf:
-        log = open_log(hf.store, stream_id, EVIL, 30, hf._clock)
+        log = open_log(hf.store, stream_id, EVIL, 30, hf._holding.clock)
         for event in found:
             log.append(event)
         log.close()

@@ -37,6 +37,7 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.engines.run import Run
 from holdfast.events import Planned
 from tests.unit.test_tasks import Clock, Crash
 from tests.unit.test_waiting import Seat
@@ -227,7 +228,7 @@ def test_retry_mends_a_call_beside_others_that_were_begun_before_it_failed(hf):
 
 def test_the_age_of_a_key_counts_for_every_repeat_and_after_the_wait(tmp_path, monkeypatch):
     clock, calls = Clock(), []
-    monkeypatch.setattr("holdfast.engines.local.time.sleep", clock.advance)
+    monkeypatch.setattr(Run, "wait", lambda run, seconds: clock.advance(seconds))
 
     @tool(key_ttl_s=3600, retry=Retry(attempts=3, delay_s=7200, max_delay_s=9000, jitter=0))
     def send(*, key: IdempotencyKey = IdempotencyKey()) -> None:

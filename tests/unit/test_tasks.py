@@ -37,7 +37,8 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.events import Claimed, Started
+from holdfast.engines.run import Run
+from holdfast.events import Claimed, Parked, Started
 
 NOW = Retry(attempts=3, delay_s=0, jitter=0)
 
@@ -529,14 +530,14 @@ def test_a_crash_in_a_backoff_waits_out_the_rest_and_the_count_goes_on(tmp_path,
     def patient() -> str:
         return flaky()
 
-    def sleep(seconds: float) -> None:
+    def wait(run: Run, seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 1:
             clock.advance(30)
             raise Crash  # thirty seconds into a wait of a hundred
         clock.advance(seconds)
 
-    monkeypatch.setattr("holdfast.engines.local.time.sleep", sleep)
+    monkeypatch.setattr(Run, "wait", wait)
     with Holdfast(tmp_path / "w", clock=clock) as hf:
         with pytest.raises(Crash):
             hf.run(patient, id="t")
@@ -677,7 +678,7 @@ def test_in_doubt_ask_stops_for_a_person_again_and_again(hf, calls):
         hf.run(mail, id="t")
     # Only the claim of each try is new: the same doubt is not raised twice in the log.
     fresh = [e for e in hf.task("t").events() if e.seq > events]
-    assert [type(e) for e in fresh] == [Claimed]
+    assert [type(e) for e in fresh] == [Claimed, Parked]
 
 
 @pytest.mark.parametrize("happened", [True, False])

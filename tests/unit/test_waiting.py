@@ -24,6 +24,7 @@ from holdfast import (
     task,
     uuid,
 )
+from holdfast.engines.run import Run
 from tests.unit.test_tasks import Clock, Crash
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,14 +44,14 @@ def hf(tmp_path, clock):
 def test_a_crash_in_a_sleep_waits_out_only_the_rest(hf, clock, monkeypatch):
     waits = []
 
-    def doze(seconds: float) -> None:
+    def doze(run: Run, seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 1:
             clock.advance(40)
             raise Crash
         clock.advance(seconds)
 
-    monkeypatch.setattr("holdfast.engines.local.time.sleep", doze)
+    monkeypatch.setattr(Run, "wait", doze)
 
     @task
     def napping() -> str:
@@ -70,11 +71,11 @@ def test_a_crash_in_a_sleep_waits_out_only_the_rest(hf, clock, monkeypatch):
 def test_a_clock_set_back_makes_a_sleep_longer_never_shorter(hf, clock, monkeypatch):
     waits = []
 
-    def doze(seconds: float) -> None:
+    def doze(run: Run, seconds: float) -> None:
         waits.append(seconds)
         clock.advance(-50 if len(waits) == 1 else seconds)
 
-    monkeypatch.setattr("holdfast.engines.local.time.sleep", doze)
+    monkeypatch.setattr(Run, "wait", doze)
 
     @task
     def napping_again() -> str:

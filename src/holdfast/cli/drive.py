@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.app import Holdfast, new_id
+from holdfast.app import Holdfast
 from holdfast.cli.answer import questions_of
 from holdfast.cli.arguments import arguments_of
 from holdfast.cli.code import load, load_app, look_in
@@ -31,6 +31,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import print_error, print_json
 from holdfast.cli.settings import Given
+from holdfast.driving import new_id
 from holdfast.errors import BadInput, HoldfastError, TaskFailed, TaskWaiting
 from holdfast.task import task_spec
 from holdfast.views import TaskView

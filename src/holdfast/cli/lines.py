@@ -32,6 +32,12 @@ _STYLES: dict[type, str] = {
     e.QuestionAnswered: "green",
     e.AnswerRefused: "yellow",
     e.QuestionExpired: "red",
+    e.PauseRequested: "yellow",
+    e.CancelRequested: "bold yellow",
+    e.TaskStopped: "bold yellow",
+    e.Compensating: "bold yellow",
+    e.Parked: "dim",
+    e.Progressed: "dim",
 }
 
 
@@ -97,10 +103,41 @@ def _detail(event: AnyEvent) -> str:
             return plain(f"the answer does not fit: {event.why}")
         case e.QuestionExpired():
             return "nobody answered in time: the task is told"
+        case e.Parked():
+            until = f" until {precise_clock(event.until)}" if event.until else ""
+            return plain(f"let go of{until}: {event.why}")
+        case e.PauseRequested() | e.CancelRequested():
+            because = f", because {event.because}" if event.because else ""
+            return plain(f"by {event.by}{because}")
+        case e.TaskContinued():
+            return f"by {plain(event.by)}"
+        case e.ChildStarted():
+            return f"task {plain(event.id)} {short_raw(event.args)}"
+        case e.ChildEnded():
+            failure = event.failure
+            return plain(failure.summary()) if failure else f"→ {short_raw(event.result)}"
+        case e.Checkpointed():
+            return f"number {event.number}: {_checkpoint(event)}"
+        case e.Patched():
+            return f"takes the new way at {plain(event.mark)}"
+        case e.Progressed():
+            of = f" of {event.total:g}" if event.total is not None else ""
+            done = f"{event.done:g}{of} " if event.done is not None else ""
+            return plain(f"{done}{event.text}")
+        case e.Compensating():
+            return plain(f"undoing what was done; then the task is {event.ending}")
+        case e.TaskStopped():
+            return plain(f"because {event.because}") if event.because else ""
         case e.TaskErrored():
             return plain(event.failure.summary())
         case e.TaskRetried():
             return f"by {plain(event.by)}" if event.by else ""
+
+
+def _checkpoint(event: e.Checkpointed) -> str:
+    if event.carried is not None:
+        return f"the whole state {short_raw(event.state)}"
+    return f"what changed {short_raw(event.change)}"
 
 
 def _started(event: e.Started) -> str:

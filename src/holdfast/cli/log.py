@@ -17,8 +17,8 @@ from holdfast.cli.opening import StoreNotFound, is_there, not_found, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json_line, print_lines
 from holdfast.cli.settings import Given
-from holdfast.cli.tail import Tail
 from holdfast.events import AnyEvent
+from holdfast.tail import Tail
 
 POLL_S = 0.25
 BATCH = 500

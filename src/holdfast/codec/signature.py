@@ -49,8 +49,12 @@ class Signature:
         self._required = {p.name for p in stored if p.default is p.empty}
 
     @classmethod
-    def of(cls, fn: Callable[..., Any], *, injected: tuple[type, ...] = ()) -> Signature:
+    def of(
+        cls, fn: Callable[..., Any], *, injected: tuple[type, ...] = (), streams: bool = False
+    ) -> Signature:
         """Compile a function's signature. Parameters annotated with `injected` are not stored.
+
+        What a generator (`streams`) returns is the list of what it yields.
 
         >>> class Key(str): ...
         >>> def book(room: str, *, key: Key) -> None: ...
@@ -70,7 +74,11 @@ class Signature:
                 slots.append(_Slot.of(parameter, shape, by_name=bool(filled)))
             if filled and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
                 raise BadInput(f"{name}({filled[0]}=…): it is given by name, so put it after a `*`")
-        returns = _shape_for(hints.get("return", Any), f"the result of {name}")
+        result = hints.get("return", Any)
+        if streams:
+            parts = typing.get_args(result)
+            result = list[parts[0]] if parts else list[Any]  # type: ignore[valid-type]
+        returns = _shape_for(result, f"the result of {name}")
         return cls(fn, slots, filled, returns)
 
     def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:

@@ -15,43 +15,53 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.engines import local
+from holdfast.engines.alarm import Alarm, nap
 from holdfast.engines.branching import branch_asyncio_tasks
 from holdfast.engines.execution import (
     Body,
-    Run,
+    awaiting_child,
+    beyond,
     conclude,
+    family_of,
     look_up,
     must_be_open,
     recorded_result,
+    sleeping,
+    stopped,
     task_arguments,
     task_raised,
     task_returned,
 )
 from holdfast.engines.holding import Holding
-from holdfast.errors import HoldfastError, Suspend, TaskWaiting
+from holdfast.engines.run import Run
+from holdfast.errors import HoldfastError, Stop, Suspend, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.journal import (
     Append,
     Asked,
     Check,
+    DriveChild,
     Flow,
+    Look,
     Now,
+    Park,
     Raised,
     Request,
     Returned,
     Sleep,
+    Stopped,
+    Undo,
     conduct,
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.log import Clock, Log
+from holdfast.log import Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, is_async
 from holdfast.state import Call, scope_of
 
 T = TypeVar("T")
 
-_LONGEST_SLEEP_S = 3600.0
 _QUIET_S = 0.02
 
 
@@ -124,36 +134,49 @@ async def held(holding: Holding, task_id: str) -> AsyncIterator[Log]:
         yield await asyncio.shield(taking)
 
 
-async def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned | Raised:
+async def run_task(run: Run, spec: Spec, claimed: Claimed) -> Returned | Raised | Stopped:
     """Drive an async task to its end on this loop."""
-    run = Run(log, task_id)
+    alarm = Alarm(run)
+    run.tick()
+    flow = conduct(claimed, run.log.state, spec.undo_when)
+    return await drive(flow, run, "", partial(run_function, run, spec, alarm), nothing)
+
+
+async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised | Stopped:
+    """Run a task's function from its top."""
+    run.spec = spec
     run.root.is_async = True
     branch_asyncio_tasks()
-
-    async def body() -> Returned | Raised:
-        args, kwargs = task_arguments(run, spec)
-        token = scope_var.set(run.root)
-        try:
-            value = await spec.fn(*args, **kwargs)
-        except BaseExceptionGroup as group:
-            if run.stop is None and not isinstance(group, Exception):
-                raise
-            return task_raised(run, group)  # type: ignore[arg-type]  # else it re-raises the stop
-        except Exception as error:
-            return task_raised(run, error)
-        finally:
-            scope_var.reset(token)
-            await _end_branches(run.branches)
-        return task_returned(run, spec, value)
-
-    return await drive(conduct(claimed), run, "", body, _nothing)
+    args, kwargs = task_arguments(run, spec)
+    token = scope_var.set(run.root)
+    alarm.may_cancel = True
+    try:
+        value = await spec.fn(*args, **kwargs)
+    except Stop as signal:
+        return stopped(signal)
+    except asyncio.CancelledError:
+        if not (alarm.has_cancelled and isinstance(run.stop, Stop)):
+            raise
+        alarm.main.uncancel()
+        return stopped(run.stop)
+    except BaseExceptionGroup as group:
+        if run.stop is None and not isinstance(group, Exception):
+            raise
+        return task_raised(run, group)  # type: ignore[arg-type]  # else it re-raises the stop
+    except Exception as error:
+        return task_raised(run, error)
+    finally:
+        alarm.may_cancel = False
+        scope_var.reset(token)
+        await _end_branches(run.branches)
+    return task_returned(run, spec, value)
 
 
 async def drive(
     flow: Generator[Request, Any, T],
     run: Run,
     path: str,
-    run_once: Callable[[], Awaitable[Returned | Raised]],
+    run_once: Callable[[], Awaitable[Any]],
     check: Callable[[], Awaitable[Returned | Raised | None]],
 ) -> T:
     """Carry out a flow's requests until it ends."""
@@ -162,31 +185,69 @@ async def drive(
     try:
         while True:
             request = flow.send(answer)
-            answer = None
-            if isinstance(request, Append):
-                run.append(request.event, strand)
-                if request.sync:
-                    await asyncio.to_thread(run.sync)
-                answer = run.log.state.calls.get(path)
-            elif isinstance(request, RunBody):
+            if isinstance(request, RunBody):
                 answer = await run_once()
-            elif isinstance(request, Now):
-                answer = run.log.clock()
-            elif isinstance(request, Sleep):
-                await _sleep_until(request.until, run.log.clock)
-            elif isinstance(request, Check):
-                answer = await check()
             else:
-                await _park(run, path, request.waiting)
+                answer = await carry_out(request, run, path, strand, check)
     except StopIteration as end:
         ended: T = end.value
         return ended
 
 
-async def _sleep_until(until: datetime, clock: Clock) -> None:
+async def carry_out(
+    request: Request,
+    run: Run,
+    path: str,
+    strand: Scope | None,
+    check: Callable[[], Awaitable[Returned | Raised | None]],
+) -> Any:
+    """Do what a flow asks for, apart from running a body."""
+    if run.is_rehearsal and not isinstance(request, Look):
+        await _park(run, path, beyond(run, path))
+    if isinstance(request, Append):
+        run.append(request.event, strand)
+        if request.sync:
+            await asyncio.to_thread(run.sync)
+        return run.log.state.calls.get(path)
+    if isinstance(request, Look | Now):
+        return local.carry_out(request, run, path, strand, local.nothing)
+    if isinstance(request, Sleep):
+        if request.park and run.is_too_long(request.until):
+            await _park(run, path, sleeping(run, request.until))
+        return await _sleep_until(run, path, request.until)
+    if isinstance(request, Check):
+        return await check()
+    if isinstance(request, Park):
+        await _park(run, path, request.waiting)
+    if isinstance(request, DriveChild):
+        return await _drive_child(run, path, request.id)
+    if isinstance(request, Undo):
+        from holdfast.engines import undoing
+
+        return await undoing.aundo_all(run)
+    return await asyncio.to_thread(local.carry_out, request, run, path, strand, local.nothing)
+
+
+async def _drive_child(run: Run, path: str, id: str) -> None:
+    if run.patience_s is not None:
+        await _park(run, path, awaiting_child(run, id))
+    try:
+        await family_of(run).adrive(id)
+    except TaskWaiting as waiting:
+        run.must_go_on(path)
+        await _park(run, path, waiting)
+    except HoldfastError:
+        # It is driven elsewhere, or has ended badly: the next look will tell.
+        await nap(run, local.CHILD_POLL_S)
+        run.must_go_on(path)
+
+
+async def _sleep_until(run: Run, path: str, until: datetime) -> None:
     # In pieces, because the clock may be set meanwhile.
-    while (left_s := (until - clock()).total_seconds()) > 0:  # noqa: ASYNC110
-        await asyncio.sleep(min(left_s, _LONGEST_SLEEP_S))
+    while (left_s := (until - run.log.clock()).total_seconds()) > 0:
+        await nap(run, min(left_s, local.LONGEST_SLEEP_S))
+        if run.stop is not None:
+            await _stop(run, path)
 
 
 async def run_body(body: Body) -> Returned | Raised:
@@ -223,7 +284,7 @@ async def operate(
         await _stop(run, path)
     branch_asyncio_tasks()
     flow = flow_of(*look_up(run, path, spec, data))
-    return end(run, await drive(flow, run, path, _nothing, _nothing))
+    return end(run, await drive(flow, run, path, nothing, nothing))
 
 
 async def _park(run: Run, path: str, waiting: TaskWaiting) -> NoReturn:
@@ -275,7 +336,8 @@ async def run_check(body: Body) -> Returned | Raised | None:
     return body.checked(answer)
 
 
-async def _nothing() -> NoReturn:
+async def nothing() -> NoReturn:
+    """What a flow that runs or checks nothing is driven with."""
     local.nothing()
 
 

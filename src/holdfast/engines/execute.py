@@ -8,8 +8,8 @@ while the call is made, so of two deliveries at once the second is told `TaskBus
 from __future__ import annotations
 
 from holdfast.engines import local
-from holdfast.engines.execution import Run
 from holdfast.engines.holding import Holding
+from holdfast.engines.run import Run
 from holdfast.errors import StepFailed, TaskNotFound
 from holdfast.spec import registry
 from holdfast.state import Call

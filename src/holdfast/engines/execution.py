@@ -1,4 +1,4 @@
-"""What every driver needs: a run of a task, and how a call begins, runs and ends.
+"""What every driver needs: how a call begins, runs and ends.
 
 The drivers (`local` for sync code, `aio` for async code) differ in how they wait. Everything that
 does not wait is here, once.
@@ -8,98 +8,44 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from typing import Any, NoReturn
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
 
 from msgspec import UNSET, Raw
 
 from holdfast.codec import args_hash
+from holdfast.engines.run import Family, Run
 from holdfast.errors import (
+    BadInput,
     CodeChanged,
     Halt,
     HoldfastError,
-    Signal,
+    Stop,
     Suspend,
     TaskWaiting,
     Undecodable,
     Unserializable,
     failed_paths,
 )
-from holdfast.events import AnyEvent, Failure
+from holdfast.events import Failure
 from holdfast.journal import (
     Asked,
     Raised,
     Returned,
+    StartChild,
+    Stopped,
     describe,
     key_of,
     misfit,
     must_match,
     step_failed,
 )
-from holdfast.log import Log
 from holdfast.scope import Scope, given_up, scope_var
 from holdfast.spec import Happened, IdempotencyKey, Spec
-from holdfast.state import Call, scope_of
+from holdfast.state import UNDO, Call
 
 _LONGEST_TEXT = 16 * 1024
-
-
-class Run:
-    """A task while it is being driven: its log, and whether it must stop."""
-
-    def __init__(self, log: Log, task_id: str) -> None:
-        self.log = log
-        self.task_id = task_id
-        self.stop: Signal | None = None
-        self.doomed: dict[str, Signal] = {}
-        self.root = Scope(self, "")
-        self.in_flight: dict[str, Any] = {}
-        self.branches: set[Any] = set()
-
-    def halt(self, error: HoldfastError, path: str = "") -> NoReturn:
-        """Stop the task's function here and at every later call: the run can't go on.
-
-        It sticks because a function may catch the signal, or have other branches.
-        """
-        self.raise_in(path, self.halted(error))
-
-    def halted(self, error: HoldfastError) -> Halt:
-        """The signal that `halt` raises, for who has to raise it himself."""
-        self.stop = Halt(error)
-        return self.stop
-
-    def park(self, path: str, waiting: TaskWaiting) -> NoReturn:
-        """Stop the task's function until what the call waits for has come.
-
-        One of several branches stops alone: the others work on, and who joins them stops the run.
-        """
-        signal = Suspend(waiting)
-        strand = scope_var.get()
-        if strand is None or not strand.is_in_branch():
-            self.stop = signal
-        self.raise_in(path, signal)
-
-    def raise_in(self, path: str, signal: Signal) -> NoReturn:
-        """Raise a signal from a call. The calls it was made in can't end in this run, even if
-        their bodies catch it: they would be recorded with a result that was never right."""
-        scope = scope_of(path)
-        while scope:
-            self.doomed[scope] = signal
-            scope = scope_of(scope)
-        raise signal
-
-    def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
-        """Append; what the store refuses halts the run."""
-        try:
-            self.log.append(event, strand)
-        except HoldfastError as error:
-            self.halt(error)
-
-    def sync(self) -> None:
-        """Sync; what the store refuses halts the run."""
-        try:
-            self.log.sync()
-        except HoldfastError as error:
-            self.halt(error)
 
 
 class Body:
@@ -142,7 +88,7 @@ class Body:
 
     def returned(self, value: Any) -> Returned | Raised:
         """What became of a value that the body returned."""
-        self._must_not_be_doomed()
+        self.must_not_be_doomed()
         try:
             raw, settled = self.spec.signature.returns.settle(value)
             return Returned(self.run.log.stow(raw), settled)
@@ -154,13 +100,14 @@ class Body:
 
     def raised(self, error: Exception, *, timed_out: bool = False) -> Raised:
         """What became of an exception that left the body."""
-        self._must_not_be_doomed()
+        self.must_not_be_doomed()
         if isinstance(error, TaskWaiting):  # of a task that the body runs: this one waits with it
             self.run.park(self.asked.path, error)
         final = isinstance(error, self.spec.retry.unless) and not timed_out
         return Raised(failure_of(error, timed_out=timed_out), final)
 
-    def _must_not_be_doomed(self) -> None:
+    def must_not_be_doomed(self) -> None:
+        """Raise the signal that stopped a call of the body, if the body caught it."""
         if signal := self.run.doomed.get(self.asked.path):
             self.run.raise_in(self.asked.path, signal)
 
@@ -182,13 +129,22 @@ def must_be_open(scope: Scope) -> None:
 
 def must_hold_no_call(run: Run, path: str, what: str) -> None:
     """Halt if the log holds a call where the code now makes branches."""
+    must_have_restored(run, path, f"makes branches with {what}")
     record = run.log.state.calls.get(path)
     if record is not None:
         run.halt(CodeChanged(run.task_id, path, describe(record), f"makes branches with {what}"))
 
 
+def must_have_restored(run: Run, path: str, asked: str) -> None:
+    """Halt if the log goes on from a checkpoint, and the code does not."""
+    if run.log.state.checkpoints and not run.root.path and not path.startswith(UNDO):
+        recorded = f"checkpoint {run.log.state.checkpoints}"
+        run.halt(CodeChanged(run.task_id, path or "0", recorded, f"{asked} before restore()"))
+
+
 def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call | None]:
     """The call as asked for, and its record. Halts where the two don't match."""
+    must_have_restored(run, path, f"calls {spec.name}")
     digest = args_hash(data)
     key = key_of(run.task_id, path, spec.name, digest) if spec.kind == "tool" else ""
     record = run.log.state.calls.get(path)
@@ -238,15 +194,20 @@ def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
 
 def must_have_made_every_call(run: Run, error: Exception | None = None) -> None:
     """Halt if the body ended before it made the calls that the log holds."""
+    must_have_restored(run, "", "ends")
     made = run.root.calls
     state = run.log.state
-    last = state.last.get("")
-    if not state.inner and (last is None or int(last) <= made):
+    # After a checkpoint only what came after it counts.
+    root = f"{run.root.path}." if run.root.path else ""
+    last = state.last.get(run.root.path, "")
+    if not root and not state.inner and (not last or int(last) <= made):
         return
     missing = [
         (int(number), path)
         for path in state.calls
-        if (number := path.split(".")[0]).isdigit() and int(number) > made
+        if path.startswith(root)
+        and (number := path[len(root) :].split(".")[0]).isdigit()
+        and int(number) > made
     ]
     if not missing:
         return
@@ -268,8 +229,10 @@ def task_arguments(run: Run, spec: Spec) -> tuple[tuple[Any, ...], dict[str, Any
     return args, kwargs
 
 
-def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised:
+def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised | Stopped:
     """What became of the value that a task's function returned."""
+    if isinstance(run.stop, Stop):
+        return stopped(run.stop)
     if run.stop is not None:  # the function caught the signal and went on
         raise run.stop
     must_have_made_every_call(run)
@@ -280,8 +243,15 @@ def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised:
         return Raised(failure_of(type(error)(f"{spec.name} returned: {error}")))
 
 
-def task_raised(run: Run, error: Exception) -> Raised:
+def stopped(signal: Stop) -> Raised | Stopped:
+    """What became of a task's function that was stopped for good."""
+    return Stopped(str(signal)) if signal.failure is None else Raised(signal.failure)
+
+
+def task_raised(run: Run, error: Exception) -> Raised | Stopped:
     """What became of an exception that left a task's function."""
+    if isinstance(run.stop, Stop):
+        return stopped(run.stop)
     if run.stop is not None:  # the function turned the signal into an error of its own
         raise run.stop from error
     if isinstance(error, TaskWaiting):  # of a task that this one runs: it waits with it
@@ -289,6 +259,46 @@ def task_raised(run: Run, error: Exception) -> Raised:
     must_have_made_every_call(run, error)
     causes = tuple(dict.fromkeys(failed_paths(error)))
     return Raised(failure_of(error), causes=causes)
+
+
+def family_of(run: Run) -> Family:
+    """Who looks after the tasks that this one starts."""
+    if run.family is None:
+        raise run.halted(HoldfastError(f"task {run.task_id!r}: no tasks can be started from here"))
+    return run.family
+
+
+def create_child(run: Run, request: StartChild) -> None:
+    """Make the log of a child."""
+    try:
+        family_of(run).create(request.id, request.name, request.args, run.log.state, request.path)
+    except BadInput:
+        raise  # the caller's mistake, and nothing was written
+    except HoldfastError as error:
+        run.halt(error)
+
+
+def cancel_children(run: Run) -> None:
+    """Ask the children that are to end with their parent to end."""
+    for call in list(run.log.state.calls.values()):
+        if call.kind == "child" and call.status == "waiting" and call.on_cancel == "cancel":
+            with suppress(HoldfastError):  # it has ended, or is gone
+                family_of(run).cancel(call.child)
+
+
+def sleeping(run: Run, until: datetime) -> TaskWaiting:
+    """Why a task is let go of that has nothing to do for a while."""
+    return TaskWaiting(run.task_id, f"task {run.task_id!r} sleeps until {until}", until)
+
+
+def awaiting_child(run: Run, child: str) -> TaskWaiting:
+    """Why a task is let go of whose child is driven by somebody else."""
+    return TaskWaiting(run.task_id, f"task {run.task_id!r} waits for its child {child!r}")
+
+
+def beyond(run: Run, path: str) -> TaskWaiting:
+    """Why a rehearsal ends."""
+    return TaskWaiting(run.task_id, f"task {run.task_id!r}: the log ends before call {path}")
 
 
 def failure_of(error: BaseException, *, timed_out: bool = False) -> Failure:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from holdfast.errors import StoreError
+from holdfast.engines.mail import deliver
+from holdfast.errors import HoldfastError
 from holdfast.log import Log
 from holdfast.store import Store
 
@@ -14,7 +15,8 @@ TICK_S = 0.05
 
 class Heartbeat:
     """One thread, running while tasks are held. It renews their leases well before they run out,
-    and flushes their logs many times a second, so that a step that takes long is seen to run."""
+    flushes their logs many times a second, so that a step that takes long is seen to run, and
+    brings them the messages that were left for them."""
 
     def __init__(self, store: Store, lease_s: float) -> None:
         self._store = store
@@ -59,7 +61,27 @@ class Heartbeat:
                     log.flush()
                     if due:
                         self._store.renew(log.lease)
-                except (StoreError, OSError):
+                except (HoldfastError, OSError):
                     self.remove(log)  # its own next append will say so, where it matters
+            self._attend(logs)
             if due:
                 renewed = time.monotonic()
+
+    def _attend(self, logs: list[Log]) -> None:
+        of_stream = {log.lease.stream: log for log in logs}
+        try:
+            posts = self._store.inbox(of_stream)
+        except (HoldfastError, OSError):
+            return  # they stay where they are
+        for post in posts:
+            log = of_stream[post.stream]
+            with self._lock:
+                if log not in self._logs:  # given back meanwhile
+                    continue
+            try:
+                deliver(log, [post])
+            except (HoldfastError, OSError):
+                self.remove(log)
+        for log in logs:
+            if log.attended is not None:
+                log.attended.tick()

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from msgspec import Raw
 
 from holdfast.engines.heartbeat import Heartbeat
-from holdfast.errors import Halt, Suspend
-from holdfast.log import Clock, Log, open_log
+from holdfast.engines.mail import Message, take_in
+from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
+from holdfast.events import Parked, dump_event
+from holdfast.facts import goes_on_at
+from holdfast.log import Clock, Log, open_log, read_state, stow, stream_of
+from holdfast.state import FINISHED, State
 from holdfast.store import Store
+
+Make = Callable[[State, Callable[[bytes], Raw]], Message]
+"""Makes a message for a task in a state, or raises; it stows large values where they belong."""
+
+_WAIT_S, _POLL_S = 5.0, 0.02
 
 
 class Holding:
@@ -31,14 +44,65 @@ class Holding:
         log.max_value_bytes = self._max_value_bytes
         self._heartbeat.add(log)
         try:
+            take_in(log)
             yield log
         except Suspend as signal:
+            self._park(log, signal.waiting)
             raise signal.waiting from None
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:
             self._heartbeat.remove(log)
             log.close()
+            self._take_in_late(log)
+
+    def _park(self, log: Log, waiting: TaskWaiting) -> None:
+        """Say in the log that nobody needs to look after the task for a while."""
+        if isinstance(waiting, TaskReleased) or log.state.status in FINISHED:
+            return
+        why = str(waiting).partition("\n")[0]
+        until = goes_on_at(log.state, self.clock())
+        if waiting.until is not None:
+            until = min(until or waiting.until, waiting.until)
+        with suppress(StoreError):  # then it is looked after at once, which does no harm
+            log.append(Parked(until=until, why=why))
+
+    def _take_in_late(self, log: Log) -> None:
+        # A message may have come after we last looked, from somebody who found the task held.
+        with suppress(StoreError, OSError):
+            if log.state.seq and self.store.inbox([log.lease.stream]):
+                again = open_log(self.store, log.state.id, self.owner, self.lease_s, self.clock)
+                try:
+                    take_in(again)
+                finally:
+                    again.close()
+
+    def tell(self, task_id: str, name: str, make: Make) -> bool:
+        """Say something to a task: at once if nobody holds it, else by way of its inbox.
+
+        `name` is that of the message: there is one of each. Returns whether ours was taken.
+        """
+        with suppress(TaskBusy), self.hold(task_id) as log:
+            log.append(make(log.state, log.stow))
+            log.sync()
+            return True
+        stream = stream_of(task_id)
+        stow_here = partial(stow, self.store, max_value_bytes=self._max_value_bytes)
+        message = make(read_state(self.store, stream), stow_here)
+        if not self.store.post(stream, name, dump_event(message)):
+            return False
+        self._see_to_it(task_id, stream, name)
+        return True
+
+    def _see_to_it(self, task_id: str, stream: str, name: str) -> None:
+        """Wait until a message was taken: its holder may just have died. It is safe in any case."""
+        give_up_at = time.monotonic() + _WAIT_S
+        while time.monotonic() < give_up_at:
+            if all(post.name != name for post in self.store.inbox([stream])):
+                return
+            time.sleep(_POLL_S)
+            with suppress(TaskBusy), self.hold(task_id):
+                pass  # who takes hold of a task takes in its messages
 
     def close(self) -> None:
         """Let go of everything."""

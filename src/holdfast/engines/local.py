@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextvars import copy_context
 from datetime import datetime
@@ -12,37 +11,52 @@ from typing import Any, NoReturn, TypeVar
 
 from holdfast.engines.execution import (
     Body,
-    Run,
+    awaiting_child,
+    beyond,
+    cancel_children,
     conclude,
+    create_child,
+    family_of,
     look_up,
     must_be_open,
     recorded_result,
+    sleeping,
+    stopped,
     task_arguments,
     task_raised,
     task_returned,
 )
+from holdfast.engines.run import Run
+from holdfast.errors import HoldfastError, Stop, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.journal import (
     Append,
     Asked,
+    CancelChildren,
     Check,
+    DriveChild,
+    Look,
+    LookAtChild,
     Now,
+    Park,
     Raised,
     Request,
     Returned,
     Sleep,
+    StartChild,
+    Stopped,
     conduct,
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.log import Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
 from holdfast.state import Call
 
 T = TypeVar("T")
 
-_LONGEST_SLEEP_S = 3600.0
+LONGEST_SLEEP_S = 3600.0
+CHILD_POLL_S = 0.1
 
 
 def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -54,8 +68,7 @@ def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     """The call at a path, from its record or for real."""
-    if run.stop is not None:
-        run.raise_in(path, run.stop)
+    run.must_go_on(path)
     asked, record = look_up(run, path, spec, data)
     if record is not None and record.status == "completed":
         return recorded_result(run, spec, record)
@@ -68,57 +81,108 @@ def _perform(run: Run, asked: Asked, record: Call | None, data: bytes) -> Return
     return drive(flow, run, asked.path, partial(run_body, body), partial(run_check, body))
 
 
-def run_task(log: Log, task_id: str, spec: Spec, claimed: Claimed) -> Returned | Raised:
+def run_task(run: Run, spec: Spec, claimed: Claimed) -> Returned | Raised | Stopped:
     """Drive a task to its end in this thread."""
-    run = Run(log, task_id)
+    run.tick()
+    flow = conduct(claimed, run.log.state, spec.undo_when)
+    return drive(flow, run, "", partial(run_function, run, spec), nothing)
 
-    def body() -> Returned | Raised:
-        args, kwargs = task_arguments(run, spec)
-        token = scope_var.set(run.root)
-        try:
-            value = spec.fn(*args, **kwargs)
-        except Exception as error:
-            return task_raised(run, error)
-        finally:
-            scope_var.reset(token)
-        return task_returned(run, spec, value)
 
-    return drive(conduct(claimed), run, "", body, nothing)
+def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
+    """Run a task's function from its top."""
+    run.spec = spec
+    args, kwargs = task_arguments(run, spec)
+    token = scope_var.set(run.root)
+    try:
+        value = spec.fn(*args, **kwargs)
+    except Stop as signal:
+        return stopped(signal)
+    except Exception as error:
+        return task_raised(run, error)
+    finally:
+        scope_var.reset(token)
+    return task_returned(run, spec, value)
 
 
 def drive(
     flow: Generator[Request, Any, T],
     run: Run,
     path: str,
-    run_once: Callable[[], Returned | Raised],
+    run_once: Callable[[], Any],
     check: Callable[[], Returned | Raised | None],
 ) -> T:
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
-    log, send = run.log, flow.send
+    send = flow.send
     try:
         while True:
             request = send(answer)
-            answer = None
-            if isinstance(request, Append):
-                run.append(request.event, strand)
-                if request.sync:
-                    run.sync()
-                answer = log.state.calls.get(path)
-            elif isinstance(request, RunBody):
+            if isinstance(request, RunBody):
                 answer = run_once()
-            elif isinstance(request, Now):
-                answer = log.clock()
-            elif isinstance(request, Sleep):
-                sleep_until(request.until, log.clock)
-            elif isinstance(request, Check):
-                answer = check()
             else:
-                run.park(path, request.waiting)
+                answer = carry_out(request, run, path, strand, check)
     except StopIteration as end:
         ended: T = end.value
         return ended
+
+
+def carry_out(
+    request: Request,
+    run: Run,
+    path: str,
+    strand: Scope | None,
+    check: Callable[[], Returned | Raised | None],
+) -> Any:
+    """Do what a flow asks for, apart from running a body."""
+    if isinstance(request, Look):
+        return run.log.state.calls.get(request.path)
+    if run.is_rehearsal:
+        run.park(path, beyond(run, path))
+    if isinstance(request, Append):
+        run.append(request.event, strand)
+        if request.sync:
+            run.sync()
+        return run.log.state.calls.get(path)
+    if isinstance(request, Now):
+        return run.log.clock()
+    if isinstance(request, Sleep):
+        if request.park and run.is_too_long(request.until):
+            run.park(path, sleeping(run, request.until))
+        return sleep_until(run, path, request.until)
+    if isinstance(request, Check):
+        return check()
+    if isinstance(request, Park):
+        run.park(path, request.waiting)
+    return _carry_out_for_many(request, run, path)
+
+
+def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
+    if isinstance(request, LookAtChild):
+        return family_of(run).outcome(request.id)
+    if isinstance(request, StartChild):
+        return create_child(run, request)
+    if isinstance(request, DriveChild):
+        if run.patience_s is not None:
+            run.park(path, awaiting_child(run, request.id))
+        return _drive_child(run, path, request.id)
+    if isinstance(request, CancelChildren):
+        return cancel_children(run)
+    from holdfast.engines import undoing
+
+    return undoing.undo_all(run)
+
+
+def _drive_child(run: Run, path: str, id: str) -> None:
+    try:
+        family_of(run).drive(id)
+    except TaskWaiting as waiting:
+        run.must_go_on(path)
+        run.park(path, waiting)
+    except HoldfastError:
+        # It is driven elsewhere, or has ended badly: the next look will tell.
+        run.wait(CHILD_POLL_S)
+        run.must_go_on(path)
 
 
 def run_body(body: Body) -> Returned | Raised:
@@ -183,10 +247,12 @@ def nothing() -> NoReturn:
     raise TypeError("this flow has nothing to run or to check")
 
 
-def sleep_until(until: datetime, clock: Callable[[], datetime]) -> None:
-    """Wait for a time. In pieces, because the clock may be set meanwhile."""
-    while (left_s := (until - clock()).total_seconds()) > 0:
-        time.sleep(min(left_s, _LONGEST_SLEEP_S))
+def sleep_until(run: Run, path: str, until: datetime) -> None:
+    """Wait for a time, or for the task to be told something. In pieces, because the clock may be
+    set meanwhile."""
+    while (left_s := (until - run.log.clock()).total_seconds()) > 0:
+        run.wait(min(left_s, LONGEST_SLEEP_S))
+        run.must_go_on(path)
 
 
 def _with_timeout(spec: Spec, work_to_do: Callable[[], Any], scope: Scope) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from holdfast.engines import aio, local
 from holdfast.engines.branching import branch_asyncio_tasks
-from holdfast.engines.execution import Run
+from holdfast.engines.run import Run
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
 

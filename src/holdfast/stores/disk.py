@@ -53,10 +53,29 @@ class Disk:
         """Write at the beginning of a file, where the descriptor may stand elsewhere."""
         os.pwrite(fd, data, 0)
 
-    def read_all(self, fd: int) -> bytes:
-        """The whole file."""
+    def read_piece(self, fd: int, offset: int, most_bytes: int) -> bytes:
+        """A part of a file; all of it unless the file ends there."""
+        data = os.pread(fd, most_bytes, offset)
+        while 0 < len(data) < most_bytes and (
+            more := os.pread(fd, most_bytes - len(data), offset + len(data))
+        ):
+            data += more
+        return data
+
+    def size(self, fd: int) -> int:
+        """How long the file is."""
+        return os.fstat(fd).st_size
+
+    def size_of(self, name: str, parent: int) -> int:
+        """How long a file is that is not open; -1 if it is not there."""
+        try:
+            return os.stat(name, dir_fd=parent, follow_symlinks=False).st_size
+        except OSError:
+            return -1
+
+    def read_all(self, fd: int, offset: int = 0) -> bytes:
+        """The whole file, or what follows after `offset`."""
         parts: list[bytes] = []
-        offset = 0
         while part := os.pread(fd, _READ_BYTES, offset):
             parts.append(part)
             offset += len(part)
@@ -91,6 +110,10 @@ class Disk:
     def rename(self, old: str, new: str, parent: int) -> None:
         """Replace `new` by `old`, at once."""
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def link(self, old: str, new: str, parent: int) -> None:
+        """Give a file a second name, if nobody has that name."""
+        os.link(old, new, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
 
     def unlink(self, name: str, parent: int) -> None:
         """Remove a file."""

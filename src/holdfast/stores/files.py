@@ -3,6 +3,8 @@
     workspace/
       tasks/<safe id>/events.jsonl    the log, one JSON object a line
       tasks/<safe id>/lock            who is writing (see `locks`)
+      tasks/<safe id>/inbox/          messages for who is writing (see `inbox`)
+      index.jsonl                     what the logs say, for lists (see `index`)
       blobs/ab/abcdef…                content-addressed, for what is too large for a line
 
 **Durable** means `fdatasync` of the log and, when its name is new, `fsync` of each folder up to
@@ -22,23 +24,25 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from holdfast import chain
-from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StorageFailed
-from holdfast.store import Lease
-from holdfast.stores import blobs, locks
+from holdfast.errors import BadInput, Conflict, LeaseLost, StorageFailed
+from holdfast.store import Facts, Lease, Post
+from holdfast.stores import blobs, inbox, lines, locks
 from holdfast.stores.disk import Disk
+from holdfast.stores.index import UNKNOWN, Index
 from holdfast.stores.locks import LOCK, LOG, Taken
 
-_LONGEST_TAIL_BYTES = 1 << 20
-"""An append is one event or a few, far smaller than this; a longer tail is no torn append."""
+_LOOK_ANEW_S = 15.0
+"""How long an entry of the index may be out of date until those who look for work know."""
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
@@ -93,6 +97,8 @@ class FileStore:
         self._durable = sync
         self._handles: dict[Lease, Handle] = {}
         self._root_fd = self._open_root()
+        self._index = Index(self._disk, self._root_fd)
+        self._looked_at: float | None = None
 
     def _open_root(self) -> int:
         try:
@@ -140,47 +146,52 @@ class FileStore:
         return handle.lease
 
     def _opened(self, stream: str, taken: Taken) -> Handle:
-        data = self._disk.read_all(taken.log)
-        whole = _whole(stream, data)
-        if not whole and taken.holder.started:
+        end = lines.end_of(self._disk, stream, taken.log)
+        if not end.size and taken.holder.started:
             raise locks.lost(stream)
-        if len(whole) != len(data):
-            self._mend_tail(taken, data, whole)
+        if end.size != self._disk.size(taken.log):
+            self._mend_tail(taken, end)
         lease = Lease(stream, taken.holder.owner, taken.holder.epoch)
-        return Handle(lease, taken, len(whole), whole.count(b"\n"))
+        return Handle(lease, taken, end.size, end.head)
 
-    def _mend_tail(self, taken: Taken, data: bytes, whole: bytes) -> None:
+    def _mend_tail(self, taken: Taken, end: lines.End) -> None:
         disk = self._disk
-        if len(whole) > len(data):
+        if not end.tail:
             disk.write(taken.log, b"\n")
         else:
-            aside = f"{LOG}.torn-{len(whole)}-{os.urandom(3).hex()}"
+            aside = f"{LOG}.torn-{end.size}-{os.urandom(3).hex()}"
             kept = disk.open(aside, taken.folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            disk.write(kept, data[len(whole) :])
+            disk.write(kept, end.tail)
             disk.sync(kept)
             disk.close(kept)
             disk.sync_folder(taken.folder)
-            disk.truncate(taken.log, len(whole))
+            disk.truncate(taken.log, end.size)
         disk.sync(taken.log)
 
     def holder(self, stream: str) -> str | None:
-        kind, name = stream.split("/", 1)
         try:
-            outer = self._disk.folder(kind, self._root)
-            try:
-                folder = self._disk.folder(safe_name(name), outer)
-            finally:
-                self._disk.close(outer)
-            try:
+            with self._folder(stream) as folder:
                 lock = self._disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
-            finally:
-                self._disk.close(folder)
         except OSError:
             return None
         try:
             return locks.at_work(self._disk, lock)
         finally:
             self._disk.close(lock)
+
+    @contextmanager
+    def _folder(self, stream: str) -> Iterator[int]:
+        """The folder of a stream that is there."""
+        kind, name = stream.split("/", 1)
+        outer = self._disk.folder(kind, self._root)
+        try:
+            folder = self._disk.folder(safe_name(name), outer)
+        finally:
+            self._disk.close(outer)
+        try:
+            yield folder
+        finally:
+            self._disk.close(folder)
 
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)
@@ -222,7 +233,13 @@ class FileStore:
 
     # Appending
 
-    def append(self, lease: Lease, expected_seq: int, lines: Sequence[bytes]) -> None:
+    def append(
+        self,
+        lease: Lease,
+        expected_seq: int,
+        lines: Sequence[bytes],
+        facts: Facts | None = None,
+    ) -> None:
         handle = self._handles.get(lease) or self._handle(lease)
         with handle.writing:
             if handle.poisoned or handle.pid != os.getpid():
@@ -232,6 +249,9 @@ class FileStore:
                     f"{lease.stream} is at event {handle.head}, the writer thought {expected_seq}"
                 )
             data = b"\n".join((*lines, b""))
+            at_once = facts is not None and _is_due_at_once(facts)
+            if at_once:
+                self._note(lease.stream, facts, UNKNOWN)
             try:
                 self._disk.write(handle.taken.log, data)
             except OSError as error:
@@ -243,6 +263,12 @@ class FileStore:
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
+            if facts is not None and not at_once:
+                self._note(lease.stream, facts, handle.size)
+
+    def _note(self, stream: str, facts: Facts | None, size: int) -> None:
+        with suppress(OSError):  # a copy, which is looked at with that in mind
+            self._index.note(stream, facts, size)
 
     def sync(self, lease: Lease) -> None:
         handle = self._handles.get(lease) or self._handle(lease)
@@ -293,19 +319,51 @@ class FileStore:
     # Reading
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        kind, name = stream.split("/", 1)
-        way = (kind, safe_name(name))
+        if after_seq > 0 and (found := self._read_end(stream, after_seq)) is not None:
+            return iter(found)
+        return self._read_all(stream, after_seq)
+
+    def _read_all(self, stream: str, after_seq: int) -> Iterator[bytes]:
+        number = 0
+        for line in self._lines(stream, lines.forwards):
+            number += 1
+            if number > after_seq:
+                yield line
+        if not number:
+            kind, name = stream.split("/", 1)
+            self._must_never_have_started(stream, (kind, safe_name(name)))
+
+    def _read_end(self, stream: str, after_seq: int) -> list[bytes] | None:
+        """The lines after an event, from the end of the log; None if they do not say which is
+        which."""
+        found: list[bytes] = []
+        for line in self.tail(stream):
+            seq = lines.seq_of(line)
+            if not seq:
+                return None
+            if seq <= after_seq:
+                break
+            found.append(line)
+        return found[::-1]
+
+    def tail(self, stream: str) -> Iterator[bytes]:
+        return self._lines(stream, lines.backwards)
+
+    def _lines(
+        self, stream: str, reading: Callable[[Disk, str, int], Iterator[bytes]]
+    ) -> Iterator[bytes]:
+        disk = self._disk
         try:
-            data = self._disk.read_file((*way, LOG), self._root)
+            with self._folder(stream) as folder:
+                fd = disk.open(LOG, folder, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                yield from reading(disk, stream, fd)
+            finally:
+                disk.close(fd)
         except FileNotFoundError:
-            data = b""
+            return
         except OSError as error:
             raise _failed(f"can't read {stream}", error) from error
-        lines = _whole(stream, data).split(b"\n")
-        lines.pop()
-        if not lines:
-            self._must_never_have_started(stream, way)
-        return iter(lines[after_seq:])
 
     def _must_never_have_started(self, stream: str, way: tuple[str, str]) -> None:
         with suppress(OSError):
@@ -331,14 +389,76 @@ class FileStore:
 
     def _name_in(self, kind: str, name: str) -> str | None:
         try:
-            start = self._disk.read_file((kind, name, LOG), self._root, _LONGEST_TAIL_BYTES)
+            start = self._disk.read_file((kind, name, LOG), self._root, lines.LONGEST_TAIL_BYTES)
             return msgspec.json.decode(start.partition(b"\n")[0], type=Named).id
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
+    # Facts
+
+    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        kind = prefix.split("/", 1)[0]
+        known = self._index.entries()
+        try:
+            folder = self._disk.folder(kind, self._root)
+        except FileNotFoundError:
+            return
+        try:
+            for stream in self.streams(prefix):
+                entry = known.get(stream)
+                name = safe_name(stream.split("/", 1)[1])
+                if entry is None or entry.size != self._disk.size_of(f"{name}/{LOG}", folder):
+                    yield stream, None
+                else:
+                    yield stream, entry.facts
+        finally:
+            self._disk.close(folder)
+
+    def remember(self, stream: str, facts: Facts, seq: int) -> None:
+        try:
+            with self._folder(stream) as folder:
+                size = self._disk.size_of(LOG, folder)
+        except OSError:
+            return
+        if lines.seq_of(next(self.tail(stream), b"")) == seq:
+            self._note(stream, facts, size)
+
+    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+        if self._looked_at is None or time.monotonic() - self._looked_at > _LOOK_ANEW_S:
+            self._looked_at = time.monotonic()
+            for stream, facts in self.facts(prefix):
+                if facts is None or (facts.wake_at is not None and facts.wake_at <= now):
+                    yield stream, facts
+            return
+        for stream, entry in self._index.entries().items():
+            found = entry.facts
+            if stream.startswith(prefix) and found and found.wake_at and found.wake_at <= now:
+                yield stream, found
+
+    # Inboxes
+
+    def post(self, stream: str, name: str, data: bytes) -> bool:
+        try:
+            with self._folder(stream) as folder:
+                return inbox.post(self._disk, folder, name, data, durable=self._durable)
+        except OSError as error:
+            raise _failed(f"can't leave a message for {stream}", error) from error
+
+    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+        found: list[Post] = []
+        for stream in streams:
+            with suppress(FileNotFoundError), self._folder(stream) as folder:
+                found += inbox.messages(self._disk, stream, folder)
+        return found
+
+    def unpost(self, stream: str, name: str) -> None:
+        with suppress(FileNotFoundError), self._folder(stream) as folder:
+            inbox.remove(self._disk, folder, name)
+
     def delete(self, lease: Lease) -> None:
         handle = self._handle(lease)
         self._must_hold(handle)
+        self._note(lease.stream, None, UNKNOWN)
         kind, name = lease.stream.split("/", 1)
         gone = f".deleted-{os.urandom(6).hex()}"
         folder = self._disk.folder(kind, self._root)
@@ -373,28 +493,14 @@ class FileStore:
     def close(self) -> None:
         for lease in list(self._handles):
             self.release(lease)
+        self._index.close()
         if self._root_fd >= 0:
             self._disk.close(self._root_fd)
             self._root_fd = -1
 
 
-def _whole(stream: str, data: bytes) -> bytes:
-    """The log without its torn tail, or with the newline that a whole last line lacks."""
-    end = data.rfind(b"\n") + 1
-    tail = data[end:]
-    if not tail:
-        return data
-    start = data.rfind(b"\n", 0, end - 1) + 1 if end else 0
-    before = chain.sum_of(data[start : end - 1]) if end else chain.ROOT
-    seq = data.count(b"\n") + 1
-    if chain.check(before, tail) is not None:
-        return data + b"\n"
-    if chain.check(before, tail[:-1]) is not None:
-        raise LogDamaged(stream, seq, "the newline that ends it was overwritten")
-    if len(tail) > _LONGEST_TAIL_BYTES:
-        what = f"{len(tail):,} bytes without a newline are more than a torn append leaves"
-        raise LogDamaged(stream, seq, what)
-    return data[:end]
+def _is_due_at_once(facts: Facts) -> bool:
+    return facts.wake_at is not None and facts.wake_at <= facts.created_at
 
 
 def _failed(what: str, error: OSError) -> StorageFailed:

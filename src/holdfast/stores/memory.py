@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
 from hashlib import sha256
 
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
-from holdfast.store import Lease
+from holdfast.store import Facts, Lease, Post
 
 
 class MemoryStore:
@@ -22,6 +23,8 @@ class MemoryStore:
         self._epochs: dict[str, int] = {}
         self._held: dict[str, tuple[Lease, float, float]] = {}
         self._blobs: dict[str, bytes] = {}
+        self._facts: dict[str, Facts] = {}
+        self._posts: dict[tuple[str, str], bytes] = {}
 
     def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
         with self._lock:
@@ -50,7 +53,13 @@ class MemoryStore:
             if held and held[0] == lease:
                 del self._held[lease.stream]
 
-    def append(self, lease: Lease, expected_seq: int, lines: Sequence[bytes]) -> None:
+    def append(
+        self,
+        lease: Lease,
+        expected_seq: int,
+        lines: Sequence[bytes],
+        facts: Facts | None = None,
+    ) -> None:
         with self._lock:
             self._must_hold(lease)
             head = len(self._streams.get(lease.stream, ()))
@@ -59,6 +68,8 @@ class MemoryStore:
                     f"{lease.stream} is at event {head}, the writer thought {expected_seq}"
                 )
             self._streams.setdefault(lease.stream, []).extend(lines)
+            if facts is not None:
+                self._facts[lease.stream] = facts
 
     def sync(self, lease: Lease) -> None:
         with self._lock:
@@ -69,6 +80,40 @@ class MemoryStore:
             lines = self._streams.get(stream, [])[after_seq:]
         return iter(lines)
 
+    def tail(self, stream: str) -> Iterator[bytes]:
+        with self._lock:
+            return reversed(self._streams.get(stream, [])[:])
+
+    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        with self._lock:
+            found = [name for name in self._streams if name.startswith(prefix)]
+            return iter([(name, self._facts.get(name)) for name in found])
+
+    def remember(self, stream: str, facts: Facts, seq: int) -> None:
+        with self._lock:
+            if len(self._streams.get(stream, ())) == seq:
+                self._facts[stream] = facts
+
+    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+        for name, facts in self.facts(prefix):
+            if facts is None or (facts.wake_at is not None and facts.wake_at <= now):
+                yield name, facts
+
+    def post(self, stream: str, name: str, data: bytes) -> bool:
+        with self._lock:
+            if (stream, name) in self._posts:
+                return False
+            self._posts[stream, name] = bytes(data)
+            return True
+
+    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+        with self._lock:
+            return [Post(s, n, data) for (s, n), data in self._posts.items() if s in streams]
+
+    def unpost(self, stream: str, name: str) -> None:
+        with self._lock:
+            self._posts.pop((stream, name), None)
+
     def streams(self, prefix: str) -> Iterator[str]:
         with self._lock:
             return iter([name for name in self._streams if name.startswith(prefix)])
@@ -77,6 +122,10 @@ class MemoryStore:
         with self._lock:
             self._must_hold(lease)
             self._streams.pop(lease.stream, None)
+            self._facts.pop(lease.stream, None)
+            for stream, name in list(self._posts):
+                if stream == lease.stream:
+                    del self._posts[stream, name]
             del self._held[lease.stream]
 
     def put_blob(self, data: bytes) -> str:

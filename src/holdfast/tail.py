@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import msgspec
 
 from holdfast import chain
-from holdfast.cli.opening import incoherent_is_damage
 from holdfast.errors import LogDamaged, TaskNotFound
 from holdfast.events import FORMAT, AnyEvent, Claimed, TaskCreated, load_event
-from holdfast.fold import advance
-from holdfast.log import read_events, stream_of
+from holdfast.log import advance_checked, read_events, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 
@@ -42,8 +41,7 @@ class Tail:
             self._must_be_ours(next(lines, None))
         for line in lines:
             event = self._checked(line)
-            with incoherent_is_damage(self._stream, event.seq):
-                advance(self.state, event)
+            advance_checked(self.state, event, self._stream)
             self._total = chain.sum_of(line)
             yield line, event
 
@@ -67,3 +65,15 @@ class Tail:
         for _ in read_events(self._store, self._stream):
             pass
         raise LogDamaged(self._stream, seq, "it changed while it was being read")
+
+
+def follow(store: Store, task_id: str, after_seq: int, poll_s: float) -> Iterator[AnyEvent]:
+    """The events of a task after `after_seq`, as they come, until the task has ended."""
+    tail = Tail(store, task_id)
+    while True:
+        for _, event in tail.read():
+            if event.seq > after_seq:
+                yield event
+        if tail.finished:
+            return
+        time.sleep(poll_s)

@@ -1,0 +1,160 @@
+"""What is asked of tasks from outside: answer, settle, pause, go on, cancel.
+
+Each finds its way into the log, at once if nobody holds the task, else by way of whoever does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from holdfast.engines.holding import Holding
+from holdfast.engines.mail import Message
+from holdfast.errors import AlreadyAnswered, BadInput, TaskBusy
+from holdfast.events import (
+    CancelRequested,
+    PauseRequested,
+    QuestionAnswered,
+    Settled,
+    TaskContinued,
+    TaskStopped,
+)
+from holdfast.log import read_state, stream_of
+from holdfast.people import checked_answer, may_be_settled, open_question, result_given
+from holdfast.state import FINISHED, State
+from holdfast.views import view_task
+from holdfast.words import checked_id, must_be_texts
+
+Stow = Callable[[bytes], Raw]
+
+
+def answer(holding: Holding, id: str, given: Any, question: str | None, by: str) -> None:
+    """Answer a question of a task."""
+    must_be_texts("answer", by=by)
+    before = view_task(holding.store, checked_id(id)).state
+    path = open_question(before, question).path
+
+    def make(state: State, stow: Stow) -> QuestionAnswered:
+        call = open_question(state, path)
+        raw = stow(checked_answer(call, given))
+        return QuestionAnswered(path=call.path, answer=raw, by=by or holding.owner)
+
+    if not holding.tell(id, f"answer-{path}", make):
+        raise AlreadyAnswered(
+            f"task {id!r}, question {before.calls[path].key!r}: it was answered a moment ago"
+        )
+
+
+def resolve(
+    holding: Holding, id: str, path: str, happened: bool, result: Any, because: str, by: str
+) -> None:
+    """Settle a call in doubt by hand."""
+    view_task(holding.store, checked_id(id))
+    must_be_texts("resolve", because=because, by=by)
+    with holding.hold(id) as log:
+        call = log.state.calls.get(path)
+        if call is None:
+            raise BadInput(f"task {id!r} has made no call {path}: see `holdfast doubt`")
+        if not may_be_settled(log.state, call):
+            raise BadInput(
+                f"task {id!r}, call {path}, {call.name}, is not in doubt: it is {call.status}"
+            )
+        raw: Raw | Any = UNSET
+        if happened:
+            raw = log.stow(result_given(call.name, result))
+        elif result is not None:
+            raise BadInput("a call that did not happen has no result")
+        log.append(
+            Settled(
+                path=path,
+                verdict="happened" if happened else "did_not_happen",
+                by=by or f"hand, {holding.owner}",
+                result=raw,
+                because=because,
+            )
+        )
+        log.sync()
+
+
+def pause(holding: Holding, id: str, because: str, by: str) -> None:
+    """Stop a task at its next step, and keep it so."""
+
+    def make(state: State, stow: Stow) -> Message:
+        if state.status == "paused":
+            raise BadInput(f"task {id!r} is paused already")
+        if state.cancelling or state.ending:
+            raise BadInput(f"task {id!r} is being cancelled, and can't be paused any more")
+        return PauseRequested(by=by or holding.owner, because=because)
+
+    _tell(holding, id, f"pause-{os.urandom(6).hex()}", make, because, by)
+
+
+def unpause(holding: Holding, id: str, by: str) -> None:
+    """Let a paused task go on, driven by whoever looks for work."""
+
+    def make(state: State, stow: Stow) -> Message:
+        if state.status != "paused":
+            raise BadInput(f"task {id!r} is not paused: it is {state.status}")
+        return TaskContinued(by=by or holding.owner)
+
+    _tell(holding, id, f"continue-{os.urandom(6).hex()}", make, "", by)
+
+
+def cancel(holding: Holding, id: str, because: str, by: str) -> str:
+    """Ask a task to end at its next step; returns its status then.
+
+    One that nobody drives ends at once, unless there is something to do first: then whoever
+    drives it next ends it.
+    """
+
+    def make(state: State, stow: Stow) -> Message:
+        return CancelRequested(by=by or holding.owner, because=because)
+
+    view_task(holding.store, checked_id(id))
+    try:
+        with holding.hold(id) as log:
+            _must_be_unfinished(log.state)
+            if not log.state.cancelling and not log.state.ending:
+                log.append(make(log.state, log.stow))
+            if not _has_to_be_driven(log.state):
+                log.append(TaskStopped(because=because))
+            log.sync()
+            return log.state.status
+    except TaskBusy:
+        _tell(holding, id, "cancel", make, because, by)
+        return read_state(holding.store, stream_of(id)).status
+
+
+def _has_to_be_driven(state: State) -> bool:
+    if state.checkpoints or state.ending:
+        return True
+    return any(
+        call.undo or (call.kind == "child" and call.status == "waiting")
+        for call in state.calls.values()
+    )
+
+
+def _tell(
+    holding: Holding,
+    id: str,
+    name: str,
+    make: Callable[[State, Stow], Message],
+    because: str,
+    by: str,
+) -> None:
+    must_be_texts(name.partition("-")[0], because=because, by=by)
+    view_task(holding.store, checked_id(id))
+
+    def made(state: State, stow: Stow) -> Message:
+        _must_be_unfinished(state)
+        return make(state, stow)
+
+    holding.tell(id, name, made)
+
+
+def _must_be_unfinished(state: State) -> None:
+    if state.status in FINISHED:
+        raise BadInput(f"task {state.id!r} is {state.status}: it has ended")

@@ -1,0 +1,417 @@
+"""Driving tasks in this process: taken hold of, run to their end or to where they wait, let go of.
+
+What the methods of `Holdfast` that drive a task have in common: `run` makes it first, `resume`
+takes it as it is, `retry` and `compensate` open it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from holdfast.codec import args_hash
+from holdfast.engines import local
+from holdfast.engines.holding import Holding
+from holdfast.engines.run import Run
+from holdfast.errors import (
+    BadInput,
+    CodeChanged,
+    HoldfastError,
+    StorageFailed,
+    StoreError,
+    TaskBusy,
+    TaskCancelled,
+    TaskFailed,
+    TaskPaused,
+    Undecodable,
+    Unserializable,
+    WrongArguments,
+)
+from holdfast.events import (
+    FORMAT,
+    ChildEnded,
+    Claimed,
+    Compensating,
+    Failure,
+    TaskContinued,
+    TaskCreated,
+    TaskRetried,
+)
+from holdfast.journal import Raised, Returned, Stopped
+from holdfast.log import Log, fetch, read_state, stream_of
+from holdfast.scope import scope_var
+from holdfast.spec import Spec, registry
+from holdfast.state import FINISHED, State
+from holdfast.store import Store
+from holdfast.views import view_task
+from holdfast.words import checked_id, must_be_texts
+
+R = TypeVar("R")
+Outcome = Returned | Raised | Stopped
+
+
+class Begin(Struct, frozen=True):
+    """A task that is to be driven, and what is done to it first."""
+
+    task_id: str
+    spec: Spec
+    begin: Callable[[Log], None]
+    ends_with: Callable[[State], bool]
+    """Whether the recorded end of a task is what the caller asked for."""
+    args_hash: str = ""
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """What `run` and `start` are told about a task besides its arguments."""
+
+    id: str | None = None
+    user: str = ""
+    session: str = ""
+    labels: dict[str, str] | None = None
+    parent: str = ""
+    parent_path: str = ""
+
+
+class Driving:
+    """The tasks that this process drives of one store."""
+
+    def __init__(self, holding: Holding) -> None:
+        self.holding = holding
+        self.store = holding.store
+        self.runs: set[Run] = set()
+
+    # What is done to a task before it is driven
+
+    def starting(
+        self, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any], given: Given
+    ) -> Begin:
+        """Make the task, or go on with the one of that id."""
+        try:
+            data = spec.signature.dump(args, kwargs)
+            spec.signature.load(data)
+        except Undecodable as error:
+            raise Unserializable(f"{spec.name} can't be started: {error}") from None
+        return self.starting_with(spec, data, given)
+
+    def starting_with(self, spec: Spec, data: bytes, given: Given) -> Begin:
+        """The same, with encoded arguments."""
+        digest = args_hash(data)
+        clock = self.holding.clock
+        task_id = checked_id(given.id) if given.id is not None else new_id(spec.name, clock())
+        _must_be_words(spec, given)
+
+        def begin(log: Log) -> None:
+            if log.state.seq:
+                _must_be_the_same(log.state, spec, data, digest)
+                return
+            log.append(
+                TaskCreated(
+                    format=FORMAT,
+                    id=task_id,
+                    task=spec.name,
+                    args=log.stow(data),
+                    args_hash=digest,
+                    user=given.user,
+                    session=given.session,
+                    labels=given.labels or {},
+                    version=spec.version,
+                    timeout_s=spec.timeout_s,
+                    parent=given.parent,
+                    parent_path=given.parent_path,
+                )
+            )
+
+        def ends_with(state: State) -> bool:
+            same = (state.task, state.args_hash) == (spec.name, digest)
+            return state.status in FINISHED and same
+
+        return Begin(task_id, spec, begin, ends_with, digest)
+
+    def start(self, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any], given: Given) -> str:
+        """Make the task and leave it to whoever looks for work; returns its id."""
+        task = self.starting(spec, args, kwargs, given)
+        try:
+            with self.holding.hold(task.task_id) as log:
+                task.begin(log)
+                log.sync()
+        except TaskBusy:  # somebody has it in hand already
+            state = read_state(self.store, stream_of(task.task_id))
+            if (state.task, state.args_hash) != (spec.name, task.args_hash):
+                raise
+        return task.task_id
+
+    def resuming(self, id: str) -> Begin:
+        """Take the task as it is; a paused one goes on."""
+        spec = registry.task(view_task(self.store, checked_id(id)).type)
+
+        def begin(log: Log) -> None:
+            if log.state.status == "paused":
+                log.append(TaskContinued(by=self.holding.owner))
+
+        return Begin(id, spec, begin, lambda state: state.status in FINISHED)
+
+    def taking(self, id: str, spec: Spec) -> Begin:
+        """Take the task as it is; one that was paused meanwhile stays so."""
+        return Begin(id, spec, lambda log: None, lambda state: state.status in FINISHED)
+
+    def retrying(self, id: str) -> Begin:
+        """Open a failed task again."""
+        spec = registry.task(view_task(self.store, checked_id(id)).type)
+
+        def begin(log: Log) -> None:
+            state = log.state
+            if state.status in ("completed", "cancelled"):
+                raise BadInput(f"task {id!r} is {state.status}: there is nothing to retry")
+            if state.compensated:
+                raise BadInput(
+                    f"task {id!r}: what it did was undone, so it can't go on from there: "
+                    f"start a new one under another id"
+                )
+            if state.status == "failed":
+                log.append(TaskRetried(by=self.holding.owner))
+                log.sync()
+
+        return Begin(id, spec, begin, lambda state: False)
+
+    def compensating(self, id: str) -> Begin:
+        """Open a task that ended badly, in order to undo what it did."""
+        spec = registry.task(view_task(self.store, checked_id(id)).type)
+
+        def begin(log: Log) -> None:
+            state = log.state
+            if state.status in ("failed", "cancelled"):
+                log.append(
+                    Compensating(
+                        ending=state.status,
+                        by=self.holding.owner,
+                        failure=state.failure,
+                        causes=state.causes,
+                    )
+                )
+                log.sync()
+            elif not state.ending:
+                raise BadInput(
+                    f"task {id!r} is {state.status}: only what failed or was cancelled is undone"
+                    + ("" if state.status == "completed" else f" (hf.cancel({id!r}) does both)")
+                )
+
+        return Begin(id, spec, begin, lambda state: False)
+
+    # Driving it
+
+    def drive(self, task: Begin, patience_s: float | None = None) -> Any:
+        """Drive a task in this thread; returns or raises what it ends with."""
+        if task.spec.is_async:
+            return in_own_loop(self.adrive(task, patience_s))
+        try:
+            with self.holding.hold(task.task_id) as log:
+                task.begin(log)
+                self._must_be_drivable(log, task.spec)
+                if log.state.status in FINISHED:
+                    return recorded_end(log.store, log.state, task.spec)
+                with self._running(log, patience_s) as run:
+                    outcome = local.run_task(run, task.spec, self._claim(log))
+        except (TaskBusy, StorageFailed) as error:
+            return self._end_of_finished(task, error)
+        self._tell_parent(log.state)
+        return live_end(log.state, outcome)
+
+    async def adrive(self, task: Begin, patience_s: float | None = None) -> Any:
+        """The same on the running loop; a sync task in a thread."""
+        import asyncio
+
+        from holdfast.engines import aio
+
+        if not task.spec.is_async:
+            return await asyncio.to_thread(self.drive, task, patience_s)
+        try:
+            async with aio.held(self.holding, task.task_id) as log:
+                await asyncio.to_thread(task.begin, log)
+                self._must_be_drivable(log, task.spec)
+                if log.state.status in FINISHED:
+                    return recorded_end(log.store, log.state, task.spec)
+                with self._running(log, patience_s) as run:
+                    outcome = await aio.run_task(run, task.spec, self._claim(log))
+        except (TaskBusy, StorageFailed) as error:
+            return await asyncio.to_thread(self._end_of_finished, task, error)
+        await asyncio.to_thread(self._tell_parent, log.state)
+        return live_end(log.state, outcome)
+
+    @contextmanager
+    def _running(self, log: Log, patience_s: float | None) -> Iterator[Run]:
+        run = Run(log, log.state.id, family=Children(self), patience_s=patience_s)
+        outer = scope_var.get()
+        inside = {run} if outer is None else outer.run.inner
+        self.runs.add(run)
+        inside.add(run)
+        try:
+            yield run
+        finally:
+            inside.discard(run)
+            self.runs.discard(run)
+            log.attended = None
+
+    def _must_be_drivable(self, log: Log, spec: Spec) -> None:
+        state = log.state
+        if state.status == "paused":
+            raise TaskPaused(state.id, state.because)
+        if state.version > spec.version and state.status not in FINISHED:
+            raise CodeChanged(
+                state.id,
+                "0",
+                f"a task of version {state.version}",
+                f"is version {spec.version} of {spec.name}",
+            )
+
+    def _end_of_finished(self, task: Begin, error: StoreError) -> Any:
+        """What a finished task ended with, which takes no lease to tell; else the error stands."""
+        state = read_state(self.store, stream_of(task.task_id))
+        if not task.ends_with(state):
+            raise error
+        return recorded_end(self.store, state, task.spec)
+
+    def _claim(self, log: Log) -> Claimed:
+        epoch = max(log.lease.epoch, log.state.epoch + 1)
+        return Claimed(format=FORMAT, epoch=epoch, owner=self.holding.owner)
+
+    def _tell_parent(self, state: State) -> None:
+        """Let the parent go on at once. It would look by itself, if it were not told."""
+        if not state.parent:
+            return
+        outcome = end_of(state)
+        message = ChildEnded(path=state.parent_path)
+        if isinstance(outcome, Returned):
+            message = ChildEnded(path=state.parent_path, result=outcome.raw)
+        elif outcome is not None:
+            message = ChildEnded(path=state.parent_path, failure=outcome.failure)
+
+        def make(parent: State, stow: Callable[[bytes], Raw]) -> ChildEnded:
+            call = parent.calls.get(state.parent_path)
+            if call is None or call.status != "waiting" or parent.status in FINISHED:
+                raise BadInput("it knows already")
+            return message
+
+        with suppress(HoldfastError):
+            self.holding.tell(state.parent, f"child-{state.parent_path}", make)
+
+
+class Children:
+    """The tasks that another one starts: see `holdfast.engines.run.Family`."""
+
+    def __init__(self, driving: Driving) -> None:
+        self._driving = driving
+        self._store = driving.store
+
+    def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
+        spec = registry.task(name)
+        given = Given(
+            id=id, user=parent.user, session=parent.session, parent=parent.id, parent_path=path
+        )
+        child = self._driving.starting_with(spec, args, given)
+        try:
+            with self._driving.holding.hold(id) as log:
+                child.begin(log)
+                log.sync()
+                state = log.state
+        except TaskBusy:  # somebody has it in hand already
+            state = read_state(self._store, stream_of(id))
+        if (state.parent, state.parent_path) != (parent.id, path):
+            raise BadInput(
+                f"task {id!r} exists, and is no child of {parent.id!r}: start it under another id"
+            )
+
+    def outcome(self, id: str) -> Returned | Raised | None:
+        state = read_state(self._store, stream_of(id))
+        if state.seq == 0:
+            gone = f"its log is not in {self._store.url} any more"
+            return Raised(Failure("ChildGone", f"task {id!r} was started, and {gone}"))
+        return end_of(state)
+
+    def drive(self, id: str) -> None:
+        with suppress(TaskFailed, TaskCancelled):
+            self._driving.drive(self._driving.resuming(id))
+
+    async def adrive(self, id: str) -> None:
+        with suppress(TaskFailed, TaskCancelled):
+            await self._driving.adrive(self._driving.resuming(id))
+
+    def cancel(self, id: str) -> None:
+        from holdfast.control import cancel
+
+        if cancel(self._driving.holding, id, "its parent was cancelled", by="") != "cancelled":
+            self.drive(id)  # it has something to undo
+
+
+def end_of(state: State) -> Returned | Raised | None:
+    """How a task ended, for its parent; None if it has not."""
+    if state.status == "completed":
+        return Returned(_raw(state.result), None)
+    if state.status == "failed":
+        return Raised(state.failure or Failure("Unknown", ""))
+    if state.status == "cancelled":
+        return Raised(Failure("TaskCancelled", str(TaskCancelled(state.id, state.because))))
+    return None
+
+
+def recorded_end(store: Store, state: State, spec: Spec) -> Any:
+    """What a finished task returned or raised, from its log."""
+    if state.status == "cancelled":
+        raise TaskCancelled(state.id, state.because)
+    if state.failure is not None:
+        raise TaskFailed(state.id, state.failure)
+    return spec.signature.returns.load(fetch(store, _raw(state.result)))
+
+
+def live_end(state: State, outcome: Outcome) -> Any:
+    """What a task that ended just now returned or raised."""
+    if isinstance(outcome, Stopped):
+        raise TaskCancelled(state.id, state.because)
+    if isinstance(outcome, Raised):
+        raise TaskFailed(state.id, outcome.failure)
+    return outcome.value
+
+
+def _raw(raw: Raw | UnsetType) -> Raw:
+    return Raw(b"null") if raw is UNSET else raw
+
+
+def in_own_loop(drive: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine on a loop of its own, if there is none yet."""
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(drive)
+    drive.close()
+    raise BadInput("this is an async task, and an event loop runs here: use await hf.arun(…)")
+
+
+def new_id(name: str, now: datetime) -> str:
+    """An id for a task that was given none: sorts by time, and says what it is."""
+    readable = "".join(c if c.isalnum() else "-" for c in name.lower())[:60].strip("-")
+    return f"{readable or 'task'}-{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"
+
+
+def _must_be_words(spec: Spec, given: Given) -> None:
+    must_be_texts(spec.name, user=given.user, session=given.session)
+    if given.labels is not None and not isinstance(given.labels, dict):
+        raise BadInput(f"{spec.name}: labels={given.labels!r:.60} must be a dict of texts")
+    for name, text in (given.labels or {}).items():
+        must_be_texts(f"{spec.name}: labels", name=name, **{str(name): text})
+
+
+def _must_be_the_same(state: State, spec: Spec, data: bytes, digest: str) -> None:
+    if state.task == spec.name and state.args_hash == digest:
+        return
+    started = bytes(state.args).decode() if isinstance(state.args, Raw) else ""
+    raise WrongArguments(
+        f"task {state.id!r} was started as {state.task}({started:.300}), not "
+        f"{spec.name}({data.decode():.300}): go on with it as it was (hf.resume({state.id!r})), "
+        f"or give the new task another id"
+    )

@@ -1,0 +1,65 @@
+"""How a run on an event loop hears, from other threads, that it has to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from holdfast.engines.run import Run
+from holdfast.errors import Signal, Stop
+
+
+class Alarm:
+    """Wakes what waits on the loop when the task is told to stop, from whichever thread.
+
+    A task that is to end for good also has its running async steps cancelled.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.main: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
+        self.may_cancel = False
+        self.has_cancelled = False
+        self._run = run
+        self._loop = asyncio.get_running_loop()
+        self._naps: set[asyncio.Future[None]] = set()
+        run.on_interrupt = self._ring
+        run.alarm = self
+
+    def _ring(self, signal: Signal) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._wake, signal)
+
+    def _wake(self, signal: Signal) -> None:
+        for nap in self._naps:
+            if not nap.done():
+                nap.set_result(None)
+        if isinstance(signal, Stop) and self.may_cancel:
+            self.has_cancelled = True
+            self.main.cancel()
+            for branch in list(self._run.branches):
+                branch.cancel()
+
+    async def nap(self, seconds: float) -> None:
+        """Sleep, or until something is to be heard. Not by `wait_for`, which makes a branch."""
+        waiter = self._loop.create_future()
+        timer = self._loop.call_later(seconds, _set, waiter)
+        self._naps.add(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._naps.discard(waiter)
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+async def nap(run: Run, seconds: float) -> None:
+    """Sleep, or until the run is told to stop."""
+    if isinstance(run.alarm, Alarm):
+        await run.alarm.nap(seconds)
+    else:  # one call alone, made for a remote engine
+        await asyncio.sleep(min(seconds, 1.0))

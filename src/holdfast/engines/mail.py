@@ -1,0 +1,69 @@
+"""What is said to a task from outside: into its log, or into its inbox while another holds it.
+
+A message is an event that is to be appended. Who holds the task appends it, if it still makes
+sense then, and takes it out of the inbox afterwards; an event remembers the name of its message,
+so that a crash in between does not append it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.events import (
+    AnyEvent,
+    CancelRequested,
+    ChildEnded,
+    PauseRequested,
+    QuestionAnswered,
+    TaskContinued,
+    load_event,
+)
+from holdfast.log import Log
+from holdfast.state import FINISHED, State
+from holdfast.store import Post
+
+Message = QuestionAnswered | PauseRequested | TaskContinued | CancelRequested | ChildEnded
+
+
+def take_in(log: Log) -> None:
+    """Append the messages that were left for a task."""
+    deliver(log, log.store.inbox([log.lease.stream]))
+
+
+def deliver(log: Log, posts: Collection[Post]) -> None:
+    """Append messages, and tell who drives the task."""
+    for post in posts:
+        event = _message(post)
+        if event is None:
+            continue  # nothing of ours; whoever put it there may take it away
+        if applies(log.state, event, post.name):
+            log.append(replace(event, post=post.name))
+            log.sync()
+            if log.attended is not None:
+                log.attended.hear(event)
+        log.store.unpost(post.stream, post.name)
+
+
+def _message(post: Post) -> Message | None:
+    try:
+        event: AnyEvent = load_event(post.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return event if isinstance(event, Message) else None
+
+
+def applies(state: State, event: Message, name: str = "") -> bool:
+    """Whether a message still means something to the task."""
+    if state.seq == 0 or state.status in FINISHED or name in state.posts:
+        return False
+    if isinstance(event, QuestionAnswered | ChildEnded):
+        call = state.calls.get(event.path)
+        return call is not None and call.status == "waiting"
+    if isinstance(event, TaskContinued):
+        return state.status == "paused"
+    if isinstance(event, PauseRequested):
+        return state.status != "paused" and not state.cancelling
+    return not state.cancelling and not state.ending

@@ -1,0 +1,90 @@
+"""Rehearsing a task: does the code still fit the log? Nothing is called, and nothing is written.
+
+The task's function runs from its top, and recorded calls answer from the log. Where the log ends,
+or a call was not finished, the rehearsal ends too; where the code asks for something else than the
+log holds, it says what. Only steps and tools are kept from running: code that stands between them
+in the function does run, as it does on every resume.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct
+
+from holdfast.engines import local
+from holdfast.engines.run import Run
+from holdfast.errors import CodeChanged, Halt, HoldfastError, Suspend
+from holdfast.events import AnyEvent
+from holdfast.journal import Raised, Returned, Stopped
+from holdfast.log import Clock, Log, stream_of
+from holdfast.scope import Scope
+from holdfast.spec import Spec
+from holdfast.store import Lease, Store
+
+
+class Rehearsal(Struct, frozen=True):
+    """What a rehearsal found."""
+
+    task_id: str
+    fits: bool
+    path: str = ""
+    """Where the code first differs from the log."""
+    recorded: str = ""
+    asked: str = ""
+    why: str = ""
+
+
+class _Reading(Log):
+    """A log that is only read. What would be written ends the rehearsal, or is left out."""
+
+    def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
+        raise HoldfastError(f"a rehearsal wrote {type(event).__name__}")
+
+    def sync(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def stow(self, value: bytes) -> Raw:
+        return Raw(b"null")
+
+
+def rehearse(store: Store, task_id: str, spec: Spec, clock: Clock) -> Rehearsal:
+    """Find out whether the code of a task fits its log."""
+    log = _Reading(store, Lease(stream_of(task_id), "", 0), clock)
+    log.load()
+    state = log.state
+    if state.version > spec.version:
+        recorded, asked = f"a task of version {state.version}", f"is version {spec.version}"
+        return Rehearsal(task_id, False, "0", recorded, asked, "the code is older than the task")
+    if state.ending:  # its function runs no more
+        return Rehearsal(task_id, True)
+    run = Run(log, task_id, is_rehearsal=True)
+    try:
+        if spec.is_async:
+            _in_loop(run, spec)
+        else:
+            local.run_function(run, spec)
+    except Suspend:
+        pass
+    except Halt as halt:
+        return _diverged(task_id, halt.error)
+    except HoldfastError as error:
+        return _diverged(task_id, error)
+    return Rehearsal(task_id, True)
+
+
+def _in_loop(run: Run, spec: Spec) -> None:
+    import asyncio
+
+    from holdfast.engines import aio
+    from holdfast.engines.alarm import Alarm
+
+    async def rehearsed() -> Returned | Raised | Stopped:
+        return await aio.run_function(run, spec, Alarm(run))
+
+    asyncio.run(rehearsed())
+
+
+def _diverged(task_id: str, error: HoldfastError) -> Rehearsal:
+    if isinstance(error, CodeChanged):
+        return Rehearsal(task_id, False, error.path, error.recorded, error.asked, str(error))
+    return Rehearsal(task_id, False, "", "", "", str(error))

@@ -1,0 +1,187 @@
+"""A task while it is being driven: its log, whether it must stop, and who tells it to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NoReturn, Protocol
+
+from holdfast.errors import (
+    Halt,
+    HoldfastError,
+    Signal,
+    Stop,
+    Suspend,
+    TaskPaused,
+    TaskReleased,
+    TaskWaiting,
+)
+from holdfast.events import AnyEvent, CancelRequested, Failure, PauseRequested
+from holdfast.journal import Raised, Returned
+from holdfast.log import Log
+from holdfast.scope import Scope, scope_var
+from holdfast.spec import Spec
+from holdfast.state import State, scope_of
+
+
+class Family(Protocol):
+    """What a run asks about the tasks that it starts."""
+
+    def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
+        """Make the log of a child, if it is not there yet."""
+
+    def outcome(self, id: str) -> Returned | Raised | None:
+        """How a child ended; None if it has not."""
+
+    def drive(self, id: str) -> None:
+        """Drive a child here until it ends, waits, or turns out to be driven elsewhere."""
+
+    async def adrive(self, id: str) -> None:
+        """The same on the running loop."""
+
+    def cancel(self, id: str) -> None:
+        """Ask a child to end."""
+
+
+class Run:
+    """One process's time with a task."""
+
+    def __init__(
+        self,
+        log: Log,
+        task_id: str,
+        *,
+        family: Family | None = None,
+        patience_s: float | None = None,
+        is_rehearsal: bool = False,
+    ) -> None:
+        self.log = log
+        self.task_id = task_id
+        self.family = family
+        self.patience_s = patience_s
+        """How long it waits in this process; a task that has to wait for longer is let go of."""
+        self.is_rehearsal = is_rehearsal
+        """Whether it only finds out if the code fits the log: nothing is called or written."""
+        self.stop: Signal | None = None
+        self.doomed: dict[str, Signal] = {}
+        self.root = Scope(self, "")
+        self.in_flight: dict[str, Any] = {}
+        self.branches: set[Any] = set()
+        self.inner: set[Run] = set()
+        """The tasks that this one drives, while it waits for them."""
+        self.woken = threading.Event()
+        self.on_interrupt: Callable[[Signal], None] | None = None
+        self.spec: Spec | None = None
+        self.checkpoints: Any = None
+        """What `checkpoint` and `restore` remember between them."""
+        self.alarm: Any = None
+        """Of the async driver: what waits on its loop."""
+        log.attended = self
+
+    # Being told to stop
+
+    def hear(self, event: AnyEvent) -> None:
+        """Take notice of an event that came from outside."""
+        if isinstance(event, CancelRequested):
+            self.interrupt(Stop(event.because))
+        elif isinstance(event, PauseRequested):
+            self.interrupt(Suspend(TaskPaused(self.task_id, event.because)))
+
+    def tick(self) -> None:
+        """Look at the clock: the task's time may be up."""
+        until = self.log.state.until
+        if until is None or self.stop is not None or self.log.state.ending:
+            return
+        if self.log.clock() >= until:
+            self.interrupt(time_is_up(until))
+
+    def interrupt(self, signal: Signal) -> None:
+        """Stop the task's function at its next call, and whatever waits in it now."""
+        if self.log.state.ending and isinstance(signal, Stop):
+            return  # what is being undone is ending already
+        if self.stop is None or (isinstance(signal, Stop) and isinstance(self.stop, Suspend)):
+            self.stop = signal
+        self.woken.set()
+        if self.on_interrupt is not None:
+            self.on_interrupt(signal)
+        for run in list(self.inner):
+            released = TaskReleased(run.task_id, f"task {run.task_id!r}: its parent was stopped")
+            run.interrupt(Suspend(released))
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a while, or until the task is told something."""
+        self.woken.wait(seconds)
+
+    def begin_to_end(self) -> None:
+        """Forget what stopped the function: what has to be done now comes after it."""
+        self.stop = None
+        self.doomed.clear()
+        self.woken.clear()
+
+    # Stopping
+
+    def halt(self, error: HoldfastError, path: str = "") -> NoReturn:
+        """Stop the task's function here and at every later call: the run can't go on.
+
+        It sticks because a function may catch the signal, or have other branches.
+        """
+        self.raise_in(path, self.halted(error))
+
+    def halted(self, error: HoldfastError) -> Halt:
+        """The signal that `halt` raises, for who has to raise it himself."""
+        self.stop = Halt(error)
+        return self.stop
+
+    def park(self, path: str, waiting: TaskWaiting) -> NoReturn:
+        """Stop the task's function until what the call waits for has come.
+
+        One of several branches stops alone: the others work on, and who joins them stops the run.
+        """
+        signal = Suspend(waiting)
+        strand = scope_var.get()
+        if strand is None or not strand.is_in_branch():
+            self.stop = self.stop or signal
+        self.raise_in(path, signal)
+
+    def raise_in(self, path: str, signal: Signal) -> NoReturn:
+        """Raise a signal from a call. The calls it was made in can't end in this run, even if
+        their bodies catch it: they would be recorded with a result that was never right."""
+        scope = scope_of(path)
+        while scope:
+            self.doomed[scope] = signal
+            scope = scope_of(scope)
+        raise signal
+
+    def must_go_on(self, path: str) -> None:
+        """Raise what the task was told meanwhile."""
+        if self.stop is not None:
+            self.raise_in(path, self.stop)
+
+    def is_too_long(self, until: datetime) -> bool:
+        """Whether a time is too far away to wait for it here."""
+        if self.patience_s is None:
+            return False
+        return (until - self.log.clock()).total_seconds() > self.patience_s
+
+    # Writing
+
+    def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
+        """Append; what the store refuses halts the run."""
+        try:
+            self.log.append(event, strand)
+        except HoldfastError as error:
+            self.halt(error)
+
+    def sync(self) -> None:
+        """Sync; what the store refuses halts the run."""
+        try:
+            self.log.sync()
+        except HoldfastError as error:
+            self.halt(error)
+
+
+def time_is_up(until: datetime) -> Stop:
+    """The signal for a task that did not end in time."""
+    message = f"the task did not end by {until:%Y-%m-%d %H:%M:%S %Z}"
+    return Stop(message, Failure("TaskTimedOut", message, module="holdfast", timed_out=True))

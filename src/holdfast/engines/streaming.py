@@ -1,0 +1,185 @@
+"""Steps that stream: a generator whose parts reach the caller as they come.
+
+The step is recorded whole at its end, and a replay streams the recorded parts again. A caller that
+stops reading early lets the step run to its end without him, so that what is recorded does not
+depend on where he stopped. Once a part was handed out, a failure is final: another attempt would
+hand it out again.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from holdfast.codec import Shape, shape_of
+from holdfast.engines import local
+from holdfast.engines.execution import Body, look_up, must_be_open, recorded_result
+from holdfast.engines.run import Run
+from holdfast.errors import Unserializable
+from holdfast.journal import Raised, Request, Returned, perform, step_failed
+from holdfast.journal import Run as RunBody
+from holdfast.scope import Scope, scope_var
+from holdfast.spec import Spec
+from holdfast.state import Call
+
+
+def stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make a call that streams; it gets its path now, and runs as its parts are asked for."""
+    must_be_open(scope)
+    path = scope.next_path()
+    data = spec.signature.dump(args, kwargs)
+    if spec.is_async:
+        return _astream(scope, path, spec, data)
+    return _stream(scope, path, spec, data)
+
+
+class Parts:
+    """What one attempt of a streaming step has yielded, and who reads it."""
+
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        self.scope = body.scope()
+        self._shape = item_shape(body.spec)
+        self._raws: list[bytes] = []
+
+    def start(self) -> Any:
+        """The generator, about to begin."""
+        args, kwargs = self.body.arguments()
+        return self.body.spec.fn(*args, **kwargs)
+
+    def take(self, part: Any) -> Any:
+        """Keep a part; the reader gets it as a replay will give it to him."""
+        raw, settled = self._shape.settle(part)
+        self._raws.append(raw)
+        return settled
+
+    def ended(self) -> Returned | Raised:
+        """What became of an attempt that came to its end."""
+        self.body.must_not_be_doomed()
+        return Returned(self._all(), None)
+
+    def raised(self, error: Exception) -> Raised:
+        """What became of an attempt that raised."""
+        outcome = self.body.raised(error)
+        outcome.final = outcome.final or isinstance(error, Unserializable)
+        if self._raws:
+            outcome.parts = self._all()
+        return outcome
+
+    def _all(self) -> Raw:
+        return self.body.run.log.stow(b"[%b]" % b",".join(self._raws))
+
+
+def item_shape(spec: Spec) -> Shape:
+    """The shape of what a generator yields."""
+    (item,) = typing.get_args(spec.signature.returns.annotation) or (Any,)
+    return shape_of(item)
+
+
+class Streaming:
+    """One call that streams, as far as it waits for nothing: shared by the two loops below."""
+
+    def __init__(self, scope: Scope, path: str, spec: Spec, data: bytes) -> None:
+        self.run: Run = scope.run
+        self.run.must_go_on(path)
+        self.spec = spec
+        self.ended: Returned | Call | None = None
+        self.has_reader = True
+        self.has_streamed = False
+        asked, record = look_up(self.run, path, spec, data)
+        if record is not None and record.status in ("completed", "failed"):
+            self.ended = record
+            return
+        self.body = Body(self.run, asked, data)
+        self._flow = perform(asked, record)
+
+    def next_request(self, answer: Any) -> Request | None:
+        """What the flow wants now; None when the call has ended."""
+        if self.ended is not None:
+            return None
+        try:
+            return self._flow.send(answer)
+        except StopIteration as end:
+            self.ended = end.value
+            return None
+
+    def rest(self) -> Iterator[Any]:
+        """What is left for the reader: the parts of an end that was recorded, and a failure."""
+        if not isinstance(self.ended, Call) or not self.has_reader:
+            return
+        record, returns = self.ended, self.spec.signature.returns
+        if record.status == "failed":
+            if isinstance(record.parts, Raw) and not self.has_streamed:
+                yield from returns.load(self.run.log.fetch(record.parts))
+            raise step_failed(record)
+        yield from recorded_result(self.run, self.spec, record)
+
+
+def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
+    call, answer = Streaming(scope, path, spec, data), None
+    while request := call.next_request(answer):
+        if not isinstance(request, RunBody):
+            check = partial(local.run_check, call.body)
+            answer = local.carry_out(request, call.run, path, scope, check)
+            continue
+        parts, call.has_streamed = Parts(call.body), True
+        try:
+            source = _scoped(parts.scope, parts.start)
+            while (part := _scoped(parts.scope, partial(next, source, UNSET))) is not UNSET:
+                settled = parts.take(part)
+                if call.has_reader:
+                    try:
+                        yield settled
+                    except GeneratorExit:
+                        call.has_reader = False
+            answer = parts.ended()
+        except Exception as error:
+            answer = parts.raised(error)
+    yield from call.rest()
+
+
+async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIterator[Any]:
+    from holdfast.engines import aio
+
+    call, answer = Streaming(scope, path, spec, data), None
+    while request := call.next_request(answer):
+        if not isinstance(request, RunBody):
+            check = partial(aio.run_check, call.body)
+            answer = await aio.carry_out(request, call.run, path, scope, check)
+            continue
+        parts, call.has_streamed = Parts(call.body), True
+        try:
+            source = _scoped(parts.scope, parts.start)
+            while (part := await _ascoped(parts.scope, source)) is not UNSET:
+                settled = parts.take(part)
+                if call.has_reader:
+                    try:
+                        yield settled
+                    except GeneratorExit:
+                        call.has_reader = False
+            answer = parts.ended()
+        except Exception as error:
+            answer = parts.raised(error)
+    for part in call.rest():
+        yield part
+
+
+def _scoped(scope: Scope, work: Callable[[], Any]) -> Any:
+    """Run a piece of a step in its scope; the reader keeps his own in between."""
+    token = scope_var.set(scope)
+    try:
+        return work()
+    finally:
+        scope_var.reset(token)
+
+
+async def _ascoped(scope: Scope, source: AsyncIterator[Any]) -> Any:
+    token = scope_var.set(scope)
+    try:
+        return await anext(source, UNSET)
+    finally:
+        scope_var.reset(token)

@@ -1,0 +1,135 @@
+"""Compensation: what a task did is undone, the last first.
+
+Each undo is a call of a tool like any other: it has an intent, a key, retries and an in-doubt
+policy of its own, and a crash in the middle goes on where it was. Calls in doubt are settled
+first, because only what happened can be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+
+from msgspec import Raw, Struct
+
+from holdfast.engines import local
+from holdfast.engines.execution import Body
+from holdfast.engines.run import Run
+from holdfast.errors import HoldfastError, StepFailed
+from holdfast.journal import Asked, Flow, settle
+from holdfast.journal.task import to_settle, to_undo, undo_path
+from holdfast.log import read_state
+from holdfast.scope import Scope, scope_var
+from holdfast.spec import Spec, registry, undo_of
+from holdfast.state import UNDO, Call
+
+
+class _Work(Struct):
+    """One thing to do: find out about a call, or undo it."""
+
+    call: Call
+    spec: Spec
+    data: bytes
+    path: str = ""
+    """Of the call that undoes it; '' if it is to be settled."""
+
+
+def undo_all(run: Run) -> None:
+    """Undo everything that can be undone, in this thread."""
+    token = scope_var.set(_begin(run))
+    try:
+        for work in _work(run):
+            with suppress(StepFailed):  # what could not be undone, and why, is in the log
+                _do(run, work)
+    finally:
+        scope_var.reset(token)
+
+
+async def aundo_all(run: Run) -> None:
+    """Undo everything that can be undone, on the running loop."""
+    import asyncio
+
+    token = scope_var.set(_begin(run))
+    try:
+        for work in _work(run):
+            with suppress(StepFailed):
+                if work.spec.is_async:
+                    await _ado(run, work)
+                else:
+                    await asyncio.to_thread(_do, run, work)
+    finally:
+        scope_var.reset(token)
+
+
+def _begin(run: Run) -> Scope:
+    run.begin_to_end()
+    if run.log.state.checkpoints:
+        _know_every_call(run)
+    return Scope(run, UNDO)
+
+
+def _know_every_call(run: Run) -> None:
+    # A task with checkpoints goes on without reading what came before; now it matters.
+    run.log.flush()
+    everything = read_state(run.log.store, run.log.lease.stream)
+    run.log.state.calls = everything.calls
+    run.log.state.last = everything.last
+    run.log.state.inner = everything.inner
+
+
+def _work(run: Run) -> Iterator[_Work]:
+    log = run.log
+    for call in to_settle(log.state):
+        raw = call.args if isinstance(call.args, Raw) else Raw(b"{}")
+        yield _Work(call, _spec(run, call), log.fetch(raw))
+    for call in to_undo(log.state):
+        spec = undo_of(_spec(run, call))
+        raw = call.result if isinstance(call.result, Raw) else Raw(b"null")
+        data = b'{"result":%b}' % log.fetch(raw)
+        yield _Work(call, spec, data, undo_path(call.path))
+
+
+def _spec(run: Run, call: Call) -> Spec:
+    try:
+        spec = registry.call(call.name)
+    except HoldfastError as error:
+        run.halt(error)
+    if spec.undo is None:
+        run.halt(
+            HoldfastError(
+                f"task {run.task_id!r}, call {call.path}: {call.name} had an undo when it was "
+                f"called, and has none now. Give it back its @tool(undo=…) to go on"
+            )
+        )
+    return spec
+
+
+def _do(run: Run, work: _Work) -> None:
+    if work.spec.is_async:  # of a sync task, which has no loop of its own
+        import asyncio
+
+        asyncio.run(_ado(run, work))
+    elif work.path:
+        local.call_at(run, work.path, work.spec, work.data)
+    else:
+        flow, body = _settling(run, work)
+        once, check = partial(local.run_body, body), partial(local.run_check, body)
+        local.drive(flow, run, work.call.path, once, check)
+
+
+async def _ado(run: Run, work: _Work) -> None:
+    from holdfast.engines import aio
+
+    if work.path:
+        await aio.call_at(run, work.path, work.spec, work.data)
+        return
+    flow, body = _settling(run, work)
+    once, check = partial(aio.run_body, body), partial(aio.run_check, body)
+    await aio.drive(flow, run, work.call.path, once, check)
+
+
+def _settling(run: Run, work: _Work) -> tuple[Flow, Body]:
+    call = work.call
+    asked = Asked(run.task_id, call.path, work.spec, Raw(work.data), call.args_hash, call.key)
+    return settle(asked, call), Body(run, asked, work.data)

@@ -1,0 +1,96 @@
+"""The fold: events in, state out.
+
+`apply(state, event)` is a pure function; `fold(events)` is the same over many, in one pass. There
+is no other way to come by a state, so any state can be thrown away and had again from its log.
+
+Inside `fold` the one new state is changed in place, because copying a dict of ten thousand calls
+for each event would make reading a log quadratic. Calls themselves are frozen and replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast import events as e
+from holdfast.events import AnyEvent
+from holdfast.fold import calls, task, waits
+from holdfast.state import State
+
+
+def apply(state: State, event: AnyEvent) -> State:
+    """The state after one more event. The one given is left as it was.
+
+    >>> from holdfast.events import Planned
+    >>> before = State()
+    >>> apply(before, Planned(seq=1, items=("look", "book"))).plan, before.plan
+    (('look', 'book'), ())
+    """
+    return fold((event,), state)
+
+
+def fold(events: Iterable[AnyEvent], start: State | None = None) -> State:
+    """The state after `events`, from nothing or from `start` (which is left as it was)."""
+    state = _copy(start) if start is not None else State()
+    for event in events:
+        advance(state, event)
+    return state
+
+
+def advance(state: State, event: AnyEvent) -> None:
+    """Change `state`, which the caller alone owns, by one event. For those who keep it current."""
+    _APPLY[type(event)](state, event)
+    state.seq = event.seq
+    state.updated_at = event.at
+
+
+def _copy(state: State) -> State:
+    return replace(
+        state,
+        calls=dict(state.calls),
+        last=dict(state.last),
+        inner=set(state.inner),
+        decisions=list(state.decisions),
+        notes=list(state.notes),
+        marks=dict(state.marks),
+        changes=list(state.changes),
+        progress=dict(state.progress),
+    )
+
+
+_APPLY: dict[type, Callable[[State, Any], None]] = {
+    e.TaskCreated: task.created,
+    e.Claimed: task.claimed,
+    e.Parked: task.parked,
+    e.PauseRequested: task.task_paused,
+    e.TaskContinued: task.task_continued,
+    e.CancelRequested: task.cancel_requested,
+    e.Planned: task.planned,
+    e.Started: calls.started,
+    e.AttemptFailed: calls.attempt_failed,
+    e.Failed: calls.failed,
+    e.Completed: calls.completed,
+    e.Settled: calls.settled,
+    e.Doubted: calls.doubted,
+    e.Decided: task.decided,
+    e.Noted: task.noted,
+    e.TimerSet: waits.timer_set,
+    e.Woke: waits.woke,
+    e.Observed: task.observed,
+    e.QuestionAsked: waits.question_asked,
+    e.QuestionAnswered: waits.question_answered,
+    e.AnswerRefused: waits.answer_refused,
+    e.QuestionExpired: waits.question_expired,
+    e.ChildStarted: waits.child_started,
+    e.ChildEnded: waits.child_ended,
+    e.Checkpointed: task.checkpointed,
+    e.Patched: task.patched,
+    e.Progressed: task.progressed,
+    e.Compensating: task.compensating,
+    e.TaskStopped: task.task_cancelled,
+    e.TaskCompleted: task.task_completed,
+    e.TaskErrored: task.task_errored,
+    e.TaskRetried: task.task_retried,
+}

@@ -1,0 +1,174 @@
+"""What becomes of the task itself: its life, its plan, its notes, its checkpoints."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast import events as e
+from holdfast.fold.calls import reopen, try_again, try_items_again
+from holdfast.fold.waits import took, waits_for_a_person
+from holdfast.state import UNDO, Call, Decision, Note, Progress, State, scope_of
+
+
+def created(state: State, event: e.TaskCreated) -> None:
+    state.id = event.id
+    state.task = event.task
+    state.args = event.args
+    state.args_hash = event.args_hash
+    state.user = event.user
+    state.session = event.session
+    state.labels = event.labels
+    state.created_at = event.at
+    state.format = event.format
+    state.version = event.version
+    state.parent = event.parent
+    state.parent_path = event.parent_path
+    state.timeout_s = event.timeout_s
+    _set_deadline(state, event)
+
+
+def _set_deadline(state: State, event: e.TaskCreated | e.TaskRetried) -> None:
+    if state.timeout_s is not None:
+        state.until = event.at + timedelta(seconds=state.timeout_s)
+
+
+def claimed(state: State, event: e.Claimed) -> None:
+    state.epoch = event.epoch
+    state.owner = event.owner
+    state.engine = event.engine
+    state.format = event.format
+    state.claims += 1
+    state.parked, state.wake_at = False, None
+    if state.status == "pending":
+        state.status = "in_progress"
+
+
+def parked(state: State, event: e.Parked) -> None:
+    state.parked, state.wake_at = True, event.until
+
+
+def task_paused(state: State, event: e.PauseRequested) -> None:
+    state.status = "paused"
+    state.because = event.because
+    took(state, event.post)
+
+
+def task_continued(state: State, event: e.TaskContinued) -> None:
+    state.status = "awaiting_user" if waits_for_a_person(state) else "in_progress"
+    state.because = ""
+    state.parked = False
+    took(state, event.post)
+
+
+def cancel_requested(state: State, event: e.CancelRequested) -> None:
+    state.cancelling = True
+    state.because = event.because
+    state.parked = False
+    if state.status == "paused":
+        state.status = "in_progress"
+    took(state, event.post)
+
+
+def planned(state: State, event: e.Planned) -> None:
+    state.plan = event.items
+    state.marks[event.mark] = event.seq
+
+
+def decided(state: State, event: e.Decided) -> None:
+    path = event.path
+    state.calls[path] = Call(
+        path,
+        event.name,
+        "decision",
+        "completed",
+        event.at,
+        result=event.choice,
+        ended_at=event.at,
+    )
+    state.decisions.append(
+        Decision(path, event.name, event.at, event.choice, event.options, event.because)
+    )
+
+
+def noted(state: State, event: e.Noted) -> None:
+    state.marks[event.mark] = len(state.notes)
+    state.notes.append(Note(event.scope, event.text, event.at, event.data))
+
+
+def observed(state: State, event: e.Observed) -> None:
+    state.calls[event.path] = Call(
+        event.path,
+        event.name,
+        "reading",
+        "completed",
+        event.at,
+        result=event.value,
+        ended_at=event.at,
+    )
+
+
+def checkpointed(state: State, event: e.Checkpointed) -> None:
+    state.checkpoints = event.number
+    state.checkpoint_version = event.version
+    if event.carried is None:
+        state.changes.append(event.change)  # type: ignore[arg-type]  # one of the two is there
+        return
+    state.checkpoint = event.state
+    state.changes = []
+    state.plan = event.carried.plan
+    state.until = event.carried.until
+    state.cancelling = event.carried.cancelling
+    state.posts = event.carried.posts
+
+
+def patched(state: State, event: e.Patched) -> None:
+    state.marks[event.mark] = event.seq
+
+
+def progressed(state: State, event: e.Progressed) -> None:
+    state.progress[event.scope] = Progress(
+        event.at, event.number, event.text, event.done, event.total
+    )
+
+
+def compensating(state: State, event: e.Compensating) -> None:
+    # What could not be undone before is tried anew.
+    for call in list(state.calls.values()):
+        if call.status == "failed" and scope_of(call.path) == UNDO:
+            reopen(state, call)
+    state.status = "in_progress"
+    state.ending = event.ending
+    state.compensated = True
+    state.failure = event.failure
+    state.causes = event.causes
+
+
+def task_cancelled(state: State, event: e.TaskStopped) -> None:
+    state.status = "cancelled"
+    state.ending = ""
+    state.because = event.because or state.because
+
+
+def task_completed(state: State, event: e.TaskCompleted) -> None:
+    state.status = "completed"
+    state.result = event.result
+
+
+def task_errored(state: State, event: e.TaskErrored) -> None:
+    state.status = "failed"
+    state.ending = ""
+    state.failure = event.failure
+    state.causes = event.causes
+
+
+def task_retried(state: State, event: e.TaskRetried) -> None:
+    state.status = "in_progress"
+    state.failure = None
+    state.parked = False
+    _set_deadline(state, event)
+    for path in state.causes:
+        if path.endswith(".*"):
+            try_items_again(state, path[:-2])
+        else:
+            try_again(state, path)
+    state.causes = ()

@@ -1,0 +1,111 @@
+"""`Handle`: a task that was handed to a worker, seen from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holdfast.driving import recorded_end
+from holdfast.errors import HoldfastError
+from holdfast.events import AnyEvent
+from holdfast.spec import Spec
+from holdfast.state import FINISHED, Status
+from holdfast.tail import Tail
+from holdfast.views import TaskView
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+R = TypeVar("R")
+
+_SHORTEST_S, _LONGEST_S = 0.01, 0.25
+
+
+class NotFinished(HoldfastError, TimeoutError):
+    """The task has not ended within the time that was given to `result`.
+
+    >>> from holdfast import Holdfast, NotFinished, task
+    >>> @task
+    ... def stroll() -> None: ...
+    >>> with Holdfast("memory://") as hf:
+    ...     try:
+    ...         hf.start(stroll, id="stroll-1").result(timeout_s=0.01)
+    ...     except NotFinished as error:
+    ...         print(error)
+    task 'stroll-1' is pending: it did not end within 0.01 s (is a worker running?)
+    """
+
+
+class Handle(Generic[R]):
+    """A task that a worker drives: ask how it is, wait for it, tell it to stop.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def walk() -> str:
+    ...     return "walked"
+    >>> with Holdfast("memory://") as hf:
+    ...     handle = hf.start(walk, id="walk-1")
+    ...     handle.status, hf.resume("walk-1"), handle.status, handle.result()
+    ('pending', 'walked', 'completed', 'walked')
+    """
+
+    def __init__(self, hf: Holdfast, id: str, spec: Spec) -> None:
+        self.id = id
+        self._hf = hf
+        self._spec = spec
+
+    @property
+    def view(self) -> TaskView:
+        """What the log says of the task now."""
+        return self._hf.task(self.id)
+
+    @property
+    def status(self) -> Status:
+        """Where the task is in its life."""
+        return self.view.status
+
+    def result(self, timeout_s: float | None = None) -> R:
+        """What the task returned; waits for it. Raises what it ended with, or `NotFinished`."""
+        give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+        pause_s, tail = _SHORTEST_S, Tail(self._hf.store, self.id)
+        while True:
+            for _ in tail.read():
+                pass
+            if tail.state.status in FINISHED:
+                result: R = recorded_end(self._hf.store, tail.state, self._spec)
+                return result
+            if give_up_at is not None and time.monotonic() >= give_up_at:
+                raise self._not_finished(tail, timeout_s)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_S)
+
+    def _not_finished(self, tail: Tail, timeout_s: float | None) -> NotFinished:
+        hint = " (is a worker running?)" if tail.state.status == "pending" else ""
+        return NotFinished(
+            f"task {self.id!r} is {tail.state.status}: it did not end within {timeout_s:g} s{hint}"
+        )
+
+    async def aresult(self, timeout_s: float | None = None) -> R:
+        """`result` for async code."""
+        import asyncio
+
+        return await asyncio.to_thread(self.result, timeout_s)
+
+    def cancel(self, because: str = "") -> None:
+        """Ask the task to end at its next step."""
+        self._hf.cancel(self.id, because=because)
+
+    def pause(self, because: str = "") -> None:
+        """Ask the task to stop at its next step, and to stay so until it is resumed."""
+        self._hf.pause(self.id, because=because)
+
+    def events(self) -> Iterator[AnyEvent]:
+        """The events of the task from its first on, as they come, until it has ended."""
+        tail: Any = Tail(self._hf.store, self.id)
+        while True:
+            for _, event in tail.read():
+                yield event
+            if tail.finished:
+                return
+            time.sleep(_LONGEST_S)

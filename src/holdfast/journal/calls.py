@@ -1,0 +1,217 @@
+"""The flow of a call of a step or a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from datetime import timedelta
+from typing import Any
+
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from holdfast.events import (
+    AnyEvent,
+    AttemptFailed,
+    Completed,
+    Doubted,
+    Failed,
+    Failure,
+    QuestionAsked,
+    Settled,
+    Started,
+)
+from holdfast.journal.requests import (
+    Append,
+    Asked,
+    Check,
+    Flow,
+    Look,
+    Now,
+    Park,
+    Raised,
+    Request,
+    Returned,
+    Run,
+    Sleep,
+)
+from holdfast.journal.words import in_doubt, unanswered
+from holdfast.spec import Doubt, Spec
+from holdfast.state import Call
+
+
+def perform(asked: Asked, record: Call | None) -> Flow:
+    """Make a call, or finish one: look it up, write the intent, run the body, record the result.
+
+    Returns what the body returned now, or the record of how the call ended.
+    """
+    if record is None:
+        if asked.spec.approve and (refused := (yield from _approval(asked))):
+            return refused
+        record = yield Append(_first(asked), asked.spec.is_tool)
+        outcome = yield from _attempt(asked, record)
+    elif record.status in ("completed", "failed"):
+        return record
+    elif record.status == "running":
+        outcome = yield from _interrupted(asked, record)
+    else:
+        outcome = record
+    while isinstance(outcome, Call) and outcome.status not in ("completed", "failed"):
+        outcome = yield from _onwards(asked, outcome)
+    return outcome
+
+
+def settle(asked: Asked, record: Call) -> Flow:
+    """Find out whether a call in doubt happened, so that it can be undone; don't make it if not.
+
+    Where the policy is to retry, making it again with its key is the way to find out.
+    """
+    if asked.spec.in_doubt == "retry":
+        return (yield from perform(asked, record))
+    if record.status != "in_doubt":
+        record = yield from _settle(asked, record, "the task ended while it was being made")  # type: ignore[assignment]
+    if record.status == "in_doubt":
+        yield Park(in_doubt(asked.task_id, record))
+    return record
+
+
+def _approval(asked: Asked) -> Generator[Request, Any, Call | None]:
+    """Ask whether this very call may be made; a record of its failure if it may not."""
+    path = f"{asked.path}!{asked.args_hash[:12]}"
+    record: Call | None = yield Look(path)
+    if record is None:
+        question = QuestionAsked(
+            path=path,
+            call=asked.path,
+            id=f"approve-{asked.path}",
+            question=f"May it call {asked}?",
+            args_hash=asked.args_hash,
+            expects="bool",
+        )
+        yield Append(question, True)
+        record = yield Look(path)
+    if record is None:
+        raise LookupError(f"no record of the question {path} that was just asked")
+    if record.status == "waiting":
+        yield Park(unanswered(asked.task_id, record))
+    if isinstance(record.result, Raw) and bytes(record.result) == b"true":
+        return None
+    failure = Failure("NotApproved", f"{record.settled_by} did not approve it")
+    return replace(record, path=asked.path, name=asked.spec.name, status="failed", failure=failure)
+
+
+def _onwards(asked: Asked, record: Call) -> Flow:
+    if record.status == "in_doubt":
+        yield Park(in_doubt(asked.task_id, record))
+    if record.doubt:
+        return (yield from _settle(asked, record, "its last attempt may have had its effect"))
+    return (yield from _by_retry(asked, record, ""))
+
+
+def _again(asked: Asked, record: Call) -> Flow:
+    number = record.attempts[-1].number + 1
+    record = yield Append(Started(path=asked.path, attempt=number), asked.spec.is_tool)
+    return (yield from _attempt(asked, record))
+
+
+def _attempt(asked: Asked, record: Call) -> Flow:
+    number = record.attempts[-1].number
+    outcome = yield Run(number)
+    if isinstance(outcome, Returned):
+        yield Append(Completed(path=asked.path, result=outcome.raw), True)
+        return outcome
+    now = yield Now()
+    failures = record.failures + 1
+    retry = asked.spec.retry
+    # What was yielded has been seen: another attempt would yield it once more.
+    last = outcome.final or failures >= retry.attempts or outcome.parts is not UNSET
+    failed = AttemptFailed(
+        path=asked.path,
+        attempt=number,
+        failure=outcome.failure,
+        retry_at=None if last else now + retry.wait(failures, asked.key or asked.path),
+        doubt=_may_have_happened(asked.spec, outcome),
+        parts=outcome.parts,
+    )
+    return (yield from recorded(failed))
+
+
+def recorded(event: AnyEvent) -> Generator[Request, Any, Call]:
+    """Append what has to be durable before the flow goes on; the record after it."""
+    record: Call = yield Append(event, True)
+    return record
+
+
+def _may_have_happened(spec: Spec, outcome: Raised) -> bool:
+    # An exception says that the tool failed, and mostly that is so; but a reply can be lost.
+    # Who gave us a check lets us find out. After a timeout nobody knows. A result that can't be
+    # stored is the one case where we do: it happened, and asking again won't help.
+    if not spec.is_tool or outcome.final:
+        return False
+    return outcome.failure.timed_out or spec.in_doubt == "check"
+
+
+def _interrupted(asked: Asked, record: Call) -> Flow:
+    if not asked.spec.is_tool:
+        return (yield from _again(asked, record))
+    return (yield from _settle(asked, record, "the process died between its intent and its result"))
+
+
+def _settle(asked: Asked, record: Call, why: str) -> Flow:
+    return (yield from _POLICIES[asked.spec.in_doubt](asked, record, why))
+
+
+def _by_retry(asked: Asked, record: Call, why: str) -> Flow:
+    if record.exhausted:
+        return (yield from recorded(Failed(path=asked.path)))
+    if record.retry_at is not None:
+        yield Sleep(record.retry_at)
+    if not record.unmade and asked.spec.is_tool and asked.spec.key_ttl_s is not None:
+        # Its last attempt may have had its effect, and the receiver may have forgotten the key.
+        now = yield Now()
+        if now - record.at > timedelta(seconds=asked.spec.key_ttl_s):
+            why = why or "its last attempt failed"
+            why += f", and its key is older than the {asked.spec.key_ttl_s:g} s it is kept for"
+            return (yield from (_by_check if asked.spec.check else _by_asking)(asked, record, why))
+    return (yield from _again(asked, record))
+
+
+def _by_asking(asked: Asked, record: Call, why: str) -> Flow:
+    return (yield from recorded(Doubted(path=asked.path, why=why)))
+
+
+def _by_check(asked: Asked, record: Call, why: str) -> Flow:
+    failures = 0
+    while True:
+        answer = yield Check()
+        if answer is None:
+            verdict = Settled(path=asked.path, verdict="did_not_happen", by="check")
+            return (yield from recorded(verdict))
+        if isinstance(answer, Returned):
+            verdict = Settled(path=asked.path, verdict="happened", by="check", result=answer.raw)
+            return (yield from recorded(verdict))
+        failures += 1
+        if answer.final or failures >= max(asked.spec.retry.attempts, 3):
+            why += f", and its check failed: {answer.failure.summary()}"
+            return (yield from _by_asking(asked, record, why))
+        now = yield Now()
+        yield Sleep(now + asked.spec.retry.wait(failures, f"check {asked.key}"), park=False)
+
+
+_POLICIES: dict[Doubt, Callable[[Asked, Call, str], Flow]] = {
+    "retry": _by_retry,
+    "check": _by_check,
+    "ask": _by_asking,
+}
+
+
+def _first(asked: Asked) -> Started:
+    spec = asked.spec
+    return Started(
+        path=asked.path,
+        name=spec.name,
+        kind="tool" if spec.is_tool else "step",
+        args=asked.args,
+        args_hash=asked.args_hash,
+        key=asked.key,
+        undo=spec.undo is not None,
+    )

@@ -1,0 +1,144 @@
+"""What a flow can ask of its driver, and what it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from holdfast.errors import TaskWaiting
+from holdfast.events import AnyEvent, Failure
+from holdfast.journal.words import shown
+from holdfast.spec import Spec
+from holdfast.state import Call
+
+
+class Append(Struct, gc=False):
+    """Append an event; with `sync`, answer when it is durable. Answered with the call's record."""
+
+    event: AnyEvent
+    sync: bool
+
+
+class Run(Struct, gc=False):
+    """Run the body once. Answered with `Returned` or `Raised`."""
+
+    attempt: int
+
+
+class Check(Struct):
+    """Ask the tool's `check` about the call. Answered with `Returned`, `None` or `Raised`."""
+
+
+class Sleep(Struct):
+    """Wait until a time. Without `park`, by all means in this process."""
+
+    until: datetime
+    park: bool = True
+
+
+class Now(Struct):
+    """What time is it?"""
+
+
+class Park(Struct):
+    """The call can't go on in this run: stop the task here. Never answered."""
+
+    waiting: TaskWaiting
+
+
+class Returned(Struct, gc=False):
+    """A body's result: as it goes into the log, and as the task will see it."""
+
+    raw: Raw
+    value: Any
+
+
+class Raised(Struct, gc=False):
+    """A body's exception. `final` where trying again would be pointless."""
+
+    failure: Failure
+    final: bool = False
+    causes: tuple[str, ...] = ()
+    parts: Raw | UnsetType = UNSET
+
+
+class Stopped(Struct, gc=False):
+    """A task's function was stopped for good: it was cancelled."""
+
+    why: str
+
+
+class Look(Struct, gc=False):
+    """What does the log hold at a path? Answered with the record, or None."""
+
+    path: str
+
+
+class LookAtChild(Struct, gc=False):
+    """How did another task end? Answered with `Returned`, `Raised`, or None if it goes on."""
+
+    id: str
+
+
+class StartChild(Struct, gc=False):
+    """Make the log of another task, if it is not there yet."""
+
+    id: str
+    name: str
+    args: bytes
+    path: str
+
+
+class DriveChild(Struct, gc=False):
+    """Wait for another task by driving it, if nobody else does. Answered when it has ended, or
+    after a while; parks the call where that is not for this process to do."""
+
+    id: str
+
+
+class Undo(Struct, gc=False):
+    """Undo what the task did. Answered when all of it was tried."""
+
+
+class CancelChildren(Struct, gc=False):
+    """Ask the tasks that this one started to end, where they were declared to."""
+
+
+Request = (
+    Append
+    | Run
+    | Check
+    | Sleep
+    | Now
+    | Park
+    | Look
+    | LookAtChild
+    | StartChild
+    | DriveChild
+    | Undo
+    | CancelChildren
+)
+Flow = Generator[Request, Any, Returned | Call]
+"""A call's flow ends with what its body returned just now, or with the record of its end."""
+
+
+class Asked(Struct, gc=False):
+    """A call as the code asks for it now."""
+
+    task_id: str
+    path: str
+    spec: Spec
+    args: Raw
+    args_hash: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.spec.name}({shown(self.args)})"
+
+
+def key_of(task_id: str, path: str, name: str, args_hash: str) -> str:
+    """The idempotency key of a tool call: the same for every try of it, and for no other call."""
+    return f"{task_id}:{path}:{name}:{args_hash}"

@@ -1,0 +1,125 @@
+"""The flows of what a task waits for: times, people, and other tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from holdfast.events import (
+    AnswerRefused,
+    ChildEnded,
+    ChildStarted,
+    OnCancel,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
+    TimerSet,
+    Woke,
+)
+from holdfast.journal.calls import recorded
+from holdfast.journal.requests import (
+    Append,
+    Asked,
+    DriveChild,
+    Flow,
+    Look,
+    LookAtChild,
+    Now,
+    Park,
+    Returned,
+    Sleep,
+    StartChild,
+)
+from holdfast.journal.words import unanswered
+from holdfast.state import Call
+
+
+def sleep(asked: Asked, record: Call | None, seconds: float) -> Flow:
+    """Wait for a while that outlives the process: until an absolute time, which is recorded."""
+    if record is None:
+        now = yield Now()
+        until = now + timedelta(seconds=seconds)
+        record = yield Append(
+            TimerSet(
+                path=asked.path,
+                name=asked.spec.name,
+                args=asked.args,
+                args_hash=asked.args_hash,
+                until=until,
+            ),
+            True,
+        )
+    if record.status == "waiting" and record.until is not None:
+        yield Sleep(record.until)
+        # Not synced: if it is lost, the time has still come.
+        record = yield Append(Woke(path=asked.path), False)
+    return record
+
+
+def ask(
+    asked: Asked,
+    record: Call | None,
+    question: QuestionAsked,
+    wait_s: float | None,
+    misfit: Callable[[Call], str],
+) -> Flow:
+    """Put a question to a person, once; go on when it is answered or its time is up.
+
+    `misfit` says what is wrong with an answer, if anything: it was given where the code that asks
+    may not have been at hand.
+    """
+    if record is None:
+        if wait_s is not None:
+            now = yield Now()
+            question = replace(question, until=now + timedelta(seconds=wait_s))
+        record = yield Append(question, True)
+    if record.status == "completed" and (why := misfit(record)):
+        record = yield Append(AnswerRefused(path=asked.path, why=why), True)
+    if record.status == "waiting":
+        now = yield Now()
+        if record.until is None or now < record.until:
+            yield Park(unanswered(asked.task_id, record))
+        if isinstance(record.default, Raw):
+            by = "its default, when its time was up"
+            answered = QuestionAnswered(path=asked.path, answer=record.default, by=by)
+            return (yield from recorded(answered))
+        return (yield from recorded(QuestionExpired(path=asked.path)))
+    return record
+
+
+def start_child(
+    asked: Asked, record: Call | None, id: str, args: bytes, on_cancel: OnCancel
+) -> Flow:
+    """Start another task, once. Its log is made before ours speaks of it, so that a log that is
+    not there later was removed."""
+    if record is not None:
+        return record
+    yield StartChild(id, asked.spec.name, args, asked.path)
+    started = ChildStarted(
+        path=asked.path,
+        id=id,
+        name=asked.spec.name,
+        args=asked.args,
+        args_hash=asked.args_hash,
+        on_cancel=on_cancel,
+    )
+    return (yield from recorded(started))
+
+
+def await_child(path: str) -> Flow:
+    """Go on when a task that this one started has ended."""
+    while True:
+        # Its end may also be told to us, by whoever drove it.
+        record: Call = yield Look(path)
+        if record.status != "waiting":
+            return record
+        outcome = yield LookAtChild(record.child)
+        if outcome is None:
+            yield DriveChild(record.child)
+        elif isinstance(outcome, Returned):
+            yield Append(ChildEnded(path=path, result=outcome.raw), True)
+        else:
+            yield Append(ChildEnded(path=path, failure=outcome.failure), True)

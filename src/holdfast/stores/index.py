@@ -1,0 +1,125 @@
+"""The index of a workspace: what its logs say, so that a list of tasks need not read them.
+
+    workspace/index.jsonl    one line for each change of a task's facts; the last one counts
+
+It is a copy, and never synced: it may be deleted at any time, and may be out of date after a
+crash. So an entry says how long the log was when it was made, and is believed only while the log
+is still that long. The exception are entries that say "somebody should look at this at once",
+which are written before the log is: they are believed because looking does no harm.
+
+Every process appends to it, each line in one write. Who finds it grown far beyond what it says
+rewrites it; others notice that their file has lost its name, and write their line again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.store import Facts
+from holdfast.stores.disk import Disk
+
+INDEX = "index.jsonl"
+UNKNOWN = -1
+"""The length of a log that was still to be written."""
+
+_SPARE_LINES = 1000
+
+
+class Entry(Struct, frozen=True, omit_defaults=True):
+    """The last that was heard of a stream; without facts if it was deleted."""
+
+    stream: str
+    size: int = UNKNOWN
+    facts: Facts | None = None
+
+
+_decode = msgspec.json.Decoder(Entry).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Index:
+    """The index as one process knows it."""
+
+    def __init__(self, disk: Disk, root: int) -> None:
+        self._disk = disk
+        self._root = root
+        self._fd = -1
+        self._read_bytes = 0
+        self._lines = 0
+        self._rest = b""
+        self._entries: dict[str, Entry] = {}
+        self._lock = threading.RLock()
+
+    def note(self, stream: str, facts: Facts | None, size: int) -> None:
+        """Write down what is now known of a stream."""
+        line = _encode(Entry(stream, size, facts)) + b"\n"
+        with self._lock:
+            for _ in range(3):
+                self._disk.write(self._opened(), line)
+                if self._disk.has_name(self._fd):
+                    return
+                self._close()
+
+    def entries(self) -> dict[str, Entry]:
+        """What is known of each stream, with what other processes wrote meanwhile."""
+        with self._lock:
+            fd = self._opened()
+            if not self._disk.has_name(fd):
+                self._close()
+                fd = self._opened()
+            self._read_on(fd)
+            if self._lines > 4 * len(self._entries) + _SPARE_LINES:
+                self._rewrite()
+            return dict(self._entries)
+
+    def close(self) -> None:
+        """Let the file go."""
+        with self._lock:
+            self._close()
+
+    def _opened(self) -> int:
+        if self._fd < 0:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+            self._fd = self._disk.open(INDEX, self._root, flags)
+            self._read_bytes = self._lines = 0
+            self._rest = b""
+            self._entries = {}
+        return self._fd
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+    def _read_on(self, fd: int) -> None:
+        new = self._disk.read_all(fd, self._read_bytes)
+        self._read_bytes += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        for line in lines:
+            # A crash or a full disk may have left part of a line, which spoils that line alone.
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                entry = _decode(line)
+                self._entries[entry.stream] = entry
+        self._lines += len(lines)
+
+    def _rewrite(self) -> None:
+        disk, old = self._disk, self._fd
+        if not disk.try_lock(old):
+            return  # somebody else is at it
+        name = f"{INDEX}.{os.urandom(6).hex()}"
+        new = disk.open(name, self._root, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        try:
+            live = [entry for entry in self._entries.values() if entry.facts is not None]
+            disk.write(new, b"".join(_encode(entry) + b"\n" for entry in live))
+            disk.rename(name, INDEX, self._root)
+            # What was written after we read, and before the file lost its name.
+            disk.write(new, disk.read_all(old, self._read_bytes))
+        finally:
+            disk.close(new)
+        self._close()
+        self._read_on(self._opened())

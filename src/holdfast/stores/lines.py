@@ -1,0 +1,122 @@
+"""The lines of a log file: read from either end, in pieces, without its torn tail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+from holdfast import chain
+from holdfast.errors import LogDamaged
+from holdfast.stores.disk import Disk
+
+LONGEST_TAIL_BYTES = 1 << 20
+"""An append is one event or a few, far smaller than this; a longer tail is no torn append."""
+
+_PIECE_BYTES = 1 << 20
+
+
+class _Placed(Struct):
+    """Every event says which it is."""
+
+    seq: int = 0
+
+
+_decode = msgspec.json.Decoder(_Placed).decode
+
+
+class End(Struct, frozen=True):
+    """Where a log really ends."""
+
+    size: int
+    """Up to here it is whole lines (one more than the file holds, if only the newline lacks)."""
+    head: int
+    """How many lines there are."""
+    tail: bytes
+    """What a crash left of an append that was never acknowledged."""
+
+
+def seq_of(line: bytes) -> int:
+    """The number that a line says it has; 0 if it says none."""
+    try:
+        return _decode(line).seq
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return 0
+
+
+def end_of(disk: Disk, stream: str, fd: int) -> End:
+    """Look at the end of a log, as far back as it takes to tell."""
+    size = disk.size(fd)
+    start, data = size, b""
+    while start > 0 and data.count(b"\n") < 3:
+        start = max(0, start - max(64 * 1024, len(data)))
+        data = disk.read_all(fd, start)
+        if len(data) > 2 * LONGEST_TAIL_BYTES:
+            break
+    whole = _whole(disk, stream, fd, data, start)
+    last = whole[whole.rfind(b"\n", 0, -1) + 1 : -1]
+    head = seq_of(last) or _count(disk, fd, start, whole)
+    return End(start + len(whole), head, data[len(whole) :])
+
+
+def forwards(disk: Disk, stream: str, fd: int) -> Iterator[bytes]:
+    """Whole lines from the first on."""
+    offset, rest = 0, b""
+    before = chain.ROOT
+    while piece := disk.read_piece(fd, offset, _PIECE_BYTES):
+        offset += len(piece)
+        *lines, rest = (rest + piece).split(b"\n")
+        if lines:
+            before = chain.sum_of(lines[-1])
+        yield from lines
+    if rest and _is_whole(stream, before, rest, lambda: _count(disk, fd, 0, b"")):
+        yield rest
+
+
+def backwards(disk: Disk, stream: str, fd: int) -> Iterator[bytes]:
+    """Whole lines from the last on."""
+    end = end_of(disk, stream, fd)
+    left = min(end.size, disk.size(fd))
+    rest = b""
+    if end.size > left:  # only the newline lacks: put it back
+        rest = b"\n"
+    while left > 0:
+        start = max(0, left - _PIECE_BYTES)
+        data = disk.read_piece(fd, start, left - start) + rest
+        left = start
+        cut = (data.find(b"\n") + 1 or len(data)) if start else 0
+        rest, lines = data[:cut], data[cut:].split(b"\n")
+        lines.pop()
+        yield from reversed(lines)
+    # `rest` keeps the end of a line whose beginning is in the piece before it.
+
+
+def _whole(disk: Disk, stream: str, fd: int, data: bytes, start: int) -> bytes:
+    """`data`, the end of a log from `start` on, without its torn tail or with the newline that a
+    whole last line lacks."""
+    end = data.rfind(b"\n") + 1
+    tail = data[end:]
+    if not tail:
+        return data
+    line = data.rfind(b"\n", 0, end - 1) + 1 if end else 0
+    before = chain.sum_of(data[line : end - 1]) if end else chain.ROOT
+    is_whole = _is_whole(stream, before, tail, lambda: _count(disk, fd, start, data))
+    return data + b"\n" if is_whole else data[:end]
+
+
+def _is_whole(stream: str, before: bytes, tail: bytes, count: Callable[[], int]) -> bool:
+    if chain.check(before, tail) is not None:
+        return True
+    if chain.check(before, tail[:-1]) is not None:
+        raise LogDamaged(stream, count() + 1, "the newline that ends it was overwritten")
+    if len(tail) > LONGEST_TAIL_BYTES:
+        what = f"{len(tail):,} bytes without a newline are more than a torn append leaves"
+        raise LogDamaged(stream, count() + 1, what)
+    return False
+
+
+def _count(disk: Disk, fd: int, start: int, data: bytes) -> int:
+    if start == 0 and data:
+        return data.count(b"\n")
+    return disk.read_all(fd).count(b"\n")

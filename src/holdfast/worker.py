@@ -1,0 +1,271 @@
+"""`Worker`: one process that drives many tasks.
+
+It looks for tasks that have something to do (new, due, answered, orphaned), takes hold of as many
+as it may, and drives sync ones in threads and async ones on one event loop. A task that has to
+wait for longer than a moment is let go of, and costs nothing until its time has come: what it
+waits for is in the log, so any worker can go on with it.
+
+Several workers may share a store: a lease decides who drives a task. A worker that dies leaves its
+tasks to the others at once; one that hangs, when its lease has run out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.driving import Begin
+from holdfast.errors import (
+    BadInput,
+    CodeMissing,
+    HoldfastError,
+    LeaseLost,
+    Suspend,
+    TaskBusy,
+    TaskCancelled,
+    TaskFailed,
+    TaskReleased,
+    TaskWaiting,
+)
+from holdfast.facts import facts_of
+from holdfast.log import read_state
+from holdfast.spec import Spec, registry
+from holdfast.store import Facts
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from holdfast.app import Holdfast
+
+_TASKS = "tasks/"
+_HELD_S, _TROUBLE_S = 0.5, 30.0
+"""When to look again at a task that somebody else drives, and at one that could not go on."""
+
+
+class Worker:
+    """Drives the tasks of a store that have something to do, many at a time.
+
+    `concurrency` is how many it drives at once, `limits` how many of one type. A task that would
+    wait for longer than `patience_s` is let go of meanwhile. `say` is told what happens.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def greet(name: str) -> str:
+    ...     return f"hi {name}"
+    >>> with Holdfast("memory://") as hf:
+    ...     handles = [hf.start(greet, name) for name in ("Ada", "Bob")]
+    ...     Worker(hf).run_until_idle()
+    ...     [handle.result() for handle in handles]
+    ['hi Ada', 'hi Bob']
+    """
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        *,
+        concurrency: int = 16,
+        limits: Mapping[str, int] | None = None,
+        poll_s: float = 0.2,
+        patience_s: float = 1.0,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        given: dict[str, Any] = {"concurrency": concurrency, **(limits or {})}
+        for name, number in given.items():
+            if not isinstance(number, int) or number < 1:
+                raise BadInput(f"a worker's limit of {name} must be 1 or more, not {number!r:.60}")
+        self._driving = hf._driving
+        self._holding = hf._holding
+        self._store = hf.store
+        self._concurrency = concurrency
+        self._limits = dict(limits or {})
+        self._poll_s = poll_s
+        self._patience_s = patience_s
+        self._say: Callable[[str], None] = say if say is not None else _say_nothing
+        self._active: dict[str, tuple[str, Future[Any]]] = {}
+        self._not_before: dict[str, float] = {}
+        self._unknown: set[str] = set()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._loop: _LoopThread | None = None
+
+    def run(self) -> None:
+        """Drive tasks until `stop` is called; then finish the steps in hand and return."""
+        self._work(until_idle=False)
+
+    def run_until_idle(self) -> None:
+        """Drive tasks until none has anything to do: what is left waits, or is finished."""
+        self._work(until_idle=True)
+
+    def stop(self) -> None:
+        """Take no more tasks, and let go of those in hand after the step they are in.
+
+        May be called from another thread, or from a signal handler.
+        """
+        self._stopping = True
+        self._wake.set()
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The ids of the tasks that it drives now."""
+        return tuple(self._active)
+
+    def _work(self, *, until_idle: bool) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast task")
+        try:
+            while not self._stopping:
+                self._reap()
+                taken = self._take_up(threads)
+                if until_idle and not taken and not self._active:
+                    break
+                self._wake.wait(self._poll_s)
+                self._wake.clear()
+        finally:
+            self._drain()
+            threads.shutdown()
+            if self._loop is not None:
+                self._loop.close()
+                self._loop = None
+
+    # Taking tasks up
+
+    def _take_up(self, threads: Any) -> int:
+        now, taken = self._holding.clock(), 0
+        for stream, facts in self._store.due(_TASKS, now):
+            if self._stopping or len(self._active) >= self._concurrency:
+                break
+            task_id = stream.removeprefix(_TASKS)
+            if task_id in self._active or self._not_before.get(task_id, 0) > time.monotonic():
+                continue
+            spec = self._wanted(stream, facts, now)
+            if spec is not None:
+                self._begin(task_id, spec, threads)
+                taken += 1
+        return taken
+
+    def _wanted(self, stream: str, facts: Facts | None, now: datetime) -> Spec | None:
+        """The code of a task, if it is ours to drive."""
+        found = facts
+        try:
+            found = found if found is not None else self._read(stream)
+            if found is None or found.wake_at is None or found.wake_at > now:
+                return None
+            limit = self._limits.get(found.task)
+            if limit is not None and self._count(found.task) >= limit:
+                return None
+            spec = registry.task(found.task)
+        except CodeMissing as error:
+            if found is not None and found.task not in self._unknown:
+                self._unknown.add(found.task)
+                self._say(f"leaves tasks of type {found.task} to others: {error}")
+            return None
+        except HoldfastError as error:
+            self._put_off(stream.removeprefix(_TASKS), _TROUBLE_S, f"{error}")
+            return None
+        if self._store.holder(stream) is not None:
+            self._put_off(stream.removeprefix(_TASKS), _HELD_S)
+            return None
+        return spec
+
+    def _read(self, stream: str) -> Facts | None:
+        state = read_state(self._store, stream)
+        if state.seq == 0:
+            return None
+        facts = facts_of(state)
+        self._store.remember(stream, facts, state.seq)
+        return facts
+
+    def _count(self, kind: str) -> int:
+        return sum(other == kind for other, _ in self._active.values())
+
+    def _put_off(self, task_id: str, seconds: float, why: str = "") -> None:
+        self._not_before[task_id] = time.monotonic() + seconds
+        if why:
+            self._say(f"{task_id}: {why}")
+
+    # Driving them
+
+    def _begin(self, task_id: str, spec: Spec, threads: Any) -> None:
+        task = self._driving.taking(task_id, spec)
+        self._say(f"{task_id}: taken up ({spec.name})")
+        if spec.is_async:
+            self._loop = self._loop or _LoopThread()
+            future = self._loop.submit(self._driving.adrive(task, self._patience_s))
+        else:
+            future = threads.submit(self._drive, task)
+        self._active[task_id] = (spec.name, future)
+        future.add_done_callback(lambda done: self._wake.set())
+
+    def _drive(self, task: Begin) -> Any:
+        return self._driving.drive(task, self._patience_s)
+
+    def _reap(self) -> None:
+        for task_id, (_, future) in list(self._active.items()):
+            if future.done():
+                del self._active[task_id]
+                self._not_before.pop(task_id, None)
+                self._tell_end(task_id, future.exception())
+
+    def _tell_end(self, task_id: str, error: BaseException | None) -> None:
+        if error is None:
+            self._say(f"{task_id}: completed")
+        elif isinstance(error, TaskFailed | TaskCancelled):
+            self._say(f"{error}")
+        elif isinstance(error, TaskWaiting):
+            self._say(f"{task_id}: let go of: {str(error).partition(chr(10))[0]}")
+        elif isinstance(error, TaskBusy | LeaseLost):
+            self._put_off(task_id, _HELD_S, f"{error}")
+        else:
+            # The task can't go on here: its code changed, or something is wrong with the store.
+            self._put_off(task_id, _TROUBLE_S, f"{type(error).__name__}: {error}")
+
+    def _drain(self) -> None:
+        """Let go of what is in hand, each after the step it is in."""
+        self._stopping = True
+        if self._active:
+            self._say(f"finishing the steps in hand of {len(self._active)} tasks")
+        while self._active:
+            for run in list(self._driving.runs):
+                if run.task_id in self._active and run.stop is None:
+                    released = f"task {run.task_id!r}: its worker was asked to end"
+                    run.interrupt(Suspend(TaskReleased(run.task_id, released)))
+            self._reap()
+            self._wake.wait(0.05)
+            self._wake.clear()
+        self._stopping = False
+
+
+def _say_nothing(text: str) -> None: ...
+
+
+class _LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="holdfast loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        import asyncio
+
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Run a coroutine on the loop."""
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """End the loop; nothing runs on it any more."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
