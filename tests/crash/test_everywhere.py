@@ -48,6 +48,18 @@ def test_same_result_and_every_effect_exactly_once(scenario, options):
     }
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("scenario", "options"),
+    [("sync_flow", ()), ("async_flow", ()), ("cancelled_flow", ("--crashes", "2"))],
+)
+def test_what_waits_branches_and_is_undone_survives_too(scenario, options):
+    report = kill_everywhere(f"tests.crash.flow_agents:{scenario}", *options)
+    assert report.violations == []
+    assert report.points > 80
+    assert report.missed <= (report.points // 5 if "async" in scenario else 0)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", ["sync_scenario", "async_scenario"])
 def test_the_harness_catches_a_build_without_the_intent_write(scenario):
