@@ -12,7 +12,7 @@ import pytest
 from holdfast import Holdfast, chain, task
 from holdfast.cli.folder import check_filesystem, filesystem_of
 from holdfast.log import open_log
-from holdfast.stores.files import safe_name
+from holdfast.stores.workspace import safe_name
 
 from .conftest import COMMAND, environment
 

@@ -38,8 +38,8 @@ from holdfast.events import (
     Woke,
 )
 from holdfast.log import open_log
-from holdfast.stores.files import safe_name
 from holdfast.stores.locks import LOG
+from holdfast.stores.workspace import safe_name
 
 from .conftest import on_terminal, run
 

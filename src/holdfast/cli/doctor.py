@@ -22,7 +22,7 @@ from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.errors import StoreError
-from holdfast.stores.files import safe_name
+from holdfast.stores.workspace import safe_name
 from holdfast.words import checked_id
 
 _STYLES = {"damage": "bold red", "warning": "yellow", "note": "dim"}

@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
-from holdfast.stores.files import Named, safe_name
 from holdfast.stores.locks import LOCK, LOG, was_started
+from holdfast.stores.workspace import Named, safe_name
 
 _HEX = "[0-9a-f]{12}"
 _TORN = re.compile(rf"{re.escape(LOG)}\.torn-.*")
