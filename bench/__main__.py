@@ -35,6 +35,8 @@ def main() -> None:
             "rounds": options.rounds,
             "import": [measure_import(name, options.imports) for name in IMPORTS],
             "resume": measure_resume(options.resume_steps, Path(folder)),
+            "each": measure_each(options.items, options.rounds, Path(folder)),
+            "checkpoints": measure_checkpoints(options.checkpoints, Path(folder)),
             "contenders": measure_steps(
                 [CONTENDERS[0], *options.only], options.steps, options.rounds, Path(folder)
             ),
@@ -60,6 +62,8 @@ def parse() -> argparse.Namespace:
     options.rounds = options.rounds or (3 if quick else 5)
     options.resume_steps = 1000 if quick else 10_000
     options.imports = 3 if quick else 10
+    options.items = [100, 1000] if quick else [1000, 10_000]
+    options.checkpoints = 10_000 if quick else 1_000_000
     return options
 
 
@@ -120,6 +124,36 @@ def measure_resume(steps: int, folder: Path) -> Json:
     return {"steps": steps, **child("bench.resume", "resume", str(steps), str(place))}
 
 
+def measure_each(sizes: list[int], rounds: int, folder: Path) -> list[Json]:
+    """Microseconds an item, beside threads that record as many lines and do nothing else."""
+    found = []
+    for number, size in enumerate(sizes):
+        say(f"each over {size} items")
+        runs = []
+        for turn in range(rounds):
+            place = folder / f"each-{number}-{turn}"
+            place.mkdir()
+            runs.append(child("bench.each", str(size), str(place)))
+        found.append(
+            {
+                "items": size,
+                "us_per_item": 1e6 * median(run["seconds"] for run in runs) / size,
+                "ratio": median(run["seconds"] / run["raw_seconds"] for run in runs),
+            }
+        )
+    return found
+
+
+def measure_checkpoints(turns: int, folder: Path) -> Json:
+    say(f"a task of {turns} checkpoints")
+    place = folder / "checkpoints"
+    place.mkdir()
+    recorded = child("bench.checkpoints", "record", str(turns), str(place))
+    resumed = child("bench.checkpoints", "resume", str(turns), str(place))
+    weight = recorded["log_bytes"] / recorded["change_bytes"]
+    return {"turns": turns, "seconds": resumed["seconds"], "log_to_change": weight}
+
+
 def child(module: str, *arguments: str) -> Json:
     """Run a module of ours in a fresh process; its last line of output is the answer."""
     done = subprocess.run(
@@ -145,6 +179,14 @@ def table(report: Json) -> str:
         "",
         *(f"import {row['module']}: {seconds(row)}" for row in report["import"]),
         f"resume of {report['resume']['steps']} recorded steps: {seconds(report['resume'])}",
+        *(
+            f"each over {row['items']} items: {row['us_per_item']:.0f} µs an item, "
+            f"{row['ratio']:.2f}× threads that only record"
+            for row in report["each"]
+        ),
+        f"a task of {report['checkpoints']['turns']} checkpoints goes on after "
+        f"{seconds(report['checkpoints'])}; its log is "
+        f"{report['checkpoints']['log_to_change']:.2f}× what changed",
     ]
     raw = report["contenders"][0]
     if raw["steps_per_s"] > 50_000:

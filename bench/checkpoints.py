@@ -9,11 +9,21 @@ oldest message and adds one. That, written as plain JSON, is the change.
 import json
 import sys
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import Holdfast, checkpoint, restore, task
 
 WINDOW, MESSAGE_BYTES = 5, 1024
+
+
+@dataclass
+class State:
+    """What the loop goes on from."""
+
+    turn: int
+    window: list[str]
 
 
 class Killed(BaseException):
@@ -34,7 +44,9 @@ def loop(turns: int) -> int:
         turn = state["turn"] + 1
         if turn == stop_at:
             raise Killed
-        state = checkpoint({"turn": turn, "window": [*state["window"][1 - WINDOW :], message(turn)]})
+        state = checkpoint(
+            {"turn": turn, "window": [*state["window"][1 - WINDOW :], message(turn)]}
+        )
     return int(state["turn"])
 
 
@@ -43,10 +55,8 @@ def main(verb: str, turns: int, folder: Path) -> dict[str, float]:
     stop_at = turns if verb == "record" else 0
     with Holdfast(folder / "w", sync=False) as hf:
         start = time.perf_counter()
-        try:
+        with suppress(Killed):
             hf.run(loop, turns, id="loop")
-        except Killed:
-            pass
         seconds = time.perf_counter() - start
     log = folder / "w" / "tasks" / "loop" / "events.jsonl"
     change = sum(len(json.dumps([turn, message(turn)])) for turn in (1, turns)) / 2 * turns

@@ -17,10 +17,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from holdfast.change import patched_state
 from holdfast.errors import BadInput, StoreError, TaskNotFound
 from holdfast.events import AnyEvent, Failure
+from holdfast.facts import facts_of
 from holdfast.journal.task import to_settle, to_undo, undo_path
 from holdfast.log import fetch, read_events, read_state, stream_of
 from holdfast.state import UNDO, Attempt, Call, Progress, State, Status, scope_of
-from holdfast.store import Store
+from holdfast.store import Facts, Store
 from holdfast.tail import follow
 
 _ASIDE = ("decision", "reading", "approval")
@@ -354,8 +355,15 @@ def list_tasks(
         raise BadInput(f"status={status!r:.60} is none of {', '.join(get_args(Status))}")
     wanted = {"status": status, "task": type, "user": user, "session": session}
     given = {name: value for name, value in wanted.items() if value is not None}
+
+    def matches(facts: Facts | State) -> bool:
+        same = all(getattr(facts, name) == value for name, value in given.items())
+        return same and (labels or {}).items() <= facts.labels.items()
+
     found = Tasks()
-    for stream in store.streams("tasks/"):
+    for stream, facts in store.facts("tasks/"):
+        if facts is not None and not matches(facts):
+            continue  # without reading its log
         try:
             view = view_task(store, stream.removeprefix("tasks/"))
         except TaskNotFound:  # made, but nothing was ever appended to it
@@ -363,9 +371,9 @@ def list_tasks(
         except StoreError as error:
             found.unreadable.append(error)
             continue
-        state = view.state
-        matches = all(getattr(state, name) == value for name, value in given.items())
-        if matches and (labels or {}).items() <= state.labels.items():
+        if facts is None:
+            store.remember(stream, facts_of(view.state), view.seq)
+        if matches(view.state):
             found.append(view)
     found.sort(key=lambda view: (view.state.created_at, view.id))
     return found
