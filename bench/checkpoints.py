@@ -39,15 +39,13 @@ def message(turn: int) -> str:
 
 @task
 def loop(turns: int) -> int:
-    state = restore({"turn": 0, "window": []})
-    while state["turn"] < turns:
-        turn = state["turn"] + 1
+    state = restore(State(0, []))
+    while state.turn < turns:
+        turn = state.turn + 1
         if turn == stop_at:
             raise Killed
-        state = checkpoint(
-            {"turn": turn, "window": [*state["window"][1 - WINDOW :], message(turn)]}
-        )
-    return int(state["turn"])
+        state = checkpoint(State(turn, [*state.window[1 - WINDOW :], message(turn)]))
+    return state.turn
 
 
 def main(verb: str, turns: int, folder: Path) -> dict[str, float]:

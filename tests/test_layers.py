@@ -17,7 +17,7 @@ import pytest
 LAYERS = (
     ("__main__", "cli", "testing"),
     {"__init__", "app", "branches", "checkpoints", "children", "control", "driving", "handle"}
-    | {"step", "task", "waiting", "worker"},
+    | {"meter", "step", "task", "waiting", "worker"},
     ("engines", "stores", "views", "workspace"),
     ("tail",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}

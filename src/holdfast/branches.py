@@ -24,8 +24,9 @@ from holdfast.errors import (
     StepFailed,
     Suspend,
 )
-from holdfast.events import Failure
+from holdfast.events import Failure, Progressed
 from holdfast.journal import describe
+from holdfast.meter import Meter
 from holdfast.scope import Scope, inside, scope_var
 from holdfast.spec import Spec, make_spec
 
@@ -104,6 +105,7 @@ def each(  # type: ignore[overload-overlap]
     *,
     workers: int = ...,
     tolerate: float = ...,
+    progress: bool | None = ...,
 ) -> Awaitable[Results[R]]: ...
 @overload
 def each(
@@ -112,6 +114,7 @@ def each(
     *,
     workers: int = ...,
     tolerate: float = ...,
+    progress: bool | None = ...,
 ) -> Results[R]: ...
 def each(
     fn: Callable[[Any], Any],
@@ -119,12 +122,17 @@ def each(
     *,
     workers: int = 8,
     tolerate: float = 0,
+    progress: bool | None = None,
 ) -> Any:
     """Map a step over items, `workers` at a time. Every item that ended is a checkpoint.
 
     After a crash only the unfinished ones run. `tolerate` is how many may fail: a number, or a
     share below 1; beyond it `EachFailed` is raised, when all have been tried. `items` may also be
     a function of an offset, so that a long input is not read again from its beginning.
+
+    How far it is can be followed (`holdfast log -f`); on a terminal there is a bar, with rate and
+    time left, and elsewhere a line in the log of `holdfast` (Python's `logging`) every ten
+    seconds. `progress` says whether there is to be a bar.
 
     >>> from holdfast import Holdfast, step, task
     >>> @step
@@ -145,7 +153,7 @@ def each(
     must_be_open(scope)
     path = scope.next_path()
     must_hold_no_call(scope.run, path, "each()")
-    batch = Batch(scope, path, _spec_of(fn), tolerate)
+    batch = Batch(scope, path, _spec_of(fn), tolerate, _size(items), progress)
     source = batch.unfinished(items)
     if scope.is_async:
         from holdfast.engines import side_by_side
@@ -157,6 +165,7 @@ def each(
         for outcome in local.side_by_side(work, workers):
             batch.note(outcome)
     finally:
+        batch.meter.end()
         stop_if_doomed(batch.run, path)
     return batch.end()
 
@@ -164,13 +173,24 @@ def each(
 class Batch:
     """One `each`: what is done, what is left, and what came of it."""
 
-    def __init__(self, scope: Scope, path: str, spec: Spec, tolerate: float) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        path: str,
+        spec: Spec,
+        tolerate: float,
+        total: int | None,
+        on_terminal: bool | None,
+    ) -> None:
         self.run: Run = scope.run
         self.path = path
         self.spec = spec
         self.tolerate = tolerate
+        self.meter = Meter(spec.name, total, on_terminal=on_terminal, event=self._say)
         self.items: dict[int, Any] = {}
         self.count = 0
+        self.replayed = 0
+        """How many of the items that are still to be counted were recorded before."""
 
     def unfinished(self, items: Any) -> Iterator[Any]:
         """The items from the first one that has not ended."""
@@ -179,6 +199,7 @@ class Batch:
         calls = self.run.log.state.calls
         while (call := calls.get(f"{self.path}.{self.count + 1}")) and call.status == "completed":
             self.count += 1
+        self.meter.begin_at(self.count)
         return iter(items(self.count))
 
     def calls(self, source: Iterator[Any]) -> Iterator[tuple[str, bytes]]:
@@ -189,12 +210,26 @@ class Batch:
             record = self.run.log.state.calls.get(path)
             if record is None or record.status != "completed":
                 self.items[self.count] = item
+            else:
+                self.replayed += 1
             yield path, self.spec.signature.dump((item,), {})
+
+    def _say(self, done: int, total: int | None) -> None:
+        said = self.run.log.state.progress.get(self.path)
+        if (said is None or said.number < done) and not self.run.is_rehearsal:
+            text = f"each({self.spec.name})"
+            self.run.append(
+                Progressed(scope=self.path, number=done, text=text, done=done, total=total)
+            )
 
     def note(self, outcome: Any) -> None:
         """Take notice of how an item ended. Failures are in the log; others work on meanwhile."""
         if isinstance(outcome, BaseException) and not isinstance(outcome, StepFailed | Suspend):
             raise outcome
+        if not isinstance(outcome, Suspend):
+            fresh = self.replayed == 0
+            self.replayed -= not fresh
+            self.meter.count(failed=isinstance(outcome, StepFailed), fresh=fresh)
 
     def stop_if_doomed(self) -> None:
         """Raise the signal that stopped an item."""
@@ -269,6 +304,13 @@ def _must_have_made_every_call(run: Run, path: str, strands: Sequence[Scope]) ->
             record = run.log.state.calls[newest]
             asked = f"ends branch {scope} without that call"
             run.halt(CodeChanged(run.task_id, newest, describe(record), asked))
+
+
+def _size(items: Any) -> int | None:
+    try:
+        return len(items)
+    except TypeError:
+        return None
 
 
 _specs: dict[Any, Spec] = {}

@@ -29,7 +29,7 @@ _PLAIN: dict[str, Any] = {
 
 def open_question(state: State, id: str | None) -> Call:
     """The question of that id, or the only one that is open."""
-    asked = [call for call in state.calls.values() if call.kind == "question"]
+    asked = [call for call in state.calls.values() if call.kind in ("question", "approval")]
     if not asked:
         raise BadInput(f"task {state.id!r} has asked nothing")
     waiting = [call for call in asked if call.status == "waiting"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import chain
-from holdfast.cli.tail import Tail
+from holdfast.tail import Tail
 from holdfast.errors import LogDamaged, NewerFormat, TaskNotFound
 from holdfast.events import FORMAT, Claimed, Completed, TaskCreated, dump_event
 from holdfast.stores.files import FileStore

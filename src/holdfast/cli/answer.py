@@ -13,7 +13,7 @@ from rich.text import Text
 
 from holdfast.cli.arguments import quoted, value_of
 from holdfast.cli.exits import Exit
-from holdfast.cli.hints import our_command
+from holdfast.cli.hints import answers, our_command
 from holdfast.cli.opening import find_task, opened, read_all
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines
@@ -33,6 +33,8 @@ class QuestionView(Struct, frozen=True):
     expects: str
     asked_at: datetime
     until: datetime | None
+    approves: str = ""
+    """For an approval: the path of the call that may be made or not."""
 
 
 @click.command(short_help="Answer a question that a task asks, or list the open ones.")
@@ -54,7 +56,12 @@ def answer(
     """Answer a question that a task asks a person, or list the questions that are open.
 
     ANSWER is read as JSON where it can be, else as text. It is checked against the type that the
-    question asks for; a question is answered once. The task is not driven: resume it afterwards.
+    question asks for; a question is answered once. The task is not driven: resume it afterwards,
+    unless a worker does.
+
+    A tool that needs approval (approve=True) asks whether this very call may be made, with these
+    arguments: its question is called approve- and the path of the call. The answer is true or
+    false; if it is false the call fails, and other arguments need another yes.
 
     Without an answer, the open questions of all unfinished tasks, or of TASK, are listed; the
     exit code is then 3 if there are any.
@@ -64,6 +71,7 @@ def answer(
       holdfast answer                          what is asked
       holdfast answer trip-42 book true        yes, book it
       holdfast answer trip-42 6 '"3"'          the text 3, to the question asked by call 6
+      holdfast answer trip-42 approve-7 true   let it make call 7
     """
     with opened(given) as hf:
         if task is None or question is None:
@@ -91,7 +99,7 @@ def answer(
 def questions_of(view: TaskView) -> list[QuestionView]:
     """The questions of a task that wait for an answer."""
     return [
-        QuestionView(view.id, call.key, call.why, call.expects, call.at, call.until)
+        QuestionView(view.id, call.key, call.why, call.expects, call.at, call.until, call.approves)
         for call in view.questions
     ]
 
@@ -134,5 +142,5 @@ def print_question(out: Console, given: Given, each: QuestionView) -> None:
     who = f"task {plain(each.task)}, question {plain(each.id)}"
     print_lines(out, Text.assemble((who, "bold"), f"  ({plain(each.expects)}{until})"))
     print_lines(out, f"  {plain(each.question)}")
-    command = our_command(given, "answer", each.task, each.id, "ANSWER")
-    print_lines(out, f"  answer it:  {plain(command)}")
+    for way in answers(given, each.task, each.id, approval=bool(each.approves)):
+        print_lines(out, f"  {plain(way)}")

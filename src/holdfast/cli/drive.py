@@ -5,68 +5,41 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.answer import questions_of
-from holdfast.cli.arguments import arguments_of
-from holdfast.cli.code import load, load_app, look_in
+from holdfast.cli.code import load_app
+from holdfast.cli.compensate import summary_of
 from holdfast.cli.doubt import doubts_of
-from holdfast.cli.exits import Exit
+from holdfast.cli.exits import Exit, exit_of
 from holdfast.cli.hints import our_command
 from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import (
     code_options,
     json_option,
-    label_option,
-    pairs,
     pass_given,
     store_options,
     task_argument,
 )
-from holdfast.cli.output import print_error, print_json
+from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
-from holdfast.driving import new_id
-from holdfast.errors import BadInput, HoldfastError, TaskFailed, TaskWaiting
-from holdfast.task import task_spec
+from holdfast.cli.start import new_task, new_task_options
+from holdfast.cli.text import plain
+from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
+from holdfast.state import FINISHED
 from holdfast.views import TaskView
-from holdfast.words import checked_id
 
 
 @click.command(short_help="Run a task function, or go on with it.")
-@click.argument("function", metavar="MODULE:FUNCTION")
-@click.argument("args", nargs=-1)
-@click.option("--id", "task_id", metavar="ID", help="The task's id.  [default: a new one]")
-@click.option(
-    "--arg",
-    "named",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=pairs,
-    help="An argument by name; may be repeated.",
-)
-@click.option("--user", default="", help="Whose task it is.")
-@click.option("--session", default="", help="The session it belongs to.")
-@label_option
+@new_task_options
 @json_option
 @store_options
 @pass_given
-def run(
-    given: Given,
-    function: str,
-    args: tuple[str, ...],
-    task_id: str | None,
-    named: dict[str, str],
-    user: str,
-    session: str,
-    labels: dict[str, str],
-    as_json: bool,
-) -> Exit:
+def run(given: Given, /, as_json: bool, **words: Any) -> Exit:
     """Run a task function, or go on with it, and print its result as JSON.
 
     MODULE is found as by `python -m`: in the current folder first. ARGS are JSON where they can
@@ -83,41 +56,42 @@ def run(
       holdfast run agents:plan_trip --arg city=Oslo --arg nights=3
       holdfast run agents.mail:triage '{"inbox": "work"}' --user ada
     """
-    look_in(Path.cwd())
-    if ":" not in function:
-        raise BadInput(f"{function!r} names no function: write MODULE:FUNCTION, as in agents:plan")
-    given.app = (function.partition(":")[0],)  # what a command to go on needs
-    fn = load(function)
-    spec = task_spec(fn)
-    values, by_name = arguments_of(spec, args, named)
-    options = {"user": user, "session": session, "labels": labels}
-    task_id = checked_id(task_id) if task_id is not None else new_id(spec.name, datetime.now(UTC))
+    task = new_task(given, **words)
     with opened(given, create=True) as hf:
-        print_error(f"task {task_id}")
-        go = partial(hf.run, fn, *values, id=task_id, **options, **by_name)
-        return _drive(given, hf, task_id, go, as_json)
+        print_error(f"task {task.id}")
+        go = partial(hf.run, task.fn, *task.args, id=task.id, **task.options)
+        return _drive(given, hf, task.id, go, as_json)
 
 
-@click.command(short_help="Go on with a task that was interrupted.")
+@click.command(short_help="Go on with a task that was interrupted or paused.")
 @task_argument
+@click.option(
+    "--worker", "to_worker", is_flag=True, help="Let a paused task go on, and leave it to a worker."
+)
 @json_option
 @code_options
 @pass_given
-def resume(given: Given, task: str, as_json: bool) -> Exit:
-    """Go on with a task that was interrupted, and print its result as JSON.
+def resume(given: Given, task: str, to_worker: bool, as_json: bool) -> Exit:
+    """Go on with a task that was interrupted or paused, and print its result as JSON.
 
     Its function runs again from the top; recorded steps give their recorded results and are not
     made again. The code is what --app names: nothing that the log names is ever imported. Of a
-    finished task the recorded result or failure is given, which needs no code.
+    finished task the recorded result or failure is given, which needs no code. A task that is
+    being cancelled is cancelled here: what it did is undone, if it was declared so.
+
+    With --worker a paused task is not driven here: it goes on as soon as a worker takes it up.
 
     \b
     Examples:
       holdfast resume trip-42 --app agents
+      holdfast resume trip-42 --worker
       HOLDFAST_APP=agents,agents.mail holdfast resume trip-42
     """
     with opened(given) as hf:
         view = find_task(hf, task)
-        if view.status not in ("completed", "failed"):
+        if to_worker:
+            return _leave_to_worker(given, hf, task, as_json)
+        if view.status not in FINISHED:
             load_app(given)
             return _drive(given, hf, task, lambda: hf.resume(task), as_json)
         return _drive(given, hf, task, lambda: _recorded_end(view), as_json)
@@ -147,7 +121,19 @@ def retry(given: Given, task: str, as_json: bool) -> Exit:
         return _drive(given, hf, task, lambda: _recorded_end(view), as_json)
 
 
+def _leave_to_worker(given: Given, hf: Holdfast, task_id: str, as_json: bool) -> Exit:
+    hf.unpause(task_id)
+    if as_json:
+        print_json({"id": task_id, "status": hf.task(task_id).status})
+        return Exit.OK
+    worker = our_command(given, "worker", code=True)
+    print_lines(console(), f"goes on, left to a worker: {plain(worker)}")
+    return Exit.OK
+
+
 def _recorded_end(view: TaskView) -> None:
+    if view.status == "cancelled":
+        raise TaskCancelled(view.id, view.state.because)
     if view.failure is not None:
         raise TaskFailed(view.id, view.failure)
 
@@ -171,16 +157,31 @@ def _drive(
         )
         _print_if_there(hf, task_id, as_json)
         return Exit.TASK_FAILED
-    except (TaskFailed, TaskWaiting):
+    except (TaskFailed, TaskCancelled, TaskWaiting) as error:
         if as_json:
             _print_outcome(hf, task_id)
-        raise
+        view = hf.task(task_id)
+        if isinstance(error, TaskWaiting) or not view.state.compensated:
+            raise
+        print_error(f"error: {_undone(given, view, error)}")
+        return exit_of(error)
     if as_json:
         _print_outcome(hf, task_id)
     else:
         # From the log, not from memory: plain data, as everybody else will see it.
         print_json(hf.task(task_id).result)
     return Exit.OK
+
+
+def _undone(given: Given, view: TaskView, error: TaskFailed | TaskCancelled) -> str:
+    """How it ended, and what was undone of what it did. There is nothing to retry after that."""
+    ended = str(error)
+    if isinstance(error, TaskFailed):
+        ended = f"task {view.id!r} failed: {error.failure.summary()}"
+    words = f"{ended}\nWhat it did was undone: {summary_of(view.compensation)}"
+    if any(each.status != "undone" for each in view.compensation):
+        words += f"\nto undo the rest: {our_command(given, 'compensate', view.id, code=True)}"
+    return words
 
 
 def _print_if_there(hf: Holdfast, task_id: str, as_json: bool) -> None:

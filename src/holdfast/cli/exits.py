@@ -22,6 +22,8 @@ class Exit(IntEnum):
     NOT_FOUND = 5
     BUSY = 6
     CODE = 7
+    CANCELLED = 8
+    NOT_UNDONE = 9
     FAULT = 70
     INTERRUPTED = 130
     PIPE_CLOSED = 141
@@ -31,11 +33,13 @@ MEANINGS = {
     Exit.OK: "it went well",
     Exit.TASK_FAILED: "the task failed",
     Exit.BAD_INPUT: "wrong usage or input; nothing was changed",
-    Exit.WAITING: "the task waits for a person, or a call is in doubt or was interrupted",
+    Exit.WAITING: "the task waits for a person or is paused; a call is in doubt or was interrupted",
     Exit.DAMAGED: "a log is damaged, or the store failed",
     Exit.NOT_FOUND: "no such task or store",
     Exit.BUSY: "another process is driving the task",
     Exit.CODE: "the task's code is missing, or has changed under it",
+    Exit.CANCELLED: "the task was cancelled",
+    Exit.NOT_UNDONE: "something that the task did could not be undone",
     Exit.FAULT: "a fault in Holdfast itself",
     Exit.INTERRUPTED: "interrupted (Ctrl-C)",
     Exit.PIPE_CLOSED: "the reader of the output went away (| head)",
@@ -45,6 +49,7 @@ MEANINGS = {
 _MEANT: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.TaskFailed, Exit.TASK_FAILED),
     (errors.StepFailed, Exit.TASK_FAILED),
+    (errors.TaskCancelled, Exit.CANCELLED),
     (errors.TaskWaiting, Exit.WAITING),
     (errors.TaskNotFound, Exit.NOT_FOUND),
     (errors.TaskBusy, Exit.BUSY),

@@ -14,6 +14,7 @@ from holdfast.cli.hints import our_command
 from holdfast.cli.layers import Page
 from holdfast.cli.output import status_text
 from holdfast.cli.settings import Given
+from holdfast.cli.standing import ChildView, ProgressView
 from holdfast.cli.text import ago, clock, count, plain, short, shown
 from holdfast.state import FINISHED
 from holdfast.views import TaskView
@@ -25,6 +26,8 @@ class Seen(Struct, frozen=True):
     at_work: str | None
     doubts: list[DoubtView]
     questions: list[QuestionView]
+    children: list[ChildView]
+    progress: list[ProgressView]
 
 
 def print_title(page: Page, view: TaskView) -> None:
@@ -40,6 +43,9 @@ def print_head(page: Page, view: TaskView, seen: Seen) -> None:
         "started": f"{clock(state.created_at)} ({ago(state.created_at, now)})",
         "changed": f"{clock(state.updated_at)} ({ago(state.updated_at, now)}), "
         f"{count(view.seq, 'event')}",
+        "deadline": f"{clock(state.until)} ({ago(state.until, now)})" if state.until else "",
+        "checkpoint": f"number {state.checkpoints:,}" if state.checkpoints else "",
+        "parent": f"{state.parent}, call {state.parent_path}" if state.parent else "",
         "last driven by": "" if seen.at_work or not state.owner else state.owner,
         "user": state.user,
         "session": state.session,
@@ -57,10 +63,14 @@ def print_outlook(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
         page.line((f"{'result':14} ", "dim"), "" if long else short(view.result))
         if long:
             page.block(shown(view.result))
-    elif view.failure is not None:
+    elif view.status == "cancelled":
+        if view.state.because:
+            page.line((f"{'cancelled':14} ", "dim"), plain(_because(view)))
+    elif view.status == "failed" and view.failure is not None:
         page.line((f"{'failed':14} ", "dim"), (plain(view.failure.summary()), "red"))
-        retry = our_command(given, "retry", view.id, code=True)
-        page.line(("to try it again: ", "dim"), plain(retry))
+        if not view.state.compensated:  # what was undone can't be gone on from
+            retry = our_command(given, "retry", view.id, code=True)
+            page.line(("to try it again: ", "dim"), plain(retry))
     elif view.status not in FINISHED:
         _print_needs(page, given, view, seen)
 
@@ -74,13 +84,50 @@ def _print_needs(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
         parts = {"In doubt": seen.doubts, "Questions": seen.questions}
         where = " and ".join(name for name, there in parts.items() if there)
         page.line(Text(f"it waits for a person: see below, under {where}", "bold yellow"))
+    _print_told(page, view)
     if seen.at_work:
         page.line(("at work: ", "dim"), (plain(seen.at_work), "cyan"))
         return
     page.line(Text("nobody is at work on it", "bold yellow"))
-    if view.status != "awaiting_user":
-        resume = our_command(given, "resume", view.id, code=True)
-        page.line(("to go on: ", "dim"), plain(resume))
+    if view.status == "awaiting_user" and not view.state.cancelling:
+        return
+    resume = our_command(given, "resume", view.id, code=True)
+    page.line(("to go on: ", "dim"), plain(resume))
+    if view.status == "paused":
+        worker = our_command(given, "resume", view.id, options=("--worker",))
+        page.line(("or, left to a worker: ", "dim"), plain(worker))
+
+
+def _print_told(page: Page, view: TaskView) -> None:
+    """What it was told from outside, and what it does because of that."""
+    state = view.state
+    if state.ending:
+        what = f"what it did is being undone; then it is {state.ending}"
+        page.line(Text(what, "bold yellow"), plain(_because(view, ", ")))
+    elif state.cancelling:
+        page.line(Text("it is being cancelled", "bold yellow"), plain(_because(view, ", ")))
+    elif view.status == "paused":
+        page.line(Text("it is paused", "bold yellow"), plain(_because(view, ", ")))
+    elif state.parked and state.wake_at is not None:
+        until = f"{clock(state.wake_at)} ({ago(state.wake_at, datetime.now(UTC))})"
+        page.line(("let go of until ", "dim"), until, (": then a worker goes on with it", "dim"))
+
+
+def ended_badly(view: TaskView) -> bool:
+    """Whether what it did is undone, or may be."""
+    return view.status in ("failed", "cancelled") or bool(view.state.ending)
+
+
+def print_compensate(page: Page, given: Given, view: TaskView) -> None:
+    """How to undo what is left, if anything is."""
+    if view.status in FINISHED and any(each.status != "undone" for each in view.compensation):
+        command = our_command(given, "compensate", view.id, code=True)
+        page.line(("to undo what is left: ", "dim"), plain(command))
+
+
+def _because(view: TaskView, before: str = "") -> str:
+    because = view.state.because
+    return f"{before}because {because}" if because else ""
 
 
 def _is_long(value: Any) -> bool:

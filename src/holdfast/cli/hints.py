@@ -13,7 +13,10 @@ from pathlib import Path
 
 from holdfast.cli.settings import Given, code_of
 from holdfast.cli.text import clock
-from holdfast.errors import BadInput, InDoubt, TaskFailed, Unanswered
+from holdfast.errors import BadInput, InDoubt, TaskFailed, TaskPaused, Unanswered
+
+APPROVAL = "approve-"
+"""How the id of a question begins that asks whether a call may be made."""
 
 
 def our_command(
@@ -42,6 +45,20 @@ def resolve_commands(given: Given, task: str, path: str) -> tuple[str, str]:
     )
 
 
+def answers(given: Given, task: str, question: str, approval: bool) -> tuple[str, ...]:
+    """How to answer a question; an approval is a yes or a no.
+
+    >>> answers(Given(), "trip-42", "approve-6", True)[0]
+    'to approve it:  holdfast answer trip-42 approve-6 true'
+    """
+    if not approval:
+        return (f"answer it:  {our_command(given, 'answer', task, question, 'ANSWER')}",)
+    return (
+        f"to approve it:  {our_command(given, 'answer', task, question, 'true')}",
+        f"to refuse it:   {our_command(given, 'answer', task, question, 'false')}",
+    )
+
+
 def told(given: Given, error: Exception) -> str:
     """An error in words, with commands that fit this shell where the library names some."""
     match error:
@@ -61,10 +78,16 @@ def told(given: Given, error: Exception) -> str:
             )
         case Unanswered():
             by = f", by {clock(error.until)}" if error.until else ""
-            answer = our_command(given, "answer", error.task_id, error.id, "ANSWER")
+            asks = f"task {error.task_id!r} asks ({error.expects}{by}): {error.question}"
+            approval = error.id.startswith(APPROVAL)
+            return "\n".join((asks, *answers(given, error.task_id, error.id, approval)))
+        case TaskPaused():
+            paused = str(error).partition(". To let it go on:")[0]
             return (
-                f"task {error.task_id!r} asks ({error.expects}{by}): {error.question}\n"
-                f"answer it:  {answer}"
+                f"{paused}\n"
+                f"let it go on here:    {our_command(given, 'resume', error.task_id, code=True)}\n"
+                f"leave it to a worker: "
+                f"{our_command(given, 'resume', error.task_id, options=('--worker',))}"
             )
     return str(error)
 

@@ -52,8 +52,8 @@ def type_of(event: AnyEvent | type[AnyEvent]) -> str:
 
 def event_line(event: AnyEvent, state: State, *, narrow: bool = False) -> Text:
     """One event. `state` is that after it: it knows the names of the calls."""
-    path = getattr(event, "path", "")
-    call = state.calls.get(path)
+    path = event.scope if isinstance(event, e.Progressed) else getattr(event, "path", "")
+    call = state.calls.get(path.partition("#")[0])
     at = precise_clock(event.at)
     return Text.assemble(
         (f"{event.seq:4} {at[11:19]} " if narrow else f"{event.seq:5}  {at}  ", "dim"),

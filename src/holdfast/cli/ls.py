@@ -15,7 +15,7 @@ from holdfast.cli.options import json_option, label_option, pass_given, store_op
 from holdfast.cli.output import console, print_error, print_json, print_table, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, count, plain
-from holdfast.state import Status
+from holdfast.state import FINISHED, Status
 from holdfast.views import TaskView
 
 STATUSES = get_args(Status)
@@ -44,8 +44,14 @@ def ls(
 ) -> Exit:
     """List tasks, the most recently changed first.
 
-    A task in progress that nobody is at work on is marked as stopped: resume it. With --json,
-    at_work says who is at work on a task, or null.
+    \b
+    A task that nobody is at work on is marked where that matters:
+      stopped      it is in progress: resume it, or have a worker take it up
+      waiting      it sleeps, backs off or waits for a child: a worker goes on with it in time
+      to be ended  it was cancelled, and has something to do first: resume it, or have a worker
+
+    With --json, at_work says who is at work on a task, or null, and wake_at when a task that was
+    let go of goes on by itself.
 
     A task whose log can't be read is named on standard error, and the exit code is then 4.
 
@@ -53,6 +59,7 @@ def ls(
     Examples:
       holdfast ls
       holdfast ls --status failed --limit 10
+      holdfast ls --status paused
       holdfast ls --label team=travel --json | jq -r '.[].id'
     """
     wanted = {"status": status, "type": kind, "user": user, "session": session}
@@ -97,7 +104,9 @@ def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
         "user": state.user,
         "session": state.session,
         "labels": state.labels,
+        "parent": state.parent,
         "at_work": holder,
+        "wake_at": state.wake_at if state.parked else None,
     }
 
 
@@ -111,12 +120,25 @@ def _print_table(views: list[tuple[TaskView, str | None]], total: int, if_none: 
         out.print(Text(f"… and {count(total - len(views), 'older task')}", "dim"))
 
 
+def _how_it_stands(view: TaskView) -> tuple[str, str]:
+    """What is to be known of a task that nobody is at work on."""
+    state = view.state
+    if view.status in FINISHED:
+        return "", ""
+    if state.cancelling or state.ending:
+        return ", to be ended", "bold yellow"
+    if view.status != "in_progress":
+        return "", ""
+    # Who lets go of a task that waits says so; who dies, or is told to end, does not.
+    return (", waiting", "yellow") if state.parked else (", stopped", "bold yellow")
+
+
 def _rows(views: list[tuple[TaskView, str | None]]) -> Iterator[tuple[str | Text, ...]]:
     now = datetime.now(UTC)
     for view, holder in views:
         status = status_text(view.status)
-        if view.status == "in_progress" and holder is None:
-            status.append(", stopped", "bold yellow")
+        if holder is None:
+            status.append(*_how_it_stands(view))
         yield (
             plain(view.id),
             plain(view.type),

@@ -21,6 +21,9 @@ from holdfast.store import Store
 from holdfast.views import TaskView, view_task
 from holdfast.words import checked_id
 
+LEASE_S = 30.0
+"""How long a process may hang before another one takes its tasks over."""
+
 
 class StoreNotFound(TaskNotFound):
     """There is no store, so there are no tasks either."""
@@ -44,12 +47,12 @@ def folder_of(url: str) -> Path | None:
 
 
 @contextmanager
-def opened(given: Given, *, create: bool = False) -> Iterator[Holdfast]:
+def opened(given: Given, *, create: bool = False, lease_s: float = LEASE_S) -> Iterator[Holdfast]:
     """The store, opened. Only with `create` is a folder made that is not there."""
     url = store_url(given)
     if not create:
         must_exist(url)
-    with Holdfast(url) as hf:
+    with Holdfast(url, lease_s=lease_s) as hf:
         yield hf
 
 

@@ -87,6 +87,16 @@ def pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) ->
     return found
 
 
+def numbers(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
+    """`name=number` options as a dict; a number is 1 or more."""
+    found = {}
+    for name, value in pairs(ctx, param, given).items():
+        if not value.isascii() or not value.isdigit() or int(value) < 1:
+            raise click.BadParameter(f"{name}={value}: {value!r} is not 1 or more", ctx, param)
+        found[name] = int(value)
+    return found
+
+
 label_option = click.option(
     "--label",
     "labels",

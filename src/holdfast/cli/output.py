@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -109,9 +109,10 @@ def print_json(value: Any) -> None:
     print_json_line(to_json(value, indent=2 if sys.stdout.isatty() else 0))
 
 
-def print_json_line(line: str) -> None:
+def print_json_line(line: str, out: TextIO | None = None) -> None:
     """A line of JSON: its very bytes into a pipe; on a terminal nothing that it would act on."""
-    sys.stdout.write((plain_json(line) if sys.stdout.isatty() else line) + "\n")
+    out = out or sys.stdout
+    out.write((plain_json(line) if out.isatty() else line) + "\n")
 
 
 def print_error(message: str) -> None:

@@ -11,13 +11,28 @@ from typing import Any, NoReturn
 import click
 
 import holdfast
-from holdfast.cli import answer, completion, doctor, doubt, drive, log, ls, resolve, show
+from holdfast.cli import (
+    answer,
+    check,
+    compensate,
+    completion,
+    control,
+    doctor,
+    doubt,
+    drive,
+    log,
+    ls,
+    resolve,
+    show,
+    start,
+    worker,
+)
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
 from holdfast.cli.hints import told
 from holdfast.cli.options import app_option, debug_option, url_option
 from holdfast.cli.output import print_error, print_json
 from holdfast.cli.settings import Given
-from holdfast.errors import HoldfastError, TaskFailed, TaskWaiting
+from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()
@@ -73,8 +88,8 @@ def _discard_output() -> None:
 
 
 def _tell(given: Given, error: Exception, message: str) -> None:
-    # A task that failed or waits was driven by a command that printed the outcome as its JSON.
-    if given.json and not isinstance(error, TaskFailed | TaskWaiting):
+    # A task that ended or waits was driven by a command that printed the outcome as its JSON.
+    if given.json and not isinstance(error, TaskFailed | TaskCancelled | TaskWaiting):
         print_json({"error": {"type": type(error).__name__, "message": message}})
     print_error(f"error: {message}")
 
@@ -118,9 +133,14 @@ def root(ctx: click.Context) -> None:
       holdfast ls                       all tasks, the latest first
       holdfast show trip-42             where a task is, and what happened to get there
       holdfast log -f trip-42           watch it as it works
-      holdfast run agents:plan Oslo     start a task
+      holdfast run agents:plan Oslo     start a task, and drive it here
       holdfast resume trip-42           go on after a crash (with --app agents: its code)
+      holdfast start agents:plan Oslo   start a task, and leave it to a worker
+      holdfast worker --app agents      drive all tasks that have something to do
+      holdfast cancel trip-42           end it
+      holdfast answer                   what tasks ask people
       holdfast doubt                    calls that may or may not have happened
+      holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
 
     The options below may stand before or after the command's name. Settings come from an option,
@@ -136,11 +156,17 @@ for _command in (
     show.show,
     log.log,
     drive.run,
+    start.start,
+    worker.worker,
     drive.resume,
     drive.retry,
+    control.pause,
+    control.cancel,
+    compensate.compensate,
+    answer.answer,
     doubt.doubt,
     resolve.resolve,
-    answer.answer,
+    check.check,
     doctor.doctor,
     completion.completion,
 ):

@@ -8,14 +8,23 @@ import click
 
 from holdfast.cli import layers
 from holdfast.cli.answer import print_question, questions_of
+from holdfast.cli.compensate import print_compensation, summary_of
 from holdfast.cli.doubt import doubts_of, print_doubt
 from holdfast.cli.exits import Exit
-from holdfast.cli.head import Seen, print_head, print_outlook, print_title
+from holdfast.cli.head import (
+    Seen,
+    ended_badly,
+    print_compensate,
+    print_head,
+    print_outlook,
+    print_title,
+)
 from holdfast.cli.layers import Page
 from holdfast.cli.opening import at_work, find_task, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
+from holdfast.cli.standing import children_of, print_children, print_progress, progress_of
 from holdfast.cli.timeline import print_timeline, tree, walk
 from holdfast.state import Call
 from holdfast.views import TaskView
@@ -46,8 +55,10 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
       decisions    what the agent chose, from which options, and why
       retries      the calls that were tried more than once
       failures     everything that broke, with input and time
-    besides all calls as a tree, the agent's notes, the calls in doubt and the open questions; and
-    of an unfinished task, who is at work on it.
+    besides all calls as a tree, the agent's notes, the calls in doubt, the open questions and
+    approvals, how far it says it is, its parent and children, its checkpoint and deadline; of one
+    that was paused or cancelled, why; of one that ended badly, what was undone; and of an
+    unfinished task, who is at work on it.
 
     \b
     Examples:
@@ -57,7 +68,13 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
     """
     with opened(given) as hf:
         view = find_task(hf, task)
-        seen = Seen(at_work(hf.store, view), doubts_of(hf.store, view), questions_of(view))
+        seen = Seen(
+            at_work(hf.store, view),
+            doubts_of(hf.store, view),
+            questions_of(view),
+            children_of(hf.store, view),
+            progress_of(view),
+        )
         if as_json:
             data = _data(view, seen)
             kept = ("id", "status", layer) if layer else tuple(data)
@@ -89,6 +106,14 @@ def _print_all(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
             LAYERS[name](page, view)
     if view.notes:
         layers.print_notes(page, view)
+    if seen.progress:
+        print_progress(page, seen.progress)
+    if seen.children:
+        print_children(page, seen.children)
+    if ended_badly(view) and view.compensation:
+        page.heading("Compensation", summary_of(view.compensation))
+        print_compensation(page.out, page.newest(view.compensation))
+        print_compensate(page, given, view)
     if seen.doubts:
         page.heading("In doubt", "calls that may or may not have happened")
         for each in seen.doubts:
@@ -119,6 +144,16 @@ def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
         "input": view.input,
         "result": view.result,
         "failure": view.failure,
+        "version": state.version,
+        "parent": state.parent,
+        "parent_path": state.parent_path,
+        "because": state.because,
+        "cancelling": state.cancelling,
+        "ending": state.ending,
+        "deadline": state.until,
+        "wake_at": state.wake_at if state.parked else None,
+        "checkpoints": state.checkpoints,
+        "checkpoint": view.checkpoint,
         "plan": state.plan,
         "position": view.position,
         "outputs": view.outputs,
@@ -126,6 +161,9 @@ def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
         "retries": view.retries,
         "failures": view.failures,
         "notes": view.notes,
+        "progress": seen.progress,
+        "children": seen.children,
+        "compensation": view.compensation,
         "doubts": seen.doubts,
         "questions": seen.questions,
         "calls": [_call(call) for call in view.calls],
@@ -146,4 +184,5 @@ def _call(call: Call) -> dict[str, Any]:
         "key": call.key,
         "settled_by": call.settled_by,
         "until": call.until,
+        "child": call.child,
     }

@@ -19,6 +19,7 @@ class Batch(Protocol):
 
     run: Run
     spec: Spec
+    meter: Any
 
     def note(self, outcome: Any) -> None: ...
     def end(self) -> Any: ...
@@ -55,6 +56,7 @@ async def each(batch: Batch, calls: Iterator[tuple[str, bytes]], workers: int) -
         batch.stop_if_doomed()
         raise
     finally:
+        batch.meter.end()
         for left in running:
             left.cancel()
         await asyncio.gather(*running, return_exceptions=True)
