@@ -4,13 +4,14 @@ After a checkpoint nothing older is replayed. The calls that follow the seventh 
 begin with `@7`, so they are told apart from those before; a resumed task reads its log back to the
 last whole checkpoint and no further.
 
-A checkpoint is stored as what changed since the one before. Once those changes come to several
-times the state itself, a whole one is written: so a resume reads a bounded multiple of the state,
-and the log stays close to the size of the changes.
+A checkpoint is stored as what changed since the one before. Once a resume would have to read
+several times the size of the state, a whole one is written: so a resume reads a bounded multiple
+of the state, and the log stays close to the size of the changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -18,17 +19,21 @@ from msgspec import UNSET, Raw, Struct
 
 from holdfast.change import change_between, patched_state
 from holdfast.codec import Shape, shape_of
+from holdfast.engines.execution import must_have_made_every_call, older_code
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, Undecodable
 from holdfast.events import Carried, Checkpointed
 from holdfast.scope import Scope, inside
 from holdfast.spec import Spec
+from holdfast.state import State
 from holdfast.task import annotation_of
 
 T = TypeVar("T")
 
 WHOLE_EVERY = 8
-"""How many times its own size the changes of a state may come to before it is written whole."""
+"""How many times the size of the state a resume may have to read before it is written whole.
+
+A state that only grows is never written whole again: its changes are no more than it is."""
 
 _SMALL_BYTES = 4096
 """Below this a state counts as this large: a counter need not be written whole so often."""
@@ -40,8 +45,6 @@ class Checkpoints(Struct):
     shape: Shape
     newest: Any = UNSET
     """The last one, as plain data; unset if the next has to be whole."""
-    whole_bytes: int = 0
-    change_bytes: int = 0
 
 
 def restore(default: T) -> T:
@@ -74,17 +77,17 @@ def restore(default: T) -> T:
     state = run.log.state
     if not state.checkpoints:
         return cast("T", known.shape.settle(default)[1])
-    scope.path = f"@{state.checkpoints}"
+    _go_on_from(scope, f"@{state.checkpoints}")
     return cast("T", _restored(run, known))
 
 
 def _restored(run: Run, known: Checkpoints) -> Any:
     state, spec = run.log.state, cast("Spec", run.spec)
     whole = run.log.fetch(cast("Raw", state.checkpoint))
+    if state.checkpoint_version > spec.version:
+        run.halt(older_code(state, spec))
     data = patched_state(_plain(whole), (_plain(run.log.fetch(raw)) for raw in state.changes))
     known.newest = data
-    known.whole_bytes = len(whole)
-    known.change_bytes = sum(len(bytes(raw)) for raw in state.changes)
     if state.checkpoint_version != spec.version and spec.upcast is not None:
         data = spec.upcast(data, state.checkpoint_version)
         known.newest = UNSET
@@ -123,34 +126,52 @@ def checkpoint(state: T) -> T:
         run.halt(BadInput("checkpoint() goes with restore(default), called first in the task"))
     if run.in_flight:
         run.halt(BadInput("checkpoint() was called while other branches of the task are at work"))
+    must_have_made_every_call(run)
     raw, settled = known.shape.settle(state)
     if run.is_rehearsal:
-        scope.path, scope.calls, scope.named = f"{scope.path}@", 0, None
+        _go_on_from(scope, f"{scope.path}@")
         return cast("T", settled)
-    event = _event(run, known, raw)
-    run.append(event, scope)
+    run.append(_event(run, known, raw), scope)
     run.sync()
-    scope.path, scope.calls, scope.named = f"@{event.number}", 0, None
+    _go_on_from(scope, f"@{run.log.state.checkpoints}")
     return cast("T", settled)
 
 
-def _event(run: Run, known: Checkpoints, raw: bytes) -> Checkpointed:
-    number = run.log.state.checkpoints + 1
+def _go_on_from(scope: Scope, path: str) -> None:
+    """Count the calls of the body anew, in a place of their own."""
+    scope.path, scope.calls, scope.said, scope.named = path, 0, 0, None
+
+
+def _event(run: Run, known: Checkpoints, raw: bytes) -> Callable[[State], Checkpointed]:
+    """What is to be appended, given the state at that moment: somebody may pause it just now."""
     version = cast("Spec", run.spec).version
-    data = _plain(raw)
-    if known.newest is not UNSET:
-        change = msgspec.json.encode(change_between(known.newest, data))
-        most = WHOLE_EVERY * max(known.whole_bytes, _SMALL_BYTES)
-        if len(change) < max(len(raw), 64) and known.change_bytes + len(change) < most:
-            known.newest = data
-            known.change_bytes += len(change)
+    before, known.newest = known.newest, _plain(raw)
+    if before is not UNSET:
+        change = msgspec.json.encode(change_between(before, known.newest))
+        most = WHOLE_EVERY * max(len(raw), _SMALL_BYTES)
+        if len(change) < max(len(raw), 64) and run.log.bytes_since_checkpoint < most:
             stowed = run.log.stow(change)
-            return Checkpointed(number=number, version=version, change=stowed)
-    known.newest, known.whole_bytes, known.change_bytes = data, len(raw), 0
-    state = run.log.state
-    carried = Carried(state.plan, state.until, state.cancelling, state.posts)
+            return lambda state: Checkpointed(
+                number=state.checkpoints + 1, version=version, change=stowed
+            )
     stowed = run.log.stow(raw)
-    return Checkpointed(number=number, version=version, state=stowed, carried=carried)
+    return lambda state: Checkpointed(
+        number=state.checkpoints + 1, version=version, state=stowed, carried=_carried(state)
+    )
+
+
+def _carried(state: State) -> Carried:
+    calls = [c for c in state.calls.values() if c.status not in ("completed", "failed")]
+    return Carried(
+        state.status,
+        state.because,
+        state.plan,
+        state.until,
+        state.cancelling,
+        state.undoable,
+        state.posts,
+        tuple(Raw(msgspec.json.encode(call)) for call in calls),
+    )
 
 
 def _plain(raw: bytes) -> Any:

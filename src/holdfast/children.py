@@ -33,6 +33,7 @@ class Child(Generic[R]):
         self._path = path
         self._spec = spec
         self._starting = starting
+        self._has_started: Any = None
 
     def result(self) -> R:
         """What the child returned; waits for it. A child that failed raises `StepFailed`."""
@@ -57,9 +58,17 @@ class Child(Generic[R]):
 
     async def started(self) -> Child[R]:
         """The child, when it was started. `await` does that too; this starts it and goes on."""
+        import asyncio
+
         if self._starting is not None:
             starting, self._starting = self._starting, None
-            await starting
+            self._has_started = asyncio.get_running_loop().create_future()
+            try:
+                await starting
+            finally:
+                self._has_started.set_result(None)
+        elif self._has_started is not None:  # somebody else awaits it too
+            await asyncio.wait([self._has_started])
         return self
 
     def _end(self, run: Run, record: Any) -> R:

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import UNSET, Raw
 
 from holdfast.engines.holding import Holding
 from holdfast.engines.mail import Message
-from holdfast.errors import AlreadyAnswered, BadInput, TaskBusy
+from holdfast.errors import AlreadyAnswered, BadInput, HoldfastError, TaskBusy, TaskCancelled
 from holdfast.events import (
     CancelRequested,
+    ChildEnded,
+    Failure,
     PauseRequested,
     QuestionAnswered,
     Settled,
     TaskContinued,
     TaskStopped,
 )
+from holdfast.journal import Raised, Returned
 from holdfast.log import read_state, stream_of
 from holdfast.people import checked_answer, may_be_settled, open_question, result_given
 from holdfast.state import FINISHED, State
@@ -36,13 +40,20 @@ def answer(holding: Holding, id: str, given: Any, question: str | None, by: str)
     must_be_texts("answer", by=by)
     before = view_task(holding.store, checked_id(id)).state
     path = open_question(before, question).path
+    # One for each time it is asked: an answer that does not fit is asked for again.
+    name = f"answer-{path}"
+    name += f"-{1 + sum(post.startswith(name) for post in before.posts)}"
 
     def make(state: State, stow: Stow) -> QuestionAnswered:
         call = open_question(state, path)
+        if call.until is not None and holding.clock() >= call.until:
+            raise AlreadyAnswered(
+                f"task {id!r}, question {call.key!r}: its time was up at {call.until}"
+            )
         raw = stow(checked_answer(call, given))
         return QuestionAnswered(path=call.path, answer=raw, by=by or holding.owner)
 
-    if not holding.tell(id, f"answer-{path}", make):
+    if not holding.tell(id, name, make):
         raise AlreadyAnswered(
             f"task {id!r}, question {before.calls[path].key!r}: it was answered a moment ago"
         )
@@ -122,19 +133,49 @@ def cancel(holding: Holding, id: str, because: str, by: str) -> str:
             if not _has_to_be_driven(log.state):
                 log.append(TaskStopped(because=because))
             log.sync()
-            return log.state.status
+        tell_parent(holding, log.state)
+        return log.state.status
     except TaskBusy:
         _tell(holding, id, "cancel", make, because, by)
         return read_state(holding.store, stream_of(id)).status
 
 
+def tell_parent(holding: Holding, state: State) -> None:
+    """Let the parent of a task that has ended go on at once. It would look by itself, later."""
+    outcome = end_of(state)
+    if not state.parent or outcome is None:
+        return
+    path = state.parent_path
+    if isinstance(outcome, Returned):
+        message = ChildEnded(path=path, result=outcome.raw)
+    else:
+        message = ChildEnded(path=path, failure=outcome.failure)
+
+    def make(parent: State, stow: Stow) -> ChildEnded:
+        call = parent.calls.get(path)
+        if call is None or call.status != "waiting" or parent.status in FINISHED:
+            raise BadInput("it knows already")
+        return message
+
+    with suppress(HoldfastError):
+        holding.tell(state.parent, f"child-{path}", make)
+
+
+def end_of(state: State) -> Returned | Raised | None:
+    """How a task ended, for its parent; None if it has not."""
+    if state.status == "completed":
+        return Returned(Raw(b"null") if state.result is UNSET else state.result, None)
+    if state.status == "failed":
+        return Raised(state.failure or Failure("Unknown", ""))
+    if state.status == "cancelled":
+        return Raised(Failure("TaskCancelled", str(TaskCancelled(state.id, state.because))))
+    return None
+
+
 def _has_to_be_driven(state: State) -> bool:
-    if state.checkpoints or state.ending:
+    if state.undoable or state.ending:
         return True
-    return any(
-        call.undo or (call.kind == "child" and call.status == "waiting")
-        for call in state.calls.values()
-    )
+    return any(c.kind == "child" and c.status == "waiting" for c in state.calls.values())
 
 
 def _tell(

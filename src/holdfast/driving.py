@@ -15,18 +15,19 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.codec import args_hash
+from holdfast.control import cancel, end_of, tell_parent
 from holdfast.engines import local
+from holdfast.engines.execution import older_code
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.errors import (
     BadInput,
-    CodeChanged,
-    HoldfastError,
     StorageFailed,
     StoreError,
     TaskBusy,
     TaskCancelled,
     TaskFailed,
+    TaskNotFound,
     TaskPaused,
     Undecodable,
     Unserializable,
@@ -34,7 +35,6 @@ from holdfast.errors import (
 )
 from holdfast.events import (
     FORMAT,
-    ChildEnded,
     Claimed,
     Compensating,
     Failure,
@@ -42,13 +42,13 @@ from holdfast.events import (
     TaskCreated,
     TaskRetried,
 )
+from holdfast.facts import facts_of
 from holdfast.journal import Raised, Returned, Stopped
-from holdfast.log import Log, fetch, read_state, stream_of
+from holdfast.log import Log, fetch, first_event, read_state, stream_of
 from holdfast.scope import scope_var
 from holdfast.spec import Spec, registry
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
-from holdfast.views import view_task
 from holdfast.words import checked_id, must_be_texts
 
 R = TypeVar("R")
@@ -147,7 +147,7 @@ class Driving:
 
     def resuming(self, id: str) -> Begin:
         """Take the task as it is; a paused one goes on."""
-        spec = registry.task(view_task(self.store, checked_id(id)).type)
+        spec = self.spec_of(id)
 
         def begin(log: Log) -> None:
             if log.state.status == "paused":
@@ -157,11 +157,27 @@ class Driving:
 
     def taking(self, id: str, spec: Spec) -> Begin:
         """Take the task as it is; one that was paused meanwhile stays so."""
-        return Begin(id, spec, lambda log: None, lambda state: state.status in FINISHED)
+
+        def begin(log: Log) -> None:
+            if log.state.seq == 0:  # it was removed, and taking hold of it made it anew
+                log.store.delete(log.lease)
+                raise TaskNotFound(f"no task {id!r} in {log.store.url}")
+            if log.state.task != spec.name:
+                log.store.remember(log.lease.stream, facts_of(log.state), log.state.seq)
+                raise BadInput(f"task {id!r} is a {log.state.task}, not a {spec.name}")
+
+        return Begin(id, spec, begin, lambda state: state.status in FINISHED)
+
+    def spec_of(self, id: str) -> Spec:
+        """The code of a task, by what its log begins with."""
+        created = first_event(self.store, stream_of(checked_id(id)))
+        if created is None:
+            raise TaskNotFound(f"no task {id!r} in {self.store.url}")
+        return registry.task(created.task)
 
     def retrying(self, id: str) -> Begin:
         """Open a failed task again."""
-        spec = registry.task(view_task(self.store, checked_id(id)).type)
+        spec = self.spec_of(id)
 
         def begin(log: Log) -> None:
             state = log.state
@@ -180,7 +196,7 @@ class Driving:
 
     def compensating(self, id: str) -> Begin:
         """Open a task that ended badly, in order to undo what it did."""
-        spec = registry.task(view_task(self.store, checked_id(id)).type)
+        spec = self.spec_of(id)
 
         def begin(log: Log) -> None:
             state = log.state
@@ -260,13 +276,9 @@ class Driving:
         state = log.state
         if state.status == "paused":
             raise TaskPaused(state.id, state.because)
-        if state.version > spec.version and state.status not in FINISHED:
-            raise CodeChanged(
-                state.id,
-                "0",
-                f"a task of version {state.version}",
-                f"is version {spec.version} of {spec.name}",
-            )
+        newest = max(state.version, state.checkpoint_version)
+        if newest > spec.version and state.status not in FINISHED:
+            raise older_code(state, spec)
 
     def _end_of_finished(self, task: Begin, error: StoreError) -> Any:
         """What a finished task ended with, which takes no lease to tell; else the error stands."""
@@ -275,29 +287,14 @@ class Driving:
             raise error
         return recorded_end(self.store, state, task.spec)
 
+    def _tell_parent(self, state: State) -> None:
+        # One that waits here, for a child that it drove itself, looks at once anyway.
+        if all(run.task_id != state.parent or run.patience_s for run in self.runs):
+            tell_parent(self.holding, state)
+
     def _claim(self, log: Log) -> Claimed:
         epoch = max(log.lease.epoch, log.state.epoch + 1)
         return Claimed(format=FORMAT, epoch=epoch, owner=self.holding.owner)
-
-    def _tell_parent(self, state: State) -> None:
-        """Let the parent go on at once. It would look by itself, if it were not told."""
-        if not state.parent:
-            return
-        outcome = end_of(state)
-        message = ChildEnded(path=state.parent_path)
-        if isinstance(outcome, Returned):
-            message = ChildEnded(path=state.parent_path, result=outcome.raw)
-        elif outcome is not None:
-            message = ChildEnded(path=state.parent_path, failure=outcome.failure)
-
-        def make(parent: State, stow: Callable[[bytes], Raw]) -> ChildEnded:
-            call = parent.calls.get(state.parent_path)
-            if call is None or call.status != "waiting" or parent.status in FINISHED:
-                raise BadInput("it knows already")
-            return message
-
-        with suppress(HoldfastError):
-            self.holding.tell(state.parent, f"child-{state.parent_path}", make)
 
 
 class Children:
@@ -334,28 +331,15 @@ class Children:
 
     def drive(self, id: str) -> None:
         with suppress(TaskFailed, TaskCancelled):
-            self._driving.drive(self._driving.resuming(id))
+            self._driving.drive(self._driving.taking(id, self._driving.spec_of(id)))
 
     async def adrive(self, id: str) -> None:
         with suppress(TaskFailed, TaskCancelled):
-            await self._driving.adrive(self._driving.resuming(id))
+            await self._driving.adrive(self._driving.taking(id, self._driving.spec_of(id)))
 
     def cancel(self, id: str) -> None:
-        from holdfast.control import cancel
-
         if cancel(self._driving.holding, id, "its parent was cancelled", by="") != "cancelled":
             self.drive(id)  # it has something to undo
-
-
-def end_of(state: State) -> Returned | Raised | None:
-    """How a task ended, for its parent; None if it has not."""
-    if state.status == "completed":
-        return Returned(_raw(state.result), None)
-    if state.status == "failed":
-        return Raised(state.failure or Failure("Unknown", ""))
-    if state.status == "cancelled":
-        return Raised(Failure("TaskCancelled", str(TaskCancelled(state.id, state.because))))
-    return None
 
 
 def recorded_end(store: Store, state: State, spec: Spec) -> Any:

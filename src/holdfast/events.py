@@ -281,10 +281,15 @@ class ChildEnded(Event, frozen=True, kw_only=True, tag="child_ended"):
 class Carried(Struct, frozen=True, omit_defaults=True):
     """What has to be known of the events before a checkpoint by those who don't read them."""
 
+    status: str = ""
+    because: str = ""
     plan: tuple[str, ...] = ()
     until: datetime | None = None
     cancelling: bool = False
+    undoable: bool = False
     posts: tuple[str, ...] = ()
+    open: tuple[Raw, ...] = ()
+    """The calls that have not ended, as the state has them: they may end after the checkpoint."""
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):

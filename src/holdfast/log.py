@@ -25,6 +25,7 @@ from holdfast.events import (
     Checkpointed,
     Claimed,
     Completed,
+    Event,
     Started,
     TaskCreated,
     dump_event,
@@ -37,6 +38,8 @@ from holdfast.state import State
 from holdfast.store import Facts, Lease, Store
 
 Clock = Callable[[], datetime]
+Appended = AnyEvent | Callable[[State], AnyEvent | None]
+"""An event, or what makes one of the state as it is at that moment (or none, after all)."""
 
 BLOB = b'{"$blob":'
 """How a reference to a blob begins. A value that begins so itself is always put in a blob."""
@@ -71,7 +74,7 @@ def stream_of(task_id: str) -> str:
 
 def read_events(store: Store, stream: str) -> Iterator[AnyEvent]:
     """The events of a stream, each checked against the one before it."""
-    for event, _ in _checked(stream, store.read(stream)):
+    for event, _, _ in _checked(stream, store.read(stream)):
         yield event
 
 
@@ -87,7 +90,15 @@ _WHOLE_CHECKPOINT = b'"carried":{'
 _CHECKPOINT = b'{"type":"checkpointed"'
 
 
-def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
+def first_event(store: Store, stream: str) -> TaskCreated | None:
+    """What a log begins with, without reading the rest of it."""
+    for event, _, _ in _checked(stream, store.read(stream), most=1):
+        if isinstance(event, TaskCreated):
+            return event
+    return None
+
+
+def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes, int]]:
     """The first event, and those from the last whole checkpoint on; all, if there is none.
 
     What lies between is not read. Its sums are not checked then: `verify` does that.
@@ -122,8 +133,8 @@ def _checked(
     total: bytes = chain.ROOT,
     seq: int = 0,
     most: int | None = None,
-) -> Iterator[tuple[AnyEvent, bytes]]:
-    """Lines as events, with the sum after each: those that follow the event `seq`."""
+) -> Iterator[tuple[AnyEvent, bytes, int]]:
+    """Lines as events, with the sum after each and its size: those that follow the event `seq`."""
     for line in islice(lines, most):
         seq += 1
         after = chain.check(total, line)
@@ -135,7 +146,7 @@ def _checked(
             raise LogDamaged(stream, seq, f"it says it is event {event.seq}")
         if seq == 1:
             _must_begin(stream, event)
-        yield event, total
+        yield event, total, len(line)
 
 
 def _must_begin(stream: str, event: AnyEvent) -> None:
@@ -215,6 +226,11 @@ class Log:
         self.attended: Attending | None = None
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
+        self.bytes_since_checkpoint = 0
+        """How much has to be read to go on from the last whole checkpoint."""
+        self.messages = self.seen = 0
+        """How many messages from outside it has taken, and how many of them its driver knew of
+        when it began."""
         self._facts: Facts | None = None
         self._is_news = False
         self._lock = threading.Lock()
@@ -222,15 +238,18 @@ class Log:
 
     def load(self) -> None:
         """Read what the stream holds, from its last whole checkpoint on."""
-        for event, total in since_checkpoint(self.store, self.lease.stream):
+        for event, total, size in since_checkpoint(self.store, self.lease.stream):
             advance_checked(self.state, event, self.lease.stream)
             self._total = total
+            self.bytes_since_checkpoint += size
 
-    def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
+    def append(self, event: Appended, strand: Scope | None = None) -> bool:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
 
         So the start of a quick step costs no write of its own: it goes out with its result. A
-        strand that was given up may append nothing more, from one moment to the next.
+        strand that was given up may append nothing more, from one moment to the next. What
+        depends on the state, which others change too, is given as a function of it; if that
+        returns None, nothing is appended, and neither does this return True.
         """
         with self._lock:
             if self._broken is not None:
@@ -238,6 +257,11 @@ class Log:
             if strand is not None and strand.is_closed():
                 raise given_up(strand)
             state = self.state
+            if not isinstance(event, Event):
+                made = event(state)
+                if made is None:
+                    return False
+                event = made
             placed = replace(event, seq=state.seq + 1, at=self.clock())
             if isinstance(event, _HOT):
                 data = dump_event(placed)
@@ -247,8 +271,11 @@ class Log:
             self._broken = _INTERRUPTED
             line, self._total = chain.seal(self._total, data)
             self._unwritten.append(line)
+            is_whole = isinstance(event, Checkpointed) and event.carried is not None
+            self.bytes_since_checkpoint = 0 if is_whole else self.bytes_since_checkpoint + len(line)
             advance(state, placed)
             self._broken = None
+            return True
 
     def flush(self) -> None:
         """Hand what was appended to the store, where others can see it."""

@@ -35,7 +35,7 @@ def open_question(state: State, id: str | None) -> Call:
     waiting = [call for call in asked if call.status == "waiting"]
     if id is None:
         if len(waiting) == 1:
-            return waiting[0]
+            return _of_unfinished(state, waiting[0])
         if not waiting:
             raise AlreadyAnswered(f"task {state.id!r} waits for no answer: {_ended(asked[-1])}")
         ids = ", ".join(repr(call.key) for call in waiting)
@@ -52,7 +52,13 @@ def open_question(state: State, id: str | None) -> Call:
         )
     if not still:
         raise AlreadyAnswered(f"task {state.id!r}, question {id!r}: {_ended(found[-1])}")
-    return still[0]
+    return _of_unfinished(state, still[0])
+
+
+def _of_unfinished(state: State, call: Call) -> Call:
+    if state.status in FINISHED:
+        raise BadInput(f"task {state.id!r} is {state.status}: it waits for no answer any more")
+    return call
 
 
 def checked_answer(call: Call, answer: Any) -> bytes:

@@ -230,6 +230,7 @@ def undo_of(spec: Spec) -> Spec:
         timeout_s=options.timeout_s,
         in_doubt=own.in_doubt if isinstance(own, Spec) else default,
         check=own.check if isinstance(own, Spec) else None,
+        approve=own.approve if isinstance(own, Spec) else False,
     )
 
 

@@ -154,6 +154,8 @@ class State(Struct):
     ending: Literal["", "failed", "cancelled"] = ""
     """How it will end once what it did is undone."""
     compensated: bool = False
+    undoable: bool = False
+    """Whether it has called anything that can be undone."""
     checkpoints: int = 0
     checkpoint: Raw | UnsetType = UNSET
     """The newest whole checkpoint, and what changed since."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha256
@@ -16,6 +17,7 @@ from holdfast.errors import BadInput, CodeChanged, HoldfastError, NotATask, Unde
 from holdfast.events import AnyEvent, Decided, Noted, Patched, Planned, Progressed
 from holdfast.scope import Scope, inside
 from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
+from holdfast.state import State, scope_of
 from holdfast.step import mark_async
 from holdfast.words import must_be_texts
 
@@ -27,6 +29,9 @@ RESERVED = frozenset({"id", "user", "session", "labels"})
 """Options of `Holdfast.run`, which a task's own parameters can't be named."""
 
 _any = shape_of(Any)
+
+_NUMBERED = re.compile(r"(.*[?!=~^])?(\d+)")
+"""The last part of a path: the number of a call, or a name with a mark and its count."""
 
 
 @overload
@@ -311,14 +316,24 @@ def patched(name: str) -> bool:
     state = run.log.state
     if mark in state.marks:
         return True
-    coming = f"{scope.path}.{scope.calls + 1}" if scope.path else str(scope.calls + 1)
-    newest = state.last.get(scope.path, "").rpartition(".")[2]
-    was_here = coming in state.calls or coming in state.inner
-    if was_here or (newest.isdigit() and int(newest) > scope.calls):
+    if _went_past(scope, state):
         return False
-    if not run.is_rehearsal:
-        _record(scope, Patched(mark=mark))
+    _record(scope, Patched(mark=mark))
     return True
+
+
+def _went_past(scope: Scope, state: State) -> bool:
+    """Whether the log holds anything of this strand that the code has not come to yet."""
+    for path in (*state.calls, *state.inner, *state.marks):
+        if scope_of(path) != scope.path:
+            continue
+        found = _NUMBERED.fullmatch(path.rpartition(".")[2])
+        if found is not None:
+            label, number = found.groups()
+            made = (scope.named or {}).get(label, 0) if label else scope.calls
+            if int(number) > made:
+                return True
+    return False
 
 
 def _record(scope: Scope, event: AnyEvent) -> None:

@@ -194,7 +194,7 @@ class Worker:
         self._say(f"{task_id}: taken up ({spec.name})")
         if spec.is_async:
             self._loop = self._loop or _LoopThread()
-            future = self._loop.submit(self._driving.adrive(task, self._patience_s))
+            future = self._loop.submit(_contained(self._driving.adrive(task, self._patience_s)))
         else:
             future = threads.submit(self._drive, task)
         self._active[task_id] = (spec.name, future)
@@ -204,11 +204,14 @@ class Worker:
         return self._driving.drive(task, self._patience_s)
 
     def _reap(self) -> None:
+        from concurrent.futures import CancelledError
+
         for task_id, (_, future) in list(self._active.items()):
             if future.done():
                 del self._active[task_id]
                 self._not_before.pop(task_id, None)
-                self._tell_end(task_id, future.exception())
+                cancelled = CancelledError() if future.cancelled() else None
+                self._tell_end(task_id, cancelled or future.exception())
 
     def _tell_end(self, task_id: str, error: BaseException | None) -> None:
         if error is None:
@@ -240,6 +243,14 @@ class Worker:
 
 
 def _say_nothing(text: str) -> None: ...
+
+
+async def _contained(drive: Coroutine[Any, Any, Any]) -> Any:
+    """A task that tries to end the program ends itself: the others go on."""
+    try:
+        return await drive
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise HoldfastError(f"its function raised {type(error).__name__}") from error
 
 
 class _LoopThread:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -96,6 +97,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def crew(folder: Path) -> Path:
+    """The current folder, with the agents in it that a worker drives."""
+    shutil.copy(HERE / "crew.py", folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def _recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
@@ -148,6 +156,19 @@ def patience() -> Iterator[Callable[[subprocess.Popen[str]], None]]:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def until(holds: Callable[[], object], within_s: float = 30) -> None:
+    """Wait until something holds."""
+    give_up_at = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up_at, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def effects() -> list[str]:
+    """What the agents of the crew did, one line each."""
+    return Path("effects").read_text().splitlines() if Path("effects").exists() else []
 
 
 def line_of(process: subprocess.Popen[str], wanted: str, within_s: float = 30) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import chain
-from holdfast.tail import Tail
 from holdfast.errors import LogDamaged, NewerFormat, TaskNotFound
 from holdfast.events import FORMAT, Claimed, Completed, TaskCreated, dump_event
 from holdfast.stores.files import FileStore
+from holdfast.tail import Tail
 
 from .conftest import begin, environment, line_of, on_terminal, run
 

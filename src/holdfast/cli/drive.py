@@ -178,7 +178,7 @@ def _undone(given: Given, view: TaskView, error: TaskFailed | TaskCancelled) -> 
     ended = str(error)
     if isinstance(error, TaskFailed):
         ended = f"task {view.id!r} failed: {error.failure.summary()}"
-    words = f"{ended}\nWhat it did was undone: {summary_of(view.compensation)}"
+    words = f"{ended}\nof what it did: {summary_of(view.compensation)}"
     if any(each.status != "undone" for each in view.compensation):
         words += f"\nto undo the rest: {our_command(given, 'compensate', view.id, code=True)}"
     return words

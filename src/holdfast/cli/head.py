@@ -91,8 +91,9 @@ def _print_needs(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
     page.line(Text("nobody is at work on it", "bold yellow"))
     if view.status == "awaiting_user" and not view.state.cancelling:
         return
+    to_do = "to end it" if view.state.cancelling or view.state.ending else "to go on"
     resume = our_command(given, "resume", view.id, code=True)
-    page.line(("to go on: ", "dim"), plain(resume))
+    page.line((f"{to_do}: ", "dim"), plain(resume))
     if view.status == "paused":
         worker = our_command(given, "resume", view.id, options=("--worker",))
         page.line(("or, left to a worker: ", "dim"), plain(worker))

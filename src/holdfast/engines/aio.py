@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import copy_context
 from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -31,10 +32,11 @@ from holdfast.engines.execution import (
     task_arguments,
     task_raised,
     task_returned,
+    to_append,
 )
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
-from holdfast.errors import HoldfastError, Stop, Suspend, TaskWaiting
+from holdfast.errors import HoldfastError, LeaseLost, Stop, Suspend, TaskBusy, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.journal import (
     Append,
@@ -63,6 +65,7 @@ from holdfast.state import Call, scope_of
 T = TypeVar("T")
 
 _QUIET_S = 0.02
+_POLL_S = 0.005
 
 
 def call(
@@ -120,7 +123,9 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
 async def held(holding: Holding, task_id: str) -> AsyncIterator[Log]:
     """A task's log, held until the block ends; the store is asked off the loop."""
     hold = holding.hold(task_id)
-    taking = asyncio.ensure_future(asyncio.to_thread(hold.__enter__))
+    # A plain future: an asyncio task made here would count as a branch of a task that drives
+    # this one, and be cancelled with it.
+    taking = asyncio.get_running_loop().run_in_executor(None, copy_context().run, hold.__enter__)
     async with AsyncExitStack() as stack:
 
         async def let_go(*error: Any) -> bool | None:
@@ -144,7 +149,7 @@ async def run_task(run: Run, spec: Spec, claimed: Claimed) -> Returned | Raised 
 
 async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised | Stopped:
     """Run a task's function from its top."""
-    run.spec = spec
+    run.begin(spec)
     run.root.is_async = True
     branch_asyncio_tasks()
     args, kwargs = task_arguments(run, spec)
@@ -168,6 +173,7 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
     finally:
         alarm.may_cancel = False
         scope_var.reset(token)
+        await _let_end(run)
         await _end_branches(run.branches)
     return task_returned(run, spec, value)
 
@@ -205,7 +211,7 @@ async def carry_out(
     if run.is_rehearsal and not isinstance(request, Look):
         await _park(run, path, beyond(run, path))
     if isinstance(request, Append):
-        run.append(request.event, strand)
+        run.append(to_append(request, path), strand)
         if request.sync:
             await asyncio.to_thread(run.sync)
         return run.log.state.calls.get(path)
@@ -231,15 +237,19 @@ async def carry_out(
 async def _drive_child(run: Run, path: str, id: str) -> None:
     if run.patience_s is not None:
         await _park(run, path, awaiting_child(run, id))
+    mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
     try:
         await family_of(run).adrive(id)
     except TaskWaiting as waiting:
         run.must_go_on(path)
         await _park(run, path, waiting)
-    except HoldfastError:
-        # It is driven elsewhere, or has ended badly: the next look will tell.
+    except (TaskBusy, LeaseLost):  # it is driven elsewhere: look again soon
         await nap(run, local.CHILD_POLL_S)
         run.must_go_on(path)
+    except HoldfastError as error:
+        run.halt(error, path)
+    finally:
+        _land(run, path, mark)
 
 
 async def _sleep_until(run: Run, path: str, until: datetime) -> None:
@@ -264,8 +274,7 @@ async def run_body(body: Body) -> Returned | Raised:
             return body.raised(error)
         # Whatever the body made of being cancelled.
         scope.closed = True
-        late = TimeoutError(f"{spec.name} did not end within {spec.timeout_s:g} s")
-        return body.raised(late, timed_out=True)
+        return body.raised(local.late(spec), timed_out=True)
     finally:
         scope_var.reset(token)
     return body.returned(value)
@@ -290,9 +299,12 @@ async def operate(
 async def _park(run: Run, path: str, waiting: TaskWaiting) -> NoReturn:
     """Let the other branches work on until all of them wait for something too; then stop."""
     _give_up(run, path)
-    while run.in_flight:
+    while True:
+        # Others may be about to make their first call, or their next one.
+        await asyncio.sleep(_QUIET_S)
+        if not run.in_flight:
+            break
         await asyncio.wait(list(run.in_flight.values()))
-        await asyncio.sleep(_QUIET_S)  # what ended may be about to make its next call
     run.stop = run.stop or Suspend(waiting)
     run.raise_in(path, run.stop)
 
@@ -339,6 +351,14 @@ async def run_check(body: Body) -> Returned | Raised | None:
 async def nothing() -> NoReturn:
     """What a flow that runs or checks nothing is driven with."""
     local.nothing()
+
+
+async def _let_end(run: Run) -> None:
+    """Wait for what can't be cancelled: steps in threads, and streams that run to their end."""
+    for _ in range(3):  # a reader that has just left is noticed by the loop in its next turns
+        await asyncio.sleep(0)
+    while run.working or run.draining:  # noqa: ASYNC110 - threads end them
+        await asyncio.sleep(_POLL_S)
 
 
 async def _end_branches(branches: set[asyncio.Task[Any]]) -> None:

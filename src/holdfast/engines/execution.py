@@ -28,8 +28,9 @@ from holdfast.errors import (
     Unserializable,
     failed_paths,
 )
-from holdfast.events import Failure
+from holdfast.events import AnyEvent, Failure
 from holdfast.journal import (
+    Append,
     Asked,
     Raised,
     Returned,
@@ -41,9 +42,10 @@ from holdfast.journal import (
     must_match,
     step_failed,
 )
+from holdfast.log import Appended
 from holdfast.scope import Scope, given_up, scope_var
 from holdfast.spec import Happened, IdempotencyKey, Spec
-from holdfast.state import UNDO, Call
+from holdfast.state import UNDO, Call, State
 
 _LONGEST_TEXT = 16 * 1024
 
@@ -140,6 +142,13 @@ def must_have_restored(run: Run, path: str, asked: str) -> None:
     if run.log.state.checkpoints and not run.root.path and not path.startswith(UNDO):
         recorded = f"checkpoint {run.log.state.checkpoints}"
         run.halt(CodeChanged(run.task_id, path or "0", recorded, f"{asked} before restore()"))
+
+
+def older_code(state: State, spec: Spec) -> CodeChanged:
+    """The error for code that is older than what it is to go on with."""
+    version = max(state.version, state.checkpoint_version)
+    recorded, asked = f"a task of version {version}", f"is version {spec.version} of {spec.name}"
+    return CodeChanged(state.id, "0", recorded, asked)
 
 
 def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call | None]:
@@ -259,6 +268,17 @@ def task_raised(run: Run, error: Exception) -> Raised | Stopped:
     must_have_made_every_call(run, error)
     causes = tuple(dict.fromkeys(failed_paths(error)))
     return Raised(failure_of(error), causes=causes)
+
+
+def to_append(request: Append, path: str) -> Appended:
+    """The event that a flow wants appended, on its condition."""
+    if not request.while_waiting:
+        return request.event
+
+    def if_it_waits(state: State) -> AnyEvent | None:
+        return request.event if state.calls[path].status == "waiting" else None
+
+    return if_it_waits
 
 
 def family_of(run: Run) -> Family:

@@ -68,6 +68,8 @@ class Heartbeat:
                 renewed = time.monotonic()
 
     def _attend(self, logs: list[Log]) -> None:
+        if not logs:
+            return
         of_stream = {log.lease.stream: log for log in logs}
         try:
             posts = self._store.inbox(of_stream)
@@ -83,5 +85,6 @@ class Heartbeat:
             except (HoldfastError, OSError):
                 self.remove(log)
         for log in logs:
-            if log.attended is not None:
-                log.attended.tick()
+            attended = log.attended  # who may leave at any moment
+            if attended is not None:
+                attended.tick()

@@ -64,8 +64,10 @@ class Holding:
         until = goes_on_at(log.state, self.clock())
         if waiting.until is not None:
             until = min(until or waiting.until, waiting.until)
+        parked = Parked(until=until, why=why)
         with suppress(StoreError):  # then it is looked after at once, which does no harm
-            log.append(Parked(until=until, why=why))
+            # Not if it was told something since it began: that may be what it waits for.
+            log.append(lambda state: parked if log.messages == log.seen else None)
 
     def _take_in_late(self, log: Log) -> None:
         # A message may have come after we last looked, from somebody who found the task held.
@@ -83,7 +85,7 @@ class Holding:
         `name` is that of the message: there is one of each. Returns whether ours was taken.
         """
         with suppress(TaskBusy), self.hold(task_id) as log:
-            log.append(make(log.state, log.stow))
+            log.append(lambda state: make(state, log.stow))
             log.sync()
             return True
         stream = stream_of(task_id)

@@ -25,9 +25,10 @@ from holdfast.engines.execution import (
     task_arguments,
     task_raised,
     task_returned,
+    to_append,
 )
 from holdfast.engines.run import Run
-from holdfast.errors import HoldfastError, Stop, TaskWaiting
+from holdfast.errors import HoldfastError, LeaseLost, Stop, TaskBusy, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.journal import (
     Append,
@@ -78,7 +79,11 @@ def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
 def _perform(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
     body = Body(run, asked, data)
     flow = perform(asked, record)
-    return drive(flow, run, asked.path, partial(run_body, body), partial(run_check, body))
+    run.working.add(asked.path)
+    try:
+        return drive(flow, run, asked.path, partial(run_body, body), partial(run_check, body))
+    finally:
+        run.working.discard(asked.path)
 
 
 def run_task(run: Run, spec: Spec, claimed: Claimed) -> Returned | Raised | Stopped:
@@ -90,7 +95,7 @@ def run_task(run: Run, spec: Spec, claimed: Claimed) -> Returned | Raised | Stop
 
 def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     """Run a task's function from its top."""
-    run.spec = spec
+    run.begin(spec)
     args, kwargs = task_arguments(run, spec)
     token = scope_var.set(run.root)
     try:
@@ -140,7 +145,7 @@ def carry_out(
     if run.is_rehearsal:
         run.park(path, beyond(run, path))
     if isinstance(request, Append):
-        run.append(request.event, strand)
+        run.append(to_append(request, path), strand)
         if request.sync:
             run.sync()
         return run.log.state.calls.get(path)
@@ -179,10 +184,11 @@ def _drive_child(run: Run, path: str, id: str) -> None:
     except TaskWaiting as waiting:
         run.must_go_on(path)
         run.park(path, waiting)
-    except HoldfastError:
-        # It is driven elsewhere, or has ended badly: the next look will tell.
+    except (TaskBusy, LeaseLost):  # it is driven elsewhere: look again soon
         run.wait(CHILD_POLL_S)
         run.must_go_on(path)
+    except HoldfastError as error:
+        run.halt(error, path)
 
 
 def run_body(body: Body) -> Returned | Raised:
@@ -195,7 +201,7 @@ def run_body(body: Body) -> Returned | Raised:
         if spec.timeout_s is None:
             value = spec.fn(*args, **kwargs)
         else:
-            value = _with_timeout(spec, partial(spec.fn, *args, **kwargs), scope)
+            value = with_timeout(spec, partial(spec.fn, *args, **kwargs), scope, spec.timeout_s)
     except Exception as error:
         return body.raised(error, timed_out=scope.closed)
     finally:
@@ -242,6 +248,11 @@ def _outcome(job: Callable[[], Any]) -> Any:
         return error
 
 
+def late(spec: Spec) -> TimeoutError:
+    """The error for an attempt that was given up."""
+    return TimeoutError(f"{spec.name} did not end within {spec.timeout_s:g} s")
+
+
 def nothing() -> NoReturn:
     """What a flow that runs or checks nothing is driven with."""
     raise TypeError("this flow has nothing to run or to check")
@@ -255,7 +266,8 @@ def sleep_until(run: Run, path: str, until: datetime) -> None:
         run.must_go_on(path)
 
 
-def _with_timeout(spec: Spec, work_to_do: Callable[[], Any], scope: Scope) -> Any:
+def with_timeout(spec: Spec, work_to_do: Callable[[], Any], scope: Scope, seconds: float) -> Any:
+    """Do work in a thread, and wait for it no longer than that."""
     # Python can't stop a thread: the attempt is given up, not ended. Its scope is closed, so it
     # journals nothing more; what it still does outside is why the call counts as in doubt.
     context = copy_context()
@@ -270,9 +282,9 @@ def _with_timeout(spec: Spec, work_to_do: Callable[[], Any], scope: Scope) -> An
         ended.set()
 
     threading.Thread(target=work, name=f"holdfast {spec.name}", daemon=True).start()
-    if not ended.wait(spec.timeout_s):
+    if not ended.wait(seconds):
         scope.closed = True
-        raise TimeoutError(f"{spec.name} did not end within {spec.timeout_s:g} s")
+        raise late(spec)
     if outcome[1] is not None:
         raise outcome[1]
     return outcome[0]

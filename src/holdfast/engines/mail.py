@@ -39,12 +39,22 @@ def deliver(log: Log, posts: Collection[Post]) -> None:
         event = _message(post)
         if event is None:
             continue  # nothing of ours; whoever put it there may take it away
-        if applies(log.state, event, post.name):
-            log.append(replace(event, post=post.name))
+        if _take(log, event, post.name):
             log.sync()
-            if log.attended is not None:
-                log.attended.hear(event)
+            attended = log.attended  # who may leave at any moment
+            if attended is not None:
+                attended.hear(event)
         log.store.unpost(post.stream, post.name)
+
+
+def _take(log: Log, event: Message, name: str) -> bool:
+    def if_it_applies(state: State) -> Message | None:
+        if not applies(state, event, name):
+            return None
+        log.messages += 1
+        return replace(event, post=name)
+
+    return log.append(if_it_applies)
 
 
 def _message(post: Post) -> Message | None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 
 from holdfast.engines import local
+from holdfast.engines.execution import older_code
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, Halt, HoldfastError, Suspend
-from holdfast.events import AnyEvent
 from holdfast.journal import Raised, Returned, Stopped
-from holdfast.log import Clock, Log, stream_of
+from holdfast.log import Appended, Clock, Log, stream_of
 from holdfast.scope import Scope
 from holdfast.spec import Spec
 from holdfast.store import Lease, Store
@@ -36,7 +36,7 @@ class Rehearsal(Struct, frozen=True):
 class _Reading(Log):
     """A log that is only read. What would be written ends the rehearsal, or is left out."""
 
-    def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
+    def append(self, event: Appended, strand: Scope | None = None) -> bool:
         raise HoldfastError(f"a rehearsal wrote {type(event).__name__}")
 
     def sync(self) -> None: ...
@@ -52,17 +52,16 @@ def rehearse(store: Store, task_id: str, spec: Spec, clock: Clock) -> Rehearsal:
     log = _Reading(store, Lease(stream_of(task_id), "", 0), clock)
     log.load()
     state = log.state
-    if state.version > spec.version:
-        recorded, asked = f"a task of version {state.version}", f"is version {spec.version}"
-        return Rehearsal(task_id, False, "0", recorded, asked, "the code is older than the task")
+    if max(state.version, state.checkpoint_version) > spec.version:
+        return _diverged(task_id, older_code(state, spec))
     if state.ending:  # its function runs no more
         return Rehearsal(task_id, True)
     run = Run(log, task_id, is_rehearsal=True)
     try:
-        if spec.is_async:
-            _in_loop(run, spec)
-        else:
-            local.run_function(run, spec)
+        outcome = _in_loop(run, spec) if spec.is_async else local.run_function(run, spec)
+        if isinstance(outcome, Raised) and state.status != "failed":
+            why = f"its function raises {outcome.failure.summary()}"
+            return Rehearsal(task_id, False, asked=why, why=f"task {task_id!r}: {why}")
     except Suspend:
         pass
     except Halt as halt:
@@ -72,8 +71,9 @@ def rehearse(store: Store, task_id: str, spec: Spec, clock: Clock) -> Rehearsal:
     return Rehearsal(task_id, True)
 
 
-def _in_loop(run: Run, spec: Spec) -> None:
+def _in_loop(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
     from holdfast.engines import aio
     from holdfast.engines.alarm import Alarm
@@ -81,7 +81,9 @@ def _in_loop(run: Run, spec: Spec) -> None:
     async def rehearsed() -> Returned | Raised | Stopped:
         return await aio.run_function(run, spec, Alarm(run))
 
-    asyncio.run(rehearsed())
+    # In a thread of its own: a loop may run in this one.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, rehearsed()).result()
 
 
 def _diverged(task_id: str, error: HoldfastError) -> Rehearsal:

@@ -19,7 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.events import AnyEvent, CancelRequested, Failure, PauseRequested
 from holdfast.journal import Raised, Returned
-from holdfast.log import Log
+from holdfast.log import Appended, Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
 from holdfast.state import State, scope_of
@@ -77,7 +77,20 @@ class Run:
         """What `checkpoint` and `restore` remember between them."""
         self.alarm: Any = None
         """Of the async driver: what waits on its loop."""
+        self.working: set[str] = set()
+        """The calls that threads are making now."""
+        self.draining: set[str] = set()
+        """The streams whose readers have left, and which run to their end."""
         log.attended = self
+        log.seen = log.messages
+
+    def begin(self, spec: Spec) -> None:
+        """The task's function is about to run: others may see that it does."""
+        self.spec = spec
+        try:
+            self.log.flush()
+        except HoldfastError as error:
+            self.halt(error)
 
     # Being told to stop
 
@@ -166,7 +179,7 @@ class Run:
 
     # Writing
 
-    def append(self, event: AnyEvent, strand: Scope | None = None) -> None:
+    def append(self, event: Appended, strand: Scope | None = None) -> None:
         """Append; what the store refuses halts the run."""
         try:
             self.log.append(event, strand)

@@ -8,6 +8,7 @@ hand it out again.
 
 from __future__ import annotations
 
+import time
 import typing
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -45,11 +46,40 @@ class Parts:
         self.scope = body.scope()
         self._shape = item_shape(body.spec)
         self._raws: list[bytes] = []
+        limit_s = body.spec.timeout_s
+        self._ends_at = None if limit_s is None else time.monotonic() + limit_s
 
     def start(self) -> Any:
         """The generator, about to begin."""
         args, kwargs = self.body.arguments()
         return self.body.spec.fn(*args, **kwargs)
+
+    def next_part(self, source: Iterator[Any]) -> Any:
+        """What the generator yields next; unset at its end."""
+        following = partial(next, source, UNSET)
+        if self._ends_at is None:
+            return _scoped(self.scope, following)
+        left_s = max(self._ends_at - time.monotonic(), 0)
+        spec = self.body.spec
+        return _scoped(self.scope, partial(local.with_timeout, spec, following, self.scope, left_s))
+
+    async def anext_part(self, source: AsyncIterator[Any]) -> Any:
+        """The same for an async generator."""
+        import asyncio
+
+        token = scope_var.set(self.scope)
+        left_s = None if self._ends_at is None else max(self._ends_at - time.monotonic(), 0)
+        limit = asyncio.timeout(left_s)
+        try:
+            async with limit:
+                return await anext(source, UNSET)
+        except TimeoutError:
+            if limit.expired():
+                self.scope.closed = True
+                raise local.late(self.body.spec) from None
+            raise
+        finally:
+            scope_var.reset(token)
 
     def take(self, part: Any) -> Any:
         """Keep a part; the reader gets it as a replay will give it to him."""
@@ -64,7 +94,7 @@ class Parts:
 
     def raised(self, error: Exception) -> Raised:
         """What became of an attempt that raised."""
-        outcome = self.body.raised(error)
+        outcome = self.body.raised(error, timed_out=self.scope.closed)
         outcome.final = outcome.final or isinstance(error, Unserializable)
         if self._raws:
             outcome.parts = self._all()
@@ -129,7 +159,7 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
         parts, call.has_streamed = Parts(call.body), True
         try:
             source = _scoped(parts.scope, parts.start)
-            while (part := _scoped(parts.scope, partial(next, source, UNSET))) is not UNSET:
+            while (part := parts.next_part(source)) is not UNSET:
                 settled = parts.take(part)
                 if call.has_reader:
                     try:
@@ -154,16 +184,22 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
         parts, call.has_streamed = Parts(call.body), True
         try:
             source = _scoped(parts.scope, parts.start)
-            while (part := await _ascoped(parts.scope, source)) is not UNSET:
+            while (part := await parts.anext_part(source)) is not UNSET:
                 settled = parts.take(part)
                 if call.has_reader:
                     try:
                         yield settled
                     except GeneratorExit:
+                        # It is closed by the loop, beside the task: who waits for that must know.
                         call.has_reader = False
+                        call.run.draining.add(path)
             answer = parts.ended()
         except Exception as error:
             answer = parts.raised(error)
+        except BaseException:
+            call.run.draining.discard(path)
+            raise
+    call.run.draining.discard(path)
     for part in call.rest():
         yield part
 
@@ -173,13 +209,5 @@ def _scoped(scope: Scope, work: Callable[[], Any]) -> Any:
     token = scope_var.set(scope)
     try:
         return work()
-    finally:
-        scope_var.reset(token)
-
-
-async def _ascoped(scope: Scope, source: AsyncIterator[Any]) -> Any:
-    token = scope_var.set(scope)
-    try:
-        return await anext(source, UNSET)
     finally:
         scope_var.reset(token)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -28,10 +30,11 @@ def started(state: State, event: e.Started) -> None:
             seq=event.seq,
             undo=event.undo,
         )
+        state.undoable = state.undoable or event.undo
         place(state, path)
     else:
         if call.status in ("backing_off", "retrying"):
-            _try_again_inside(state, path)
+            _try_again_inside(state, path, event.at)
         calls[path] = replace(
             call,
             status="running",
@@ -115,24 +118,33 @@ def doubted(state: State, event: e.Doubted) -> None:
     waits(state)
 
 
-def try_again(state: State, path: str) -> None:
+def try_again(state: State, path: str, at: datetime) -> None:
     call = state.calls.get(path)
     if call and call.status == "failed" and not _went_on(state, scope_of(path), call.failed_seq):
-        reopen(state, call)
+        reopen(state, call, at)
 
 
-def try_items_again(state: State, batch: str) -> None:
+def try_items_again(state: State, batch: str, at: datetime) -> None:
     # The items of an `each` know nothing of each other: only what came after all of them counts.
     failed = [c for p, c in state.calls.items() if scope_of(p) == batch and c.status == "failed"]
     if failed and not _went_on(state, scope_of(batch), max(c.failed_seq for c in failed)):
         for call in failed:
-            reopen(state, call)
+            reopen(state, call, at)
 
 
-def reopen(state: State, call: Call) -> None:
+def reopen(state: State, call: Call, at: datetime) -> None:
+    """Let a call that failed go on: a step is tried again, what waited waits again."""
+    if call.kind not in ("child", "question"):
+        state.calls[call.path] = replace(
+            call, status="retrying", failures=0, retry_at=None, exhausted=False
+        )
+        return
+    until = at + (call.until - call.at) if call.until is not None else None
     state.calls[call.path] = replace(
-        call, status="retrying", failures=0, retry_at=None, exhausted=False
+        call, status="waiting", at=at, until=until, failure=None, ended_at=None
     )
+    if call.kind == "question":
+        waits(state)
 
 
 def _went_on(state: State, scope: str, seq: int) -> bool:
@@ -150,7 +162,7 @@ def _went_on(state: State, scope: str, seq: int) -> bool:
         scope = scope_of(scope)
 
 
-def _try_again_inside(state: State, path: str) -> None:
+def _try_again_inside(state: State, path: str, at: datetime) -> None:
     inside = path + "."
     for other in [p for p in state.calls if p.startswith(inside)]:
-        try_again(state, other)
+        try_again(state, other, at)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
+
 from holdfast import events as e
 from holdfast.fold.calls import reopen, try_again, try_items_again
-from holdfast.fold.waits import took, waits_for_a_person
+from holdfast.fold.waits import place, took, waits_for_a_person
 from holdfast.state import UNDO, Call, Decision, Note, Progress, State, scope_of
+
+_load_call = msgspec.json.Decoder(Call).decode
 
 
 def created(state: State, event: e.TaskCreated) -> None:
@@ -115,10 +119,20 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
         return
     state.checkpoint = event.state
     state.changes = []
-    state.plan = event.carried.plan
-    state.until = event.carried.until
-    state.cancelling = event.carried.cancelling
-    state.posts = event.carried.posts
+    carried = event.carried
+    state.status = carried.status  # type: ignore[assignment]
+    state.because = carried.because
+    state.plan = carried.plan
+    state.until = carried.until
+    state.cancelling = carried.cancelling
+    state.undoable = carried.undoable
+    state.posts = carried.posts
+    for raw in carried.open:
+        call = _load_call(bytes(raw))
+        if call.path not in state.calls:
+            state.calls[call.path] = call
+            if call.kind != "approval":
+                place(state, call.path)
 
 
 def patched(state: State, event: e.Patched) -> None:
@@ -135,7 +149,7 @@ def compensating(state: State, event: e.Compensating) -> None:
     # What could not be undone before is tried anew.
     for call in list(state.calls.values()):
         if call.status == "failed" and scope_of(call.path) == UNDO:
-            reopen(state, call)
+            reopen(state, call, event.at)
     state.status = "in_progress"
     state.ending = event.ending
     state.compensated = True
@@ -168,7 +182,7 @@ def task_retried(state: State, event: e.TaskRetried) -> None:
     _set_deadline(state, event)
     for path in state.causes:
         if path.endswith(".*"):
-            try_items_again(state, path[:-2])
+            try_items_again(state, path[:-2], event.at)
         else:
-            try_again(state, path)
+            try_again(state, path, event.at)
     state.causes = ()

@@ -16,10 +16,14 @@ from holdfast.state import Call
 
 
 class Append(Struct, gc=False):
-    """Append an event; with `sync`, answer when it is durable. Answered with the call's record."""
+    """Append an event; with `sync`, answer when it is durable. Answered with the call's record.
+
+    With `while_waiting` only if the call still waits: its answer may come from outside just now.
+    """
 
     event: AnyEvent
     sync: bool
+    while_waiting: bool = False
 
 
 class Run(Struct, gc=False):

@@ -48,7 +48,7 @@ def conduct(
         yield Append(TaskCompleted(result=outcome.raw), True)
         return outcome
     ending = "cancelled" if isinstance(outcome, Stopped) else "failed"
-    if not state.ending and ending in undo_when and _may_be_undone(state):
+    if not state.ending and ending in undo_when and state.undoable:
         yield Append(_compensating(outcome), True)
     if state.ending:
         yield Undo()
@@ -70,11 +70,6 @@ def _compensating(outcome: Raised | Stopped) -> Compensating:
     if isinstance(outcome, Stopped):
         return Compensating(ending="cancelled")
     return Compensating(ending="failed", failure=outcome.failure, causes=outcome.causes)
-
-
-def _may_be_undone(state: State) -> bool:
-    # Of a task with checkpoints not all calls are known here.
-    return state.checkpoints > 0 or any(call.undo for call in state.calls.values())
 
 
 def undo_path(path: str) -> str:

@@ -85,8 +85,9 @@ def ask(
         if isinstance(record.default, Raw):
             by = "its default, when its time was up"
             answered = QuestionAnswered(path=asked.path, answer=record.default, by=by)
-            return (yield from recorded(answered))
-        return (yield from recorded(QuestionExpired(path=asked.path)))
+            record = yield Append(answered, True, while_waiting=True)
+        else:
+            record = yield Append(QuestionExpired(path=asked.path), True, while_waiting=True)
     return record
 
 
@@ -120,6 +121,7 @@ def await_child(path: str) -> Flow:
         if outcome is None:
             yield DriveChild(record.child)
         elif isinstance(outcome, Returned):
-            yield Append(ChildEnded(path=path, result=outcome.raw), True)
+            yield Append(ChildEnded(path=path, result=outcome.raw), True, while_waiting=True)
         else:
-            yield Append(ChildEnded(path=path, failure=outcome.failure), True)
+            ended = ChildEnded(path=path, failure=outcome.failure)
+            yield Append(ended, True, while_waiting=True)

@@ -10,7 +10,14 @@ from holdfast.store import Store
 
 
 def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
-    """The store that a URL names: a folder (plain path or `file://`) or `memory://`.
+    """The store that a URL names.
+
+    | URL | store |
+    |---|---|
+    | `workspace`, `file://workspace` | a folder of readable files |
+    | `sqlite:///trips.db` | an SQLite database (with four slashes: an absolute path) |
+    | `postgresql://user@host/database` | a PostgreSQL database |
+    | `memory://` | this process, and nothing after it |
 
     `sync=False` leaves durability to the operating system: for tests and measurements only.
 
@@ -29,4 +36,21 @@ def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
         if not (rest if found else text):
             raise BadInput("the store's folder has no name: give a path, as in Holdfast('state')")
         return FileStore(Path(rest if found else text), sync=sync)
-    raise BadInput(f"{text!r} names no store Holdfast knows: give a folder, or memory://")
+    if scheme == "sqlite":
+        from holdfast.stores.sqlite import SqliteStore
+
+        if not rest.startswith("/") or rest in ("/", "/:memory:"):
+            raise BadInput(f"{text!r} names no file: give sqlite:///trips.db, or memory://")
+        return SqliteStore(Path(rest[1:]), sync=sync)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from holdfast.stores.postgres import PostgresStore
+        except ModuleNotFoundError as error:
+            raise BadInput(
+                f"a store in PostgreSQL needs {error.name}: pip install 'holdfast[postgres]'"
+            ) from error
+        return PostgresStore(text, sync=sync)
+    raise BadInput(
+        f"{text!r} names no store Holdfast knows: give a folder, sqlite:///…, postgresql://…, "
+        f"or memory://"
+    )

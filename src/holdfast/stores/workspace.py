@@ -19,7 +19,7 @@ from holdfast.errors import BadInput, StorageFailed
 from holdfast.store import Facts, Post
 from holdfast.stores import blobs, inbox, lines, locks
 from holdfast.stores.disk import Disk
-from holdfast.stores.index import Index
+from holdfast.stores.index import Entry, Index
 from holdfast.stores.locks import LOCK, LOG
 
 _LOOK_ANEW_S = 15.0
@@ -57,6 +57,8 @@ class Workspace:
         self._root_fd = self._open_root()
         self._index = Index(self._disk, self._root_fd)
         self._looked_at: float | None = None
+        self._strays: dict[str, Entry | None] = {}
+        """The streams of which the index knew nothing for sure when we last looked at all."""
 
     @contextmanager
     def _folder(self, stream: str) -> Iterator[int]:
@@ -176,16 +178,20 @@ class Workspace:
             self._note(stream, facts, size)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+        known = self._index.entries()
         if self._looked_at is None or time.monotonic() - self._looked_at > _LOOK_ANEW_S:
             self._looked_at = time.monotonic()
-            for stream, facts in self.facts(prefix):
-                if facts is None or (facts.wake_at is not None and facts.wake_at <= now):
-                    yield stream, facts
-            return
-        for stream, entry in self._index.entries().items():
-            found = entry.facts
-            if stream.startswith(prefix) and found and found.wake_at and found.wake_at <= now:
-                yield stream, found
+            unknown = [stream for stream, facts in self.facts(prefix) if facts is None]
+            self._strays = {stream: known.get(stream) for stream in unknown}
+        for stream, entry in known.items():
+            facts = entry.facts
+            if stream.startswith(prefix) and facts and facts.wake_at and facts.wake_at <= now:
+                yield stream, facts
+        for stream, before in list(self._strays.items()):
+            if known.get(stream) is not before:  # somebody has looked, and said what it is
+                del self._strays[stream]
+            elif stream.startswith(prefix) and not _is_due(before, now):
+                yield stream, None
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         try:
@@ -249,6 +255,11 @@ class Workspace:
         if self._root_fd >= 0:
             self._disk.close(self._root_fd)
             self._root_fd = -1
+
+
+def _is_due(entry: Entry | None, now: datetime) -> bool:
+    wake_at = entry.facts.wake_at if entry is not None and entry.facts is not None else None
+    return wake_at is not None and wake_at <= now
 
 
 def failed(what: str, error: OSError) -> StorageFailed:

@@ -1,0 +1,203 @@
+-- What the PostgreSQL store asks of its database. A name between dashes, why it is so, the
+-- statement. Each is a transaction of its own.
+
+-- take --
+-- Takes the lease if nobody has it, or who had it is silent or dead. No row: somebody is at work.
+-- The condition is judged when the row is locked, so of two that try at once one finds the other.
+insert into holdfast.streams as s (name, epoch, owner, process, lease_s, expires_at)
+values (%(stream)s, 1, %(owner)s, %(process)s, %(lease_s)s,
+    clock_timestamp() + make_interval(secs => %(lease_s)s))
+on conflict (name) do update
+set epoch = s.epoch + 1, owner = excluded.owner, process = excluded.process,
+    lease_s = excluded.lease_s, expires_at = excluded.expires_at
+where s.owner is null or s.expires_at <= clock_timestamp()
+    or not exists (select from holdfast.alive where alive.process = s.process)
+returning id, epoch, head;
+
+-- holder --
+-- Who is at work on a stream, for how long its lease is, and when it was last heard of.
+select owner, lease_s,
+    extract(epoch from clock_timestamp() - expires_at)::double precision + lease_s
+from holdfast.streams
+where name = %(stream)s and owner is not null and expires_at > clock_timestamp()
+    and process in (select process from holdfast.alive);
+
+-- renew --
+-- A row only for who still holds the lease. The number of the process may have changed, if its
+-- connection had to be made anew.
+update holdfast.streams
+set expires_at = clock_timestamp() + make_interval(secs => lease_s), process = %(process)s
+where id = %(id)s and epoch = %(epoch)s
+returning id;
+
+-- release --
+-- Late or twice, it finds another epoch or nobody, and changes nothing that matters.
+update holdfast.streams
+set owner = null, process = null, expires_at = null
+where id = %(id)s and epoch = %(epoch)s;
+
+-- append --
+-- The guard and the lines of any number of streams at once. A stream whose epoch or head is not
+-- the one given is left out: it is not among the ids returned, and none of its lines is added.
+-- Facts are JSON, or NULL where they are as before.
+with asked as (
+    select *
+    from unnest(
+        %(ids)s::bigint[], %(epochs)s::bigint[], %(seqs)s::bigint[], %(counts)s::bigint[],
+        %(facts)s::jsonb[]
+    ) as a (id, epoch, seq, count, facts)
+), moved as (
+    update holdfast.streams as s
+    set head = s.head + a.count,
+        status = case when a.facts is null then s.status else a.facts ->> 'status' end,
+        task = case when a.facts is null then s.task else a.facts ->> 'task' end,
+        "user" = case when a.facts is null then s."user" else a.facts ->> 'user' end,
+        session = case when a.facts is null then s.session else a.facts ->> 'session' end,
+        labels = case when a.facts is null then s.labels else a.facts -> 'labels' end,
+        parent = case when a.facts is null then s.parent else a.facts ->> 'parent' end,
+        created_at = case when a.facts is null then s.created_at
+            else (a.facts ->> 'created_at')::timestamptz end,
+        updated_at = case when a.facts is null then s.updated_at
+            else (a.facts ->> 'updated_at')::timestamptz end,
+        wake_at = case when a.facts is null then s.wake_at
+            else (a.facts ->> 'wake_at')::timestamptz end
+    from asked as a
+    where s.id = a.id and s.epoch = a.epoch and s.head = a.seq
+    returning s.id
+), added as (
+    insert into holdfast.lines (stream, seq, line)
+    select l.stream, l.seq, l.line
+    from unnest(%(streams)s::bigint[], %(numbers)s::bigint[], %(lines)b::bytea[])
+        as l (stream, seq, line)
+    join moved on moved.id = l.stream
+)
+select id, case when %(news)s then pg_notify('holdfast', '')::text end from moved;
+
+-- now_at --
+-- What stood in the way of an append.
+select epoch, head from holdfast.streams where id = %(id)s;
+
+-- read --
+-- A page of lines in order, by the name of the stream; the pages after it go by its id.
+select stream, seq, line from holdfast.lines
+where stream = (select id from holdfast.streams where name = %(stream)s) and seq > %(after)s
+order by seq limit %(page)s;
+
+-- read_on --
+select stream, seq, line from holdfast.lines
+where stream = %(id)s and seq > %(after)s
+order by seq limit %(page)s;
+
+-- tail --
+select stream, seq, line from holdfast.lines
+where stream = (select id from holdfast.streams where name = %(stream)s)
+order by seq desc limit %(page)s;
+
+-- tail_on --
+select stream, seq, line from holdfast.lines
+where stream = %(id)s and seq < %(before)s
+order by seq desc limit %(page)s;
+
+-- names --
+-- A page of names. The bounds are those of a prefix; `after` is the last name of the page before.
+select name from holdfast.streams
+where name > %(after)s and name >= %(prefix)s and name < %(beyond)s and head > 0
+order by name limit %(page)s;
+
+-- facts --
+select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at
+from holdfast.streams
+where name > %(after)s and name >= %(prefix)s and name < %(beyond)s and head > 0
+order by name limit %(page)s;
+
+-- remember --
+-- Only if the log still ends where it was read to.
+update holdfast.streams
+set status = f ->> 'status', task = f ->> 'task', "user" = f ->> 'user',
+    session = f ->> 'session', labels = f -> 'labels', parent = f ->> 'parent',
+    created_at = (f ->> 'created_at')::timestamptz,
+    updated_at = (f ->> 'updated_at')::timestamptz,
+    wake_at = (f ->> 'wake_at')::timestamptz
+from (select %(facts)s::jsonb) as given (f)
+where name = %(stream)s and head = %(seq)s;
+
+-- due --
+-- A page of what should be driven, the longest due first.
+select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at, id
+from holdfast.streams
+where wake_at is not null and wake_at <= %(now)s
+    and (wake_at, id) > (coalesce(%(after_at)s::timestamptz, '-infinity'), %(after_id)s)
+    and name >= %(prefix)s and name < %(beyond)s and head > 0
+order by wake_at, id limit %(page)s;
+
+-- unknown --
+-- A page of those whose log has to be read before anything can be said.
+select name, id from holdfast.streams
+where status is null and id > %(after_id)s
+    and name >= %(prefix)s and name < %(beyond)s and head > 0
+order by id limit %(page)s;
+
+-- post --
+-- A row if the message is new.
+with put as (
+    insert into holdfast.inbox (stream, name, data) values (%(stream)s, %(name)s, %(data)s)
+    on conflict (stream, name) do nothing
+    returning id
+)
+select id, pg_notify('holdfast', '')::text from put;
+
+-- inbox --
+select stream, name, data from holdfast.inbox where stream = any(%(streams)s) order by id;
+
+-- unpost --
+delete from holdfast.inbox where stream = %(stream)s and name = %(name)s;
+
+-- delete --
+-- A row if the lease was the newest one.
+with gone as (
+    delete from holdfast.streams where id = %(id)s and epoch = %(epoch)s returning id, name
+), its_lines as (
+    delete from holdfast.lines using gone where lines.stream = gone.id
+), its_posts as (
+    delete from holdfast.inbox using gone where inbox.stream = gone.name
+)
+select id from gone;
+
+-- put_blob --
+-- Whoever was first kept the same bytes.
+insert into holdfast.blobs (digest, data) values (%(digest)s, %(data)s) on conflict do nothing;
+
+-- has_blob --
+select 1 from holdfast.blobs where digest = %(digest)s;
+
+-- get_blob --
+select data from holdfast.blobs where digest = %(digest)s;
+
+-- appear --
+-- A number for a process, and the advisory lock that shows that it is alive.
+select number, pg_advisory_lock(1213156420, number)::text
+from (select nextval('holdfast.processes')::integer as number) as drawn;
+
+-- move_leases --
+-- Gives the leases of a process its new number, after its connection was lost and made anew.
+update holdfast.streams set process = %(new)s where process = %(old)s and owner is not null;
+
+-- settings --
+-- What a connection needs, whatever the server's defaults are: a commit that returns is durable
+-- (or is not, where that was asked for), and times come back in UTC.
+select
+    set_config('timezone', 'UTC', false),
+    set_config('synchronous_commit', case
+        when not %(durable)s then 'off'
+        when current_setting('synchronous_commit') = 'off' then 'on'
+        else current_setting('synchronous_commit')
+    end, false);
+
+-- is_there --
+select to_regclass('holdfast.about') is not null;
+
+-- version --
+select version from holdfast.about;
+
+-- stamp --
+update holdfast.about set version = %(version)s;

@@ -1,0 +1,123 @@
+-- What the SQLite store asks of its database. A name between dashes, why it is so, the statement.
+-- Those that change something run inside a transaction of the one writer (see sqlite.py).
+
+-- holder --
+-- Who has a stream, and until when. Whether they are still alive is for the caller to find out.
+select id, epoch, head, owner, process, lease_s, expires_at from streams where name = :stream;
+
+-- make --
+-- The row of a stream that nobody took hold of before.
+insert into streams (name) values (:stream) on conflict (name) do nothing;
+
+-- take --
+-- The epoch is counted up, which ends the lease that was there before, if there was one.
+update streams
+set epoch = epoch + 1, owner = :owner, process = :process, lease_s = :lease_s,
+    expires_at = :now + :lease_s
+where name = :stream;
+
+-- renew --
+-- Changes a row only for who still holds the lease.
+update streams set expires_at = :now + lease_s where id = :id and epoch = :epoch;
+
+-- release --
+-- Late or twice, it finds another epoch or nobody, and changes nothing that matters.
+update streams
+set owner = null, process = null, expires_at = null
+where id = :id and epoch = :epoch;
+
+-- move_head --
+-- The guard of every append: one row for the newest lease at the head it knows, else none.
+update streams set head = head + :count where id = :id and epoch = :epoch and head = :seq;
+
+-- move_head_and_tell --
+-- The same with facts. Apart, because naming an indexed column costs a write to its index.
+update streams
+set head = head + :count, status = :status, task = :task, user = :user, session = :session,
+    labels = :labels, parent = :parent, created_at = :created_at, updated_at = :updated_at,
+    wake_at = :wake_at
+where id = :id and epoch = :epoch and head = :seq;
+
+-- add_line --
+insert into lines (id, line) values (?, ?);
+
+-- now_at --
+-- What stood in the way of an append.
+select epoch, head from streams where id = :id;
+
+-- find --
+select id, head from streams where name = :stream;
+
+-- read --
+-- Lines in order. Read piece by piece: a reader that is slow must not keep the database from
+-- reusing its write-ahead log.
+select id, line from lines where id > :after and id <= :upto order by id;
+
+-- tail --
+select id, line from lines where id >= :first and id < :before order by id desc;
+
+-- names --
+-- A page of names. The bounds are those of a prefix; `after` is the last name of the page before.
+select name from streams
+where name > :after and name >= :prefix and name < :beyond and head > 0
+order by name limit :page;
+
+-- facts --
+select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at
+from streams
+where name > :after and name >= :prefix and name < :beyond and head > 0
+order by name limit :page;
+
+-- remember --
+-- Only if the log still ends where it was read to.
+update streams
+set status = :status, task = :task, user = :user, session = :session, labels = :labels,
+    parent = :parent, created_at = :created_at, updated_at = :updated_at, wake_at = :wake_at
+where name = :stream and head = :seq;
+
+-- due --
+-- A page of what should be driven, the longest due first.
+select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at, id
+from streams
+where wake_at is not null and wake_at <= :now and (wake_at, id) > (:after_at, :after_id)
+    and name >= :prefix and name < :beyond and head > 0
+order by wake_at, id limit :page;
+
+-- unknown --
+-- A page of those whose log has to be read before anything can be said.
+select name, id from streams
+where status is null and id > :after_id and name >= :prefix and name < :beyond and head > 0
+order by id limit :page;
+
+-- post --
+insert into inbox (stream, name, data) values (:stream, :name, :data)
+on conflict (stream, name) do nothing;
+
+-- addressees --
+-- Asked many times a second while tasks are driven, and nearly always empty.
+select distinct stream from inbox;
+
+-- inbox --
+select id, name, data from inbox where stream = :stream order by id;
+
+-- unpost --
+delete from inbox where stream = :stream and name = :name;
+
+-- delete_stream --
+delete from streams where id = :id and epoch = :epoch;
+
+-- delete_lines --
+delete from lines where id > :after and id <= :upto;
+
+-- delete_posts --
+delete from inbox where stream = :stream;
+
+-- put_blob --
+-- Whoever was first kept the same bytes.
+insert into blobs (digest, data) values (:digest, :data) on conflict (digest) do nothing;
+
+-- has_blob --
+select 1 from blobs where digest = :digest;
+
+-- get_blob --
+select data from blobs where digest = :digest;

@@ -1,0 +1,71 @@
+-- The SQLite store: many tasks on one machine, in one file that any number of its processes share.
+--
+-- A stream is a row of `streams`: its name, its head (how many lines it has) and who may write it.
+-- Its lines are in `lines`. Whoever appends first moves the head, `where epoch = … and head = …`,
+-- and adds the lines in the same transaction: a writer that was taken over moves nothing, and so
+-- adds nothing. Taking a lease counts the epoch up; leases are rows so that others can see them,
+-- and the epoch is what refuses a writer, not the time. A lease ends when it is given back, when
+-- it runs out, or when its process is dead.
+--
+-- What a log says in short (its facts) stands beside the head, for lists and for those who look
+-- for work. It is a copy: NULL in `status` means that the log has to be read. An empty text is
+-- NULL, so that the indexes hold only those streams that have a user, a session or a parent.
+--
+-- Times of facts are microseconds since 1970, so that they come back as they were and sort; those
+-- of leases are seconds, by the clock that all processes of one machine share.
+--
+-- The version of this schema is in `user_version`. Every change to it is also a numbered file in
+-- `migrations/`; a test makes a database both ways and compares them.
+
+create table streams (
+    -- Never given out twice: the lease of a stream that was deleted fits no other one.
+    id         integer primary key autoincrement,
+    name       text not null unique,
+    head       integer not null default 0,
+    epoch      integer not null default 0,
+
+    owner      text,
+    process    text,
+    lease_s    real,
+    expires_at real,
+
+    status     text,
+    task       text,
+    user       text,
+    session    text,
+    labels     text,
+    parent     text,
+    created_at integer,
+    updated_at integer,
+    wake_at    integer
+);
+
+create index streams_to_wake on streams (wake_at, id) where wake_at is not null;
+create index streams_to_read on streams (id) where status is null;
+create index streams_by_age on streams (created_at, id);
+create index streams_by_status on streams (status, created_at, id);
+create index streams_by_task on streams (task, created_at, id);
+create index streams_by_user on streams (user, created_at, id) where user is not null;
+create index streams_by_session on streams (session, created_at, id) where session is not null;
+create index streams_by_parent on streams (parent, id) where parent is not null;
+
+-- The id is the stream's id times 2^32 plus the line's number. So a stream's lines lie side by
+-- side in one tree, and an append costs one page.
+create table lines (
+    id   integer primary key,
+    line blob not null
+);
+
+-- By name and not by id: a message may be there before its stream is.
+create table inbox (
+    id     integer primary key autoincrement,
+    stream text not null,
+    name   text not null,
+    data   blob not null,
+    unique (stream, name)
+);
+
+create table blobs (
+    digest text not null unique,
+    data   blob not null
+);

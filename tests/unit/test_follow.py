@@ -1,0 +1,366 @@
+"""Others can watch a task while it runs: its events as they come, and how far it says it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    Holdfast,
+    HoldfastError,
+    LogDamaged,
+    NotFinished,
+    Retry,
+    TaskCancelled,
+    TaskFailed,
+    TaskNotFound,
+    Worker,
+    current,
+    each,
+    gather,
+    progress,
+    step,
+    task,
+)
+from holdfast.events import Progressed
+from holdfast.stores.memory import MemoryStore
+
+gate = threading.Event()
+
+
+class Crash(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    gate.clear()
+    yield
+    gate.set()
+
+
+@pytest.fixture(params=["memory", "files"])
+def opened(request, tmp_path) -> Callable[[], Holdfast]:
+    """Opens the same store once more, as another process would."""
+    if request.param == "files":
+        return lambda: Holdfast(tmp_path / "w", sync=False)
+    store = MemoryStore()
+    return lambda: Holdfast(store)
+
+
+@pytest.fixture
+def hf(opened) -> Iterator[Holdfast]:
+    with opened() as hf:
+        yield hf
+
+
+@step
+def wait_for_it(n: int) -> int:
+    if not gate.wait(10):
+        raise TimeoutError("nobody opened the gate")
+    return n
+
+
+@step
+def one(n: int) -> int:
+    return n
+
+
+@task
+def two_steps() -> int:
+    progress("begun", done=0, total=2)
+    one(1)
+    progress("waiting", done=1, total=2)
+    wait_for_it(2)
+    progress("done", done=2, total=2)
+    return 3
+
+
+def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, found
+
+
+def eventually(what: Callable[[], Any], seconds: float = 5.0) -> Any:
+    give_up_at = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+    return found
+
+
+def kinds(events: Any) -> list[str]:
+    return [type(event).__name__ for event in events]
+
+
+# Following
+
+
+def test_events_come_while_the_task_runs_and_end_with_it(opened):
+    with opened() as hf, opened() as other:
+        view = hf.start(two_steps, id="t").view
+        following = other.task("t").follow(poll_s=0.01)
+        driver, ended = in_thread(lambda: hf.resume("t"))
+        seen = []
+        for event in following:
+            seen.append(event)
+            if isinstance(event, Progressed) and event.text == "waiting":
+                break
+        assert not ended
+        gate.set()
+        seen += list(following)
+        driver.join(5)
+        assert ended == [3]
+        log = list(hf.task("t").events())
+        assert [event.seq for event in seen] == list(range(2, len(log) + 1))
+        assert seen == log[view.seq :]
+        assert kinds(seen)[-1] == "TaskCompleted"
+
+
+def test_a_running_step_is_seen_to_run(opened):
+    with opened() as hf, opened() as other:
+        hf.start(two_steps, id="t")
+        driver, _ = in_thread(lambda: hf.resume("t"))
+        for event in other.task("t").follow(poll_s=0.01):
+            if getattr(event, "name", "") == "wait_for_it":
+                break
+        gate.set()
+        driver.join(5)
+
+
+def test_following_a_finished_task_gives_what_came_after_the_view(hf):
+    gate.set()
+    before = hf.start(two_steps, id="t").view
+    hf.resume("t")
+    assert kinds(before.follow())[0] == "Claimed"
+    assert list(hf.task("t").follow()) == []
+
+
+def test_a_task_that_fails_or_is_cancelled_ends_its_following(hf):
+    @task
+    def failing_while_followed() -> None:
+        one(1)
+        raise ValueError("broken")
+
+    view = hf.start(failing_while_followed, id="f").view
+    with pytest.raises(TaskFailed):
+        hf.resume("f")
+    assert kinds(view.follow())[-1] == "TaskErrored"
+    view = hf.start(two_steps, id="c").view
+    hf.cancel("c")
+    assert kinds(view.follow())[-1] == "TaskStopped"
+
+
+def test_a_crash_and_another_driver_are_followed_through(opened):
+    dead = [True]
+
+    @task
+    def dying() -> int:
+        one(1)
+        if dead[0]:
+            raise Crash
+        return one(2)
+
+    with opened() as watcher:
+        with opened() as hf:
+            view = hf.start(dying, id="t").view
+        follower, seen = in_thread(lambda: kinds(view_of(watcher, view).follow(poll_s=0.01)))
+        with pytest.raises(Crash), opened() as hf:
+            hf.resume("t")
+        dead[0] = False
+        with opened() as hf:
+            hf.resume("t")
+        follower.join(5)
+        assert seen[0].count("Claimed") == 2
+        assert seen[0][-1] == "TaskCompleted"
+
+
+def view_of(hf: Holdfast, view: Any) -> Any:
+    return hf.task(view.id)
+
+
+def test_a_task_that_is_deleted_while_it_is_followed_says_so(hf):
+    view = hf.start(two_steps, id="t").view
+    follower, ended = in_thread(lambda: list(view.follow(poll_s=0.01)))
+    time.sleep(0.05)
+    lease = hf.store.acquire("tasks/t", "me", 60)
+    hf.store.delete(lease)
+    follower.join(5)
+    assert isinstance(ended[0], TaskNotFound)
+
+
+def test_damage_that_comes_while_a_task_is_followed_is_reported(tmp_path):
+    with Holdfast(tmp_path / "w", sync=False) as hf:
+        view = hf.start(two_steps, id="t").view
+        log = tmp_path / "w/tasks/t/events.jsonl"
+        log.write_bytes(log.read_bytes() + b'{"type":"claimed","seq":2,"sum":"00"}\n')
+        with pytest.raises(LogDamaged, match="event 2"):
+            list(view.follow(poll_s=0.01))
+
+
+def test_a_torn_tail_is_waited_for_not_reported(tmp_path):
+    gate.set()
+    with Holdfast(tmp_path / "w", sync=False) as hf:
+        hf.run(two_steps, id="t")
+    log = tmp_path / "w/tasks/t/events.jsonl"
+    data = log.read_bytes()
+    log.write_bytes(data[: len(data) - 40])
+    with Holdfast(tmp_path / "w", sync=False) as hf:
+        view = hf.task("t")
+        follower, seen = in_thread(lambda: kinds(view.follow(poll_s=0.01)))
+        time.sleep(0.05)
+        assert not seen
+        with log.open("ab") as file:
+            file.write(data[len(data) - 40 :])
+        follower.join(5)
+        assert seen == [["TaskCompleted"]]
+
+
+# The handle
+
+
+def test_a_handle_tells_every_event_from_the_first_on(hf):
+    gate.set()
+    handle = hf.start(two_steps, id="t")
+    worker, _ = in_thread(Worker(hf, poll_s=0.02).run_until_idle)
+    events = list(handle.events())
+    worker.join(5)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert kinds(events)[0] == "TaskCreated"
+    assert kinds(events)[-1] == "TaskCompleted"
+    assert handle.result(timeout_s=1) == 3
+    assert handle.status == "completed"
+
+
+def test_a_handle_waits_for_the_result_and_not_for_ever(hf):
+    handle = hf.start(two_steps, id="t")
+    with pytest.raises(NotFinished, match="is a worker running"):
+        handle.result(timeout_s=0.02)
+    driver, _ = in_thread(lambda: hf.resume("t"))
+    eventually(lambda: handle.status == "in_progress")
+    with pytest.raises(NotFinished) as late:
+        handle.result(timeout_s=0.02)
+    assert isinstance(late.value, TimeoutError)
+    gate.set()
+    assert handle.result(timeout_s=5) == 3
+    driver.join(5)
+
+
+def test_a_handle_raises_what_the_task_ended_with(hf):
+    @task
+    def doomed() -> None:
+        raise ValueError("doomed from the start")
+
+    handle = hf.start(doomed, id="d")
+    Worker(hf).run_until_idle()
+    with pytest.raises(TaskFailed, match="doomed from the start"):
+        handle.result(timeout_s=1)
+    handle = hf.start(two_steps, id="t")
+    handle.cancel(because="changed my mind")
+    with pytest.raises(TaskCancelled, match="changed my mind"):
+        handle.result(timeout_s=1)
+
+
+# Progress
+
+
+def said(hf: Holdfast, id: str = "t") -> list[tuple[str, str]]:
+    return [(e.scope, e.text) for e in hf.task(id).events() if isinstance(e, Progressed)]
+
+
+def test_progress_is_said_once_however_often_a_task_is_resumed(opened):
+    dead = [True]
+
+    @task
+    def chatty() -> int:
+        for n in range(3):
+            progress(f"before {n}", done=n, total=3)
+            one(n)
+            progress(f"after {n}")
+            if n == 1 and dead[0]:
+                raise Crash
+        return 3
+
+    for _ in range(2):
+        with pytest.raises(Crash), opened() as hf:
+            hf.run(chatty, id="t")
+    dead[0] = False
+    with opened() as hf:
+        hf.run(chatty, id="t")
+        texts = [text for _, text in said(hf)]
+        assert texts == [f"{when} {n}" for n in range(3) for when in ("before", "after")]
+        ((_, last),) = hf.task("t").progress
+        assert (last.text, last.done) == ("after 2", None)
+
+
+def test_progress_of_steps_attempts_and_branches_is_told_apart(hf):
+    tries = []
+
+    @step(retry=Retry(attempts=2, delay_s=0, jitter=0))
+    def unsteady() -> int:
+        progress(f"try {current().attempt}")
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("once more")
+        return 1
+
+    @step
+    def item(n: int) -> int:
+        progress(f"item {n}", done=n)
+        return n
+
+    @task
+    def many_strands() -> int:
+        progress("begun")
+        unsteady()
+        gather(lambda: progress("left"), lambda: progress("right"))
+        each(item, [1, 2, 3])
+        return 1
+
+    hf.run(many_strands, id="t")
+    scopes = dict(hf.task("t").progress)
+    assert {progress.text for progress in scopes.values()} == {
+        "begun", "try 1", "try 2", "left", "right", "item 1", "item 2", "item 3",
+    }  # fmt: skip
+    assert len(scopes) == 8
+    assert all(text for _, text in said(hf))
+
+
+def test_progress_outside_a_task_or_of_no_text_is_refused(hf):
+    with pytest.raises(HoldfastError, match="outside a task"):
+        progress("nobody hears it")
+
+    @task
+    def mumbling() -> None:
+        progress(3)  # type: ignore[arg-type]
+
+    with pytest.raises(TaskFailed, match="BadInput"):
+        hf.run(mumbling, id="t")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "half", b"1"])
+def test_progress_that_is_no_number_leaves_the_log_readable(hf, bad):
+    @task(name="odd_progress")
+    def odd_progress() -> int:
+        try:
+            progress("odd", done=bad)
+        except HoldfastError:
+            one(1)
+        return 1
+
+    assert hf.run(odd_progress, id="t") == 1
+    assert hf.task("t").status == "completed"
+    assert kinds(hf.task("t").events())[-1] == "TaskCompleted"
