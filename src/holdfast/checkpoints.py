@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from holdfast.change import change_between, patched_state
-from holdfast.codec import Shape, shape_of
+from holdfast.codec import Shape, shape_of_value
 from holdfast.engines.execution import must_have_made_every_call, older_code
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, Undecodable
@@ -26,7 +26,6 @@ from holdfast.events import Carried, Checkpointed
 from holdfast.scope import Scope, inside
 from holdfast.spec import Spec
 from holdfast.state import State
-from holdfast.task import annotation_of
 
 T = TypeVar("T")
 
@@ -73,7 +72,7 @@ def restore(default: T) -> T:
         raise run.stop
     if scope.calls or scope.named:
         run.halt(BadInput("restore() comes first in a task: before any step, decision or note"))
-    run.checkpoints = known = Checkpoints(shape_of(annotation_of(default)))
+    run.checkpoints = known = Checkpoints(shape_of_value(default))
     state = run.log.state
     if not state.checkpoints:
         return cast("T", known.shape.settle(default)[1])

@@ -162,8 +162,10 @@ class Driving:
             if log.state.seq == 0:  # it was removed, and taking hold of it made it anew
                 log.store.delete(log.lease)
                 raise TaskNotFound(f"no task {id!r} in {log.store.url}")
-            if log.state.task != spec.name:
+            if log.state.task != spec.name or log.state.status in FINISHED:
+                # Whoever sent us here did not know.
                 log.store.remember(log.lease.stream, facts_of(log.state), log.state.seq)
+            if log.state.task != spec.name:
                 raise BadInput(f"task {id!r} is a {log.state.task}, not a {spec.name}")
 
         return Begin(id, spec, begin, lambda state: state.status in FINISHED)

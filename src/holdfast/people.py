@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from holdfast.codec import shape_of
+from holdfast.codec import shape_of, shape_of_value
 from holdfast.errors import AlreadyAnswered, BadInput, CodeMissing, Undecodable, Unserializable
 from holdfast.spec import registry
 from holdfast.state import FINISHED, Call, State, scope_of
@@ -63,7 +63,12 @@ def _of_unfinished(state: State, call: Call) -> Call:
 
 def checked_answer(call: Call, answer: Any) -> bytes:
     """The answer as it goes into the log, or `Unserializable` that says what was expected."""
-    return shape_of(_PLAIN.get(call.expects, Any)).settle(answer)[0]
+    if call.expects in _PLAIN:
+        return shape_of(_PLAIN[call.expects]).settle(answer)[0]
+    try:
+        return shape_of_value(answer).settle(answer)[0]
+    except (BadInput, Unserializable):
+        return shape_of(Any).settle(answer)[0]
 
 
 def _ended(call: Call) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from msgspec import UNSET, Struct
 
-from holdfast.codec import shape_of
+from holdfast.codec import shape_of, shape_of_value
 from holdfast.engines.execution import beyond, must_have_restored
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, NotATask, Undecodable
 from holdfast.events import AnyEvent, Decided, Noted, Patched, Planned, Progressed
@@ -213,7 +213,7 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
         raise run.stop
     path = scope.named_path(name, "?")
     must_have_restored(run, path, f"decides {name!r}")
-    shape = shape_of(annotation_of(choice))
+    shape = shape_of_value(choice)
     record = run.log.state.calls.get(path)
     if record is None:
         if run.is_rehearsal:
@@ -350,15 +350,6 @@ def _append(scope: Scope, event: AnyEvent) -> None:
         raise  # the caller's mistake, and nothing was written
     except HoldfastError as error:
         scope.run.halt(error)
-
-
-def annotation_of(choice: Any) -> Any:
-    """The type of a value that is given without one."""
-    # A choice has no annotation, but its own type says as much, and so do the items of a list.
-    kind = type(choice)
-    if kind in (list, set, frozenset) and len({type(item) for item in choice}) == 1:
-        return kind[type(next(iter(choice)))]
-    return kind
 
 
 def _plain(value: Any) -> bytes:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _TASKS = "tasks/"
 _HELD_S, _TROUBLE_S = 0.5, 30.0
 """When to look again at a task that somebody else drives, and at one that could not go on."""
+_MOST_PUT_OFF = 1000
 
 
 class Worker:
@@ -183,7 +184,10 @@ class Worker:
         return sum(other == kind for other, _ in self._active.values())
 
     def _put_off(self, task_id: str, seconds: float, why: str = "") -> None:
-        self._not_before[task_id] = time.monotonic() + seconds
+        now = time.monotonic()
+        if len(self._not_before) > _MOST_PUT_OFF:
+            self._not_before = {id: at for id, at in self._not_before.items() if at > now}
+        self._not_before[task_id] = now + seconds
         if why:
             self._say(f"{task_id}: {why}")
 
@@ -214,10 +218,9 @@ class Worker:
                 self._tell_end(task_id, cancelled or future.exception())
 
     def _tell_end(self, task_id: str, error: BaseException | None) -> None:
-        if error is None:
-            self._say(f"{task_id}: completed")
-        elif isinstance(error, TaskFailed | TaskCancelled):
-            self._say(f"{error}")
+        if error is None or isinstance(error, TaskFailed | TaskCancelled):
+            # Whatever the store still thinks of it.
+            self._put_off(task_id, _TROUBLE_S, f"{error or 'completed'}")
         elif isinstance(error, TaskWaiting):
             self._say(f"{task_id}: let go of: {str(error).partition(chr(10))[0]}")
         elif isinstance(error, TaskBusy | LeaseLost):

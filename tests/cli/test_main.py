@@ -82,6 +82,8 @@ def test_every_error_has_an_exit_code():
         errors.Unserializable("x"): 2,
         errors.TaskWaiting("t", "x"): 3,
         errors.InDoubt("t", "1", "f", "k", "why"): 3,
+        errors.TaskPaused("t", "lunch"): 3,
+        errors.TaskReleased("t", "x"): 3,
         errors.LogDamaged("s", 1, "x"): 4,
         errors.NewerFormat("x"): 4,
         errors.StorageFailed("x"): 4,
@@ -90,6 +92,7 @@ def test_every_error_has_an_exit_code():
         errors.LeaseLost("x"): 6,
         errors.CodeMissing("x"): 7,
         errors.CodeChanged("t", "1", "a", "b"): 7,
+        errors.TaskCancelled("t", "rain"): 8,
         PermissionError("x"): 4,
         ZeroDivisionError("x"): 70,
     }

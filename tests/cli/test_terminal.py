@@ -16,7 +16,13 @@ from holdfast.events import (
     AnswerRefused,
     AnyEvent,
     AttemptFailed,
+    CancelRequested,
+    Carried,
+    Checkpointed,
+    ChildEnded,
+    ChildStarted,
     Claimed,
+    Compensating,
     Completed,
     Decided,
     Doubted,
@@ -24,16 +30,22 @@ from holdfast.events import (
     Failure,
     Noted,
     Observed,
+    Parked,
+    Patched,
+    PauseRequested,
     Planned,
+    Progressed,
     QuestionAnswered,
     QuestionAsked,
     QuestionExpired,
     Settled,
     Started,
     TaskCompleted,
+    TaskContinued,
     TaskCreated,
     TaskErrored,
     TaskRetried,
+    TaskStopped,
     TimerSet,
     Woke,
 )
@@ -67,6 +79,9 @@ def events(id: str) -> list[AnyEvent]:
             user=EVIL,
             session=EVIL,
             labels={EVIL: EVIL},
+            timeout_s=60,
+            parent=EVIL,
+            parent_path=EVIL,
         ),
         Claimed(format=FORMAT, epoch=1, owner=EVIL, engine=EVIL),
         Planned(items=(EVIL, EVIL, EVIL, EVIL)),
@@ -93,6 +108,27 @@ def events(id: str) -> list[AnyEvent]:
         AnswerRefused(path="6", why=EVIL),
         QuestionAnswered(path="7", answer=value(), by=EVIL),
         QuestionExpired(path="8"),
+        *(
+            ChildStarted(path=path, id=f"child {EVIL}", name=EVIL, args=value(), args_hash="")
+            for path in ("9", "10", "11")
+        ),
+        ChildEnded(path="9", result=value()),
+        ChildEnded(path="10", failure=failure),
+        Progressed(scope="", number=1, text=EVIL, done=1, total=2),
+        Progressed(scope=f"1.{EVIL}#2", number=1, text=EVIL),
+        Patched(mark=EVIL),
+        Checkpointed(number=1, state=value(), carried=Carried(plan=(EVIL,) * 12, because=EVIL)),
+        Checkpointed(number=2, change=Raw(encode(["=", {EVIL: EVIL}]))),
+        Started(path="12", name=EVIL, kind="tool", args=value(), key=EVIL, undo=True),
+        Completed(path="12", result=value()),
+        PauseRequested(by=EVIL, because=EVIL),
+        TaskContinued(by=EVIL),
+        CancelRequested(by=EVIL, because=EVIL),
+        Parked(until=LATER, why=EVIL),
+        Compensating(ending="failed", by=EVIL, failure=failure),
+        Started(path="undo.12", name=EVIL, kind="tool", args=value(), key=EVIL),
+        AttemptFailed(path="undo.12", attempt=1, failure=failure),
+        Failed(path="undo.12"),
     ]
 
 
@@ -117,6 +153,7 @@ def folder(tmp_path):
     write(tmp_path, "doubted", events("doubted"))
     write(tmp_path, "done", [*events("done"), TaskCompleted(result=value())])
     write(tmp_path, "failed", [*events("failed"), TaskErrored(failure=Failure(EVIL, EVIL, EVIL))])
+    write(tmp_path, "ended", [*events("ended"), TaskStopped(because=EVIL)])
     return tmp_path
 
 
@@ -128,8 +165,17 @@ COMMANDS = [
     ["show", "doubted"],
     ["show", "done", "--full"],
     ["show", "failed", "--full"],
+    ["show", "ended", "--full"],
     ["log", "failed"],
     ["show", "evil"],
+    ["pause", "ended"],
+    ["cancel", "doubted"],
+    ["resume", "ended"],
+    ["resume", "doubted", "--worker"],
+    ["compensate", "done"],
+    ["compensate", "failed"],
+    ["check"],
+    ["worker", "--app", "json", "--until-idle"],
     ["resolve", "doubted", "9", "--did-not-happen"],
     ["resolve", "doubted", "3", "--happened", "--result", "1"],
     ["resume", "failed"],
@@ -141,11 +187,15 @@ COMMANDS = [
     ["answer", "--json"],
     ["show", "evil", "--json"],
     ["doctor", "--json"],
+    ["check", "--json"],
+    ["cancel", "doubted", "--json"],
+    ["worker", "--app", "json", "--until-idle", "--json"],
 ]
 
 
 def test_every_kind_of_event_is_tried():
-    assert {type(event) for event in events("")} | {TaskCompleted} == set(get_args(AnyEvent))
+    tried = {type(event) for event in events("")} | {TaskCompleted, TaskStopped}
+    assert tried == set(get_args(AnyEvent))
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
@@ -165,9 +215,14 @@ def test_markup_is_shown_as_it_is(folder):
 
 def test_a_newline_makes_no_new_row(folder):
     out = run("ls", cwd=folder).out
-    assert len(out.splitlines()) == 5
+    assert len(out.splitlines()) == 6
     assert r"\n!" in out
     assert len(run("log", "failed", cwd=folder).out.split("\n")) - 1 == len(events("")) + 1
+
+
+def test_a_checkpoint_that_makes_no_sense_is_damage(tmp_path):
+    write(tmp_path, "t", [*events("t"), Checkpointed(number=3, change=Raw(b"[]"))])
+    assert run("show", "t", "--json", cwd=tmp_path).code == 4
 
 
 def test_an_error_can_not_pass_for_another(folder):

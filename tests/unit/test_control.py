@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -121,7 +123,7 @@ def test_a_started_task_waits_for_whoever_drives_it(flavor, place):
     with place() as hf:
         again = hf.start(greeting, "Ada", id="t")
         assert kinds_of(hf, "t") == ["TaskCreated"]
-        with pytest.raises(NotFinished, match="is pending: it did not end within 0.01 s"):
+        with pytest.raises(NotFinished, match=r"is pending: it did not end within 0.01 s"):
             again.result(timeout_s=0.01)
         with pytest.raises(WrongArguments, match="Bob"):
             hf.start(greeting, "Bob", id="t")
@@ -143,7 +145,7 @@ def test_starting_what_somebody_drives_right_now_is_that_task(flavor, files):
         work.under_way(hf)
         handle = hf.start(busy, 1, id="t")
         assert handle.status == "in_progress"
-        with pytest.raises(Exception, match="busy|driven|started"):
+        with pytest.raises(Exception, match=r"busy|driven|started"):
             hf.start(busy, 2, id="t")
         work.go_on.set()
         assert (running.result(), handle.result(timeout_s=10)) == (1, 1)
@@ -552,7 +554,7 @@ def test_a_paused_run_can_still_be_cancelled_before_it_stops(flavor, place):
         work.under_way(hf)
         hf.pause("t")
         hf.cancel("t")
-        with pytest.raises(BadInput, match="being cancelled|it has ended"):
+        with pytest.raises(BadInput, match=r"being cancelled|it has ended"):
             hf.pause("t")
         work.go_on.set()
         with pytest.raises(TaskCancelled):
@@ -562,7 +564,10 @@ def test_a_paused_run_can_still_be_cancelled_before_it_stops(flavor, place):
 
 
 @pytest.mark.parametrize("way", ["swallows", "returns", "raises"])
-def test_a_body_that_catches_everything_is_cancelled_all_the_same(flavor, place, way):
+def test_a_body_that_catches_everything_is_cancelled_all_the_same(request, flavor, place, way):
+    if flavor.is_async:
+        reason = "alarm.main.uncancel() is called for a CancelledError that left the body only"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     work = Work(flavor)
 
     @flavor.task
@@ -675,8 +680,7 @@ def test_the_status_after_a_cancel_is_that_of_a_task_with_checkpoints_too(flavor
         hf.run(looping, id="t")
     with files() as hf:
         status = hf.task("t").status
-        assert (status, hf.cancel("t")) == ("in_progress", "in_progress")
-        Worker(hf).run_until_idle()
+        assert (status, hf.cancel("t")) == ("in_progress", "cancelled")
         assert hf.task("t").status == "cancelled"
 
 
@@ -1034,7 +1038,7 @@ def test_an_answer_that_was_refused_can_be_given_again_while_another_branch_work
         assert hf.task("t").status == "awaiting_user"
         hold = Background(_hold, hf, "t", work)
         work.under_way(hf)
-        hf.answer("t", datetime(2026, 1, 1, tzinfo=UTC))
+        hf.answer("t", "2026-01-01T00:00:00Z")
         assert hf.task("t").questions == ()
         work.go_on.set()
         hold.result()
@@ -1045,6 +1049,41 @@ def _hold(hf: Holdfast, id: str, work: Work) -> None:
     with hf._holding.hold(id):
         work.began.set()
         work.go_on.wait(10)
+
+
+@dataclass
+class Seat:
+    row: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (datetime, datetime(2026, 1, 1, tzinfo=UTC)),
+        (Decimal, Decimal("1.5")),
+        (Seat, Seat(3)),
+        (Seat, {"row": 3}),
+        pytest.param(
+            tuple[int, str],
+            (1, "a"),
+            marks=pytest.mark.xfail(
+                strict=True, reason="a tuple is stored with a tag, and refused"
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_an_answer_of_exactly_the_type_that_was_asked_for_is_taken(flavor, files, kind, answer):
+    @flavor.task
+    async def asks_for_its_type() -> bool:
+        found = await flavor.ask("What?", kind)
+        return found == (Seat(3) if kind is Seat else answer)
+
+    with files() as hf:
+        with pytest.raises(Unanswered):
+            hf.run(asks_for_its_type, id="t")
+        hf.answer("t", answer)
+        assert hf.run(asks_for_its_type, id="t")
 
 
 def test_an_answer_after_the_deadline_is_refused(flavor, files):

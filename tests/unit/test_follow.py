@@ -27,6 +27,7 @@ from holdfast import (
     task,
 )
 from holdfast.events import Progressed
+from holdfast.spec import registry
 from holdfast.stores.memory import MemoryStore
 
 gate = threading.Event()
@@ -37,7 +38,11 @@ class Crash(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def fresh(monkeypatch):
+    # What this module defines is all there is, and what a test defines ends with it.
+    found = registry._found.items()
+    ours = {k: {w: s for w, s in v.items() if w.startswith(f"{__name__}.")} for k, v in found}
+    monkeypatch.setattr(registry, "_found", ours)
     gate.clear()
     yield
     gate.set()

@@ -97,7 +97,9 @@ def answer(
 
 
 def questions_of(view: TaskView) -> list[QuestionView]:
-    """The questions of a task that wait for an answer."""
+    """The questions of a task that wait for an answer. One that has ended waits for none."""
+    if view.status in FINISHED:
+        return []
     return [
         QuestionView(view.id, call.key, call.why, call.expects, call.at, call.until, call.approves)
         for call in view.questions

@@ -90,21 +90,19 @@ def doubt(given: Given, task: str | None, as_json: bool) -> Exit:
 def doubts_of(store: Store, view: TaskView) -> list[DoubtView]:
     """The calls of a task that may or may not have happened."""
     holder = at_work(store, view)
-    stopped = holder is None and view.status not in FINISHED
-    return [_doubt_view(store, view.id, call, holder, stopped) for call in view.doubts]
+    return [_doubt_view(store, view, call, holder) for call in view.doubts]
 
 
-def _doubt_view(
-    store: Store, task_id: str, call: Call, holder: str | None, stopped: bool
-) -> DoubtView:
+def _doubt_view(store: Store, view: TaskView, call: Call, holder: str | None) -> DoubtView:
+    ended = view.status in FINISHED  # then nobody can settle it any more
     return DoubtView(
-        task=task_id,
+        task=view.id,
         path=call.path,
         tool=call.name,
         key=call.key,
         status=call.status,
-        waits_for_a_person=call.status == "in_doubt",
-        interrupted=call.status == "running" and stopped,
+        waits_for_a_person=call.status == "in_doubt" and not ended,
+        interrupted=call.status == "running" and holder is None and not ended,
         at_work=holder,
         since=call.attempts[-1].at if call.attempts else call.at,
         why=call.why,
@@ -149,6 +147,8 @@ def print_doubt(out: Console, given: Given, each: DoubtView) -> None:
 
 
 def _standing(each: DoubtView) -> str:
+    if each.status == "in_doubt" and not each.waits_for_a_person:
+        return _NEVER_ENDED
     if each.status != "running":
         return _STANDINGS.get(each.status, _SETTLED_LATER)
     if each.at_work:

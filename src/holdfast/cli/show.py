@@ -20,12 +20,13 @@ from holdfast.cli.head import (
     print_title,
 )
 from holdfast.cli.layers import Page
-from holdfast.cli.opening import at_work, find_task, opened
+from holdfast.cli.opening import at_work, find_task, incoherent_is_damage, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
 from holdfast.cli.standing import children_of, print_children, print_progress, progress_of
 from holdfast.cli.timeline import print_timeline, tree, walk
+from holdfast.log import stream_of
 from holdfast.state import Call
 from holdfast.views import TaskView
 
@@ -153,7 +154,7 @@ def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
         "deadline": state.until,
         "wake_at": state.wake_at if state.parked else None,
         "checkpoints": state.checkpoints,
-        "checkpoint": view.checkpoint,
+        "checkpoint": _checkpoint(view),
         "plan": state.plan,
         "position": view.position,
         "outputs": view.outputs,
@@ -168,6 +169,11 @@ def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
         "questions": seen.questions,
         "calls": [_call(call) for call in view.calls],
     }
+
+
+def _checkpoint(view: TaskView) -> Any:
+    with incoherent_is_damage(stream_of(view.id)):
+        return view.checkpoint
 
 
 def _call(call: Call) -> dict[str, Any]:

@@ -138,3 +138,16 @@ def args_hash(data: bytes) -> str:
     """
     # Where there is no comma no object has a second key, and there is nothing to sort.
     return hashlib.sha256(canonical(data) if b"," in data else data).hexdigest()[:16]
+
+
+def shape_of_value(value: Any) -> Shape:
+    """The shape of a value that has no annotation: its own type says as much, and so do the items
+    of a list.
+
+    >>> shape_of_value([1, 2]).annotation
+    list[int]
+    """
+    kind = type(value)
+    if kind in (list, set, frozenset) and len({type(item) for item in value}) == 1:
+        return shape_of(kind[type(next(iter(value)))])
+    return shape_of(kind)

@@ -14,7 +14,8 @@ from holdfast.stores.disk import Disk
 LONGEST_TAIL_BYTES = 1 << 20
 """An append is one event or a few, far smaller than this; a longer tail is no torn append."""
 
-_PIECE_BYTES = 1 << 20
+_FIRST_BYTES, _PIECE_BYTES = 1 << 14, 1 << 20
+"""Pieces grow: often only the first or the last few lines are asked for."""
 
 
 class _Placed(Struct):
@@ -62,10 +63,11 @@ def end_of(disk: Disk, stream: str, fd: int) -> End:
 
 def forwards(disk: Disk, stream: str, fd: int) -> Iterator[bytes]:
     """Whole lines from the first on."""
-    offset, rest = 0, b""
+    offset, rest, size = 0, b"", _FIRST_BYTES
     before = chain.ROOT
-    while piece := disk.read_piece(fd, offset, _PIECE_BYTES):
+    while piece := disk.read_piece(fd, offset, size):
         offset += len(piece)
+        size = min(4 * size, _PIECE_BYTES)
         *lines, rest = (rest + piece).split(b"\n")
         if lines:
             before = chain.sum_of(lines[-1])
@@ -78,11 +80,12 @@ def backwards(disk: Disk, stream: str, fd: int) -> Iterator[bytes]:
     """Whole lines from the last on."""
     end = end_of(disk, stream, fd)
     left = min(end.size, disk.size(fd))
-    rest = b""
+    rest, size = b"", _FIRST_BYTES
     if end.size > left:  # only the newline lacks: put it back
         rest = b"\n"
     while left > 0:
-        start = max(0, left - _PIECE_BYTES)
+        start = max(0, left - size)
+        size = min(4 * size, _PIECE_BYTES)
         data = disk.read_piece(fd, start, left - start) + rest
         left = start
         cut = (data.find(b"\n") + 1 or len(data)) if start else 0

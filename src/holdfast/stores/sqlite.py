@@ -268,11 +268,10 @@ class SqliteStore:
                 after |= {"after_at": columns[-1], "after_id": id}
                 if name.startswith(prefix):
                     yield name, _facts(columns)
-        last = 0
-        while rows := self._all("unknown", after_id=last, **bounds):
-            for name, last in rows:
-                if name.startswith(prefix):
-                    yield name, None
+        after = {"after_id": 0}
+        while rows := self._all("unknown", **after, **bounds):
+            yield from ((name, None) for name, _ in rows if name.startswith(prefix))
+            after["after_id"] = rows[-1][1]
 
     # Inboxes
 

@@ -1,0 +1,342 @@
+"""The PostgreSQL store: `postgresql://user@host/database`, for tasks that many machines drive.
+
+The design of the database is told at the top of `sql/postgres/schema.sql`. Everything is in its
+schema `holdfast`, which is made on first use.
+
+**Appends go in groups** (see `groups`): one statement, over one connection, holds what all tasks
+of the process have to write. Everything else is a statement of its own over a pool. **A process
+shows that it is alive** over one more connection (see `presence`), so there must be no proxy in
+between that hands a connection to somebody else after each transaction.
+
+**Failure.** When a connection is lost in the middle of an append, nobody knows whether it was
+written, so every lease that had lines in it is spoiled. Who takes a new one reads what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import errors
+from psycopg_pool import ConnectionPool
+
+from holdfast.errors import BadInput, LogDamaged, StoreError
+from holdfast.store import Facts, Lease, Post
+from holdfast.stores.forks import start_anew_in_children
+from holdfast.stores.groups import Groups
+from holdfast.stores.held import Append, Held, Leases, busy, taken_over
+from holdfast.stores.postgres_database import (
+    SQL,
+    connect,
+    failed,
+    open_pool,
+    prepare,
+    without_password,
+)
+from holdfast.stores.presence import Connection, Presence
+from holdfast.stores.rows import beyond, columns_of, facts_in
+
+_POOL_SIZE = 8
+_PAGE, _LINES = 500, 200
+_TRIES = 5
+
+
+class PostgresStore:
+    """Streams as rows of a PostgreSQL database."""
+
+    def __init__(self, url: str, *, sync: bool = True) -> None:
+        self.url = without_password(url)
+        self._full_url = url
+        self._durable = sync
+        self._closed = False
+        self._parents: list[Any] = []
+        prepare(url, sync)
+        self._start()
+        start_anew_in_children(self)
+
+    def _start(self) -> None:
+        self._leases = Leases()
+        self._groups: Groups[Append] = Groups(self._commit)
+        self._pool: ConnectionPool[Connection] | None = None
+        self._presence = Presence(lambda: connect(self._full_url, self._durable), SQL)
+
+    def start_anew(self) -> None:
+        """Forget every connection, lock and lease: after a fork they are the parent's."""
+        # Kept, because to close them would be to touch them.
+        self._parents.append((self._pool, self._presence, self._groups))
+        self._start()
+
+    # Leases
+
+    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
+        given = {"stream": stream, "owner": owner, "lease_s": lease_s, "process": self._number()}
+        rows = self._ask("take", **given)
+        while not rows:
+            for holder, its_lease_s, silent_s in self._ask("holder", stream=stream):
+                raise busy(stream, holder, silent_s, its_lease_s)
+            rows = self._ask("take", **given)  # it was given back in between
+        id, epoch, head = rows[0]
+        return self._leases.add(Lease(stream, owner, epoch), id, head)
+
+    def holder(self, stream: str) -> str | None:
+        rows = self._ask("holder", stream=stream)
+        return rows[0][0] if rows else None
+
+    def renew(self, lease: Lease) -> None:
+        held = self._leases.of(lease)
+        held.must_be_sound()
+        if not self._ask("renew", id=held.id, epoch=lease.epoch, process=self._number()):
+            held.spoil(taken_over(lease))
+            held.must_be_sound()
+
+    def release(self, lease: Lease) -> None:
+        held = self._leases.drop(lease)
+        if held is not None:
+            self._groups.settle()
+            self._ask("release", id=held.id, epoch=lease.epoch)
+
+    def _number(self) -> int:
+        self._must_be_open()
+        try:
+            return self._presence.number
+        except psycopg.Error as error:
+            raise failed(f"can't reach {self.url}", error) from error
+
+    def wait_for_news(self, timeout_s: float) -> bool:
+        """Wait until facts have changed or a message was left somewhere, by whomever.
+
+        False if nothing was heard of in that time. For those who look for work, or follow a log:
+        they look at once when there is something to see, and from time to time in any case.
+        """
+        self._number()
+        return self._presence.wait_for_news(timeout_s)
+
+    # Appending
+
+    def append(
+        self,
+        lease: Lease,
+        expected_seq: int,
+        lines: Sequence[bytes],
+        facts: Facts | None = None,
+    ) -> None:
+        self._leases.of(lease).append(expected_seq, lines, facts, self._groups.add)
+
+    def sync(self, lease: Lease) -> None:
+        held = self._leases.of(lease)
+        if held.newest is not None:
+            self._groups.wait(held.newest)
+        held.must_be_sound()
+
+    def _commit(self, jobs: Sequence[Append]) -> None:
+        """Write many appends in one statement."""
+        try:
+            appends = list(_by_stream(jobs))
+            moved = self._append(appends) if appends else set()
+            for held, its_jobs in appends:
+                if held.id not in moved:
+                    self._refuse(its_jobs)
+        except Exception as error:
+            for job in jobs:
+                job.fail(failed(f"can't write to {self.url}", error))
+        except BaseException:
+            for job in jobs:
+                job.fail(failed(f"can't write to {self.url}", InterruptedError("interrupted")))
+                job.done = True
+            raise
+        for job in jobs:
+            job.done = True
+
+    def _append(self, appends: list[tuple[Held, list[Append]]]) -> set[int]:
+        """Append to many streams at once; returns the ids of those that let it happen."""
+        given = _parameters(appends)
+        for left in reversed(range(_TRIES)):
+            try:
+                with self._connection() as conn:
+                    return {id for id, _ in conn.execute(SQL["append"], given).fetchall()}
+            except (errors.DeadlockDetected, errors.SerializationFailure):
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _refuse(self, jobs: list[Append]) -> None:
+        with self._connection() as conn:
+            row = conn.execute(SQL["now_at"], {"id": jobs[0].held.id}).fetchone()
+        epoch, head = row or (None, 0)
+        for job in jobs:
+            job.fail(job.refusal(epoch, head))
+
+    # Asking
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        self._must_be_open()
+        if self._pool is None:
+            self._pool = open_pool(self._full_url, self._durable, _POOL_SIZE)
+        with self._pool.connection() as conn:
+            yield conn
+
+    def _must_be_open(self) -> None:
+        if self._closed:
+            raise BadInput(f"the store {self.url} was closed: open it again")
+
+    def _ask(self, query: str, /, **given: Any) -> list[Any]:
+        """All rows of a query; of one that returns none, an empty list."""
+        try:
+            with self._connection() as conn, conn.cursor(binary=True) as cursor:
+                cursor.execute(SQL[query], given)
+                return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise failed(f"can't reach {self.url}", error) from error
+
+    def _look(self, query: str, /, **given: Any) -> list[Any]:
+        """The same, with what this process appended itself."""
+        self._groups.settle()
+        return self._ask(query, **given)
+
+    # Reading
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        rows = self._look("read", stream=stream, after=after_seq, page=_LINES)
+        while rows:
+            yield from (line for _, _, line in rows)
+            id, seq, _ = rows[-1]
+            rows = self._ask("read_on", id=id, after=seq, page=_LINES)
+
+    def tail(self, stream: str) -> Iterator[bytes]:
+        rows = self._look("tail", stream=stream, page=_LINES)
+        while rows:
+            yield from (line for _, _, line in rows)
+            id, seq, _ = rows[-1]
+            rows = self._ask("tail_on", id=id, before=seq, page=_LINES)
+
+    def streams(self, prefix: str) -> Iterator[str]:
+        for (name,) in self._pages("names", prefix):
+            yield name
+
+    def _pages(self, query: str, prefix: str) -> Iterator[Any]:
+        """The rows of a query that goes by name, page by page."""
+        after = ""
+        while rows := self._look(query, after=after, **_bounds(prefix)):
+            yield from (row for row in rows if row[0].startswith(prefix))
+            after = rows[-1][0]
+
+    # Facts
+
+    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        for name, *columns in self._pages("facts", prefix):
+            yield name, facts_in(columns)
+
+    def remember(self, stream: str, facts: Facts, seq: int) -> None:
+        self._ask("remember", stream=stream, facts=_json(facts), seq=seq)
+
+    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+        bounds = _bounds(prefix)
+        after: dict[str, Any] = {"now": now, "after_at": None, "after_id": 0}
+        while rows := self._look("due", **after, **bounds):
+            for name, *columns, id in rows:
+                after |= {"after_at": columns[-1], "after_id": id}
+                if name.startswith(prefix):
+                    yield name, facts_in(columns)
+        after = {"after_id": 0}
+        while rows := self._look("unknown", **after, **bounds):
+            yield from ((name, None) for name, _ in rows if name.startswith(prefix))
+            after["after_id"] = rows[-1][1]
+
+    # Inboxes
+
+    def post(self, stream: str, name: str, data: bytes) -> bool:
+        return bool(self._ask("post", stream=stream, name=name, data=data))
+
+    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+        if not streams:
+            return []
+        return [Post(*row) for row in self._ask("inbox", streams=list(streams))]
+
+    def unpost(self, stream: str, name: str) -> None:
+        self._ask("unpost", stream=stream, name=name)
+
+    def delete(self, lease: Lease) -> None:
+        held = self._leases.of(lease)
+        self._groups.settle()
+        held.must_be_sound()
+        if not self._ask("delete", id=held.id, epoch=lease.epoch):
+            held.spoil(taken_over(lease))
+            held.must_be_sound()
+        self._leases.drop(lease)
+
+    # Blobs
+
+    def put_blob(self, data: bytes) -> str:
+        digest = sha256(data)
+        # One that can be read is durable: what is not committed can't be read.
+        if not self._ask("has_blob", digest=digest.digest()):
+            self._ask("put_blob", digest=digest.digest(), data=data)
+        return digest.hexdigest()
+
+    def get_blob(self, digest: str) -> bytes:
+        with suppress(ValueError):
+            for (data,) in self._ask("get_blob", digest=bytes.fromhex(digest)):
+                if sha256(data).hexdigest() != digest:
+                    what = "the blob's bytes do not fit its name"
+                    raise LogDamaged(f"blobs/{digest}", 0, what)
+                return bytes(data)
+        raise LogDamaged(f"blobs/{digest:.80}", 0, "the blob is gone")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        for lease in self._leases.all():
+            with suppress(StoreError):
+                self.release(lease)
+        self._groups.close()
+        self._closed = True
+        self._presence.close()
+        if self._pool is not None:
+            self._pool.close()
+
+
+def _by_stream(jobs: Sequence[Append]) -> Iterator[tuple[Held, list[Append]]]:
+    """The appends of each stream together: a statement moves a head once."""
+    found: dict[int, tuple[Held, list[Append]]] = {}
+    for job in jobs:
+        try:
+            job.held.must_be_sound()
+        except StoreError as error:
+            job.fail(error)
+        else:
+            found.setdefault(id(job.held), (job.held, []))[1].append(job)
+    # In an order that is the same for everybody, so that two of them do not wait for each other.
+    yield from sorted(found.values(), key=lambda pair: pair[0].id)
+
+
+def _parameters(appends: list[tuple[Held, list[Append]]]) -> dict[str, Any]:
+    lines = [(held.id, job.seq + n, line) for held, jobs in appends for job in jobs
+             for n, line in enumerate(job.lines, 1)]  # fmt: skip
+    news = [[job.facts for job in jobs if job.facts is not None] for _, jobs in appends]
+    return {
+        "ids": [held.id for held, _ in appends],
+        "epochs": [held.lease.epoch for held, _ in appends],
+        "seqs": [jobs[0].seq for _, jobs in appends],
+        "counts": [sum(len(job.lines) for job in jobs) for _, jobs in appends],
+        "facts": [_json(facts[-1]) if facts else None for facts in news],
+        "streams": [id for id, _, _ in lines],
+        "numbers": [seq for _, seq, _ in lines],
+        "lines": [line for _, _, line in lines],
+        "news": any(news),
+    }
+
+
+def _bounds(prefix: str) -> dict[str, Any]:
+    return {"prefix": prefix, "beyond": beyond(prefix), "page": _PAGE}
+
+
+def _json(facts: Facts) -> str:
+    text = msgspec.json.encode(columns_of(facts)).decode()
+    # PostgreSQL keeps no text with a NUL in it: then the log has to be read.
+    return "{}" if "\\u0000" in text else text

