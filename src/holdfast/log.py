@@ -257,22 +257,22 @@ class Log:
             if strand is not None and strand.is_closed():
                 raise given_up(strand)
             state = self.state
-            if not isinstance(event, Event):
-                made = event(state)
-                if made is None:
-                    return False
-                event = made
-            placed = replace(event, seq=state.seq + 1, at=self.clock())
             if isinstance(event, _HOT):
+                placed: AnyEvent = replace(event, seq=state.seq + 1, at=self.clock())
                 data = dump_event(placed)
             else:
+                made = event if isinstance(event, Event) else event(state)
+                if made is None:
+                    return False
+                placed = replace(made, seq=state.seq + 1, at=self.clock())
                 data = _dumped(placed)
                 self._is_news = True
             self._broken = _INTERRUPTED
             line, self._total = chain.seal(self._total, data)
             self._unwritten.append(line)
-            is_whole = isinstance(event, Checkpointed) and event.carried is not None
-            self.bytes_since_checkpoint = 0 if is_whole else self.bytes_since_checkpoint + len(line)
+            self.bytes_since_checkpoint += len(line)
+            if isinstance(placed, Checkpointed) and placed.carried is not None:
+                self.bytes_since_checkpoint = 0
             advance(state, placed)
             self._broken = None
             return True

@@ -124,6 +124,8 @@ def test_a_log_that_can_not_be_read_is_named(under_way):
     assert code == 4
     assert out == "2 tasks: all fit\n"
     assert re.match(r"warning: tasks/n-1: event \d+ is damaged", err)
+    data = json.loads(check("--json").out)
+    assert (data["fits"], len(data["tasks"]), len(data["unreadable"])) == (False, 2, 1)
 
 
 def test_older_code_than_started_a_task_does_not_fit(crew):

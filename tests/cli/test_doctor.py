@@ -109,8 +109,11 @@ def test_what_a_crash_leaves_is_a_note(recorded, found):
         TASKS / "both/events.jsonl.torn-123-abcdef": b'{"seq',
         TASKS / "both/events.jsonl.0123456789ab": b"",
         TASKS / "both/lock.0123456789ab": b"",
+        TASKS / "both/inbox/.0123456789ab": b"",
+        Path("workspace/index.jsonl.0123456789ab"): b"",
     }
     for path, data in leftovers.items():
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         path.write_bytes(data)
         path.chmod(0o600)
     (TASKS / ".deleted-0123456789ab").mkdir(mode=0o700)

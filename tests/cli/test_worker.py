@@ -281,3 +281,24 @@ def test_a_worker_with_nothing_in_hand_ends_at_once(worker):
     assert "looks for tasks in workspace" in working.stderr.readline()
     working.send_signal(signal.SIGTERM)
     assert working.wait(30) == 0
+
+
+def test_the_tasks_of_a_worker_that_hangs_are_taken_over_when_its_lease_has_run_out(worker):
+    start("trip", "j", id="t-1")
+    frozen = worker("--lease", "1")
+    until(Path("j.begun").exists)
+    frozen.send_signal(signal.SIGSTOP)
+    Path("j.go").touch()
+    other = worker()
+    until(lambda: status_of("t-1") == "completed", within_s=15)
+    frozen.send_signal(signal.SIGCONT)
+    for process in (frozen, other):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert called("t-1") == [
+        ("reserve", "completed"),
+        ("reserve", "completed"),
+        ("work", "completed"),
+        ("depart", "completed"),
+    ]
+    assert effects() == ["reserve hotel", "reserve train", "work j", "work j"]

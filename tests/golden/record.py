@@ -1,13 +1,15 @@
-"""Writes the golden log of today's format: `python -m tests.golden.record`.
+"""Writes the golden logs of today's format: `python -m tests.golden.record`.
 
-Run it once per format and never again for the same one: the logs that are kept are what users
-have on their disks. It uses every type of event there is.
+Each is written once and never again: the logs that are kept are what users have on their disks.
+Together they use every type of event there is.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import traceback
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
@@ -20,14 +22,21 @@ from holdfast import (
     InDoubt,
     Retry,
     StepFailed,
+    TaskCancelled,
     TaskFailed,
+    TaskPaused,
     Unanswered,
     ask,
+    checkpoint,
     current,
     decide,
     note,
     now,
+    patched,
+    progress,
+    restore,
     sleep,
+    start,
     step,
     task,
     tool,
@@ -105,7 +114,57 @@ def golden(city: str) -> str:
     return f"{room}: {sent}"
 
 
-def run_it(hf: Holdfast) -> None:
+@task
+def golden_child(night: int) -> str:
+    return f"slept through night {night}"
+
+
+@step
+def forecast(days: int) -> Iterator[str]:
+    for day in range(days):
+        yield f"day {day}: fog"
+        if day == 2:
+            raise ConnectionError("no more")
+
+
+def return_car(result: str, *, key: str) -> None: ...
+
+
+def empty_room(result: str) -> None:
+    raise PermissionError("the door is locked")
+
+
+@tool(undo=return_car)
+def rent_car(city: str) -> str:
+    return f"a car in {city}"
+
+
+@tool(undo=empty_room, approve=True)
+def take_room(city: str) -> str:
+    return f"a room in {city}"
+
+
+@task(version=2, timeout_s=3600)
+def golden_control(city: str) -> str:
+    done = restore(list[str]())
+    while len(done) < 3:
+        night = len(done)
+        progress("nights", done=night, total=3)
+        if night == 0 and patched("forecast"):
+            list(forecast(2))
+            try:
+                list(forecast(3))
+            except StepFailed:
+                note("no forecast")
+        if night == 1:
+            rent_car(city)
+            take_room(city)
+        done = checkpoint([*done, start(golden_child, night).result()])
+    sleep(0.001)
+    return str(ask("Stay for good?", id="stay"))
+
+
+def run_golden(hf: Holdfast) -> None:
     for _ in range(10):
         try:
             hf.run(golden, "Oslo", id="golden", user="ada", session="s-1", labels={"team": "x"})
@@ -123,18 +182,49 @@ def run_it(hf: Holdfast) -> None:
     raise AssertionError("it never ended")
 
 
+def run_control(hf: Holdfast) -> None:
+    """Paused while it waits for a yes; cancelled, and undone as far as that works."""
+    try:
+        hf.run(golden_control, "Oslo", id="golden-control", user="ada")
+    except Unanswered as approval:
+        hf.pause("golden-control", because="lunch", by="a person")
+        hf.answer("golden-control", True, question=approval.id, by="a person")
+    try:
+        hf.run(golden_control, "Oslo", id="golden-control", user="ada")
+    except TaskPaused:
+        hf.unpause("golden-control", by="a person")
+    try:
+        hf.run(golden_control, "Oslo", id="golden-control", user="ada")
+    except Unanswered:
+        hf.cancel("golden-control", because="rain", by="a person")
+    try:
+        hf.resume("golden-control")
+    except TaskCancelled:
+        hf.compensate("golden-control")
+
+
+def write(folder: Path, task_id: str, run_it: Callable[[Holdfast], None]) -> None:
+    with Holdfast(folder / "w", clock=Clock()) as hf:
+        hf._holding.owner = "host process 1"
+        run_it(hf)
+        state = msgspec.json.encode(hf.task(task_id).state, order="deterministic")
+    (folder / "state.json").write_bytes(msgspec.json.format(state, indent=1) + b"\n")
+    (folder / "w/tasks" / task_id / "events.jsonl").rename(folder / "events.jsonl")
+    shutil.rmtree(folder / "w")
+
+
 def main() -> None:
-    folder = FOLDER / f"format-{FORMAT}"
-    if folder.exists():
-        sys.exit(f"{folder} exists, and what is golden stays as it is")
     # A golden log must not depend on where the project was checked out.
     setattr(traceback, "format_exception", lambda error: [f"Traceback: {type(error).__name__}"])
-    with Holdfast(folder / "w", clock=Clock()) as hf:
-        hf._owner = hf._holding.owner = "host process 1"
-        run_it(hf)
-        state = msgspec.json.format(msgspec.json.encode(hf.task("golden").state), indent=1)
-    (folder / "state.json").write_bytes(state + b"\n")
-    (folder / "w/tasks/golden/events.jsonl").rename(folder / "events.jsonl")
+    logs = {
+        f"format-{FORMAT}": ("golden", run_golden),
+        f"format-{FORMAT}-control": ("golden-control", run_control),
+    }
+    missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
+    if not missing:
+        sys.exit(f"{', '.join(logs)} exist, and what is golden stays as it is")
+    for name, (task_id, run_it) in missing.items():
+        write(FOLDER / name, task_id, run_it)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,9 @@ _prctl = ctypes.CDLL(None).prctl
 class PostgresServer:
     """A server in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self.folder = folder
+        self._durable = durable  # against a power cut, which no test here brings about
         self._numbers = itertools.count()
         self._as_user: dict[str, Any] = {}
         self._programs = _installed()
@@ -61,7 +62,11 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
-        options = {"listen_addresses": "", "unix_socket_directories": str(self.folder)}
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.folder),
+            "fsync": "on" if self._durable else "off",
+        }
         settings = [f"--{name}={value}" for name, value in options.items()]
         with open(self.folder / "log", "ab") as log:
             self._server = subprocess.Popen(
@@ -128,7 +133,7 @@ def postgres_server() -> Iterator[PostgresServer]:
         server = PostgresServer(folder)
         server.start()
         yield server
-        server.stop()
+        server.stop(signal.SIGQUIT)
     finally:
         shutil.rmtree(folder)
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +293,7 @@ def test_the_log_of_a_growing_state_is_within_half_again_of_the_changes(tmp_path
 def test_a_state_that_shrank_is_soon_cheap_to_restore(tmp_path):
     @task
     def relieved() -> int:
-        state = restore({"n": 0, "text": ""})
+        state: dict[str, Any] = restore({"n": 0, "text": ""})
         state = checkpoint({"n": 1, "text": "x" * 1_000_000})
         while state["n"] < 500:
             state = checkpoint({"n": state["n"] + 1, "text": ""})
@@ -445,7 +446,7 @@ def test_a_task_may_catch_that_its_state_cant_be_stored(opened):
     def catching() -> int:
         n = restore(0)
         try:
-            checkpoint(threading.Lock())  # type: ignore[type-var]
+            checkpoint(threading.Lock())
         except Unserializable:
             n = checkpoint(5)
         return n
@@ -471,7 +472,7 @@ def all_of_it() -> dict[str, Any]:
         note("one more turn", {"n": n})
         at, name = now(), uuid()
         sleep(0.001)
-        both = gather(lambda n=n: think(n), lambda n=n: send(n))
+        both = gather(partial(think, n), partial(send, n))
         many = list(each(think, [1000 + 10 * n + k for k in range(3)]))
         child = start(grand, 100 + n).result()
         sure = ask(f"Sure of {n}?", bool, id=f"sure-{n}")
@@ -780,7 +781,7 @@ def test_code_that_restores_no_more_is_stopped_before_it_calls_anything(opened, 
                 await gather(*branches)
             finally:
                 for branch in branches:
-                    branch.close()  # type: ignore[attr-defined]
+                    branch.close()
         elif new in ("decides", "raises", "checkpoints"):
             sync_code()
         return 0

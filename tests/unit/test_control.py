@@ -281,6 +281,30 @@ def test_what_waits_in_this_process_stops_promptly(flavor, place, waits_in, told
         assert hf.task("t").calls == before  # the same time to wake, the same attempt
 
 
+@pytest.mark.parametrize("told", ["pause", "cancel"])
+def test_a_step_that_is_tried_again_at_once_stops_between_its_attempts(
+    request, flavor, files, told
+):
+    tried: list[int] = []
+
+    @flavor.step(retry=Retry(attempts=200, delay_s=0, jitter=0))
+    async def restless() -> None:
+        tried.append(1)
+        await flavor.wait(Event(), 0.01)
+
+    @flavor.task
+    async def restless_task() -> None:
+        await restless()
+
+    with files() as hf:
+        running = Background(hf.run, restless_task, id="t")
+        eventually(lambda: len(tried) > 10)
+        getattr(hf, told)("t")
+        with pytest.raises((TaskPaused, TaskCancelled)):
+            running.result()
+    assert len(tried) < 100
+
+
 def _is_waiting(hf: Holdfast, id: str) -> bool:
     if not is_seen(hf, id):
         return False
@@ -565,9 +589,6 @@ def test_a_paused_run_can_still_be_cancelled_before_it_stops(flavor, place):
 
 @pytest.mark.parametrize("way", ["swallows", "returns", "raises"])
 def test_a_body_that_catches_everything_is_cancelled_all_the_same(request, flavor, place, way):
-    if flavor.is_async:
-        reason = "alarm.main.uncancel() is called for a CancelledError that left the body only"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     work = Work(flavor)
 
     @flavor.task
@@ -1066,9 +1087,6 @@ class Seat:
         pytest.param(
             tuple[int, str],
             (1, "a"),
-            marks=pytest.mark.xfail(
-                strict=True, reason="a tuple is stored with a tag, and refused"
-            ),
         ),
     ],
     ids=str,

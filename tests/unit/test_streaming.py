@@ -456,7 +456,7 @@ async def aresearching(n: int) -> AsyncIterator[str]:
 
 @task
 def report() -> list[str]:
-    found = []
+    found: list[str] = []
     for line in researching(3):
         found.append(f"{line}, {after(len(found))}")
     return found
@@ -464,7 +464,7 @@ def report() -> list[str]:
 
 @task
 async def areport() -> list[str]:
-    found = []
+    found: list[str] = []
     async for line in aresearching(3):
         found.append(f"{line}, {await aafter(len(found))}")
     return found

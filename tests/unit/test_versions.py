@@ -297,7 +297,7 @@ def test_an_old_task_that_took_the_new_way_later_stays_on_it(hf, kind):
 
     crashed(hf, make(False))
     agent = make(True)
-    dead[0] = None  # type: ignore[call-overload]
+    dead[0] = None
     with pytest.raises(Crash):
         hf.run(agent, id="t")
     dead[0] = False

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -311,10 +312,10 @@ def test_waiting_tasks_hold_no_thread_and_wake_within_a_second(hf):
 
 @pytest.mark.parametrize("kind", [napping, anapping])
 def test_a_sleeper_wakes_within_a_second_of_its_time(hf, kind):
-    handle = hf.start(kind, 0.5, id="t")
+    handle = hf.start(kind, 1.0, id="t")
     with Running(hf, patience_s=0.05) as running:
         eventually(lambda: hf.task("t").state.parked, 3)
-        assert not running.worker.active
+        eventually(lambda: not running.worker.active)
         assert handle.result(timeout_s=5) == "awake"
     (nap,) = hf.task("t").calls
     assert nap.until is not None
@@ -335,7 +336,7 @@ def test_a_question_whose_time_is_up_goes_on_by_itself(hf):
 def test_a_long_backoff_holds_no_thread(hf):
     broken = [True]
 
-    @step(retry=Retry(attempts=5, delay_s=0.5, jitter=0))
+    @step(retry=Retry(attempts=5, delay_s=1.0, jitter=0))
     def unsteady() -> int:
         ran["unsteady"] += 1
         if broken[0]:
@@ -350,7 +351,7 @@ def test_a_long_backoff_holds_no_thread(hf):
     handle = hf.start(patient, id="t")
     with Running(hf, patience_s=0.05) as running:
         eventually(lambda: hf.task("t").state.parked, 3)
-        assert not running.worker.active
+        eventually(lambda: not running.worker.active)
         assert handle.result(timeout_s=5) == 1
     assert ran["unsteady"] == 2
 
@@ -437,7 +438,7 @@ def test_a_stop_of_branches_and_loops_leaves_nothing_half_done(hf):
     def branching() -> list[Any]:
         n = restore(0)
         while n < 40:
-            gather(lambda n=n: work(2 * n), lambda n=n: work(2 * n + 1))
+            gather(partial(work, 2 * n), partial(work, 2 * n + 1))
             n = checkpoint(n + 1)
         return [n]
 

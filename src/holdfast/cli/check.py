@@ -73,7 +73,13 @@ def check(given: Given, tasks: tuple[str, ...], kind: str | None, as_json: bool)
         with redirect_stdout(sys.stderr):
             found = [_checked(hf, view, unreadable) for view in wanted]
     seen = [each for each in found if each is not None]
-    _report(seen, as_json)
+    if as_json:
+        fits = not unreadable and all(each.verdict == "fits" for each in seen)
+        print_json(
+            {"fits": fits, "tasks": seen, "unreadable": [str(error) for error in unreadable]}
+        )
+    else:
+        _print_all(seen)
     for error in unreadable:
         print_error(f"warning: {error}")
     if any(each.verdict != "fits" for each in seen):
@@ -106,11 +112,7 @@ def _checked(hf: Holdfast, view: TaskView, unreadable: list[StoreError]) -> Chec
     return CheckView(*about, "diverges", found.path, found.recorded, found.asked, found.why)
 
 
-def _report(found: Sequence[CheckView], as_json: bool) -> None:
-    if as_json:
-        fits = all(each.verdict == "fits" for each in found)
-        print_json({"fits": fits, "tasks": found})
-        return
+def _print_all(found: Sequence[CheckView]) -> None:
     for each in found:
         if each.verdict != "fits":
             _print(each)

@@ -137,7 +137,6 @@ def before_its_end(state: State) -> str:
         call.kind == "child" and call.status == "waiting" and call.on_cancel == "cancel"
         for call in state.calls.values()
     )
-    undos = any(call.undo for call in state.calls.values())
-    if children:
-        return "has children to cancel" + (" and something to undo" if undos else "")
-    return "has something to undo" if undos else "may have something to undo"
+    if not children:
+        return "has something to undo"
+    return "has children to cancel" + (" and something to undo" if state.undoable else "")

@@ -18,12 +18,15 @@ import msgspec
 
 from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
+from holdfast.stores.index import INDEX
 from holdfast.stores.locks import LOCK, LOG, was_started
 from holdfast.stores.workspace import Named, safe_name
 
 _HEX = "[0-9a-f]{12}"
 _TORN = re.compile(rf"{re.escape(LOG)}\.torn-.*")
-_TEMPORARY = re.compile(rf"(?:{re.escape(LOG)}|{LOCK})\.{_HEX}|\.[0-9a-f]{{64}}\.{_HEX}")
+_TEMPORARY = re.compile(
+    rf"(?:{re.escape(LOG)}|{re.escape(INDEX)}|{LOCK}|\.[0-9a-f]{{64}}|)\.{_HEX}"
+)
 _DELETED = re.compile(rf"\.deleted-{_HEX}")
 
 _NETWORKED = re.compile(r"nfs|cifs|smb|9p|afs|ceph|gluster|lustre|fuse\.|vboxsf|drvfs|virtiofs")

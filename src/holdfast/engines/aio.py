@@ -160,9 +160,8 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
     except Stop as signal:
         return stopped(signal)
     except asyncio.CancelledError:
-        if not (alarm.has_cancelled and isinstance(run.stop, Stop)):
+        if not (alarm.cancels and isinstance(run.stop, Stop)):
             raise
-        alarm.main.uncancel()
         return stopped(run.stop)
     except BaseExceptionGroup as group:
         if run.stop is None and not isinstance(group, Exception):
@@ -171,7 +170,7 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
     except Exception as error:
         return task_raised(run, error)
     finally:
-        alarm.may_cancel = False
+        alarm.end()
         scope_var.reset(token)
         await _let_end(run)
         await _end_branches(run.branches)
@@ -254,10 +253,13 @@ async def _drive_child(run: Run, path: str, id: str) -> None:
 
 async def _sleep_until(run: Run, path: str, until: datetime) -> None:
     # In pieces, because the clock may be set meanwhile.
-    while (left_s := (until - run.log.clock()).total_seconds()) > 0:
-        await nap(run, min(left_s, local.LONGEST_SLEEP_S))
+    while True:
         if run.stop is not None:
             await _stop(run, path)
+        left_s = (until - run.log.clock()).total_seconds()
+        if left_s <= 0:
+            return
+        await nap(run, min(left_s, local.LONGEST_SLEEP_S))
 
 
 async def run_body(body: Body) -> Returned | Raised:

@@ -19,7 +19,7 @@ class Alarm:
     def __init__(self, run: Run) -> None:
         self.main: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         self.may_cancel = False
-        self.has_cancelled = False
+        self.cancels = 0
         self._run = run
         self._loop = asyncio.get_running_loop()
         self._naps: set[asyncio.Future[None]] = set()
@@ -35,10 +35,16 @@ class Alarm:
             if not nap.done():
                 nap.set_result(None)
         if isinstance(signal, Stop) and self.may_cancel:
-            self.has_cancelled = True
+            self.cancels += 1
             self.main.cancel()
             for branch in list(self._run.branches):
                 branch.cancel()
+
+    def end(self) -> None:
+        """The task's function has ended. Who runs it was not cancelled, only the function was."""
+        self.may_cancel = False
+        for _ in range(self.cancels):
+            self.main.uncancel()
 
     async def nap(self, seconds: float) -> None:
         """Sleep, or until something is to be heard. Not by `wait_for`, which makes a branch."""

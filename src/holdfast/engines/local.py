@@ -119,12 +119,14 @@ def drive(
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
-    send = flow.send
+    send, is_rehearsal = flow.send, run.is_rehearsal
     try:
         while True:
             request = send(answer)
             if isinstance(request, RunBody):
                 answer = run_once()
+            elif isinstance(request, Append) and not is_rehearsal:
+                answer = append(request, run, path, strand)
             else:
                 answer = carry_out(request, run, path, strand, check)
     except StopIteration as end:
@@ -145,10 +147,7 @@ def carry_out(
     if run.is_rehearsal:
         run.park(path, beyond(run, path))
     if isinstance(request, Append):
-        run.append(to_append(request, path), strand)
-        if request.sync:
-            run.sync()
-        return run.log.state.calls.get(path)
+        return append(request, run, path, strand)
     if isinstance(request, Now):
         return run.log.clock()
     if isinstance(request, Sleep):
@@ -160,6 +159,14 @@ def carry_out(
     if isinstance(request, Park):
         run.park(path, request.waiting)
     return _carry_out_for_many(request, run, path)
+
+
+def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
+    """Append an event for a flow; the record of the call after it."""
+    run.append(to_append(request, path) if request.while_waiting else request.event, strand)
+    if request.sync:
+        run.sync()
+    return run.log.state.calls.get(path)
 
 
 def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
@@ -261,6 +268,7 @@ def nothing() -> NoReturn:
 def sleep_until(run: Run, path: str, until: datetime) -> None:
     """Wait for a time, or for the task to be told something. In pieces, because the clock may be
     set meanwhile."""
+    run.must_go_on(path)
     while (left_s := (until - run.log.clock()).total_seconds()) > 0:
         run.wait(min(left_s, LONGEST_SLEEP_S))
         run.must_go_on(path)

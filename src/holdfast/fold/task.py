@@ -178,6 +178,7 @@ def task_errored(state: State, event: e.TaskErrored) -> None:
 def task_retried(state: State, event: e.TaskRetried) -> None:
     state.status = "in_progress"
     state.failure = None
+    state.cancelling = False  # it may have come too late to stop the task from failing
     state.parked = False
     _set_deadline(state, event)
     for path in state.causes:

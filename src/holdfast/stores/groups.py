@@ -51,6 +51,7 @@ class Groups(Generic[J]):
         self._commit = commit
         self._queue: deque[J] = deque()
         self._turn = threading.Lock()
+        self._starting = threading.Lock()
         self._added = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -102,7 +103,7 @@ class Groups(Generic[J]):
             self._queue.popleft()
 
     def _start(self) -> None:
-        with self._turn:
+        with self._starting:
             if self._thread is None and not self._closing.is_set():
                 name = "holdfast commits"
                 self._thread = threading.Thread(target=self._linger, name=name, daemon=True)

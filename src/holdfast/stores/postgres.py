@@ -14,6 +14,7 @@ written, so every lease that had lines in it is spoiled. Who takes a new one rea
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -63,6 +64,7 @@ class PostgresStore:
         self._leases = Leases()
         self._groups: Groups[Append] = Groups(self._commit)
         self._pool: ConnectionPool[Connection] | None = None
+        self._opening = threading.Lock()
         self._presence = Presence(lambda: connect(self._full_url, self._durable), SQL)
 
     def start_anew(self) -> None:
@@ -98,7 +100,8 @@ class PostgresStore:
         held = self._leases.drop(lease)
         if held is not None:
             self._groups.settle()
-            self._ask("release", id=held.id, epoch=lease.epoch)
+            with suppress(StoreError):  # then it runs out by itself
+                self._ask("release", id=held.id, epoch=lease.epoch)
 
     def _number(self) -> int:
         self._must_be_open()
@@ -176,10 +179,14 @@ class PostgresStore:
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         self._must_be_open()
-        if self._pool is None:
-            self._pool = open_pool(self._full_url, self._durable, _POOL_SIZE)
-        with self._pool.connection() as conn:
+        with (self._pool or self._opened_pool()).connection() as conn:
             yield conn
+
+    def _opened_pool(self) -> ConnectionPool[Connection]:
+        with self._opening:
+            if self._pool is None:
+                self._pool = open_pool(self._full_url, self._durable, _POOL_SIZE)
+            return self._pool
 
     def _must_be_open(self) -> None:
         if self._closed:
@@ -292,8 +299,7 @@ class PostgresStore:
         if self._closed:
             return
         for lease in self._leases.all():
-            with suppress(StoreError):
-                self.release(lease)
+            self.release(lease)
         self._groups.close()
         self._closed = True
         self._presence.close()

@@ -2,15 +2,8 @@
 
 The design of the database is told at the top of `sql/sqlite/schema.sql`. It is in WAL mode, where
 readers and the writer do not wait for each other, and with `synchronous=FULL`, without which a
-power cut takes acknowledged commits along.
-
-**One writer.** A process writes over one connection, in groups (see `groups`): each transaction
-holds what all of its tasks have to write. Between processes the database's own lock decides, and
-a process that finds it taken tries again until it gets it, so that nobody ever sees "database is
-locked". **Readers** have connections of their own, and read in pieces.
-
-**Failure.** What a failed transaction left on the disk is not known, so every lease that had
-lines in it is spoiled, and the connection is made anew.
+power cut takes acknowledged commits along. A process has one connection to write (see
+`sqlite_writer`); its readers have connections of their own, and read in pieces.
 """
 
 from __future__ import annotations
@@ -19,68 +12,50 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from holdfast.errors import BadInput, LogDamaged, StoreError, TooLarge
-from holdfast.events import NEVER
 from holdfast.store import Facts, Lease, Post
 from holdfast.stores import alive
 from holdfast.stores.forks import start_anew_in_children
-from holdfast.stores.groups import Groups, Job
-from holdfast.stores.held import Append, Leases, busy, taken_over
-from holdfast.stores.queries import queries
-from holdfast.stores.rows import beyond, columns_of, facts_in
+from holdfast.stores.held import Leases, busy, taken_over
+from holdfast.stores.rows import beyond
 from holdfast.stores.sqlite_file import connect, failed, patiently, prepare
+from holdfast.stores.sqlite_rows import columns_of, facts_in, micros_of
+from holdfast.stores.sqlite_writer import SQL, Writer
 
 _LARGEST_BYTES = 1_000_000_000
 _PAGE, _PAGE_BYTES = 500, 1 << 20
-_MICROSECOND = timedelta(microseconds=1)
-
-_SQL = queries("sqlite")
 
 T = TypeVar("T")
-
-
-class Write(Job, Generic[T]):
-    """A job that is a function of the connection. It may refuse before it changes anything."""
-
-    __slots__ = ("result", "write")
-
-    def __init__(self, write: Callable[[sqlite3.Connection], T]) -> None:
-        super().__init__()
-        self.write = write
-        self.result: T
 
 
 class SqliteStore:
     """Streams as rows of one SQLite database."""
 
     def __init__(self, path: Path, *, sync: bool = True) -> None:
-        self.path = path
+        self.path = path.absolute()  # the process may go elsewhere
         self.url = f"sqlite:///{path}"
         self._durable = sync
         self._closed = False
         self._parents: list[Any] = []
-        prepare(path, sync)
+        prepare(self.path, sync)
         self._start()
         start_anew_in_children(self)
 
     def _start(self) -> None:
         self._leases = Leases()
-        self._groups: Groups[Append | Write[Any]] = Groups(self._commit)
-        self._writer: sqlite3.Connection | None = None
+        self._writer = Writer(self.path, self._durable)
         self._readers: list[sqlite3.Connection] = []
         self._process = alive.this_process()
 
     def start_anew(self) -> None:
         """Forget every connection, lock and lease: after a fork they are the parent's."""
         # Kept, because to close them would be to touch them.
-        self._parents.append((self._writer, self._readers, self._groups))
+        self._parents.append((self._writer, self._readers))
         self._start()
 
     # Leases
@@ -90,13 +65,13 @@ class SqliteStore:
 
         def take(conn: sqlite3.Connection) -> tuple[int, int, int]:
             now = time.time()
-            row = conn.execute(_SQL["holder"], given).fetchone()
+            row = conn.execute(SQL["holder"], given).fetchone()
             if row is not None and _is_at_work(row[3:], now):
                 owner, _, lease_s, expires_at = row[3:]
                 raise busy(stream, owner, now + lease_s - expires_at, lease_s)
-            conn.execute(_SQL["make"], given)
-            conn.execute(_SQL["take"], {**given, "now": now})
-            taken: tuple[int, int, int] = conn.execute(_SQL["holder"], given).fetchone()[:3]
+            conn.execute(SQL["make"], given)
+            conn.execute(SQL["take"], {**given, "now": now})
+            taken: tuple[int, int, int] = conn.execute(SQL["holder"], given).fetchone()[:3]
             return taken
 
         id, epoch, head = self._write(take)
@@ -112,7 +87,7 @@ class SqliteStore:
         held = self._leases.of(lease)
         held.must_be_sound()
         given = {"id": held.id, "epoch": lease.epoch, "now": time.time()}
-        if not self._write(lambda conn: conn.execute(_SQL["renew"], given).rowcount):
+        if not self._write(lambda conn: conn.execute(SQL["renew"], given).rowcount):
             held.spoil(taken_over(lease))
             held.must_be_sound()
 
@@ -120,8 +95,10 @@ class SqliteStore:
         held = self._leases.drop(lease)
         if held is not None:
             given = {"id": held.id, "epoch": lease.epoch}
-            # What was appended stands in line before this, so it is written as well.
-            self._write(lambda conn: conn.execute(_SQL["release"], given).rowcount)
+            # What was appended stands in line before this, so it is written as well. If it can't
+            # be, that is for `sync` to say, and the lease runs out by itself.
+            with suppress(StoreError):
+                self._write(lambda conn: conn.execute(SQL["release"], given).rowcount)
 
     # Appending
 
@@ -132,56 +109,18 @@ class SqliteStore:
         lines: Sequence[bytes],
         facts: Facts | None = None,
     ) -> None:
-        self._leases.of(lease).append(expected_seq, lines, facts, self._groups.add)
+        self._leases.of(lease).append(expected_seq, lines, facts, self._writer.add)
 
     def sync(self, lease: Lease) -> None:
         held = self._leases.of(lease)
         if held.newest is not None:
-            self._groups.wait(held.newest)
+            self._writer.wait(held.newest)
         held.must_be_sound()
 
     def _write(self, write: Callable[[sqlite3.Connection], T]) -> T:
-        """Have something written now, and durably."""
+        """Have something written now, and durably. It may refuse before it changes anything."""
         self._must_be_open()
-        job = Write(write)
-        self._groups.do(job)
-        return job.result
-
-    def _commit(self, jobs: Sequence[Append | Write[Any]]) -> None:
-        """Write many jobs in one transaction."""
-        conn = None
-        try:
-            conn = self._begun()
-            for job in jobs:
-                try:
-                    _do(conn, job)
-                except StoreError as error:
-                    job.fail(error)
-            conn.execute("commit")
-        except Exception as error:
-            self._drop_writer()
-            for job in jobs:
-                job.fail(failed(f"can't write to {self.path}", error))
-        except BaseException:
-            if conn is None or conn.in_transaction:
-                self._drop_writer()  # nothing was written: whoever waits tries again
-                raise
-            _mark_done(jobs)
-            raise
-        _mark_done(jobs)
-
-    def _begun(self) -> sqlite3.Connection:
-        if self._writer is None:
-            self._writer = connect(self.path, self._durable)
-        writer = self._writer
-        patiently(lambda: writer.execute("begin immediate"))
-        return writer
-
-    def _drop_writer(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            with suppress(sqlite3.Error):
-                writer.close()
+        return self._writer.write(write)
 
     # Reading
 
@@ -202,7 +141,7 @@ class SqliteStore:
     def _piece(self, name: str, **bounds: int) -> list[tuple[int, bytes]]:
         """Some lines of a log: not too many of them, nor too much."""
         with self._reader() as conn:
-            cursor = patiently(lambda: conn.execute(_SQL[name], bounds))
+            cursor = patiently(lambda: conn.execute(SQL[name], bounds))
             found: list[tuple[int, bytes]] = []
             size = 0
             for row in cursor:
@@ -226,9 +165,9 @@ class SqliteStore:
 
     def _all(self, name: str, **given: Any) -> list[Any]:
         """All rows of a query, and of what this process wrote itself."""
-        self._groups.settle()
+        self._writer.settle()
         with self._reader() as conn:
-            return patiently(lambda: conn.execute(_SQL[name], given).fetchall())
+            return patiently(lambda: conn.execute(SQL[name], given).fetchall())
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -254,20 +193,20 @@ class SqliteStore:
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
         for name, *columns in self._pages("facts", prefix):
-            yield name, _facts(columns)
+            yield name, facts_in(columns)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
-        given = {"stream": stream, "seq": seq, **_columns(facts)}
-        self._write(lambda conn: conn.execute(_SQL["remember"], given).rowcount)
+        given = {"stream": stream, "seq": seq, **columns_of(facts)}
+        self._write(lambda conn: conn.execute(SQL["remember"], given).rowcount)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         bounds = _bounds(prefix)
-        after: dict[str, Any] = {"now": _micros(now), "after_at": -(1 << 62), "after_id": 0}
+        after: dict[str, Any] = {"now": micros_of(now), "after_at": -(1 << 62), "after_id": 0}
         while rows := self._all("due", **after, **bounds):
             for name, *columns, id in rows:
                 after |= {"after_at": columns[-1], "after_id": id}
                 if name.startswith(prefix):
-                    yield name, _facts(columns)
+                    yield name, facts_in(columns)
         after = {"after_id": 0}
         while rows := self._all("unknown", **after, **bounds):
             yield from ((name, None) for name, _ in rows if name.startswith(prefix))
@@ -277,7 +216,7 @@ class SqliteStore:
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         given = {"stream": stream, "name": name, "data": data}
-        return self._write(lambda conn: conn.execute(_SQL["post"], given).rowcount) == 1
+        return self._write(lambda conn: conn.execute(SQL["post"], given).rowcount) == 1
 
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
         found: list[tuple[int, Post]] = []
@@ -289,7 +228,7 @@ class SqliteStore:
 
     def unpost(self, stream: str, name: str) -> None:
         given = {"stream": stream, "name": name}
-        self._write(lambda conn: conn.execute(_SQL["unpost"], given).rowcount)
+        self._write(lambda conn: conn.execute(SQL["unpost"], given).rowcount)
 
     def delete(self, lease: Lease) -> None:
         held = self._leases.of(lease)
@@ -298,10 +237,10 @@ class SqliteStore:
         lines = {"after": held.id << 32, "upto": (held.id + 1) << 32}
 
         def delete(conn: sqlite3.Connection) -> None:
-            if not conn.execute(_SQL["delete_stream"], given).rowcount:
+            if not conn.execute(SQL["delete_stream"], given).rowcount:
                 raise taken_over(lease)
-            conn.execute(_SQL["delete_lines"], lines)
-            conn.execute(_SQL["delete_posts"], given)
+            conn.execute(SQL["delete_lines"], lines)
+            conn.execute(SQL["delete_posts"], given)
 
         self._write(delete)
         self._leases.drop(lease)
@@ -315,7 +254,7 @@ class SqliteStore:
         given = {"digest": digest, "data": data}
         # One that can be read is durable: what is not committed can't be read.
         if not self._all("has_blob", digest=digest):
-            self._write(lambda conn: conn.execute(_SQL["put_blob"], given).rowcount)
+            self._write(lambda conn: conn.execute(SQL["put_blob"], given).rowcount)
         return digest
 
     def get_blob(self, digest: str) -> bytes:
@@ -331,39 +270,11 @@ class SqliteStore:
         if self._closed:
             return
         for lease in self._leases.all():
-            with suppress(StoreError):
-                self.release(lease)
-        self._groups.close()
+            self.release(lease)
         self._closed = True
-        self._drop_writer()
+        self._writer.close()
         while self._readers:
             self._readers.pop().close()
-
-
-def _do(conn: sqlite3.Connection, job: Append | Write[Any]) -> None:
-    if isinstance(job, Append):
-        _append(conn, job)
-    else:
-        job.error = None  # of a try that was interrupted
-        job.result = job.write(conn)
-
-
-def _append(conn: sqlite3.Connection, job: Append) -> None:
-    held = job.held
-    held.must_be_sound()
-    move, given = "move_head", {"id": held.id, "epoch": held.lease.epoch, "seq": job.seq}
-    given["count"] = len(job.lines)
-    if job.facts is not None:
-        move, given = "move_head_and_tell", given | _columns(job.facts)
-    if not conn.execute(_SQL[move], given).rowcount:
-        epoch, head = conn.execute(_SQL["now_at"], given).fetchone() or (None, 0)
-        raise job.refusal(epoch, head)
-    conn.executemany(_SQL["add_line"], enumerate(job.lines, (held.id << 32) + job.seq + 1))
-
-
-def _mark_done(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        job.done = True
 
 
 def _is_at_work(holder: Sequence[Any], now: float) -> bool:
@@ -373,29 +284,3 @@ def _is_at_work(holder: Sequence[Any], now: float) -> bool:
 
 def _bounds(prefix: str) -> dict[str, Any]:
     return {"prefix": prefix, "beyond": beyond(prefix), "page": _PAGE}
-
-
-def _columns(facts: Facts) -> dict[str, Any]:
-    """Facts as SQLite takes them: times as numbers, labels as text."""
-    found = columns_of(facts)
-    for name in ("created_at", "updated_at", "wake_at"):
-        found[name] = None if found[name] is None else _micros(found[name])
-    if found["labels"] is not None:
-        found["labels"] = msgspec.json.encode(found["labels"]).decode()
-    return found
-
-
-def _facts(columns: Sequence[Any]) -> Facts | None:
-    *first, labels, parent, created_at, updated_at, wake_at = columns
-    if first[0] is None:
-        return None
-    times = (_time(created_at), _time(updated_at), None if wake_at is None else _time(wake_at))
-    return facts_in([*first, msgspec.json.decode(labels or "{}"), parent, *times])
-
-
-def _micros(time: datetime) -> int:
-    return (time - NEVER) // _MICROSECOND
-
-
-def _time(micros: int) -> datetime:
-    return NEVER + micros * _MICROSECOND

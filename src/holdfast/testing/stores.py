@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
-from holdfast.store import Store
+from holdfast.store import Facts, Lease, Store
 
 STREAM = "tasks/t-1"
 LONG_S = 60.0
+AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class StoreContract:
@@ -187,8 +190,196 @@ class StoreContract:
         with pytest.raises(LogDamaged):
             store.get_blob("0" * 64)
 
+    # Long logs
+
+    @pytest.mark.parametrize("width", [0, 400, 20_000])
+    def test_a_long_log_is_read_from_either_end_and_from_anywhere(
+        self, store: Store, width: int
+    ) -> None:
+        lines = _lines(STREAM, 300, width)
+        lease = store.acquire(STREAM, "me", LONG_S)
+        for start in range(0, 300, 60):
+            store.append(lease, start, lines[start : start + 60])
+        store.sync(lease)
+        assert list(store.read(STREAM)) == lines
+        assert list(store.tail(STREAM)) == lines[::-1]
+        for after_seq in (0, 1, 2, 150, 298, 299, 300, 301):
+            assert list(store.read(STREAM, after_seq)) == lines[after_seq:]
+
+    def test_the_tail_is_read_only_as_far_as_it_is_asked_for(self, store: Store) -> None:
+        lines = _lines(STREAM, 50)
+        lease = store.acquire(STREAM, "me", LONG_S)
+        store.append(lease, 0, lines)
+        tail = store.tail(STREAM)
+        assert [next(tail), next(tail)] == [lines[49], lines[48]]
+        del tail  # and nobody minds
+        assert list(store.tail("tasks/nobody")) == []
+        assert list(store.read("tasks/nobody", 7)) == []
+
+    def test_readers_see_a_prefix_while_a_writer_writes(self, store: Store) -> None:
+        lines = _lines(STREAM, 400, 300)
+        lease = store.acquire(STREAM, "me", LONG_S)
+        done = threading.Event()
+        wrong: list[str] = []
+
+        def look() -> None:
+            known = 0
+            while not done.is_set():
+                whole = list(store.read(STREAM))
+                newer = list(store.read(STREAM, known))
+                last = next(store.tail(STREAM), None)
+                if whole != lines[: len(whole)] or newer != lines[known : known + len(newer)]:
+                    wrong.append(f"{len(whole)} lines, {len(newer)} after {known}")
+                if last is not None and last not in lines:
+                    wrong.append(f"the last line was {last[:60]!r}")
+                known = len(whole)
+
+        readers = [threading.Thread(target=look) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        for seq, line in enumerate(lines):
+            store.append(lease, seq, [line])
+        done.set()
+        for reader in readers:
+            reader.join()
+        assert wrong == []
+
+    # Facts
+
+    def test_facts_are_those_of_the_last_append_that_gave_any_or_unknown(
+        self, store: Store
+    ) -> None:
+        lease = _begun(store, STREAM)
+        told = Facts("job", "awaiting_user", "ada", "s-1", {"a": "b"}, "p", AT, AT)
+        store.append(lease, 1, _lines(STREAM, 2)[1:], told)
+        assert dict(store.facts("tasks/")) in ({STREAM: told}, {STREAM: None})
+        store.append(lease, 2, _lines(STREAM, 3)[2:])
+        assert dict(store.facts("tasks/")) in ({STREAM: told}, {STREAM: None})
+        assert dict(store.facts("other/")) == {}
+
+    def test_facts_are_remembered_if_the_log_still_ends_there(self, store: Store) -> None:
+        lease = _begun(store, STREAM)
+        store.append(lease, 1, _lines(STREAM, 3)[1:])
+        early, right = Facts("job", "in_progress"), Facts("job", "completed", updated_at=AT)
+        store.remember(STREAM, right, 3)
+        assert dict(store.facts("tasks/")) == {STREAM: right}
+        store.remember(STREAM, early, 2)
+        assert dict(store.facts("tasks/")) == {STREAM: right}
+        store.remember("tasks/nobody", early, 1)
+        assert dict(store.facts("tasks/")) == {STREAM: right}
+
+    def test_what_is_due_is_found_and_what_is_not_is_not(self, store: Store) -> None:
+        day = timedelta(days=1)
+        wakes = {"due": AT, "past": AT - day, "later": AT + day, "done": None}
+        for name, wake_at in wakes.items():
+            stream = f"tasks/{name}"
+            lease = _begun(store, stream)
+            facts = Facts("job", "in_progress", created_at=AT - 9 * day, wake_at=wake_at)
+            store.append(lease, 1, _lines(stream, 2)[1:], facts)
+            store.sync(lease)
+            store.remember(stream, facts, 2)
+            store.release(lease)
+        for _ in range(2):  # the first look may be another than those that follow
+            assert {stream for stream, _ in store.due("tasks/", AT)} == {"tasks/due", "tasks/past"}
+        later = {stream for stream, _ in store.due("tasks/", AT + 2 * day)}
+        assert later == {"tasks/due", "tasks/past", "tasks/later"}
+
+    def test_a_new_stream_that_is_due_is_found_at_once(self, store: Store) -> None:
+        assert list(store.due("tasks/", AT)) == []
+        for n in range(3):
+            stream = f"tasks/new-{n}"
+            lease = store.acquire(stream, "me", LONG_S)
+            pending = Facts("job", "pending", created_at=AT, updated_at=AT, wake_at=AT)
+            store.append(lease, 0, _lines(stream, 1), pending)
+            store.release(lease)
+            assert stream in {found for found, _ in store.due("tasks/", AT)}
+
+    def test_a_deleted_stream_has_no_facts_and_is_not_due(self, store: Store) -> None:
+        lease = store.acquire(STREAM, "me", LONG_S)
+        pending = Facts("job", "pending", created_at=AT, wake_at=AT)
+        store.append(lease, 0, _lines(STREAM, 1), pending)
+        assert list(store.due("tasks/", AT))
+        store.post(STREAM, "m", b"{}")
+        store.delete(lease)
+        assert list(store.facts("tasks/")) == []
+        assert list(store.due("tasks/", AT)) == []
+        assert list(store.inbox([STREAM])) == []
+
+    # Inboxes
+
+    def test_a_message_is_there_once_until_it_is_taken(self, store: Store) -> None:
+        _begun(store, STREAM)
+        assert list(store.inbox([STREAM])) == []
+        assert store.post(STREAM, "answer-1", b'{"first":1}')
+        assert not store.post(STREAM, "answer-1", b'{"second":2}')
+        assert [(p.stream, p.name, p.data) for p in store.inbox([STREAM])] == [
+            (STREAM, "answer-1", b'{"first":1}')
+        ]
+        store.unpost(STREAM, "answer-1")
+        store.unpost(STREAM, "answer-1")
+        store.unpost("tasks/nobody", "answer-1")
+        assert list(store.inbox([STREAM])) == []
+        assert store.post(STREAM, "answer-1", b"3")
+
+    def test_messages_come_in_the_order_they_were_left(self, store: Store) -> None:
+        _begun(store, STREAM)
+        names = ["pause-b", "continue-c", "cancel-a"]
+        for name in names:
+            assert store.post(STREAM, name, b"{}")
+            time.sleep(0.02)
+        assert [post.name for post in store.inbox([STREAM])] == names
+
+    @pytest.mark.parametrize(
+        "name", ["a", "../a", "a/b", ".", "..", "\u00e9 ~1!", "answer-fetch~2.1!0"]
+    )
+    def test_a_message_may_have_any_name(self, store: Store, name: str) -> None:
+        _begun(store, STREAM)
+        assert store.post(STREAM, name, b"\x00\n\xff")
+        assert not store.post(STREAM, name, b"")
+        (post,) = store.inbox([STREAM])
+        assert (post.name, post.data) == (name, b"\x00\n\xff")
+        store.unpost(STREAM, name)
+        assert list(store.inbox([STREAM])) == []
+
+    def test_inboxes_are_apart_and_only_those_asked_for_are_read(self, store: Store) -> None:
+        streams = [f"tasks/box-{n}" for n in range(3)]
+        for stream in streams:
+            _begun(store, stream)
+            store.post(stream, "same", stream.encode())
+        found = {post.stream: post.data for post in store.inbox(streams[:2])}
+        assert found == {stream: stream.encode() for stream in streams[:2]}
+        assert list(store.inbox([])) == []
+
+    def test_of_many_who_leave_the_same_message_one_succeeds(self, store: Store) -> None:
+        _begun(store, STREAM)
+        left: list[bool] = []
+        threads = [
+            threading.Thread(target=lambda n=n: left.append(store.post(STREAM, "m", b"%d" % n)))
+            for n in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(left) == [False] * 7 + [True]
+        assert len(store.inbox([STREAM])) == 1
+
+
+def _begun(store: Store, stream: str) -> Lease:
+    """A stream of one line, held."""
+    lease = store.acquire(stream, "me", LONG_S)
+    store.append(lease, 0, _lines(stream, 1))
+    return lease
+
+
+def _lines(stream: str, count: int, width: int = 0) -> list[bytes]:
+    """Lines like those of a log."""
+    event = {"type": "noted", "id": stream.removeprefix("tasks/")}
+    return [
+        msgspec.json.encode({**event, "seq": seq, "text": "x" * width})
+        for seq in range(1, count + 1)
+    ]
+
 
 def _json(text: str) -> bytes:
-    import msgspec
-
     return msgspec.json.encode(text)

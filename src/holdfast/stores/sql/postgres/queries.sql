@@ -184,9 +184,12 @@ update holdfast.streams set process = %(new)s where process = %(old)s and owner 
 
 -- settings --
 -- What a connection needs, whatever the server's defaults are: a commit that returns is durable
--- (or is not, where that was asked for), and times come back in UTC.
+-- (or is not, where that was asked for), times come back in UTC, and one that is idle is kept:
+-- the connection that shows that a process is alive always is. (Before version 14 they all were.)
 select
     set_config('timezone', 'UTC', false),
+    case when current_setting('idle_session_timeout', true) is not null
+        then set_config('idle_session_timeout', '0', false) end,
     set_config('synchronous_commit', case
         when not %(durable)s then 'off'
         when current_setting('synchronous_commit') = 'off' then 'on'

@@ -1,0 +1,133 @@
+"""The one writer of the SQLite store in a process: it commits in groups (see `groups`).
+
+Each transaction holds what all tasks of the process have to write. Between processes the
+database's own lock decides, and a process that finds it taken tries again until it gets it, so
+that nobody ever sees "database is locked". (A process that is stopped in the middle of a
+transaction, by SIGSTOP or a debugger, keeps all others from writing until it goes on or dies. No
+lease helps against that.)
+
+What a failed transaction left on the disk is not known, so every lease that had lines in it is
+spoiled, and the connection is made anew. After each commit, and before it says that anything is
+durable, the writer looks whether the file still has its name: what goes to a file that was
+deleted or replaced is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import StoreError
+from holdfast.stores.groups import Groups, Job
+from holdfast.stores.held import Append
+from holdfast.stores.queries import queries
+from holdfast.stores.sqlite_file import connect, failed, patiently
+from holdfast.stores.sqlite_rows import columns_of
+
+SQL = queries("sqlite")
+
+T = TypeVar("T")
+
+
+class Write(Job, Generic[T]):
+    """A job that is a function of the connection. It may refuse before it changes anything."""
+
+    __slots__ = ("result", "write")
+
+    def __init__(self, write: Callable[[sqlite3.Connection], T]) -> None:
+        super().__init__()
+        self.write = write
+        self.result: T
+
+
+class Writer(Groups[Append | Write[Any]]):
+    """A connection, and what is to be written over it."""
+
+    def __init__(self, path: Path, durable: bool) -> None:
+        super().__init__(self._commit_all)
+        self._path = path
+        self._durable = durable
+        self._conn: sqlite3.Connection | None = None
+        self._inode = 0
+
+    def write(self, write: Callable[[sqlite3.Connection], T]) -> T:
+        """Have something written now, and durably."""
+        job = Write(write)
+        self.do(job)
+        return job.result
+
+    def close(self) -> None:
+        """Write what is left, and let the connection go."""
+        super().close()
+        self._drop()
+
+    def _commit_all(self, jobs: Sequence[Append | Write[Any]]) -> None:
+        conn = None
+        try:
+            conn = self._begun()
+            for job in jobs:
+                try:
+                    _do(conn, job)
+                except StoreError as error:
+                    job.fail(error)
+            conn.execute("commit")
+            self._must_have_its_name()
+        except Exception as error:
+            self._drop()
+            for job in jobs:
+                job.fail(failed(f"can't write to {self._path}", error))
+        except BaseException:
+            if conn is not None and not conn.in_transaction:
+                _mark_done(jobs)
+            else:
+                self._drop()  # nothing was written: whoever waits tries again
+            raise
+        _mark_done(jobs)
+
+    def _begun(self) -> sqlite3.Connection:
+        if self._conn is None:
+            self._conn = connect(self._path, self._durable)
+            self._inode = os.stat(self._path).st_ino
+        conn = self._conn
+        patiently(lambda: conn.execute("begin immediate"))
+        return conn
+
+    def _must_have_its_name(self) -> None:
+        if os.stat(self._path).st_ino != self._inode:
+            raise FileNotFoundError("it was replaced while it was in use")
+
+    def _drop(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with suppress(sqlite3.Error):
+                conn.close()
+
+
+def _do(conn: sqlite3.Connection, job: Append | Write[Any]) -> None:
+    if isinstance(job, Append):
+        _append(conn, job)
+    else:
+        job.error = None  # of a try that was interrupted
+        job.result = job.write(conn)
+
+
+def _append(conn: sqlite3.Connection, job: Append) -> None:
+    held = job.held
+    held.must_be_sound()
+    move, given = "move_head", {"id": held.id, "epoch": held.lease.epoch, "seq": job.seq}
+    given["count"] = len(job.lines)
+    if job.facts is not None:
+        move, given = "move_head_and_tell", given | columns_of(job.facts)
+    if not conn.execute(SQL[move], given).rowcount:
+        epoch, head = conn.execute(SQL["now_at"], given).fetchone() or (None, 0)
+        raise job.refusal(epoch, head)
+    conn.executemany(SQL["add_line"], enumerate(job.lines, (held.id << 32) + job.seq + 1))
+
+
+def _mark_done(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job.done = True
