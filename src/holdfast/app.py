@@ -15,7 +15,6 @@ from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
 from holdfast.log import MAX_VALUE_BYTES
-from holdfast.spec import registry
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.task import task_spec
@@ -319,8 +318,7 @@ class Holdfast:
         """
         from holdfast.engines.rehearsal import rehearse
 
-        spec = registry.task(self.task(id).type)
-        return rehearse(self.store, id, spec, self._holding.clock)
+        return rehearse(self.store, id, self._driving.spec_of(id), self._holding.clock)
 
     # Asking about tasks
 

@@ -319,6 +319,8 @@ _specs: dict[Any, Spec] = {}
 def _spec_of(fn: Any) -> Spec:
     spec = getattr(fn, "holdfast_spec", None)
     if isinstance(spec, Spec):
+        if spec.streams:
+            raise BadInput(f"each({spec.name}): a step that streams can't be mapped; return a list")
         if spec.kind == "task":
             raise BadInput(f"each({spec.name}): a task can't be mapped; give a step or a tool")
         return spec

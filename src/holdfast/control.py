@@ -14,7 +14,14 @@ from msgspec import UNSET, Raw
 
 from holdfast.engines.holding import Holding
 from holdfast.engines.mail import Message
-from holdfast.errors import AlreadyAnswered, BadInput, HoldfastError, TaskBusy, TaskCancelled
+from holdfast.errors import (
+    AlreadyAnswered,
+    BadInput,
+    HoldfastError,
+    TaskBusy,
+    TaskCancelled,
+    TaskNotFound,
+)
 from holdfast.events import (
     CancelRequested,
     ChildEnded,
@@ -26,9 +33,10 @@ from holdfast.events import (
     TaskStopped,
 )
 from holdfast.journal import Raised, Returned
-from holdfast.log import read_state, stream_of
+from holdfast.log import first_event, read_state, stream_of
 from holdfast.people import checked_answer, may_be_settled, open_question, result_given
 from holdfast.state import FINISHED, State
+from holdfast.store import Store
 from holdfast.views import view_task
 from holdfast.words import checked_id, must_be_texts
 
@@ -63,7 +71,7 @@ def resolve(
     holding: Holding, id: str, path: str, happened: bool, result: Any, because: str, by: str
 ) -> None:
     """Settle a call in doubt by hand."""
-    view_task(holding.store, checked_id(id))
+    must_be_there(holding.store, id)
     must_be_texts("resolve", because=because, by=by)
     with holding.hold(id) as log:
         call = log.state.calls.get(path)
@@ -124,7 +132,7 @@ def cancel(holding: Holding, id: str, because: str, by: str) -> str:
     def make(state: State, stow: Stow) -> Message:
         return CancelRequested(by=by or holding.owner, because=because)
 
-    view_task(holding.store, checked_id(id))
+    must_be_there(holding.store, id)
     try:
         with holding.hold(id) as log:
             _must_be_unfinished(log.state)
@@ -172,6 +180,12 @@ def end_of(state: State) -> Returned | Raised | None:
     return None
 
 
+def must_be_there(store: Store, id: str) -> None:
+    """Raise `TaskNotFound` unless there is such a task: taking hold of it would make its folder."""
+    if first_event(store, stream_of(checked_id(id))) is None:
+        raise TaskNotFound(f"no task {id!r} in {store.url}")
+
+
 def _has_to_be_driven(state: State) -> bool:
     if state.undoable or state.ending:
         return True
@@ -187,7 +201,7 @@ def _tell(
     by: str,
 ) -> None:
     must_be_texts(name.partition("-")[0], because=because, by=by)
-    view_task(holding.store, checked_id(id))
+    must_be_there(holding.store, id)
 
     def made(state: State, stow: Stow) -> Message:
         _must_be_unfinished(state)

@@ -290,6 +290,7 @@ class TaskPaused(TaskWaiting):
     """
 
     def __init__(self, task_id: str, because: str = "") -> None:
+        self.because = because
         why = f" ({because})" if because else ""
         super().__init__(
             task_id,

@@ -20,7 +20,7 @@ from holdfast.events import AnyEvent, Failure
 from holdfast.facts import facts_of
 from holdfast.journal.task import to_settle, to_undo, undo_path
 from holdfast.log import fetch, read_events, read_state, stream_of
-from holdfast.state import UNDO, Attempt, Call, Progress, State, Status, scope_of
+from holdfast.state import FINISHED, UNDO, Attempt, Call, Progress, State, Status, scope_of
 from holdfast.store import Facts, Store
 from holdfast.tail import follow
 
@@ -180,7 +180,7 @@ class TaskView:
         running = tuple(c.path for c in steps if c.status not in ("completed", "failed"))
         plan = self.state.plan
         done = len(steps) - len(running)
-        last = len(steps) if self.status in ("completed", "failed") or running else done + 1
+        last = len(steps) if self.status in FINISHED or running else done + 1
         of = max(len(plan), len(steps)) if plan else None
         step = min(max(last, 1), of) if of else max(last, 1)
         return Position(step, of, committed, running, plan[len(steps) :])

@@ -105,8 +105,7 @@ class Worker:
 
         May be called from another thread, or from a signal handler.
         """
-        self._stopping = True
-        self._wake.set()
+        self._stopping = True  # and nothing that takes a lock, which who is interrupted may hold
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -233,7 +232,8 @@ class Worker:
         """Let go of what is in hand, each after the step it is in."""
         self._stopping = True
         if self._active:
-            self._say(f"finishing the steps in hand of {len(self._active)} tasks")
+            many = "1 task" if len(self._active) == 1 else f"{len(self._active)} tasks"
+            self._say(f"finishing the steps in hand of {many}")
         while self._active:
             for run in list(self._driving.runs):
                 if run.task_id in self._active and run.stop is None:

@@ -92,6 +92,7 @@ def expedition(guests: int) -> dict[str, Any]:
         booked = "booked"
     except StepFailed as failed:
         booked = failed.failure.type
+    ticket = ""
     if ask("Go on?", bool):
         ticket = buy_ticket("Oslo")["kind"]
     diary = list(write_diary(3))
@@ -165,6 +166,7 @@ async def aexpedition(guests: int) -> dict[str, Any]:
         booked = "booked"
     except StepFailed as failed:
         booked = failed.failure.type
+    ticket = ""
     if await ask("Go on?", bool):
         ticket = (await abuy_ticket("Oslo"))["kind"]
     diary = [part async for part in awrite_diary(3)]

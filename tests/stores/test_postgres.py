@@ -1,10 +1,13 @@
 from __future__ import annotations
+
 import pytest
+
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.stores import StoreContract
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
+
 
 class TestContract(StoreContract):
     @pytest.fixture

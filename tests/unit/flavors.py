@@ -34,8 +34,8 @@ class Ready:
         self.value = value
 
     def __await__(self) -> Generator[Any, Any, Any]:
+        yield from ()
         return self.value
-        yield
 
 
 class Flavor:

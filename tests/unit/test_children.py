@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -64,14 +65,14 @@ def family(flavor: Flavor, child, count: int = 1, **options):
     """A parent that starts children and waits for them."""
 
     @flavor.task
-    async def parent() -> list:
+    async def parent() -> list[Any]:
         children = [await flavor.start(child, n, **options) for n in range(1, count + 1)]
         return [await flavor.outcome(one) for one in children]
 
     return parent
 
 
-def squares(flavor: Flavor, ran: list):
+def squares(flavor: Flavor, ran: list[int]):
     @flavor.step
     async def square_step(n: int) -> int:
         ran.append(n)
@@ -197,7 +198,7 @@ def test_what_can_not_be_started_is_refused(flavor, place):
     async def starts_nonsense(what: str) -> None:
         if what == "no task":
             start(print)
-        start(starts_nonsense, what, on_cancel="perhaps")
+        start(starts_nonsense, what, on_cancel="perhaps")  # type: ignore[call-overload]
 
     with place() as hf:
         with pytest.raises(TaskFailed, match="NotATask"):
@@ -241,7 +242,12 @@ def test_side_by_side_children_run_at_the_same_time(flavor, place):
     async def meet(n: int) -> int:
         met.append(n)
         both = Event()
-        threading.Thread(target=lambda: (eventually(lambda: len(met) == 2), both.set())).start()
+
+        def both_when_met() -> None:
+            eventually(lambda: len(met) == 2)
+            both.set()
+
+        threading.Thread(target=both_when_met).start()
         await flavor.wait(both)
         return n
 
@@ -291,7 +297,7 @@ def test_one_child_may_be_awaited_twice_at_once(place):
         async def wait_for() -> int:
             return await child
 
-        return await asyncio.gather(wait_for(), wait_for())
+        return list(await asyncio.gather(wait_for(), wait_for()))
 
     with place() as hf:
         assert hf.run(eager_host, id="p") == [9, 9]
@@ -376,7 +382,8 @@ class Slow:
     """A child with a step that can be held up."""
 
     def __init__(self, flavor: Flavor) -> None:
-        self.began, self.go_on, self.seen = Event(), Event(), []
+        self.began, self.go_on = Event(), Event()
+        self.seen: list[int] = []
 
         @flavor.step
         async def slow_step(n: int) -> int:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -610,7 +611,9 @@ def test_a_body_that_catches_everything_is_cancelled_all_the_same(request, flavo
     async def drive(hf: Holdfast) -> int:
         with pytest.raises(TaskCancelled, match="enough"):
             await hf.arun(stubborn, id="t")
-        return asyncio.current_task().cancelling()
+        current = asyncio.current_task()
+        assert current is not None
+        return current.cancelling()
 
     with place() as hf:
         running = Background(asyncio.run, drive(hf))
@@ -923,7 +926,7 @@ class Asking:
         self.work = work = Work(flavor)
 
         @flavor.task
-        async def asking_aside() -> list:
+        async def asking_aside() -> list[Any]:
             async def asks() -> bool:
                 return await flavor.ask("Go on?", bool, id="go")
 

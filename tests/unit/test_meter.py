@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -87,18 +88,17 @@ def test_without_a_terminal_there_is_a_line_in_the_log_every_ten_seconds(clock, 
 
 
 def test_those_who_follow_a_map_see_how_far_it_is(tmp_path):
+    ticking = threading.Event()
+
     @step
     def slow(x: int) -> int:
-        clock.wait(0.06)
+        ticking.wait(0.06)
         return x
 
     @task
     def mapping() -> int:
         return len(each(slow, range(40), workers=2))
 
-    import threading
-
-    clock = threading.Event()
     with Holdfast(tmp_path / "w") as hf:
         hf.run(mapping, id="m")
         ((path, said),) = hf.task("m").progress

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from holdfast.engines import local
 from holdfast.engines.execution import Body
 from holdfast.engines.run import Run
-from holdfast.errors import HoldfastError, StepFailed
+from holdfast.errors import CodeChanged, HoldfastError, StepFailed
 from holdfast.journal import Asked, Flow, settle
 from holdfast.journal.task import to_settle, to_undo, undo_path
 from holdfast.log import read_state
@@ -96,12 +96,9 @@ def _spec(run: Run, call: Call) -> Spec:
     except HoldfastError as error:
         run.halt(error)
     if spec.undo is None:
-        run.halt(
-            HoldfastError(
-                f"task {run.task_id!r}, call {call.path}: {call.name} had an undo when it was "
-                f"called, and has none now. Give it back its @tool(undo=…) to go on"
-            )
-        )
+        recorded, asked = f"{call.name}, which could be undone", "has no undo for it"
+        why = "Give it back its @tool(undo=…) to go on"
+        run.halt(CodeChanged(run.task_id, call.path, recorded, asked, why))
     return spec
 
 

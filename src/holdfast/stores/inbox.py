@@ -1,18 +1,38 @@
 """The inbox of a stream: `tasks/<safe id>/inbox/`, a file for each message.
 
 A message is written beside its place and then linked into it, which succeeds for one writer only.
+Its first line says which message it is and when it was left; the rest is the message. What else
+lies in the folder is none of ours, and is left alone.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import stat
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
 
 from holdfast.store import Post
 from holdfast.stores.disk import Disk
 
 INBOX = "inbox"
+
+_left = itertools.count()
+
+
+class Head(Struct, frozen=True):
+    """The first line of a message."""
+
+    name: str
+    at_ns: int
+    number: int
+    """Tells those apart that one process left in the same tick of the clock."""
 
 
 def post(disk: Disk, folder: int, name: str, data: bytes, *, durable: bool) -> bool:
@@ -22,7 +42,8 @@ def post(disk: Disk, folder: int, name: str, data: bytes, *, durable: bool) -> b
         draft = f".{os.urandom(6).hex()}"
         fd = disk.open(draft, box, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            disk.write(fd, data)
+            head = msgspec.json.encode(Head(name, time.time_ns(), next(_left)))
+            disk.write(fd, head + b"\n" + data)
             if durable:
                 disk.sync(fd)
         finally:
@@ -47,21 +68,31 @@ def messages(disk: Disk, stream: str, folder: int) -> Sequence[Post]:
         box = disk.folder(INBOX, folder)
     except FileNotFoundError:
         return []
-    found = []
+    found: list[tuple[Head, Post]] = []
     try:
         for file_name in disk.names(box):
-            if file_name.startswith("."):
-                continue
-            with suppress(FileNotFoundError):  # taken meanwhile
-                fd = disk.open(file_name, box, os.O_RDONLY | os.O_NONBLOCK)
-                try:
-                    name = bytes.fromhex(file_name).decode()
-                    found.append((disk.touched_at(fd), Post(stream, name, disk.read_all(fd))))
-                finally:
-                    disk.close(fd)
+            # Taken meanwhile, or no message of ours.
+            with suppress(OSError, ValueError, msgspec.MsgspecError):
+                head, data = _read(disk, file_name, box)
+                found.append((head, Post(stream, head.name, data)))
     finally:
         disk.close(box)
-    return [message for _, message in sorted(found, key=lambda pair: pair[0])]
+    found.sort(key=lambda pair: (pair[0].at_ns, pair[0].number))
+    return [message for _, message in found]
+
+
+def _read(disk: Disk, file_name: str, box: int) -> tuple[Head, bytes]:
+    fd = disk.open(file_name, box, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError("not a file")
+        first, _, data = disk.read_all(fd).partition(b"\n")
+    finally:
+        disk.close(fd)
+    head = msgspec.json.decode(first, type=Head)
+    if _file_name(head.name) != file_name:
+        raise ValueError("not its name")
+    return head, data
 
 
 def remove(disk: Disk, folder: int, name: str) -> None:
@@ -75,4 +106,4 @@ def remove(disk: Disk, folder: int, name: str) -> None:
 
 
 def _file_name(name: str) -> str:
-    return name.encode().hex()
+    return sha256(name.encode()).hexdigest()[:32]

@@ -42,6 +42,13 @@ _decode = msgspec.json.Decoder(Entry).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def _makes_sense(entry: Entry) -> bool:
+    if entry.facts is None:
+        return True
+    times = (entry.facts.created_at, entry.facts.updated_at, entry.facts.wake_at)
+    return all(time is None or time.tzinfo is not None for time in times)
+
+
 class Index:
     """The index as one process knows it."""
 
@@ -104,7 +111,8 @@ class Index:
             # A crash or a full disk may have left part of a line, which spoils that line alone.
             with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                 entry = _decode(line)
-                self._entries[entry.stream] = entry
+                if _makes_sense(entry):
+                    self._entries[entry.stream] = entry
         self._lines += len(lines)
 
     def _rewrite(self) -> None:

@@ -152,7 +152,7 @@ class Workspace:
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
         kind = prefix.split("/", 1)[0]
-        known = self._index.entries()
+        known = self._known()
         try:
             folder = self._disk.folder(kind, self._root)
         except FileNotFoundError:
@@ -168,6 +168,12 @@ class Workspace:
         finally:
             self._disk.close(folder)
 
+    def _known(self) -> dict[str, Entry]:
+        try:
+            return self._index.entries()
+        except OSError:
+            return {}  # it is only a copy: then every log is read
+
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         try:
             with self._folder(stream) as folder:
@@ -178,7 +184,7 @@ class Workspace:
             self._note(stream, facts, size)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        known = self._index.entries()
+        known = self._known()
         if self._looked_at is None or time.monotonic() - self._looked_at > _LOOK_ANEW_S:
             self._looked_at = time.monotonic()
             unknown = [stream for stream, facts in self.facts(prefix) if facts is None]
@@ -203,8 +209,11 @@ class Workspace:
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
         found: list[Post] = []
         for stream in streams:
-            with suppress(FileNotFoundError), self._folder(stream) as folder:
-                found += inbox.messages(self._disk, stream, folder)
+            try:
+                with suppress(FileNotFoundError), self._folder(stream) as folder:
+                    found += inbox.messages(self._disk, stream, folder)
+            except OSError as error:
+                raise failed(f"can't look into the inbox of {stream}", error) from error
         return found
 
     def unpost(self, stream: str, name: str) -> None:
