@@ -349,7 +349,7 @@ def recorded_end(store: Store, state: State, spec: Spec) -> Any:
     if state.status == "cancelled":
         raise TaskCancelled(state.id, state.because)
     if state.failure is not None:
-        raise TaskFailed(state.id, state.failure)
+        raise TaskFailed(state.id, state.failure, undone=state.compensated)
     return spec.signature.returns.load(fetch(store, _raw(state.result)))
 
 
@@ -358,7 +358,7 @@ def live_end(state: State, outcome: Outcome) -> Any:
     if isinstance(outcome, Stopped):
         raise TaskCancelled(state.id, state.because)
     if isinstance(outcome, Raised):
-        raise TaskFailed(state.id, outcome.failure)
+        raise TaskFailed(state.id, outcome.failure, undone=state.compensated)
     return outcome.value
 
 

@@ -166,14 +166,16 @@ class TaskFailed(HoldfastError):
     ValueError | no rooms
     """
 
-    def __init__(self, task_id: str, failure: Failure) -> None:
+    def __init__(self, task_id: str, failure: Failure, *, undone: bool = False) -> None:
         self.task_id = task_id
         self.failure = failure
-        super().__init__(
-            f"task {task_id!r} failed: {failure.summary()}. Mend the cause, then retry it: "
-            f"hf.retry({task_id!r}) or `holdfast retry {_in_shell(task_id)} --app MODULE` "
-            f"(recorded steps are kept)"
+        advice = (
+            "What it did was undone: start a new one under another id"
+            if undone
+            else f"Mend the cause, then retry it: hf.retry({task_id!r}) or "
+            f"`holdfast retry {_in_shell(task_id)} --app MODULE` (recorded steps are kept)"
         )
+        super().__init__(f"task {task_id!r} failed: {failure.summary()}. {advice}")
 
 
 class TaskCancelled(HoldfastError):
@@ -222,7 +224,7 @@ class StepFailed(HoldfastError):
         self.name = name
         self.failure = failure
         self.attempts = attempts
-        times = "" if attempts == 1 else f" after {attempts} attempts"
+        times = f" after {attempts} attempts" if attempts > 1 else ""
         super().__init__(f"step {path}, {name}, failed{times}: {failure.summary()}")
 
 

@@ -223,11 +223,12 @@ class Observed(Event, frozen=True, kw_only=True, tag="observed"):
 class QuestionAsked(Event, frozen=True, kw_only=True, tag="question_asked"):
     """The task put a question to a person, and waits for the answer.
 
-    With `call` it asks whether the call of that path may be made.
+    With `call` it asks whether the call of that path may be made, with these `args`.
     """
 
     path: str
     call: str = ""
+    args: Raw | UnsetType = UNSET
     id: str
     question: str
     args_hash: str

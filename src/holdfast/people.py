@@ -15,7 +15,7 @@ from msgspec import Raw
 from holdfast.codec import shape_of, shape_of_value
 from holdfast.errors import AlreadyAnswered, BadInput, CodeMissing, Undecodable, Unserializable
 from holdfast.spec import registry
-from holdfast.state import FINISHED, Call, State, scope_of
+from holdfast.state import FINISHED, UNDO, Call, State, scope_of
 
 _PLAIN: dict[str, Any] = {
     "str": str,
@@ -56,8 +56,10 @@ def open_question(state: State, id: str | None) -> Call:
 
 
 def _of_unfinished(state: State, call: Call) -> Call:
-    if state.status in FINISHED:
-        raise BadInput(f"task {state.id!r} is {state.status}: it waits for no answer any more")
+    ended = "being cancelled" if state.cancelling else state.status
+    is_undoing = call.approves.startswith(f"{UNDO}.")
+    if state.status in FINISHED or (state.cancelling and not is_undoing):
+        raise BadInput(f"task {state.id!r} is {ended}: it waits for no answer any more")
     return call
 
 

@@ -30,8 +30,9 @@ RESERVED = frozenset({"id", "user", "session", "labels"})
 
 _any = shape_of(Any)
 
-_NUMBERED = re.compile(r"(.*[?!=~^])?(\d+)")
-"""The last part of a path: the number of a call, or a name with a mark and its count."""
+_NUMBERED = re.compile(r"(.*~)?(\d+)")
+"""The last part of a path that tells how far the code is: of a call, or of a branch by its name.
+Decisions and readings don't: they may come and go."""
 
 
 @overload
@@ -324,7 +325,7 @@ def patched(name: str) -> bool:
 
 def _went_past(scope: Scope, state: State) -> bool:
     """Whether the log holds anything of this strand that the code has not come to yet."""
-    for path in (*state.calls, *state.inner, *state.marks):
+    for path in (*state.calls, *state.inner):
         if scope_of(path) != scope.path:
             continue
         found = _NUMBERED.fullmatch(path.rpartition(".")[2])

@@ -280,7 +280,8 @@ class TaskView:
         for call in to_undo(self.state):
             undo = self.state.calls.get(undo_path(call.path))
             status = "left" if undo is None else _UNDONE.get(undo.status, "under way")
-            why = undo.failure.summary() if undo and undo.failure else ""
+            failed = undo is not None and undo.failure is not None and status != "undone"
+            why = undo.failure.summary() if failed and undo and undo.failure else ""
             found.append(Undone(call.path, call.name, status, why))
         for call in to_settle(self.state):
             found.append(Undone(call.path, call.name, "in doubt", call.why))

@@ -14,7 +14,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from datetime import datetime
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from holdfast.driving import Begin
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 _TASKS = "tasks/"
-_HELD_S, _TROUBLE_S = 0.5, 30.0
+_TOLD_S, _HELD_S, _TROUBLE_S = 0.0, 0.5, 30.0
 """When to look again at a task that somebody else drives, and at one that could not go on."""
 _MOST_PUT_OFF = 1000
 
@@ -88,8 +90,9 @@ class Worker:
         self._active: dict[str, tuple[str, Future[Any]]] = {}
         self._not_before: dict[str, float] = {}
         self._unknown: set[str] = set()
-        self._wake = threading.Event()
+        self._news: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
+        self._is_told = False
         self._loop: _LoopThread | None = None
 
     def run(self) -> None:
@@ -105,7 +108,18 @@ class Worker:
 
         May be called from another thread, or from a signal handler.
         """
-        self._stopping = True  # and nothing that takes a lock, which who is interrupted may hold
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        # Not an event: setting one takes a lock, which whoever a signal interrupts may hold.
+        self._news.put(None)
+
+    def _wait(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._news.get(timeout=seconds)
+        while not self._news.empty():
+            self._news.get()
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -119,11 +133,11 @@ class Worker:
         try:
             while not self._stopping:
                 self._reap()
+                self._is_told = False
                 taken = self._take_up(threads)
-                if until_idle and not taken and not self._active:
+                if until_idle and not (taken or self._active or self._is_told):
                     break
-                self._wake.wait(self._poll_s)
-                self._wake.clear()
+                self._wait(self._poll_s)
         finally:
             self._drain()
             threads.shutdown()
@@ -166,8 +180,11 @@ class Worker:
         except HoldfastError as error:
             self._put_off(stream.removeprefix(_TASKS), _TROUBLE_S, f"{error}")
             return None
-        if self._store.holder(stream) is not None:
-            self._put_off(stream.removeprefix(_TASKS), _HELD_S)
+        holder = self._store.holder(stream)
+        if holder is not None:
+            # Our own process holds it for a moment only, to tell it something.
+            self._is_told = self._is_told or holder == self._holding.owner
+            self._put_off(stream.removeprefix(_TASKS), _TOLD_S if self._is_told else _HELD_S)
             return None
         return spec
 
@@ -201,7 +218,7 @@ class Worker:
         else:
             future = threads.submit(self._drive, task)
         self._active[task_id] = (spec.name, future)
-        future.add_done_callback(lambda done: self._wake.set())
+        future.add_done_callback(lambda done: self._wake())
 
     def _drive(self, task: Begin) -> Any:
         return self._driving.drive(task, self._patience_s)
@@ -240,8 +257,7 @@ class Worker:
                     released = f"task {run.task_id!r}: its worker was asked to end"
                     run.interrupt(Suspend(TaskReleased(run.task_id, released)))
             self._reap()
-            self._wake.wait(0.05)
-            self._wake.clear()
+            self._wait(0.05)
         self._stopping = False
 
 

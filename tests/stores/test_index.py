@@ -327,9 +327,8 @@ STRAYS: dict[str, Callable[[Path], Any]] = {
         b'{"type":"task_completed","seq":1,"at":"2026-01-01T00:00:00Z"}'
     ),
 }
-    "no name of ours", "an odd number of digits", "digits of no text", "a folder", "a symlink",
-    "a link to nothing", "a pipe",
-}  # fmt: skip
+
+
 @pytest.fixture(params=list(STRAYS))
 def stray(request) -> Callable[[Path], Any]:
     return STRAYS[request.param]

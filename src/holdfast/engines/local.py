@@ -100,6 +100,8 @@ def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     token = scope_var.set(run.root)
     try:
         value = spec.fn(*args, **kwargs)
+        for stream in list(run.streams):
+            stream.close()  # whoever still has it: it runs to its end, and is recorded
     except Stop as signal:
         return stopped(signal)
     except Exception as error:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NoReturn, Protocol
+from weakref import WeakSet
 
 from holdfast.errors import (
     Halt,
@@ -79,6 +80,8 @@ class Run:
         """Of the async driver: what waits on its loop."""
         self.working: set[str] = set()
         """The calls that threads are making now."""
+        self.streams: WeakSet[Any] = WeakSet()
+        """The streams that were begun in this run, and may still be read."""
         self.draining: set[str] = set()
         """The streams whose readers have left, and which run to their end."""
         log.attended = self

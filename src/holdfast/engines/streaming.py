@@ -35,7 +35,10 @@ def stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, An
     data = spec.signature.dump(args, kwargs)
     if spec.is_async:
         return _astream(scope, path, spec, data)
-    return _stream(scope, path, spec, data)
+    run: Run = scope.run
+    made = _stream(scope, path, spec, data)
+    run.streams.add(made)
+    return made
 
 
 class Parts:

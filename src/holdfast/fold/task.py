@@ -68,7 +68,7 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
     state.cancelling = True
     state.because = event.because
     state.parked = False
-    if state.status == "paused":
+    if state.status in ("paused", "awaiting_user"):
         state.status = "in_progress"
     took(state, event.post)
 

@@ -39,6 +39,7 @@ def question_asked(state: State, event: e.QuestionAsked) -> None:
         "approval" if event.call else "question",
         "waiting",
         event.at,
+        event.args,
         args_hash=event.args_hash,
         key=event.id,
         why=event.question,

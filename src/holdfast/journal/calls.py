@@ -34,9 +34,12 @@ from holdfast.journal.requests import (
     Run,
     Sleep,
 )
-from holdfast.journal.words import in_doubt, unanswered
+from holdfast.journal.words import in_doubt, shown, unanswered
 from holdfast.spec import Doubt, Spec
 from holdfast.state import Call
+
+_MOST_SHOWN = 4000
+"""How much of the arguments a person is shown who is to approve them; the log has them all."""
 
 
 def perform(asked: Asked, record: Call | None) -> Flow:
@@ -83,7 +86,8 @@ def _approval(asked: Asked) -> Generator[Request, Any, Call | None]:
             path=path,
             call=asked.path,
             id=f"approve-{asked.path}",
-            question=f"May it call {asked}?",
+            question=f"May it call {asked.spec.name}({shown(asked.args, _MOST_SHOWN)})?",
+            args=asked.args,
             args_hash=asked.args_hash,
             expects="bool",
         )

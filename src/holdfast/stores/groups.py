@@ -110,7 +110,11 @@ class Groups(Generic[J]):
                 self._thread.start()
 
     def _linger(self) -> None:
-        while self._added.wait() and not self._closing.wait(_LINGER_S):
+        while self._added.wait():
+            self._closing.wait(_LINGER_S)
             self._added.clear()
+            # After the clearing: `close` says so first, and wakes us afterwards.
+            if self._closing.is_set():
+                return
             with suppress(Exception):  # who needs the job to be done commits it, and is told why
                 self.settle()

@@ -1,0 +1,147 @@
+"""Agents for the tests of stores, and the processes that run them.
+
+    python -m tests.stores.agents <what> <url> …
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from holdfast import Holdfast, HoldfastError, ask, each, start, step, task, tool
+from holdfast.store import Store
+from holdfast.stores import open_store
+
+
+@step
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@step
+async def double(x: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * x
+
+
+@task
+def adding(upto: int) -> int:
+    total = 0
+    for n in range(1, upto + 1):
+        total = add(total, n)
+    return total
+
+
+@task
+async def doubling(upto: int) -> list[int]:
+    first = await asyncio.gather(*(double(x) for x in range(upto)))
+    return list(await each(double, first, at_once=3))
+
+
+@task
+def family(sizes: list[int]) -> list[int]:
+    children = [start(adding, size) for size in sizes]
+    return [child.result() for child in children]
+
+
+@task
+def careful(what: str) -> str:
+    return f"{what}: {'yes' if ask(f'{what}?', bool) else 'no'}"
+
+
+@step
+def large(megabytes: int) -> str:
+    return "0123456789abcdef" * (megabytes << 16)
+
+
+@task
+def hoarding(megabytes: int) -> int:
+    return len(large(megabytes))
+
+
+@tool(in_doubt="retry")
+def mark(folder: str, name: str) -> str:
+    with open(Path(folder) / "marks", "a") as marks:
+        marks.write(f"{name}\n")
+    return name
+
+
+@tool(in_doubt="retry")
+def wait_for(folder: str, name: str) -> str:
+    """Say that it waits, and wait until somebody makes a file of that name."""
+    mark.plain(folder, f"waits for {name}")
+    while not (Path(folder) / name).exists():
+        time.sleep(0.01)
+    return name
+
+
+@task
+def patient(folder: str) -> list[str]:
+    return [mark(folder, "first"), wait_for(folder, "go"), mark(folder, "last")]
+
+
+@step
+async def forever() -> None:
+    print("at work", flush=True)
+    await asyncio.sleep(600)
+
+
+@task
+async def endless() -> None:
+    await forever()
+
+
+def run_patient(url: str, folder: str) -> None:
+    """Run a task until it is told to go on, or killed."""
+    with Holdfast(url) as hf:
+        print(hf.run(patient, folder, id="patient"), flush=True)
+
+
+def run_endless(url: str) -> None:
+    """Run a task that only somebody else ends."""
+    with Holdfast(url) as hf:
+        try:
+            hf.run(endless, id="endless")
+        except HoldfastError as error:
+            print(type(error).__name__, flush=True)
+
+
+def run_many(url: str, name: str) -> None:
+    """Run 50 tasks at once."""
+
+    async def main(hf: Holdfast) -> list[list[int]]:
+        runs = [hf.arun(doubling, 4, id=f"{name}-{n}") for n in range(50)]
+        return await asyncio.gather(*runs)
+
+    with Holdfast(url) as hf:
+        print(asyncio.run(main(hf)) == [[0, 4, 8, 12]] * 50, flush=True)
+
+
+def answer(url: str, id: str, given: str) -> None:
+    """Answer a question."""
+    with Holdfast(url) as hf:
+        hf.answer(id, given == "yes")
+
+
+def write_when_told(url: str) -> None:
+    """Hold a stream for a moment, and write to it again whenever a line comes in."""
+    store: Store = open_store(url)
+    lease = store.acquire("tasks/t", "the one that freezes", 0.2)
+    store.append(lease, 0, [b'{"id":"t"}'])
+    store.sync(lease)
+    print("ready", flush=True)
+    for seq, _ in enumerate(sys.stdin, 1):
+        try:
+            store.append(lease, seq, [b"from the frozen one"])
+            store.sync(lease)
+            print("acknowledged", flush=True)
+        except HoldfastError as error:
+            print(type(error).__name__, flush=True)
+
+
+if __name__ == "__main__":
+    {f.__name__: f for f in (run_patient, run_endless, run_many, answer, write_when_told)}[
+        sys.argv[1]
+    ](*sys.argv[2:])
