@@ -13,6 +13,9 @@ HOLDFAST_MODULES = {
     "holdfast.app",
     "holdfast.branches",
     "holdfast.chain",
+    "holdfast.change",
+    "holdfast.checkpoints",
+    "holdfast.children",
     "holdfast.codec",
     "holdfast.codec.classes",
     "holdfast.codec.closed",
@@ -38,6 +41,7 @@ HOLDFAST_MODULES = {
     "holdfast.fold.calls",
     "holdfast.fold.task",
     "holdfast.fold.waits",
+    "holdfast.handle",
     "holdfast.journal",
     "holdfast.journal.calls",
     "holdfast.journal.requests",
@@ -45,6 +49,7 @@ HOLDFAST_MODULES = {
     "holdfast.journal.waits",
     "holdfast.journal.words",
     "holdfast.log",
+    "holdfast.meter",
     "holdfast.people",
     "holdfast.scope",
     "holdfast.spec",
@@ -52,10 +57,12 @@ HOLDFAST_MODULES = {
     "holdfast.step",
     "holdfast.store",
     "holdfast.stores",
+    "holdfast.tail",
     "holdfast.task",
     "holdfast.views",
     "holdfast.waiting",
     "holdfast.words",
+    "holdfast.worker",
 }
 
 # msgspec loads typing_extensions where it happens to be installed.
