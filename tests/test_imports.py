@@ -11,6 +11,7 @@ import sys
 HOLDFAST_MODULES = {
     "holdfast",
     "holdfast.app",
+    "holdfast.beginning",
     "holdfast.branches",
     "holdfast.chain",
     "holdfast.change",
@@ -37,6 +38,7 @@ HOLDFAST_MODULES = {
     "holdfast.errors",
     "holdfast.events",
     "holdfast.facts",
+    "holdfast.family",
     "holdfast.fold",
     "holdfast.fold.calls",
     "holdfast.fold.task",

@@ -16,8 +16,18 @@ import pytest
 # Top to bottom. A package (`stores`) stands for everything in it.
 LAYERS = (
     ("__main__", "cli", "testing"),
-    {"__init__", "app", "branches", "checkpoints", "children", "control", "driving", "handle"}
-    | {"meter", "step", "task", "waiting", "worker"},
+    {
+        "__init__",
+        "app",
+        "beginning",
+        "branches",
+        "checkpoints",
+        "children",
+        "control",
+        "driving",
+        "family",
+    }
+    | {"handle", "meter", "step", "task", "waiting", "worker"},
     ("engines", "stores", "views", "workspace"),
     ("tail",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}

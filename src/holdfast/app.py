@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from holdfast import control
-from holdfast.driving import Driving, Given
+from holdfast.beginning import Given
+from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle

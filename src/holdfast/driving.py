@@ -7,15 +7,16 @@ takes it as it is, `retry` and `compensate` open it again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
+from holdfast.beginning import Begin, Given
 from holdfast.codec import args_hash
-from holdfast.control import cancel, end_of, tell_parent
+from holdfast.control import tell_parent
 from holdfast.engines import local
 from holdfast.engines.execution import older_code
 from holdfast.engines.holding import Holding
@@ -37,12 +38,12 @@ from holdfast.events import (
     FORMAT,
     Claimed,
     Compensating,
-    Failure,
     TaskContinued,
     TaskCreated,
     TaskRetried,
 )
 from holdfast.facts import facts_of
+from holdfast.family import Children
 from holdfast.journal import Raised, Returned, Stopped
 from holdfast.log import Log, fetch, first_event, read_state, stream_of
 from holdfast.scope import scope_var
@@ -53,28 +54,6 @@ from holdfast.words import checked_id, must_be_texts
 
 R = TypeVar("R")
 Outcome = Returned | Raised | Stopped
-
-
-class Begin(Struct, frozen=True):
-    """A task that is to be driven, and what is done to it first."""
-
-    task_id: str
-    spec: Spec
-    begin: Callable[[Log], None]
-    ends_with: Callable[[State], bool]
-    """Whether the recorded end of a task is what the caller asked for."""
-    args_hash: str = ""
-
-
-class Given(Struct, frozen=True, kw_only=True):
-    """What `run` and `start` are told about a task besides its arguments."""
-
-    id: str | None = None
-    user: str = ""
-    session: str = ""
-    labels: dict[str, str] | None = None
-    parent: str = ""
-    parent_path: str = ""
 
 
 class Driving:
@@ -297,51 +276,6 @@ class Driving:
     def _claim(self, log: Log) -> Claimed:
         epoch = max(log.lease.epoch, log.state.epoch + 1)
         return Claimed(format=FORMAT, epoch=epoch, owner=self.holding.owner)
-
-
-class Children:
-    """The tasks that another one starts: see `holdfast.engines.run.Family`."""
-
-    def __init__(self, driving: Driving) -> None:
-        self._driving = driving
-        self._store = driving.store
-
-    def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
-        spec = registry.task(name)
-        given = Given(
-            id=id, user=parent.user, session=parent.session, parent=parent.id, parent_path=path
-        )
-        child = self._driving.starting_with(spec, args, given)
-        try:
-            with self._driving.holding.hold(id) as log:
-                child.begin(log)
-                log.sync()
-                state = log.state
-        except TaskBusy:  # somebody has it in hand already
-            state = read_state(self._store, stream_of(id))
-        if (state.parent, state.parent_path) != (parent.id, path):
-            raise BadInput(
-                f"task {id!r} exists, and is no child of {parent.id!r}: start it under another id"
-            )
-
-    def outcome(self, id: str) -> Returned | Raised | None:
-        state = read_state(self._store, stream_of(id))
-        if state.seq == 0:
-            gone = f"its log is not in {self._store.url} any more"
-            return Raised(Failure("ChildGone", f"task {id!r} was started, and {gone}"))
-        return end_of(state)
-
-    def drive(self, id: str) -> None:
-        with suppress(TaskFailed, TaskCancelled):
-            self._driving.drive(self._driving.taking(id, self._driving.spec_of(id)))
-
-    async def adrive(self, id: str) -> None:
-        with suppress(TaskFailed, TaskCancelled):
-            await self._driving.adrive(self._driving.taking(id, self._driving.spec_of(id)))
-
-    def cancel(self, id: str) -> None:
-        if cancel(self._driving.holding, id, "its parent was cancelled", by="") != "cancelled":
-            self.drive(id)  # it has something to undo
 
 
 def recorded_end(store: Store, state: State, spec: Spec) -> Any:

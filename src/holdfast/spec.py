@@ -151,13 +151,9 @@ def make_spec(
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
     if isinstance(fn, staticmethod | classmethod):
         raise BadInput(f"put @{kind} under @{type(fn).__name__}, next to the function itself")
-    called = name if name is not None else getattr(fn, "__name__", "")
-    if not isinstance(called, str):
-        raise BadInput(f"{called!r:.60} can't name a {kind}: a name is text")
-    if not called and name is None:
-        raise BadInput(f"{fn!r:.60} has no name of its own: @{kind}(name=…)")
-    if not called or any(c in called for c in ":.\n "):
-        raise BadInput(f"{called!r} can't name a {kind}: no spaces, dots or colons")
+    called = _name_of(fn, kind, name)
+    if type(version) is not int or version < 0:
+        raise BadInput(f"{called}: version={version!r:.60} must be a number, 0 or more")
     for option, value in (("timeout_s", timeout_s), ("key_ttl_s", key_ttl_s)):
         if value is not None and not 0 < value < float("inf"):
             raise BadInput(f"{called}: {option}={value!r} must be a number of seconds above 0")
@@ -165,17 +161,9 @@ def make_spec(
         raise BadInput(f"{called}: retry={retry!r:.60} must be a Retry, as in Retry(attempts=3)")
     if in_doubt not in (None, "retry", "check", "ask"):
         raise BadInput(f"{called}: in_doubt={in_doubt!r:.60} must be 'retry', 'check' or 'ask'")
-    _must_take(called, "check", check, "key")
     _must_take(called, "undo", undo, "result")
-    if in_doubt == "check" and check is None:
-        raise BadInput(f'{called}: in_doubt="check" needs a check=, a function of the key')
-    if check is not None and (in_doubt == "ask" or (in_doubt == "retry" and key_ttl_s is None)):
-        raise BadInput(
-            f"{called}: a check= implies in_doubt='check', not {in_doubt!r} (but 'retry' with a "
-            f"key_ttl_s= is retried while the key is young, and checked after that)"
-        )
-    if check is not None and is_async(check) and not inspect.iscoroutinefunction(fn):
-        raise BadInput(f"{called}: an async check= needs an async tool")
+    _must_take(called, "upcast", upcast, "data and its version")
+    _must_suit(called, fn, check, in_doubt, key_ttl_s)
     streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
     if streams and kind == "task":
         raise BadInput(f"{called}: a task can't be a generator; return a list")
@@ -200,6 +188,35 @@ def make_spec(
         upcast=upcast,
         undo_when=undo_when,
     )
+
+
+def _name_of(fn: Callable[..., Any], kind: FunctionKind, name: Any) -> str:
+    called = name if name is not None else getattr(fn, "__name__", "")
+    if not isinstance(called, str):
+        raise BadInput(f"{called!r:.60} can't name a {kind}: a name is text")
+    if not called and name is None:
+        raise BadInput(f"{fn!r:.60} has no name of its own: @{kind}(name=…)")
+    if not called or any(c in called for c in ":.\n "):
+        raise BadInput(f"{called!r} can't name a {kind}: no spaces, dots or colons")
+    return called
+
+
+def _must_suit(
+    called: str, fn: Any, check: Any, in_doubt: Doubt | None, key_ttl_s: float | None
+) -> None:
+    """Refuse a `check` that does not fit the policy, or the tool."""
+    _must_take(called, "check", check, "key")
+    if in_doubt == "check" and check is None:
+        raise BadInput(f'{called}: in_doubt="check" needs a check=, a function of the key')
+    if check is None:
+        return
+    if in_doubt == "ask" or (in_doubt == "retry" and key_ttl_s is None):
+        raise BadInput(
+            f"{called}: a check= implies in_doubt='check', not {in_doubt!r} (but 'retry' with a "
+            f"key_ttl_s= is retried while the key is young, and checked after that)"
+        )
+    if is_async(check) and not inspect.iscoroutinefunction(fn):
+        raise BadInput(f"{called}: an async check= needs an async tool")
 
 
 def undo_of(spec: Spec) -> Spec:

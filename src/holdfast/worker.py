@@ -19,7 +19,7 @@ from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from holdfast.driving import Begin
+from holdfast.beginning import Begin
 from holdfast.errors import (
     BadInput,
     CodeMissing,

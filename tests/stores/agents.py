@@ -1,6 +1,6 @@
 """Agents for the tests of stores, and the processes that run them.
 
-    python -m tests.stores.agents <what> <url> …
+python -m tests.stores.agents <what> <url> …
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def adding(upto: int) -> int:
 @task
 async def doubling(upto: int) -> list[int]:
     first = await asyncio.gather(*(double(x) for x in range(upto)))
-    return list(await each(double, first, at_once=3))
+    return list(await each(double, first, workers=3))
 
 
 @task
@@ -61,17 +61,21 @@ def hoarding(megabytes: int) -> int:
     return len(large(megabytes))
 
 
-@tool(in_doubt="retry")
-def mark(folder: str, name: str) -> str:
+def write_mark(folder: str, name: str) -> None:
     with open(Path(folder) / "marks", "a") as marks:
         marks.write(f"{name}\n")
+
+
+@tool(in_doubt="retry")
+def mark(folder: str, name: str) -> str:
+    write_mark(folder, name)
     return name
 
 
 @tool(in_doubt="retry")
 def wait_for(folder: str, name: str) -> str:
     """Say that it waits, and wait until somebody makes a file of that name."""
-    mark.plain(folder, f"waits for {name}")
+    write_mark(folder, f"waits for {name}")
     while not (Path(folder) / name).exists():
         time.sleep(0.01)
     return name

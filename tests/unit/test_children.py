@@ -23,7 +23,7 @@ from holdfast import (
     Worker,
     start,
 )
-from holdfast.driving import Children
+from holdfast.family import Children
 from holdfast.log import Log, read_state
 from holdfast.stores.memory import MemoryStore
 from tests.unit.flavors import Background, Crash, Flavor, eventually

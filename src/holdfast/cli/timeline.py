@@ -73,7 +73,8 @@ def _row(guide: str, node: Node) -> tuple[str | Text, ...]:
     path = Text.assemble((guide, "dim"), plain(node.path))
     call = node.call
     if call is None:
-        return path, "", Text("branch", "dim"), "", "", "", ""
+        what = "checkpoint" if node.path.startswith("@") and "." not in node.path else "branch"
+        return path, "", Text(what, "dim"), "", "", "", ""
     return (
         path,
         plain(call.name),

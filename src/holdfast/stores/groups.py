@@ -5,8 +5,13 @@ waits commits the whole queue, for the others too; what is added meanwhile is th
 one task alone pays for no change of threads, which would cost it a third of its speed, and many
 tasks share their commits. What nobody waits for is committed by a thread of ours soon after.
 
+Those who wait while another commits sleep, each on a bell of its own, until their job is done or
+it is their turn. They do not queue for the turn itself: they would stand there through the next
+commit, and the one after it, with their job long done.
+
 A job stays in the queue until it is done. An interrupt (Ctrl-C) in the middle of a commit thus
-loses no job of another thread: whoever waits next commits it.
+loses no job of another thread: whoever waits next commits it. A bell that an interrupt kept from
+being rung is not waited for for long.
 """
 
 from __future__ import annotations
@@ -22,19 +27,28 @@ from holdfast.errors import StoreError
 _LINGER_S = 0.02
 """How long something that nobody waits for is kept from others."""
 
+_UNHEARD_S = 0.05
+
 
 class Job:
     """Something to be written: done when it is durable, or when it was refused with an error."""
 
-    __slots__ = ("done", "error")
+    __slots__ = ("bell", "done", "error")
 
     def __init__(self) -> None:
         self.done = False
         self.error: StoreError | None = None
+        self.bell: threading.Lock | None = None
 
     def fail(self, error: StoreError) -> None:
         """It was not written, or nobody knows."""
         self.error = error
+
+    def ring(self) -> None:
+        """Wake who waits for it."""
+        if self.bell is not None:
+            with suppress(RuntimeError):  # it was rung before
+                self.bell.release()
 
 
 J = TypeVar("J", bound=Job)
@@ -71,10 +85,14 @@ class Groups(Generic[J]):
 
     def wait(self, job: J) -> None:
         """Return when a job is done; raises what it was refused with."""
+        if not job.done:
+            job.bell = threading.Lock()
+            job.bell.acquire()
         while not job.done:
-            with self._turn:
-                if not job.done:
-                    self._commit_queue()
+            if self._turn.locked() and job.bell is not None:
+                job.bell.acquire(timeout=_UNHEARD_S)
+            else:
+                self._take_turn(job)
         if job.error is not None:
             raise job.error
 
@@ -83,8 +101,7 @@ class Groups(Generic[J]):
         with suppress(IndexError):
             last = self._queue[-1]
             while not last.done:
-                with self._turn:
-                    self._commit_queue()
+                self._take_turn(last)
 
     def close(self) -> None:
         """Write what is left, and end the thread."""
@@ -95,12 +112,21 @@ class Groups(Generic[J]):
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _commit_queue(self) -> None:
-        jobs = [job for job in list(self._queue) if not job.done]
-        if jobs:
-            self._commit(jobs)
-        while self._queue and self._queue[0].done:
-            self._queue.popleft()
+    def _take_turn(self, job: J) -> None:
+        jobs: list[J] = []
+        with self._turn:
+            if not job.done:
+                jobs = [job for job in list(self._queue) if not job.done]
+                self._commit(jobs)
+            while self._queue and self._queue[0].done:
+                self._queue.popleft()
+        # Only now that the turn is free: who is woken takes it, and who comes meanwhile sees it.
+        for done in jobs:
+            done.ring()
+        for other in list(self._queue):
+            if other.bell is not None and not other.done:
+                other.ring()
+                break
 
     def _start(self) -> None:
         with self._starting:

@@ -76,17 +76,18 @@ class Writer(Groups[Append | Write[Any]]):
                     job.fail(error)
             conn.execute("commit")
             self._must_have_its_name()
+            _mark_done(jobs)
         except Exception as error:
             self._drop()
             for job in jobs:
                 job.fail(failed(f"can't write to {self._path}", error))
+            _mark_done(jobs)
         except BaseException:
             if conn is not None and not conn.in_transaction:
                 _mark_done(jobs)
             else:
                 self._drop()  # nothing was written: whoever waits tries again
             raise
-        _mark_done(jobs)
 
     def _begun(self) -> sqlite3.Connection:
         if self._conn is None:

@@ -1,0 +1,63 @@
+"""The tasks that a task starts: made, looked at, driven and cancelled for it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.beginning import Given
+from holdfast.control import cancel, end_of
+from holdfast.errors import BadInput, TaskBusy, TaskCancelled, TaskFailed
+from holdfast.events import Failure
+from holdfast.journal import Raised, Returned
+from holdfast.log import read_state, stream_of
+from holdfast.spec import registry
+from holdfast.state import State
+
+if TYPE_CHECKING:
+    from holdfast.driving import Driving
+
+
+class Children:
+    """The tasks that another one starts: see `holdfast.engines.run.Family`."""
+
+    def __init__(self, driving: Driving) -> None:
+        self._driving = driving
+        self._store = driving.store
+
+    def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
+        spec = registry.task(name)
+        given = Given(
+            id=id, user=parent.user, session=parent.session, parent=parent.id, parent_path=path
+        )
+        child = self._driving.starting_with(spec, args, given)
+        try:
+            with self._driving.holding.hold(id) as log:
+                child.begin(log)
+                log.sync()
+                state = log.state
+        except TaskBusy:  # somebody has it in hand already
+            state = read_state(self._store, stream_of(id))
+        if (state.parent, state.parent_path) != (parent.id, path):
+            raise BadInput(
+                f"task {id!r} exists, and is no child of {parent.id!r}: start it under another id"
+            )
+
+    def outcome(self, id: str) -> Returned | Raised | None:
+        state = read_state(self._store, stream_of(id))
+        if state.seq == 0:
+            gone = f"its log is not in {self._store.url} any more"
+            return Raised(Failure("ChildGone", f"task {id!r} was started, and {gone}"))
+        return end_of(state)
+
+    def drive(self, id: str) -> None:
+        with suppress(TaskFailed, TaskCancelled):
+            self._driving.drive(self._driving.taking(id, self._driving.spec_of(id)))
+
+    async def adrive(self, id: str) -> None:
+        with suppress(TaskFailed, TaskCancelled):
+            await self._driving.adrive(self._driving.taking(id, self._driving.spec_of(id)))
+
+    def cancel(self, id: str) -> None:
+        if cancel(self._driving.holding, id, "its parent was cancelled", by="") != "cancelled":
+            self.drive(id)  # it has something to undo

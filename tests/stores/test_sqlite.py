@@ -1,0 +1,432 @@
+"""The SQLite store: the contract, real processes on one file, and what a disk can do to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, contextmanager
+
+import pytest
+
+from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed
+from holdfast.stores import open_store, sqlite_file
+from holdfast.stores.queries import migration, queries, schema
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_file import VERSION, bring_up_to_date, statements
+from holdfast.testing.stores import StoreContract
+from tests.stores import agents
+from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore
+
+SOURCE = ROOT / "src/holdfast/stores"
+
+
+class TestContract(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path):
+        store = SqliteStore(tmp_path / "tasks.db")
+        yield store
+        store.close()
+
+
+class TestStore(DatabaseStore):
+    @pytest.fixture
+    def url(self, tmp_path):
+        return f"sqlite:///{tmp_path}/tasks.db"
+
+    def spoil_blobs(self, store):
+        with closing(sqlite3.connect(store.path)) as conn, conn:
+            conn.execute("update blobs set data = x'77726f6e67'")
+
+    @contextmanager
+    def failing(self, store):
+        with closing(sqlite3.connect(store.path)) as conn:
+            conn.execute("create trigger broken before insert on lines begin "
+                         "select raise(abort, 'no'); end")  # fmt: skip
+            yield
+            conn.execute("drop trigger broken")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tasks.db"
+
+
+@pytest.fixture
+def store(path):
+    store = SqliteStore(path)
+    yield store
+    store.close()
+
+
+# The file
+
+
+def test_the_file_and_what_sqlite_puts_beside_it_are_private(path):
+    before = os.umask(0)
+    try:
+        with Holdfast(f"sqlite:///{path}") as hf:
+            hf.run(agents.adding, 2)
+            found = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert found == {"tasks.db": 0o600, "tasks.db-wal": 0o600, "tasks.db-shm": 0o600}
+
+
+def test_three_slashes_are_a_path_from_here_and_four_from_the_root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Holdfast("sqlite:///near.db") as hf:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert hf.run(agents.adding, 2) == 3
+        assert hf.store.url == "sqlite:///near.db"
+    assert (tmp_path / "near.db").exists()
+    with Holdfast(f"sqlite:///{tmp_path}/far.db") as hf:
+        assert hf.store.url == f"sqlite:///{tmp_path}/far.db"
+    assert (tmp_path / "far.db").exists()
+
+
+def test_a_name_may_hold_what_means_something_in_a_url(tmp_path):
+    path = tmp_path / "a?b=c&d#e %20.db"
+    with Holdfast(f"sqlite:///{path}") as hf:
+        assert hf.run(agents.adding, 2) == 3
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite://host/x", "sqlite:///:memory:"]
+)
+def test_a_url_without_a_file_is_refused(url):
+    with pytest.raises(BadInput, match="names no file"):
+        open_store(url)
+
+
+def test_what_is_no_database_is_refused_and_kept(tmp_path):
+    (tmp_path / "notes").write_text("no database at all, but a long enough text. " * 99)
+    with pytest.raises(StorageFailed, match="not an SQLite database"):
+        SqliteStore(tmp_path / "notes")
+    assert (tmp_path / "notes").read_text().startswith("no database")
+    with pytest.raises(StorageFailed, match="Check that its folder is there"):
+        SqliteStore(tmp_path / "no folder" / "x.db")
+    with pytest.raises(StorageFailed):
+        SqliteStore(tmp_path)
+
+
+def test_a_database_of_something_else_is_refused_and_kept(path):
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("create table theirs (x)")
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match="a database of something else"):
+        SqliteStore(path)
+    with closing(sqlite3.connect(path)) as conn:
+        assert [name for (name,) in conn.execute("select name from sqlite_master")] == ["theirs"]
+    assert len(path.read_bytes()) == len(before)
+
+
+def test_writes_are_synced_unless_asked_otherwise(path):
+    for sync, expected in ((True, 2), (False, 0)):
+        store = SqliteStore(path, sync=sync)
+        with store._reader() as conn:
+            assert conn.execute("pragma journal_mode").fetchone() == ("wal",)
+        found = store._write(lambda conn: conn.execute("pragma synchronous").fetchone())
+        assert found == (expected,)
+        store.close()
+
+
+def test_a_commit_is_a_sync_of_the_disk(path):
+    trace = path.with_name("trace")
+    script = (
+        "import sys; from pathlib import Path; from holdfast.stores.sqlite import SqliteStore\n"
+        "store = SqliteStore(Path(sys.argv[1])); lease = store.acquire('tasks/t', 'me', 60)\n"
+        "for n in range(20):\n"
+        "    store.append(lease, n, [b'x']); store.sync(lease)\n"
+        "    print('acknowledged', n, flush=True)\n"
+    )
+    command = ["strace", "-f", "-e", "trace=fdatasync,fsync,write", "-o", str(trace)]
+    try:
+        done = subprocess.run(
+            [*command, sys.executable, "-c", script, str(path)], capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("needs strace")
+    if done.returncode:
+        pytest.skip(f"strace can't trace here: {done.stderr[-200:]!r}")
+    synced = 0
+    seen = 0
+    for line in trace.read_text().splitlines():
+        if "sync(" in line:
+            synced += 1
+        elif "acknowledged" in line:
+            seen += 1
+            assert synced > 0, f"nothing was synced before {line}"
+            synced = 0
+    assert seen == 20
+
+
+# Its schema
+
+
+def shape(conn: sqlite3.Connection) -> dict[str, object]:
+    """Everything that makes a database what it is, apart from how it was written down."""
+    found: dict[str, object] = {}
+    for kind, name, sql in conn.execute("select type, name, sql from sqlite_master"):
+        if kind == "table":
+            found[name] = conn.execute(f"pragma table_xinfo({name})").fetchall()
+            indexes = conn.execute(f"pragma index_list({name})").fetchall()
+            found[f"{name}, indexes"] = sorted(row[1:] for row in indexes)
+        elif kind == "index":
+            columns = conn.execute(f"pragma index_xinfo({name})").fetchall()
+            found[name] = (columns, re.sub(r"\s+", " ", sql or ""))
+        else:
+            found[name] = sql
+    return found
+
+
+def made_by(*scripts: str) -> dict[str, object]:
+    with closing(sqlite3.connect(":memory:")) as conn:
+        for script in scripts:
+            conn.executescript(script)
+        return shape(conn)
+
+
+def test_the_schema_and_the_migrations_make_the_same_database():
+    migrations = [migration("sqlite", number) for number in range(1, VERSION + 1)]
+    files = sorted(path.name for path in (SOURCE / "sql/sqlite/migrations").iterdir())
+    assert files == [f"{number:03}.sql" for number in range(1, VERSION + 1)]
+    expected = made_by(schema("sqlite"))
+    assert len(expected) > 12
+    assert made_by(*migrations) == expected
+    assert made_by(*migrations, "create index more on lines (line)") != expected
+    assert made_by(*migrations, "alter table blobs add column more text") != expected
+
+
+def test_an_older_database_is_migrated_and_keeps_what_it_holds(path):
+    with Holdfast(f"sqlite:///{path}") as hf:
+        hf.run(agents.adding, 3, id="old")
+    more = "create table more (x);\ncreate index most on more (x);"
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        bring_up_to_date(conn, path, VERSION + 1, lambda dialect, number: more)
+        assert conn.execute("pragma user_version").fetchone() == (VERSION + 1,)
+        assert {"more", "most", "streams"} <= shape(conn).keys()
+        assert conn.execute("select count(*) from lines").fetchone() > (5,)
+
+
+def test_a_migration_that_fails_changes_nothing(path):
+    SqliteStore(path).close()
+    broken = "create table more (x);\ncreate table more (x);"
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        before = shape(conn)
+        with pytest.raises(sqlite3.OperationalError):
+            bring_up_to_date(conn, path, VERSION + 1, lambda dialect, number: broken)
+        assert shape(conn) == before
+        assert conn.execute("pragma user_version").fetchone() == (VERSION,)
+
+
+def test_a_newer_database_is_refused_and_kept(path):
+    with Holdfast(f"sqlite:///{path}") as hf:
+        hf.run(agents.adding, 3, id="t")
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute(f"pragma user_version = {VERSION + 1}")
+    with pytest.raises(NewerFormat, match=f"of version {VERSION + 1}, this one knows {VERSION}"):
+        SqliteStore(path)
+    with closing(sqlite3.connect(path)) as conn:
+        assert conn.execute("pragma user_version").fetchone() == (VERSION + 1,)
+        assert conn.execute("select count(*) from streams").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_every_query_is_named_explained_or_plain_and_used(dialect):
+    modules = SOURCE.glob(f"{dialect}*.py"), SOURCE.glob("presence.py")
+    code = "".join(path.read_text() for paths in modules for path in paths)
+    found = queries(dialect)
+    assert len(found) > 20
+    for name, text in found.items():
+        assert f'"{name}"' in code, f"nobody asks for {name}"
+        assert text.endswith(";") and text.count(";") == 1, name
+
+
+def test_a_script_falls_into_its_statements():
+    script = "-- one; or two?\ncreate table a (x);\n\ncreate table b (\n    y -- with; this\n);\n"
+    assert [text.strip()[-2:] for text in statements(script)] == [");", ");"]
+    assert "".join(statements(script)) == script
+
+
+# Several writers
+
+
+def test_many_processes_may_make_the_database_at_once(path):
+    script = "import sys; from holdfast.stores import open_store; open_store(sys.argv[1]).close()"
+    command = [sys.executable, "-c", script, f"sqlite:///{path}"]
+    for _ in range(3):
+        started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(6)]
+        problems = [process.communicate(timeout=60)[1] for process in started]
+        assert problems == [""] * 6
+        for file in path.parent.iterdir():
+            file.unlink()
+
+
+def test_a_lock_of_another_process_is_waited_for(store, path):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("begin immediate")
+        timer = threading.Timer(0.3, lambda: other.execute("commit"))
+        timer.start()
+        started = time.monotonic()
+        store.append(lease, 0, [b"one"])
+        store.sync(lease)
+        assert time.monotonic() - started > 0.2
+        timer.join()
+    assert list(store.read(STREAM)) == [b"one"]
+
+
+def test_a_process_that_never_lets_go_is_told_of(store, path, monkeypatch):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    monkeypatch.setattr(sqlite_file, "_PATIENCE_S", 0.1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        store.append(lease, 0, [b"one"])
+        with pytest.raises(StorageFailed, match="kept it locked"):
+            store.sync(lease)
+        assert list(store.read(STREAM)) == []  # readers do not mind
+
+
+def test_tasks_that_sync_at_once_share_their_commits(store):
+    commits = []
+    store._writer._commit = lambda jobs, commit=store._writer._commit: (
+        commits.append(len(jobs)),
+        commit(jobs),
+    )
+    leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(40)]
+    commits.clear()
+
+    def work(lease):
+        for seq in range(20):
+            store.append(lease, seq, [b"%d" % seq])
+            store.sync(lease)
+
+    threads = [threading.Thread(target=work, args=[lease]) for lease in leases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(commits) == 800
+    assert len(commits) < 200
+    for lease in leases:
+        assert list(store.read(lease.stream)) == [b"%d" % seq for seq in range(20)]
+
+
+# Failures
+
+
+def test_a_full_disk_is_named_and_costs_nothing_that_was_acknowledged(store, path):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    others = store.acquire("tasks/other", "me", LONG_S)
+    pages = store._write(lambda conn: conn.execute("pragma page_count").fetchone()[0])
+    store._write(lambda conn: conn.execute(f"pragma max_page_count = {pages + 5}").fetchone())
+    acknowledged = 0
+    with pytest.raises(StorageFailed, match="The disk is full: free some space"):
+        while True:
+            store.append(lease, acknowledged, [b"x" * 3000])
+            store.sync(lease)
+            acknowledged += 1
+    assert 0 < acknowledged < 10
+    # The limit was that of the connection, and went with it.
+    store.append(others, 0, [b"one"])
+    store.sync(others)
+    store.release(lease)
+    again = store.acquire(STREAM, "me", LONG_S)
+    assert list(store.read(STREAM)) == [b"x" * 3000] * acknowledged
+    store.append(again, acknowledged, [b"and on"])
+    store.sync(again)
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_file_that_lost_its_name_acknowledges_nothing(store, path, how):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one"])
+    store.sync(lease)
+    path.rename(path.with_name("away"))
+    if how == "replaced":
+        SqliteStore(path).close()
+    store.append(lease, 1, [b"two"])
+    with pytest.raises(StorageFailed):
+        store.sync(lease)
+
+
+def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(store):
+    class Interrupt(BaseException):
+        pass
+
+    syncing = False
+
+    def interrupt(number, frame):
+        nonlocal syncing
+        if syncing:
+            syncing = False  # one at a time
+            raise Interrupt
+
+    ours, theirs = (store.acquire(f"tasks/{name}", "me", LONG_S) for name in "ab")
+    ended = threading.Event()
+    written = 0
+
+    def write_theirs():
+        nonlocal written
+        while not ended.is_set():
+            store.append(theirs, written, [b"%d" % written])
+            store.sync(theirs)
+            written += 1
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    other = threading.Thread(target=write_theirs)
+    other.start()
+    interrupts = 0
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
+        for seq in range(400):
+            store.append(ours, seq, [b"%d" % seq])
+            while True:
+                try:
+                    syncing = True
+                    store.sync(ours)
+                    syncing = False
+                    break
+                except Interrupt:
+                    interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        ended.set()
+        other.join()
+    assert interrupts > 10
+    assert written > 10
+    assert list(store.read("tasks/a")) == [b"%d" % seq for seq in range(400)]
+    assert list(store.read("tasks/b")) == [b"%d" % seq for seq in range(written)]
+
+
+def test_a_store_can_be_closed_at_any_moment(tmp_path):
+    problems: list[BaseException] = []
+
+    def open_and_close(number):
+        try:
+            for turn in range(15):
+                store = SqliteStore(tmp_path / f"{number}.db", sync=False)
+                lease = store.acquire(STREAM, "me", LONG_S)
+                store.append(lease, turn, [b"x"])
+                time.sleep(0.018 + 0.0004 * turn)  # about when what lingers is written
+                store.close()
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=open_and_close, args=[n], daemon=True) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert problems == []
