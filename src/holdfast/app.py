@@ -310,11 +310,11 @@ class Holdfast:
 
         >>> from holdfast import ask, task
         >>> @task
-        ... def careful() -> bool:
+        ... def sure_of_it() -> bool:
         ...     return ask("Sure?", bool)
         >>> with Holdfast("memory://") as hf:
-        ...     _ = hf.start(careful, id="careful-2")
-        ...     hf.check("careful-2").fits
+        ...     _ = hf.start(sure_of_it, id="sure_of_it-2")
+        ...     hf.check("sure_of_it-2").fits
         True
         """
         from holdfast.engines.rehearsal import rehearse

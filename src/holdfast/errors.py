@@ -279,15 +279,15 @@ class TaskPaused(TaskWaiting):
 
     >>> from holdfast import Holdfast, TaskPaused, task
     >>> @task
-    ... def chore() -> str:
+    ... def errand_to_pause() -> str:
     ...     return "done"
     >>> with Holdfast("memory://") as hf:
-    ...     _ = hf.start(chore, id="chore-1")
-    ...     hf.pause("chore-1")
+    ...     _ = hf.start(errand_to_pause, id="errand_to_pause-1")
+    ...     hf.pause("errand_to_pause-1")
     ...     try:
-    ...         hf.run(chore, id="chore-1")
+    ...         hf.run(errand_to_pause, id="errand_to_pause-1")
     ...     except TaskPaused:
-    ...         print(hf.resume("chore-1"))
+    ...         print(hf.resume("errand_to_pause-1"))
     done
     """
 

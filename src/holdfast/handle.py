@@ -42,10 +42,10 @@ class Handle(Generic[R]):
 
     >>> from holdfast import Holdfast, task
     >>> @task
-    ... def walk() -> str:
+    ... def walk_home() -> str:
     ...     return "walked"
     >>> with Holdfast("memory://") as hf:
-    ...     handle = hf.start(walk, id="walk-1")
+    ...     handle = hf.start(walk_home, id="walk-1")
     ...     handle.status, hf.resume("walk-1"), handle.status, handle.result()
     ('pending', 'walked', 'completed', 'walked')
     """

@@ -45,6 +45,8 @@ class Processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 @pytest.fixture

@@ -1,12 +1,49 @@
+"""The PostgreSQL store: the contract, real processes on one server, and a server that goes away."""
+
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import psycopg
 import pytest
 
+from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed, TaskBusy
+from holdfast.store import Facts
+from holdfast.stores import open_store
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres_database import VERSION, bring_up_to_date
+from holdfast.stores.queries import migration, schema
 from holdfast.testing.stores import StoreContract
+from tests.stores import agents
+from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore, process, until
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
+
+OURS = "select pid from pg_stat_activity where application_name = 'holdfast' and pid <> %s"
+
+
+@contextmanager
+def superuser(url: str):
+    with psycopg.connect(url, autocommit=True) as conn:
+        yield conn
+
+
+def cut_connections(url: str, where: str = "true") -> int:
+    """End the sessions of stores in a database, as a server does that goes away."""
+    with superuser(url) as conn:
+        ended = conn.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name "
+            f"= 'holdfast' and datname = current_database() and {where}"
+        ).fetchall()
+        assert all(row == (True,) for row in ended)
+        return len(ended)
 
 
 class TestContract(StoreContract):
@@ -15,3 +52,357 @@ class TestContract(StoreContract):
         store = PostgresStore(postgres_url)
         yield store
         store.close()
+
+
+class TestStore(DatabaseStore):
+    @pytest.fixture
+    def url(self, postgres_url):
+        return postgres_url
+
+    def spoil_blobs(self, store):
+        with superuser(store._full_url) as conn:
+            conn.execute("update holdfast.blobs set data = 'wrong'")
+
+    @contextmanager
+    def failing(self, store):
+        with superuser(store._full_url) as conn:
+            conn.execute("alter table holdfast.lines add constraint broken check (seq < 2)")
+            yield
+            conn.execute("alter table holdfast.lines drop constraint broken")
+
+
+@pytest.fixture
+def store(postgres_url):
+    store = PostgresStore(postgres_url)
+    yield store
+    store.close()
+
+
+# Opening
+
+
+def test_a_password_is_not_shown(postgres_server, postgres_url):
+    url = postgres_url.replace("postgres@", "postgres:secret@") + "&password=secret"
+    store = open_store(url)
+    assert "secret" not in store.url
+    assert open_store(store.url).url == store.url
+    store.close()
+    with pytest.raises(StorageFailed) as failed:
+        open_store(url.replace("/test_", "/gone_"))
+    assert "secret" not in str(failed.value)
+    assert "createdb" in str(failed.value)
+
+
+def test_a_server_that_is_not_there_is_told_of_at_once(tmp_path):
+    started = time.monotonic()
+    with pytest.raises(StorageFailed, match="see that the server is up"):
+        open_store(f"postgresql://postgres@/x?host={tmp_path}")
+    assert time.monotonic() - started < 5
+
+
+def test_an_address_that_makes_no_sense_is_refused():
+    with pytest.raises(BadInput, match="is no address of a database"):
+        open_store("postgresql://localhost/x?no_such_option=1")
+
+
+def test_without_the_driver_one_is_told_what_to_install(postgres_url):
+    script = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from holdfast import BadInput, Holdfast\n"
+        "try: Holdfast(sys.argv[1])\n"
+        "except BadInput as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", script, postgres_url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "needs psycopg: pip install 'holdfast[postgres]'" in done.stdout
+
+
+def test_many_may_make_the_schema_at_once(postgres_url):
+    problems: list[BaseException] = []
+
+    def make():
+        try:
+            PostgresStore(postgres_url).close()
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    with superuser(postgres_url) as conn:
+        assert conn.execute("select * from holdfast.about").fetchall() == [(VERSION,)]
+
+
+def test_a_role_that_may_only_use_the_schema_can_run_tasks(postgres_url):
+    PostgresStore(postgres_url).close()
+    with superuser(postgres_url) as conn:
+        conn.execute("drop role if exists guest")
+        conn.execute("create role guest login")
+        conn.execute("grant usage on schema holdfast to guest")
+        conn.execute("grant all on all tables in schema holdfast to guest")
+        conn.execute("grant all on all sequences in schema holdfast to guest")
+    with Holdfast(postgres_url.replace("postgres@", "guest@")) as hf:
+        assert hf.run(agents.adding, 3) == 6
+    with superuser(postgres_url) as conn:
+        conn.execute("drop schema holdfast cascade")
+    with pytest.raises(StorageFailed, match="ask who owns the database to grant it"):
+        open_store(postgres_url.replace("postgres@", "guest@"))
+
+
+def test_a_commit_is_durable_whatever_the_default_of_the_server_is(postgres_url):
+    with superuser(postgres_url) as conn:
+        (name,) = conn.execute("select current_database()").fetchone()
+        conn.execute(f"alter database {name} set synchronous_commit = off")
+        conn.execute(f"alter database {name} set timezone = 'Asia/Tokyo'")
+    for sync, expected in ((True, "on"), (False, "off")):
+        store = PostgresStore(postgres_url, sync=sync)
+        with store._connection() as conn:
+            assert conn.execute("show synchronous_commit").fetchone() == (expected,)
+            assert conn.execute("show timezone").fetchone() == ("UTC",)
+        store.close()
+    with superuser(postgres_url) as conn:
+        conn.execute(f"alter database {name} set synchronous_commit = local")
+    store = PostgresStore(postgres_url)
+    with store._connection() as conn:
+        assert conn.execute("show synchronous_commit").fetchone() == ("local",)
+    store.close()
+
+
+# The schema
+
+
+def dumped(server, *scripts: str) -> str:
+    """What `pg_dump` says of a database that scripts made."""
+    url = server.new_database()
+    with superuser(url) as conn:
+        for script in scripts:
+            conn.execute(script.encode())
+    command = [server.program("pg_dump"), "--schema-only", "--no-comments", url]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return re.sub(r"(?m)^\\(un)?restrict .*\n", "", found)
+
+
+def test_the_schema_and_the_migrations_make_the_same_database(postgres_server):
+    migrations = [migration("postgres", number) for number in range(1, VERSION + 1)]
+    folder = ROOT / "src/holdfast/stores/sql/postgres/migrations"
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == [f"{number:03}.sql" for number in range(1, VERSION + 1)]
+    expected = dumped(postgres_server, schema("postgres"))
+    assert "CREATE TABLE holdfast.streams" in expected
+    assert dumped(postgres_server, *migrations) == expected
+    more = "create index more on holdfast.inbox (name)"
+    assert dumped(postgres_server, *migrations, more) != expected
+
+
+def test_an_older_database_is_migrated_all_or_nothing(postgres_url):
+    with Holdfast(postgres_url) as hf:
+        hf.run(agents.adding, 3, id="old")
+    more = "create table holdfast.more (x text);"
+    with superuser(postgres_url) as conn:
+        with pytest.raises(psycopg.errors.DuplicateTable):
+            bring_up_to_date(conn, "", VERSION + 1, lambda dialect, number: more + more)
+        assert conn.execute("select version from holdfast.about").fetchall() == [(VERSION,)]
+        assert conn.execute("select to_regclass('holdfast.more')").fetchone() == (None,)
+        bring_up_to_date(conn, "", VERSION + 1, lambda dialect, number: more)
+        assert conn.execute("select version from holdfast.about").fetchall() == [(VERSION + 1,)]
+        assert conn.execute("select count(*) from holdfast.more").fetchone() == (0,)
+        assert conn.execute("select count(*) from holdfast.lines").fetchone() > (5,)
+
+
+def test_a_newer_database_is_refused_and_kept(postgres_url):
+    PostgresStore(postgres_url).close()
+    with superuser(postgres_url) as conn:
+        conn.execute("update holdfast.about set version = version + 1")
+        with pytest.raises(NewerFormat, match=f"of version {VERSION + 1}, this one knows"):
+            PostgresStore(postgres_url)
+        assert conn.execute("select * from holdfast.about").fetchall() == [(VERSION + 1,)]
+
+
+def test_an_append_touches_no_index_of_streams(store, postgres_url):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one"], Facts("job", "in_progress"))
+    store.sync(lease)
+    for seq in range(1, 51):
+        store.append(lease, seq, [b"more"])
+        store.sync(lease)
+    store.close()  # whose connections then say what they did
+    with superuser(postgres_url) as conn:
+        query = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'streams'"
+
+        def counted() -> bool:
+            conn.execute("select pg_stat_clear_snapshot()")
+            return conn.execute(query).fetchone()[0] >= 52
+
+        until(counted, "the statistics never came")
+        updates, in_place = conn.execute(query).fetchone()
+        assert in_place >= 50, (updates, in_place)
+
+
+# News
+
+
+def test_who_waits_hears_of_facts_and_messages_of_others_at_once(store, postgres_url):
+    assert not store.wait_for_news(0.01)
+    other = open_store(postgres_url)
+    lease = other.acquire(STREAM, "me", LONG_S)
+    started = time.monotonic()
+    timer = threading.Timer(0.1, lambda: other.post(STREAM, "m", b"{}"))
+    timer.start()
+    assert store.wait_for_news(20)
+    assert time.monotonic() - started < 10
+    timer.join()
+    other.append(lease, 0, [b"one"], Facts("job", "pending"))
+    other.sync(lease)
+    assert store.wait_for_news(20)
+    other.close()
+
+
+def test_news_that_came_while_nobody_waited_are_not_missed(store):
+    store.wait_for_news(0.01)
+    store.post(STREAM, "m", b"{}")
+    assert store.wait_for_news(20)
+    assert not store.wait_for_news(0.2)
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one"])  # without facts it is nobody's business
+    store.sync(lease)
+    assert not store.post(STREAM, "m", b"again")
+    assert not store.wait_for_news(0.2)
+
+
+def test_every_thread_that_waits_is_told(store):
+    heard: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: heard.append(store.wait_for_news(20))) for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    store.post(STREAM, "m", b"{}")
+    for thread in threads:
+        thread.join()
+    assert heard == [True] * 5
+
+
+# A server that goes away
+
+
+def test_a_connection_lost_in_the_middle_of_an_append_spoils_the_lease(store, postgres_url):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one"])
+    store.sync(lease)
+    problems: list[BaseException] = []
+
+    def write():
+        store.append(lease, 1, [b"two"])
+        try:
+            store.sync(lease)
+        except BaseException as error:
+            problems.append(error)
+
+    with superuser(postgres_url) as conn:
+        with conn.transaction():
+            conn.execute("select * from holdfast.streams for update")
+            thread = threading.Thread(target=write)
+            thread.start()
+            until(lambda: cut_connections(postgres_url, "wait_event_type = 'Lock'") == 1, "no wait")
+            thread.join()
+    (problem,) = problems
+    assert isinstance(problem, StorageFailed)
+    assert "run the task again" in str(problem)
+    with pytest.raises(StorageFailed, match="what was written is not known"):
+        store.append(lease, 2, [b"three"])
+    store.release(lease)
+    again = store.acquire(STREAM, "me", LONG_S)
+    assert list(store.read(STREAM)) == [b"one"]
+    store.append(again, 1, [b"two"])
+    store.sync(again)
+    assert list(store.read(STREAM)) == [b"one", b"two"]
+
+
+def test_connections_that_were_cut_while_idle_are_made_anew_and_nobody_notices(store, postgres_url):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    for seq in range(3):
+        store.append(lease, seq, [b"%d" % seq])
+        store.sync(lease)
+        assert cut_connections(postgres_url) >= 2
+    assert list(store.read(STREAM)) == [b"0", b"1", b"2"]
+
+
+def test_a_process_whose_presence_was_cut_keeps_its_tasks(store, postgres_url):
+    lease = store.acquire(STREAM, "alive", LONG_S)
+    number = store._presence.number
+    assert cut_connections(postgres_url) >= 2
+    until(lambda: store._presence.number != number, "it did not appear again")
+    other = open_store(postgres_url)
+    until(lambda: other.holder(STREAM) == "alive", "its lease was not moved")
+    with pytest.raises(TaskBusy, match="alive"):
+        other.acquire(STREAM, "taker", LONG_S)
+    store.append(lease, 0, [b"one"])
+    store.sync(lease)
+    assert other.post(STREAM, "m", b"{}")
+    assert store.wait_for_news(20)
+    other.close()
+
+
+def test_a_server_that_crashes_loses_nothing_that_was_acknowledged(postgres_server, postgres_url):
+    acknowledged = 0
+    store = PostgresStore(postgres_url)
+    lease = store.acquire(STREAM, "me", LONG_S)
+    crash = threading.Timer(0.3, lambda: postgres_server.stop(signal.SIGQUIT))
+    crash.start()
+    with pytest.raises(StorageFailed):
+        while True:
+            store.append(lease, acknowledged, [b"%d" % acknowledged])
+            store.sync(lease)
+            acknowledged += 1
+    crash.join()
+    with pytest.raises(StorageFailed):
+        open_store(postgres_url)
+    postgres_server.start()
+    store.release(lease)
+    again = store.acquire(STREAM, "me", LONG_S)
+    found = list(store.read(STREAM))
+    assert len(found) in (acknowledged, acknowledged + 1)
+    assert found == [b"%d" % n for n in range(len(found))]
+    assert acknowledged > 10
+    store.append(again, len(found), [b"and on"])
+    store.sync(again)
+    store.close()
+
+
+def test_two_who_wait_for_each_other_both_get_through(store, postgres_url):
+    with superuser(postgres_url) as conn:
+        (name,) = conn.execute("select current_database()").fetchone()
+        conn.execute(f"alter database {name} set deadlock_timeout = '50ms'")
+    leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(2)]
+    cut_connections(postgres_url)  # so that new ones know of the timeout
+    for lease in leases:
+        store.append(lease, 0, [b"one"])
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    with superuser(postgres_url) as watching, psycopg.connect(postgres_url) as other:
+        lock = "select 1 from holdfast.streams where name = %s for update"
+        other.execute("set deadlock_timeout = '30s'")
+        other.execute(lock, ["tasks/1"])
+        thread = threading.Thread(target=store.sync, args=[leases[0]])
+        thread.start()
+        until(lambda: watching.execute(waiting).fetchone() == (1,), "the append does not wait")
+        other.execute(lock, ["tasks/0"])  # which the append has
+        other.commit()
+        thread.join()
+    for lease in leases:
+        store.sync(lease)
+        assert list(store.read(lease.stream)) == [b"one"]
+
+
+def test_a_killed_process_is_told_from_one_that_is_only_slow(store, postgres_url):
+    with process("write_when_told", postgres_url) as other:
+        assert other.stdout.readline() == "ready\n"
+        with superuser(postgres_url) as conn:
+            conn.execute("update holdfast.streams set expires_at = expires_at + interval '1 hour'")
+        with pytest.raises(TaskBusy, match="the one that freezes"):
+            store.acquire("tasks/t", "me", LONG_S)
+        other.kill()
+        until(lambda: store.holder("tasks/t") is None, "its death was not noticed")
+        assert store.acquire("tasks/t", "me", LONG_S).epoch == 2

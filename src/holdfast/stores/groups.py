@@ -1,22 +1,24 @@
 """Commits in groups: what many threads have to write goes into one transaction.
 
 A job is added to a queue. Who has to know that it is durable waits for it, and the first who
-waits commits the whole queue, for the others too; what is added meanwhile is the next group. So
-one task alone pays for no change of threads, which would cost it a third of its speed, and many
-tasks share their commits. What nobody waits for is committed by a thread of ours soon after.
+waits leads: it commits the whole queue, for the others too, while what they add meanwhile becomes
+the next group. So one task alone pays for no change of threads, which would cost it a third of
+its speed, and many tasks share their commits. What nobody waits for is committed by a thread of
+ours soon after.
 
-Those who wait while another commits sleep, each on a bell of its own, until their job is done or
-it is their turn. They do not queue for the turn itself: they would stand there through the next
-commit, and the one after it, with their job long done.
+Those who wait while another leads sleep, each on a bell of its own. A leader that is done wakes
+those whose jobs are done, and one of the others, which leads next. (A plain lock would have them
+all stand in line through commit after commit, with their jobs long done.)
 
-A job stays in the queue until it is done. An interrupt (Ctrl-C) in the middle of a commit thus
-loses no job of another thread: whoever waits next commits it. A bell that an interrupt kept from
-being rung is not waited for for long.
+A job stays in the queue until it is done. So an interrupt (Ctrl-C) in the middle of a commit
+loses no job of another thread: whoever leads next commits it. And who sleeps looks up from time
+to time, in case an interrupt took the leader away before it could wake anybody.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,28 +29,25 @@ from holdfast.errors import StoreError
 _LINGER_S = 0.02
 """How long something that nobody waits for is kept from others."""
 
-_UNHEARD_S = 0.05
+_LOOK_UP_S = 0.05
+
+_GATHER_S = 0.0001
+"""How long a leader waits for those who were in the group before, and have just been woken."""
 
 
 class Job:
     """Something to be written: done when it is durable, or when it was refused with an error."""
 
-    __slots__ = ("bell", "done", "error")
+    __slots__ = ("bells", "done", "error")
 
     def __init__(self) -> None:
         self.done = False
         self.error: StoreError | None = None
-        self.bell: threading.Lock | None = None
+        self.bells: list[threading.Lock] = []
 
     def fail(self, error: StoreError) -> None:
         """It was not written, or nobody knows."""
         self.error = error
-
-    def ring(self) -> None:
-        """Wake who waits for it."""
-        if self.bell is not None:
-            with suppress(RuntimeError):  # it was rung before
-                self.bell.release()
 
 
 J = TypeVar("J", bound=Job)
@@ -65,7 +64,9 @@ class Groups(Generic[J]):
         self._commit = commit
         self._queue: deque[J] = deque()
         self._turn = threading.Lock()
-        self._starting = threading.Lock()
+        self._choosing = threading.Lock()
+        self._leader: threading.Lock | None = None
+        self._size = 0
         self._added = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -86,22 +87,14 @@ class Groups(Generic[J]):
     def wait(self, job: J) -> None:
         """Return when a job is done; raises what it was refused with."""
         if not job.done:
-            job.bell = threading.Lock()
-            job.bell.acquire()
-        while not job.done:
-            if self._turn.locked() and job.bell is not None:
-                job.bell.acquire(timeout=_UNHEARD_S)
-            else:
-                self._take_turn(job)
+            self._see_done(job)
         if job.error is not None:
             raise job.error
 
     def settle(self) -> None:
         """Return when everything added so far is done, in one way or another."""
         with suppress(IndexError):
-            last = self._queue[-1]
-            while not last.done:
-                self._take_turn(last)
+            self._see_done(self._queue[-1])
 
     def close(self) -> None:
         """Write what is left, and end the thread."""
@@ -112,24 +105,51 @@ class Groups(Generic[J]):
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _take_turn(self, job: J) -> None:
+    def _see_done(self, job: J) -> None:
+        bell = threading.Lock()
+        bell.acquire()
+        job.bells.append(bell)
+        try:
+            while not job.done:
+                with self._choosing:
+                    self._leader = self._leader or bell
+                if self._leader is bell:
+                    self._lead(bell)
+                elif not bell.acquire(timeout=_LOOK_UP_S) and not self._turn.locked():
+                    self._leader = None  # nobody leads: an interrupt took it away
+        finally:
+            if self._leader is bell:
+                self._resign(bell, [])
+
+    def _lead(self, bell: threading.Lock) -> None:
         jobs: list[J] = []
-        with self._turn:
-            if not job.done:
+        try:
+            with self._turn:
+                if len(self._queue) < self._size:
+                    time.sleep(_GATHER_S)
                 jobs = [job for job in list(self._queue) if not job.done]
-                self._commit(jobs)
-            while self._queue and self._queue[0].done:
-                self._queue.popleft()
-        # Only now that the turn is free: who is woken takes it, and who comes meanwhile sees it.
-        for done in jobs:
-            done.ring()
-        for other in list(self._queue):
-            if other.bell is not None and not other.done:
-                other.ring()
-                break
+                self._size = len(jobs)
+                if jobs:
+                    self._commit(jobs)
+                while self._queue and self._queue[0].done:
+                    self._queue.popleft()
+        finally:
+            self._resign(bell, jobs)
+
+    def _resign(self, bell: threading.Lock, jobs: Sequence[J]) -> None:
+        """Choose who leads next, and wake them and those who are done."""
+        with self._choosing:
+            waiting = (bell for job in list(self._queue) if not job.done for bell in job.bells)
+            following = next((other for other in waiting if other is not bell), None)
+            if self._leader is bell:
+                self._leader = following
+        for other in (bell for job in jobs if job.done for bell in job.bells):
+            _ring(other)
+        if following is not None:
+            _ring(following)
 
     def _start(self) -> None:
-        with self._starting:
+        with self._choosing:
             if self._thread is None and not self._closing.is_set():
                 name = "holdfast commits"
                 self._thread = threading.Thread(target=self._linger, name=name, daemon=True)
@@ -144,3 +164,8 @@ class Groups(Generic[J]):
                 return
             with suppress(Exception):  # who needs the job to be done commits it, and is told why
                 self.settle()
+
+
+def _ring(bell: threading.Lock) -> None:
+    with suppress(RuntimeError):  # it was rung before
+        bell.release()
