@@ -240,7 +240,8 @@ class PostgresStore:
             yield name, facts_in(columns)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
-        self._ask("remember", stream=stream, facts=_json(facts), seq=seq)
+        told = msgspec.json.encode(_columns(facts)).decode()
+        self._look("remember", stream=stream, facts=told, seq=seq)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         bounds = _bounds(prefix)
@@ -322,19 +323,28 @@ def _by_stream(jobs: Sequence[Append]) -> Iterator[tuple[Held, list[Append]]]:
 
 
 def _parameters(appends: list[tuple[Held, list[Append]]]) -> dict[str, Any]:
-    lines = [(held.id, job.seq + n, line) for held, jobs in appends for job in jobs
-             for n, line in enumerate(job.lines, 1)]  # fmt: skip
-    news = [[job.facts for job in jobs if job.facts is not None] for _, jobs in appends]
+    asked: list[dict[str, Any]] = []
+    placed: list[dict[str, int]] = []
+    lines: list[bytes] = []
+    start, news = 1, False
+    for held, jobs in appends:
+        given = {"id": held.id, "epoch": held.lease.epoch, "seq": jobs[0].seq}
+        facts = [job.facts for job in jobs if job.facts is not None]
+        if facts:
+            news = True
+            given |= {"told": True, **_columns(facts[-1])}
+        seq = jobs[0].seq
+        for line in (line for job in jobs for line in job.lines):
+            seq += 1
+            placed.append({"id": held.id, "seq": seq, "start": start, "size": len(line)})
+            start += len(line)
+            lines.append(line)
+        asked.append({**given, "count": seq - jobs[0].seq})
     return {
-        "ids": [held.id for held, _ in appends],
-        "epochs": [held.lease.epoch for held, _ in appends],
-        "seqs": [jobs[0].seq for _, jobs in appends],
-        "counts": [sum(len(job.lines) for job in jobs) for _, jobs in appends],
-        "facts": [_json(facts[-1]) if facts else None for facts in news],
-        "streams": [id for id, _, _ in lines],
-        "numbers": [seq for _, seq, _ in lines],
-        "lines": [line for _, _, line in lines],
-        "news": any(news),
+        "appends": msgspec.json.encode(asked).decode(),
+        "lines": msgspec.json.encode(placed).decode(),
+        "block": b"".join(lines),
+        "news": news,
     }
 
 
@@ -342,7 +352,9 @@ def _bounds(prefix: str) -> dict[str, Any]:
     return {"prefix": prefix, "beyond": beyond(prefix), "page": _PAGE}
 
 
-def _json(facts: Facts) -> str:
-    text = msgspec.json.encode(columns_of(facts)).decode()
-    # PostgreSQL keeps no text with a NUL in it: then the log has to be read.
-    return "{}" if "\\u0000" in text else text
+def _columns(facts: Facts) -> dict[str, Any]:
+    columns = columns_of(facts)
+    texts = (*columns.values(), *facts.labels, *facts.labels.values())
+    if any("\0" in text for text in texts if isinstance(text, str)):
+        return {}  # PostgreSQL keeps no such text: so the log has to be read
+    return columns

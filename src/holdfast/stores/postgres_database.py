@@ -85,11 +85,19 @@ def _check(conn: Connection) -> None:
 
 def prepare(url: str, durable: bool) -> None:
     """Make the schema if it is not there, and bring it up to date."""
+    name = without_password(url)
     try:
-        with connect(url, durable) as conn:
-            bring_up_to_date(conn, without_password(url))
+        conn = connect(url, durable)
+    except psycopg.OperationalError as error:
+        raise StorageFailed(
+            f"can't open {name}: {_text(error)}. See that the server is up, that the database is "
+            f"there (createdb), and which role and password you use (PGPASSWORD, ~/.pgpass)"
+        ) from error
+    try:
+        with conn:
+            bring_up_to_date(conn, name)
     except psycopg.Error as error:
-        raise failed(f"can't open {without_password(url)}", error) from error
+        raise failed(f"can't open {name}", error) from error
 
 
 def bring_up_to_date(
@@ -147,8 +155,6 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
      "owns the database to grant it"),
     (errors.ReadOnlySqlTransaction, "The server takes no writes (is it a standby?): connect to the "
      "primary"),
-    (errors.InvalidCatalogName, "Make the database first: createdb"),
-    (errors.InvalidPassword, "Check the role and its password (PGPASSWORD, or ~/.pgpass)"),
     (errors.TooManyConnections, "The server has no connection left: raise max_connections"),
     (PoolTimeout, "No connection was free, or the server can't be reached"),
     (psycopg.OperationalError, _LOST),
@@ -159,6 +165,9 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
 def failed(what: str, error: BaseException) -> StorageFailed:
     """What is said when the database, or the way to it, fails."""
     found = (advice for kind, advice in _ADVICE if isinstance(error, kind))
-    text = str(error).strip().replace("\n", " ") or type(error).__name__
     advice = next(found, "What was acknowledged before is safe")
-    return StorageFailed(f"{what}: {text}. {advice}")
+    return StorageFailed(f"{what}: {_text(error)}. {advice}")
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

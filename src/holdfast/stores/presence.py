@@ -33,7 +33,7 @@ class Presence:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        self._ours, self._theirs = socket.socketpair()
+        self._wires: tuple[socket.socket, ...] = ()
         self._news = threading.Condition()
         self._heard = 0
         self._seen = threading.local()
@@ -57,19 +57,21 @@ class Presence:
 
     def close(self) -> None:
         """Be gone."""
-        self._closing.set()
-        self._ours.send(b"x")
+        with self._starting:
+            self._closing.set()
         if self._thread is not None:
+            self._wires[0].send(b"x")
             self._thread.join()
         if self._conn is not None:
             self._conn.close()
-        self._ours.close()
-        self._theirs.close()
+        for wire in self._wires:
+            wire.close()
 
     def _start(self) -> None:
         with self._starting:
             if not self._number and not self._closing.is_set():
                 self._appear()
+                self._wires = socket.socketpair()
                 name = "holdfast presence"
                 self._thread = threading.Thread(target=self._listen, name=name, daemon=True)
                 self._thread.start()
@@ -86,27 +88,25 @@ class Presence:
             conn.close()
             raise
         self._conn, self._number = conn, number
+        self._tell()  # of what may have been missed before
 
     def _listen(self) -> None:
         while not self._closing.is_set():
             try:
                 if self._conn is None:
                     self._appear()
-                else:
-                    self._hear(self._conn)
-                self._tell()  # also of what may have been missed without a connection
+                elif self._hear(self._conn):
+                    self._tell()
             except (psycopg.Error, OSError):
                 self._lose()
                 self._closing.wait(_PAUSE_S)
 
-    def _hear(self, conn: Connection) -> None:
+    def _hear(self, conn: Connection) -> bool:
         ready = select.poll()  # not `select`, which knows no file above number 1,023
         ready.register(conn.fileno(), select.POLLIN)
-        ready.register(self._theirs, select.POLLIN)
+        ready.register(self._wires[1], select.POLLIN)
         ready.poll()
-        if not self._closing.is_set():
-            for _ in conn.notifies(timeout=0):
-                pass
+        return not self._closing.is_set() and len(list(conn.notifies(timeout=0))) > 0
 
     def _lose(self) -> None:
         conn, self._conn = self._conn, None
