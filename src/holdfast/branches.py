@@ -145,10 +145,12 @@ def each(
     ...     hf.run(squares, 4)
     [0, 1, 4, 9]
     """
-    if workers < 1:
-        raise BadInput(f"each(workers={workers}): at least one has to work")
+    if type(workers) is not int or workers < 1:
+        raise BadInput(f"each(workers={workers!r:.60}): give a number, 1 or more")
     if not tolerate >= 0:
         raise BadInput(f"each(tolerate={tolerate}): give a number, 0 or more, or a share below 1")
+    if not callable(items) and not isinstance(items, Iterable):
+        raise BadInput(f"each(items={items!r:.60}): give a list, or a function of an offset")
     scope = _strand("each()")
     must_be_open(scope)
     path = scope.next_path()
@@ -332,6 +334,6 @@ def _spec_of(fn: Any) -> Spec:
 def _strand(what: str) -> Scope:
     scope = inside(what)
     run: Run = scope.run
-    if run.stop is not None and not scope.is_async:
-        raise run.stop
+    if not scope.is_async:
+        run.must_go_on_in(scope)
     return scope

@@ -68,8 +68,7 @@ def restore(default: T) -> T:
     """
     scope = _body("restore()")
     run: Run = scope.run
-    if run.stop is not None:
-        raise run.stop
+    run.must_go_on_in(scope)
     if scope.calls or scope.named:
         run.halt(BadInput("restore() comes first in a task: before any step, decision or note"))
     run.checkpoints = known = Checkpoints(shape_of_value(default))
@@ -118,8 +117,7 @@ def checkpoint(state: T) -> T:
     """
     scope = _body("checkpoint()")
     run: Run = scope.run
-    if run.stop is not None:
-        raise run.stop
+    run.must_go_on_in(scope)
     known: Checkpoints | None = run.checkpoints
     if known is None:
         run.halt(BadInput("checkpoint() goes with restore(default), called first in the task"))

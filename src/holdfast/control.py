@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
+from holdfast.engines.execution import is_open_child
 from holdfast.engines.holding import Holding
 from holdfast.engines.mail import Message
 from holdfast.errors import (
@@ -49,8 +50,7 @@ def answer(holding: Holding, id: str, given: Any, question: str | None, by: str)
     before = view_task(holding.store, checked_id(id)).state
     path = open_question(before, question).path
     # One for each time it is asked: an answer that does not fit is asked for again.
-    name = f"answer-{path}"
-    name += f"-{1 + sum(post.startswith(name) for post in before.posts)}"
+    name = _next_name(f"answer-{path}", before)
 
     def make(state: State, stow: Stow) -> QuestionAnswered:
         call = open_question(state, path)
@@ -62,9 +62,15 @@ def answer(holding: Holding, id: str, given: Any, question: str | None, by: str)
         return QuestionAnswered(path=call.path, answer=raw, by=by or holding.owner)
 
     if not holding.tell(id, name, make):
+        open_question(read_state(holding.store, stream_of(id)), path)  # says what came first
         raise AlreadyAnswered(
             f"task {id!r}, question {before.calls[path].key!r}: it was answered a moment ago"
         )
+
+
+def _next_name(what: str, state: State) -> str:
+    """A name for a message that nobody else gives to another one like it."""
+    return f"{what}-{1 + sum(post.rpartition('-')[0] == what for post in state.posts)}"
 
 
 def resolve(
@@ -73,29 +79,28 @@ def resolve(
     """Settle a call in doubt by hand."""
     must_be_there(holding.store, id)
     must_be_texts("resolve", because=because, by=by)
-    with holding.hold(id) as log:
-        call = log.state.calls.get(path)
+    if not happened and result is not None:
+        raise BadInput("a call that did not happen has no result")
+
+    def make(state: State, stow: Stow) -> Settled:
+        call = state.calls.get(path)
         if call is None:
             raise BadInput(f"task {id!r} has made no call {path}: see `holdfast doubt`")
-        if not may_be_settled(log.state, call):
+        if not may_be_settled(state, call):
             raise BadInput(
                 f"task {id!r}, call {path}, {call.name}, is not in doubt: it is {call.status}"
             )
-        raw: Raw | Any = UNSET
-        if happened:
-            raw = log.stow(result_given(call.name, result))
-        elif result is not None:
-            raise BadInput("a call that did not happen has no result")
-        log.append(
-            Settled(
-                path=path,
-                verdict="happened" if happened else "did_not_happen",
-                by=by or f"hand, {holding.owner}",
-                result=raw,
-                because=because,
-            )
+        return Settled(
+            path=path,
+            verdict="happened" if happened else "did_not_happen",
+            by=by or f"hand, {holding.owner}",
+            result=stow(result_given(call.name, result)) if happened else UNSET,
+            because=because,
         )
-        log.sync()
+
+    state = read_state(holding.store, stream_of(id))
+    if not holding.tell(id, _next_name(f"resolve-{path}", state), make):
+        raise BadInput(f"task {id!r}, call {path}: somebody settled it a moment ago")
 
 
 def pause(holding: Holding, id: str, because: str, by: str) -> None:
@@ -153,20 +158,18 @@ def tell_parent(holding: Holding, state: State) -> None:
     outcome = end_of(state)
     if not state.parent or outcome is None:
         return
-    path = state.parent_path
-    if isinstance(outcome, Returned):
-        message = ChildEnded(path=path, result=outcome.raw)
-    else:
-        message = ChildEnded(path=path, failure=outcome.failure)
 
     def make(parent: State, stow: Stow) -> ChildEnded:
-        call = parent.calls.get(path)
-        if call is None or call.status != "waiting" or parent.status in FINISHED:
-            raise BadInput("it knows already")
-        return message
+        for call in parent.calls.values():  # it may have been started again, under the same id
+            if call.child == state.id and is_open_child(call):
+                if isinstance(outcome, Returned):
+                    return ChildEnded(path=call.path, result=outcome.raw)
+                return ChildEnded(path=call.path, failure=outcome.failure)
+        raise BadInput("it knows already")
 
     with suppress(HoldfastError):
-        holding.tell(state.parent, f"child-{path}", make)
+        must_be_there(holding.store, state.parent)
+        holding.tell(state.parent, f"child-{state.id}-{state.seq}", make)
 
 
 def end_of(state: State) -> Returned | Raised | None:
@@ -189,7 +192,7 @@ def must_be_there(store: Store, id: str) -> None:
 def _has_to_be_driven(state: State) -> bool:
     if state.undoable or state.ending:
         return True
-    return any(c.kind == "child" and c.status == "waiting" for c in state.calls.values())
+    return any(is_open_child(call) for call in state.calls.values())
 
 
 def _tell(

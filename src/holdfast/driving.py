@@ -48,7 +48,7 @@ from holdfast.journal import Raised, Returned, Stopped
 from holdfast.log import Log, fetch, first_event, read_state, stream_of
 from holdfast.scope import scope_var
 from holdfast.spec import Spec, registry
-from holdfast.state import FINISHED, State
+from holdfast.state import FINISHED, UNDO, State
 from holdfast.store import Store
 from holdfast.words import checked_id, must_be_texts
 
@@ -220,23 +220,22 @@ class Driving:
 
     async def adrive(self, task: Begin, patience_s: float | None = None) -> Any:
         """The same on the running loop; a sync task in a thread."""
-        import asyncio
-
         from holdfast.engines import aio
+        from holdfast.engines.threads import in_own_thread, off_loop
 
         if not task.spec.is_async:
-            return await asyncio.to_thread(self.drive, task, patience_s)
+            return await in_own_thread(self.drive, task, patience_s)
         try:
             async with aio.held(self.holding, task.task_id) as log:
-                await asyncio.to_thread(task.begin, log)
+                await off_loop(task.begin, log)
                 self._must_be_drivable(log, task.spec)
                 if log.state.status in FINISHED:
                     return recorded_end(log.store, log.state, task.spec)
                 with self._running(log, patience_s) as run:
                     outcome = await aio.run_task(run, task.spec, self._claim(log))
         except (TaskBusy, StorageFailed) as error:
-            return await asyncio.to_thread(self._end_of_finished, task, error)
-        await asyncio.to_thread(self._tell_parent, log.state)
+            return await off_loop(self._end_of_finished, task, error)
+        await off_loop(self._tell_parent, log.state)
         return live_end(log.state, outcome)
 
     @contextmanager
@@ -270,7 +269,7 @@ class Driving:
 
     def _tell_parent(self, state: State) -> None:
         # One that waits here, for a child that it drove itself, looks at once anyway.
-        if all(run.task_id != state.parent or run.patience_s for run in self.runs):
+        if all(run.task_id != state.parent or run.patience_s is not None for run in self.runs):
             tell_parent(self.holding, state)
 
     def _claim(self, log: Log) -> Claimed:
@@ -283,8 +282,14 @@ def recorded_end(store: Store, state: State, spec: Spec) -> Any:
     if state.status == "cancelled":
         raise TaskCancelled(state.id, state.because)
     if state.failure is not None:
-        raise TaskFailed(state.id, state.failure, undone=state.compensated)
+        raise TaskFailed(state.id, state.failure, undone=is_undone(state))
     return spec.signature.returns.load(fetch(store, _raw(state.result)))
+
+
+def is_undone(state: State) -> bool:
+    """Whether what a task did was undone, all of it."""
+    undos = [call for path, call in state.calls.items() if path.startswith(f"{UNDO}.")]
+    return state.compensated and all(call.status == "completed" for call in undos)
 
 
 def live_end(state: State, outcome: Outcome) -> Any:
@@ -292,7 +297,7 @@ def live_end(state: State, outcome: Outcome) -> Any:
     if isinstance(outcome, Stopped):
         raise TaskCancelled(state.id, state.because)
     if isinstance(outcome, Raised):
-        raise TaskFailed(state.id, outcome.failure, undone=state.compensated)
+        raise TaskFailed(state.id, outcome.failure, undone=is_undone(state))
     return outcome.value
 
 

@@ -349,16 +349,24 @@ class Unanswered(TaskWaiting):
     """
 
     def __init__(
-        self, task_id: str, id: str, question: str, expects: str, until: datetime | None
+        self,
+        task_id: str,
+        id: str,
+        question: str,
+        expects: str,
+        until: datetime | None,
+        refused: str = "",
     ) -> None:
         self.id = id
+        self.refused = refused
         self.question = question
         self.expects = expects
         by = f", by {until:%Y-%m-%d %H:%M:%S %Z}" if until else ""
         super().__init__(
             task_id,
             f"task {task_id!r} asks ({expects}{by}): {question}\n"
-            f"  answer it:  holdfast answer {_in_shell(task_id)} {_in_shell(id)} JSON",
+            + (f"  the last answer did not fit: {refused}\n" if refused else "")
+            + f"  answer it:  holdfast answer {_in_shell(task_id)} {_in_shell(id)} JSON",
             until,
         )
 

@@ -168,6 +168,7 @@ class Settled(Event, frozen=True, kw_only=True, tag="settled"):
     by: str
     result: Raw | UnsetType = UNSET
     because: str = ""
+    post: str = ""
 
 
 class Doubted(Event, frozen=True, kw_only=True, tag="doubted"):
@@ -268,6 +269,12 @@ class ChildStarted(Event, frozen=True, kw_only=True, tag="child_started"):
     args: Raw
     args_hash: str
     on_cancel: OnCancel = "cancel"
+
+
+class ChildMade(Event, frozen=True, kw_only=True, tag="child_made"):
+    """The log of the child is there. If it is not later, it was removed."""
+
+    path: str
 
 
 class ChildEnded(Event, frozen=True, kw_only=True, tag="child_ended"):
@@ -381,6 +388,7 @@ AnyEvent = (
     | AnswerRefused
     | QuestionExpired
     | ChildStarted
+    | ChildMade
     | ChildEnded
     | Checkpointed
     | Patched

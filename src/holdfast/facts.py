@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from holdfast.events import NEVER
 from holdfast.state import FINISHED, State
@@ -37,21 +37,4 @@ def wake_at(state: State) -> datetime | None:
     if not state.parked:
         return NEVER
     times = [time for time in (state.wake_at, state.until) if time is not None]
-    return min(times, default=None)
-
-
-_LOOK_AFTER_CHILDREN = timedelta(seconds=30)
-"""Who drove a child tells its parent when it has ended, unless it dies just then."""
-
-
-def goes_on_at(state: State, now: datetime) -> datetime | None:
-    """When a task that is let go of has something to do by itself."""
-    times = []
-    for call in state.calls.values():
-        if call.status == "backing_off" and call.retry_at is not None:
-            times.append(call.retry_at)
-        elif call.status == "waiting" and call.kind == "child":
-            times.append(now + _LOOK_AFTER_CHILDREN)
-        elif call.status == "waiting" and call.until is not None:
-            times.append(call.until)
     return min(times, default=None)

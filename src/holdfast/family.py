@@ -10,7 +10,7 @@ from holdfast.control import cancel, end_of
 from holdfast.errors import BadInput, TaskBusy, TaskCancelled, TaskFailed
 from holdfast.events import Failure
 from holdfast.journal import Raised, Returned
-from holdfast.log import read_state, stream_of
+from holdfast.log import first_event, read_state, stream_of
 from holdfast.spec import registry
 from holdfast.state import State
 
@@ -25,23 +25,23 @@ class Children:
         self._driving = driving
         self._store = driving.store
 
+    def must_be_free(self, id: str, parent: str) -> None:
+        found = first_event(self._store, stream_of(id))
+        if found is not None and found.parent != parent:
+            raise BadInput(
+                f"task {id!r} exists, and is no child of {parent!r}: start it under another id"
+            )
+
     def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
         spec = registry.task(name)
         given = Given(
             id=id, user=parent.user, session=parent.session, parent=parent.id, parent_path=path
         )
         child = self._driving.starting_with(spec, args, given)
-        try:
-            with self._driving.holding.hold(id) as log:
-                child.begin(log)
-                log.sync()
-                state = log.state
-        except TaskBusy:  # somebody has it in hand already
-            state = read_state(self._store, stream_of(id))
-        if (state.parent, state.parent_path) != (parent.id, path):
-            raise BadInput(
-                f"task {id!r} exists, and is no child of {parent.id!r}: start it under another id"
-            )
+        # Busy: somebody has it in hand already.
+        with suppress(TaskBusy), self._driving.holding.hold(id) as log:
+            child.begin(log)
+            log.sync()
 
     def outcome(self, id: str) -> Returned | Raised | None:
         state = read_state(self._store, stream_of(id))
@@ -58,6 +58,7 @@ class Children:
         with suppress(TaskFailed, TaskCancelled):
             await self._driving.adrive(self._driving.taking(id, self._driving.spec_of(id)))
 
-    def cancel(self, id: str) -> None:
-        if cancel(self._driving.holding, id, "its parent was cancelled", by="") != "cancelled":
+    def cancel(self, id: str, *, wait: bool) -> None:
+        status = cancel(self._driving.holding, id, "its parent was cancelled", by="")
+        if wait and status != "cancelled":
             self.drive(id)  # it has something to undo

@@ -10,7 +10,7 @@ from holdfast.driving import recorded_end
 from holdfast.errors import HoldfastError
 from holdfast.events import AnyEvent
 from holdfast.spec import Spec
-from holdfast.state import FINISHED, Status
+from holdfast.state import Status
 from holdfast.tail import Tail
 from holdfast.views import TaskView
 
@@ -67,30 +67,45 @@ class Handle(Generic[R]):
 
     def result(self, timeout_s: float | None = None) -> R:
         """What the task returned; waits for it. Raises what it ended with, or `NotFinished`."""
+        waiting = self._waiting(timeout_s)
+        while (pause_s := next(waiting)) is not None:
+            time.sleep(pause_s)
+        return self._end()
+
+    async def aresult(self, timeout_s: float | None = None) -> R:
+        """`result` for async code."""
+        import asyncio
+
+        from holdfast.engines.threads import off_loop
+
+        waiting = self._waiting(timeout_s)
+        while (pause_s := await off_loop(next, waiting)) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(pause_s)
+        return await off_loop(self._end)
+
+    def _waiting(self, timeout_s: float | None) -> Iterator[float | None]:
+        """How long to wait until the next look; None when the task has ended."""
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s, tail = _SHORTEST_S, Tail(self._hf.store, self.id)
         while True:
             for _ in tail.read():
                 pass
-            if tail.state.status in FINISHED:
-                result: R = recorded_end(self._hf.store, tail.state, self._spec)
-                return result
+            if tail.finished:
+                yield None
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise self._not_finished(tail, timeout_s)
-            time.sleep(pause_s)
+            yield pause_s
             pause_s = min(2 * pause_s, _LONGEST_S)
+
+    def _end(self) -> R:
+        result: R = recorded_end(self._hf.store, self.view.state, self._spec)
+        return result
 
     def _not_finished(self, tail: Tail, timeout_s: float | None) -> NotFinished:
         hint = " (is a worker running?)" if tail.state.status == "pending" else ""
         return NotFinished(
             f"task {self.id!r} is {tail.state.status}: it did not end within {timeout_s:g} s{hint}"
         )
-
-    async def aresult(self, timeout_s: float | None = None) -> R:
-        """`result` for async code."""
-        import asyncio
-
-        return await asyncio.to_thread(self.result, timeout_s)
 
     def cancel(self, because: str = "") -> None:
         """Ask the task to end at its next step."""

@@ -231,6 +231,8 @@ class Log:
         self.messages = self.seen = 0
         """How many messages from outside it has taken, and how many of them its driver knew of
         when it began."""
+        self.waits: list[datetime | None] = []
+        """Until when each strand of this run waits that has stopped; None for a person."""
         self._facts: Facts | None = None
         self._is_news = False
         self._lock = threading.Lock()

@@ -70,6 +70,8 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     child: str = ""
     """For a child: the id of its task."""
     on_cancel: OnCancel = "cancel"
+    refused: str = ""
+    """For a question: why the last answer did not fit."""
     approves: str = ""
     """For an approval: the path of the call it is about."""
     parts: Raw | UnsetType = UNSET

@@ -210,8 +210,7 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
     must_be_texts("decide()", name=name, because=because)
     scope = inside("decide()")
     run = scope.run
-    if run.stop is not None:
-        raise run.stop
+    run.must_go_on_in(scope)
     path = scope.named_path(name, "?")
     must_have_restored(run, path, f"decides {name!r}")
     shape = shape_of_value(choice)
@@ -253,8 +252,7 @@ def note(text: str, data: Any = UNSET) -> None:
     must_be_texts("note()", text=text)
     scope = inside("note()")
     run = scope.run
-    if run.stop is not None:
-        raise run.stop
+    run.must_go_on_in(scope)
     raw = b"" if data is UNSET else _plain(data)
     mark = scope.named_path(sha256(text.encode() + b"\0" + raw).hexdigest()[:16], "!")
     if mark in run.log.state.marks:
@@ -311,8 +309,7 @@ def patched(name: str) -> bool:
     must_be_texts("patched()", name=name)
     scope = inside("patched()")
     run = scope.run
-    if run.stop is not None:
-        raise run.stop
+    run.must_go_on_in(scope)
     mark = scope.named_path(name, "^")
     state = run.log.state
     if mark in state.marks:

@@ -252,8 +252,15 @@ class TaskView:
     def questions(self) -> tuple[Call, ...]:
         """The questions that wait for a person's answer."""
         return tuple(
-            c for c in self.calls if c.kind in ("question", "approval") and c.status == "waiting"
+            c
+            for c in self.calls
+            if c.kind in ("question", "approval") and c.status == "waiting" and self._asks(c)
         )
+
+    def _asks(self, call: Call) -> bool:
+        if self.state.cancelling:
+            return call.approves.startswith(f"{UNDO}.")
+        return self.status not in FINISHED
 
     @property
     def children(self) -> tuple[Call, ...]:

@@ -74,8 +74,7 @@ def now() -> datetime:
     """
     scope = inside("now()")
     run: Run = scope.run
-    if run.stop is not None:
-        raise run.stop
+    run.must_go_on_in(scope)
     path = scope.named_path("now", "=")
     record = run.log.state.calls.get(path)
     if record is None:
@@ -192,8 +191,7 @@ class _Operation:
             from holdfast.engines import aio
 
             return aio.operate(run, path, self.spec, self.data, flow_of, self.end)
-        if run.stop is not None:
-            raise run.stop
+        run.must_go_on_in(self.scope)
         asked, record = look_up(run, path, self.spec, self.data)
         flow = flow_of(asked, record)
         return self.end(run, local.drive(flow, run, path, local.nothing, local.nothing))

@@ -77,8 +77,13 @@ class Worker:
     ) -> None:
         given: dict[str, Any] = {"concurrency": concurrency, **(limits or {})}
         for name, number in given.items():
-            if not isinstance(number, int) or number < 1:
+            if type(number) is not int or number < 1:
                 raise BadInput(f"a worker's limit of {name} must be 1 or more, not {number!r:.60}")
+        if not (poll_s > 0 and patience_s >= 0):
+            raise BadInput(
+                f"a worker's poll_s={poll_s!r:.60} and patience_s={patience_s!r:.60} "
+                f"are seconds, above 0 and 0 or more"
+            )
         self._driving = hf._driving
         self._holding = hf._holding
         self._store = hf.store
@@ -183,8 +188,9 @@ class Worker:
         holder = self._store.holder(stream)
         if holder is not None:
             # Our own process holds it for a moment only, to tell it something.
-            self._is_told = self._is_told or holder == self._holding.owner
-            self._put_off(stream.removeprefix(_TASKS), _TOLD_S if self._is_told else _HELD_S)
+            ours = holder == self._holding.owner
+            self._is_told = self._is_told or ours
+            self._put_off(stream.removeprefix(_TASKS), _TOLD_S if ours else _HELD_S)
             return None
         return spec
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import (
+    Conflict,
     Holdfast,
     LeaseLost,
     LogDamaged,
@@ -184,22 +185,24 @@ class DatabaseStore:
 
     # Leases
 
-    def test_a_frozen_writer_is_refused_when_it_wakes_up(self, url):
+    @pytest.mark.parametrize("taken", [[], [b"from the one that took over"]])
+    def test_a_frozen_writer_is_refused_when_it_wakes_up(self, url, taken):
         store = open_store(url)
         with process("write_when_told", url) as other:
             assert other.stdout.readline() == "ready\n"
             other.send_signal(signal.SIGSTOP)
             lease = self._taken_over(store)
-            store.append(lease, 1, [b"from the one that took over"])
+            store.append(lease, 1, taken)  # or nothing: then only its lease tells it from the other
             store.sync(lease)
             other.send_signal(signal.SIGCONT)
             for _ in range(2):
                 other.stdin.write("\n")
                 other.stdin.flush()
                 assert other.stdout.readline() == "LeaseLost\n"
-        assert list(store.read(STREAM)) == [b'{"id":"t"}', b"from the one that took over"]
-        store.append(lease, 2, [b"and on"])
+        assert list(store.read(STREAM)) == [b'{"id":"t"}', *taken]
+        store.append(lease, 1 + len(taken), [b"and on"])
         store.sync(lease)
+        assert list(store.read(STREAM)) == [b'{"id":"t"}', *taken, b"and on"]
         store.close()
 
     def _taken_over(self, store):
@@ -211,6 +214,18 @@ class DatabaseStore:
                 assert "the one that freezes" in str(error)
                 assert time.monotonic() < give_up_at
                 time.sleep(0.02)
+
+    def test_a_writer_that_is_wrong_about_the_head_is_refused_by_the_database_too(self, url):
+        store = open_store(url)
+        lease = store.acquire(STREAM, "me", LONG_S)
+        store.append(lease, 0, [b"one"])
+        store.sync(lease)
+        store._leases.of(lease).head = 7
+        store.append(lease, 7, [b"eight"])
+        with pytest.raises(Conflict, match="is at event 1, the writer thought 7"):
+            store.sync(lease)
+        assert list(store.read(STREAM)) == [b"one"]
+        store.close()
 
     def test_of_many_who_want_a_stream_one_gets_it(self, url):
         stores = [open_store(url) for _ in range(4)]

@@ -380,23 +380,24 @@ def test_a_server_that_crashes_loses_nothing_that_was_acknowledged(postgres_serv
     store.close()
 
 
-def test_two_who_wait_for_each_other_both_get_through(store, postgres_url):
+@pytest.mark.parametrize(("first", "second"), [("tasks/0", "tasks/1"), ("tasks/1", "tasks/0")])
+def test_two_who_wait_for_each_other_both_get_through(store, postgres_url, first, second):
     with superuser(postgres_url) as conn:
         (name,) = conn.execute("select current_database()").fetchone()
         conn.execute(f"alter database {name} set deadlock_timeout = '50ms'")
     leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(2)]
     cut_connections(postgres_url)  # so that new ones know of the timeout
-    for lease in leases:
-        store.append(lease, 0, [b"one"])
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
     with superuser(postgres_url) as watching, psycopg.connect(postgres_url) as other:
         lock = "select 1 from holdfast.streams where name = %s for update"
         other.execute("set deadlock_timeout = '30s'")
-        other.execute(lock, ["tasks/1"])
+        other.execute(lock, [first])
+        for lease in leases:
+            store.append(lease, 0, [b"one"])
         thread = threading.Thread(target=store.sync, args=[leases[0]])
         thread.start()
         until(lambda: watching.execute(waiting).fetchone() == (1,), "the append does not wait")
-        other.execute(lock, ["tasks/0"])  # which the append has
+        other.execute(lock, [second])  # which the append has, in one of the two orders
         other.commit()
         thread.join()
     for lease in leases:

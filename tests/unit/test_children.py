@@ -185,7 +185,7 @@ def test_children_have_the_ids_they_are_given_and_one_each(flavor, place):
         with pytest.raises(TaskFailed, match="is no child of 'q'"):
             hf.run(named, id="q")
         hf.run(square, 5, id="taken")
-        with pytest.raises(TaskFailed, match="was started as"):
+        with pytest.raises(TaskFailed, match="is no child of"):
             hf.run(family(flavor, square, id="taken"), id="r")
         assert hf.task("r").children == ()
         with pytest.raises(TaskFailed, match=r"BadId|BadInput"):

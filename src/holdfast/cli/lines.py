@@ -113,6 +113,8 @@ def _detail(event: AnyEvent) -> str:
             return f"by {plain(event.by)}"
         case e.ChildStarted():
             return f"task {plain(event.id)} {short_raw(event.args)}"
+        case e.ChildMade():
+            return "its log is there"
         case e.ChildEnded():
             failure = event.failure
             return plain(failure.summary()) if failure else f"→ {short_raw(event.result)}"

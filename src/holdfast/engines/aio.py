@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import copy_context
 from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -36,6 +35,7 @@ from holdfast.engines.execution import (
 )
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
+from holdfast.engines.threads import off_loop
 from holdfast.errors import HoldfastError, LeaseLost, Stop, Suspend, TaskBusy, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.journal import (
@@ -102,7 +102,7 @@ def _must_be_one_strand(scope: Scope) -> None:
 
 async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     """The call at a path, from its record or for real."""
-    if run.stop is not None:
+    if run.is_stopped(path):
         await _stop(run, path)
     branch_asyncio_tasks()
     asked, record = look_up(run, path, spec, data)
@@ -123,9 +123,7 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
 async def held(holding: Holding, task_id: str) -> AsyncIterator[Log]:
     """A task's log, held until the block ends; the store is asked off the loop."""
     hold = holding.hold(task_id)
-    # A plain future: an asyncio task made here would count as a branch of a task that drives
-    # this one, and be cancelled with it.
-    taking = asyncio.get_running_loop().run_in_executor(None, copy_context().run, hold.__enter__)
+    taking = off_loop(hold.__enter__)
     async with AsyncExitStack() as stack:
 
         async def let_go(*error: Any) -> bool | None:
@@ -133,7 +131,7 @@ async def held(holding: Holding, task_id: str) -> AsyncIterator[Log]:
             await asyncio.wait([taking])
             if taking.exception() is not None:
                 return None
-            return await asyncio.to_thread(hold.__exit__, *error)
+            return await off_loop(hold.__exit__, *error)
 
         stack.push_async_exit(let_go)
         yield await asyncio.shield(taking)
@@ -159,14 +157,20 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
         value = await spec.fn(*args, **kwargs)
     except Stop as signal:
         return stopped(signal)
-    except asyncio.CancelledError:
-        if not (alarm.cancels and isinstance(run.stop, Stop)):
+    except asyncio.CancelledError as error:
+        if alarm.cancels and isinstance(run.stop, Stop):
+            return stopped(run.stop)
+        if run.patience_s is None or alarm.main.cancelling():
             raise
-        return stopped(run.stop)
+        return task_raised(run, error)  # nobody cancelled it: that was its own doing
+    except SystemExit as error:
+        if run.patience_s is None:
+            raise  # the program may end; in a worker there are others
+        return task_raised(run, error)
     except BaseExceptionGroup as group:
         if run.stop is None and not isinstance(group, Exception):
             raise
-        return task_raised(run, group)  # type: ignore[arg-type]  # else it re-raises the stop
+        return task_raised(run, group)
     except Exception as error:
         return task_raised(run, error)
     finally:
@@ -212,30 +216,30 @@ async def carry_out(
     if isinstance(request, Append):
         run.append(to_append(request, path), strand)
         if request.sync:
-            await asyncio.to_thread(run.sync)
+            await off_loop(run.sync)
         return run.log.state.calls.get(path)
     if isinstance(request, Look | Now):
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
-        if request.park and run.is_too_long(request.until):
+        if request.park and run.is_too_long(request.until, path):
             await _park(run, path, sleeping(run, request.until))
         return await _sleep_until(run, path, request.until)
     if isinstance(request, Check):
         return await check()
     if isinstance(request, Park):
-        await _park(run, path, request.waiting)
+        return await _park(run, path, request.waiting)
     if isinstance(request, DriveChild):
         return await _drive_child(run, path, request.id)
     if isinstance(request, Undo):
         from holdfast.engines import undoing
 
         return await undoing.aundo_all(run)
-    return await asyncio.to_thread(local.carry_out, request, run, path, strand, local.nothing)
+    return await off_loop(local.carry_out, request, run, path, strand, local.nothing)
 
 
 async def _drive_child(run: Run, path: str, id: str) -> None:
-    if run.patience_s is not None:
-        await _park(run, path, awaiting_child(run, id))
+    if not run.is_patient(path):
+        return await _park(run, path, awaiting_child(run, id))
     mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
     try:
         await family_of(run).adrive(id)
@@ -254,7 +258,7 @@ async def _drive_child(run: Run, path: str, id: str) -> None:
 async def _sleep_until(run: Run, path: str, until: datetime) -> None:
     # In pieces, because the clock may be set meanwhile.
     while True:
-        if run.stop is not None:
+        if run.is_stopped(path):
             await _stop(run, path)
         left_s = (until - run.log.clock()).total_seconds()
         if left_s <= 0:
@@ -291,22 +295,30 @@ async def operate(
     end: Callable[[Run, Any], Any],
 ) -> Any:
     """Carry out a flow that has no body of its own, such as a sleep or a question."""
-    if run.stop is not None:
+    if run.is_stopped(path):
         await _stop(run, path)
     branch_asyncio_tasks()
     flow = flow_of(*look_up(run, path, spec, data))
     return end(run, await drive(flow, run, path, nothing, nothing))
 
 
-async def _park(run: Run, path: str, waiting: TaskWaiting) -> NoReturn:
-    """Let the other branches work on until all of them wait for something too; then stop."""
+async def _park(run: Run, path: str, waiting: TaskWaiting) -> None:
+    """Let the other branches work on until all of them wait for something too; then stop.
+
+    Returns if the task was told something meanwhile: it may be what the call waits for.
+    """
     _give_up(run, path)
+    told = run.log.messages
+    run.log.waits.append(waiting.until)
     while True:
         # Others may be about to make their first call, or their next one.
         await asyncio.sleep(_QUIET_S)
         if not run.in_flight:
             break
         await asyncio.wait(list(run.in_flight.values()))
+    if run.log.messages != told and run.stop is None:
+        run.log.waits.remove(waiting.until)
+        return
     run.stop = run.stop or Suspend(waiting)
     run.raise_in(path, run.stop)
 
@@ -339,7 +351,7 @@ async def run_check(body: Body) -> Returned | Raised | None:
     """Ask a tool's `check`, which may be sync (then in a thread) or async."""
     check = body.spec.check
     if check is None or not is_async(check):
-        return await asyncio.to_thread(local.run_check, body)
+        return await off_loop(local.run_check, body)
     token = scope_var.set(None)
     try:
         answer = await check(body.asked.key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -48,6 +48,7 @@ from holdfast.spec import Happened, IdempotencyKey, Spec
 from holdfast.state import UNDO, Call, State
 
 _LONGEST_TEXT = 16 * 1024
+_LOOK_AFTER_CHILDREN = timedelta(minutes=10)
 
 
 class Body:
@@ -201,7 +202,7 @@ def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
         run.halt(error)
 
 
-def must_have_made_every_call(run: Run, error: Exception | None = None) -> None:
+def must_have_made_every_call(run: Run, error: BaseException | None = None) -> None:
     """Halt if the body ended before it made the calls that the log holds."""
     must_have_restored(run, "", "ends")
     made = run.root.calls
@@ -257,7 +258,7 @@ def stopped(signal: Stop) -> Raised | Stopped:
     return Stopped(str(signal)) if signal.failure is None else Raised(signal.failure)
 
 
-def task_raised(run: Run, error: Exception) -> Raised | Stopped:
+def task_raised(run: Run, error: BaseException) -> Raised | Stopped:
     """What became of an exception that left a task's function."""
     if isinstance(run.stop, Stop):
         return stopped(run.stop)
@@ -300,10 +301,18 @@ def create_child(run: Run, request: StartChild) -> None:
 
 def cancel_children(run: Run) -> None:
     """Ask the children that are to end with their parent to end."""
+    run.begin_to_end()
     for call in list(run.log.state.calls.values()):
-        if call.kind == "child" and call.status == "waiting" and call.on_cancel == "cancel":
+        if is_open_child(call) and call.on_cancel == "cancel":
             with suppress(HoldfastError):  # it has ended, or is gone
-                family_of(run).cancel(call.child)
+                family_of(run).cancel(call.child, wait=run.patience_s is None)
+            if family_of(run).outcome(call.child) is None:
+                raise Suspend(awaiting_child(run, call.child))
+
+
+def is_open_child(call: Call) -> bool:
+    """Whether a call started a task that may not have ended."""
+    return call.kind == "child" and call.status in ("running", "waiting")
 
 
 def sleeping(run: Run, until: datetime) -> TaskWaiting:
@@ -313,7 +322,9 @@ def sleeping(run: Run, until: datetime) -> TaskWaiting:
 
 def awaiting_child(run: Run, child: str) -> TaskWaiting:
     """Why a task is let go of whose child is driven by somebody else."""
-    return TaskWaiting(run.task_id, f"task {run.task_id!r} waits for its child {child!r}")
+    # Who drove the child tells its parent when it has ended, unless it dies just then.
+    until = run.log.clock() + _LOOK_AFTER_CHILDREN
+    return TaskWaiting(run.task_id, f"task {run.task_id!r} waits for its child {child!r}", until)
 
 
 def beyond(run: Run, path: str) -> TaskWaiting:

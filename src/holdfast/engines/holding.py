@@ -13,7 +13,6 @@ from holdfast.engines.heartbeat import Heartbeat
 from holdfast.engines.mail import Message, take_in
 from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
 from holdfast.events import Parked, dump_event
-from holdfast.facts import goes_on_at
 from holdfast.log import Clock, Log, open_log, read_state, stow, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
@@ -61,9 +60,7 @@ class Holding:
         if isinstance(waiting, TaskReleased) or log.state.status in FINISHED:
             return
         why = str(waiting).partition("\n")[0]
-        until = goes_on_at(log.state, self.clock())
-        if waiting.until is not None:
-            until = min(until or waiting.until, waiting.until)
+        until = min((time for time in log.waits if time is not None), default=None)
         parked = Parked(until=until, why=why)
         with suppress(StoreError):  # then it is looked after at once, which does no harm
             # Not if it was told something since it began: that may be what it waits for.
@@ -94,7 +91,9 @@ class Holding:
         if not self.store.post(stream, name, dump_event(message)):
             return False
         self._see_to_it(task_id, stream, name)
-        return True
+        if any(post.name == name for post in self.store.inbox([stream])):
+            return True  # it is safe there, and will be taken
+        return name in read_state(self.store, stream).posts
 
     def _see_to_it(self, task_id: str, stream: str, name: str) -> None:
         """Wait until a message was taken: its holder may just have died. It is safe in any case."""

@@ -38,6 +38,7 @@ from holdfast.journal import (
     DriveChild,
     Look,
     LookAtChild,
+    MayStart,
     Now,
     Park,
     Raised,
@@ -100,15 +101,25 @@ def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     token = scope_var.set(run.root)
     try:
         value = spec.fn(*args, **kwargs)
-        for stream in list(run.streams):
-            stream.close()  # whoever still has it: it runs to its end, and is recorded
+        close_streams(run)
     except Stop as signal:
         return stopped(signal)
     except Exception as error:
+        close_streams(run)
+        return task_raised(run, error)
+    except SystemExit as error:
+        if run.patience_s is None:
+            raise  # the program may end; in a worker there are others
         return task_raised(run, error)
     finally:
         scope_var.reset(token)
     return task_returned(run, spec, value)
+
+
+def close_streams(run: Run) -> None:
+    """Let the streams that somebody still has run to their end, and be recorded."""
+    for stream in list(run.streams):
+        stream.close()
 
 
 def drive(
@@ -153,7 +164,7 @@ def carry_out(
     if isinstance(request, Now):
         return run.log.clock()
     if isinstance(request, Sleep):
-        if request.park and run.is_too_long(request.until):
+        if request.park and run.is_too_long(request.until, path):
             run.park(path, sleeping(run, request.until))
         return sleep_until(run, path, request.until)
     if isinstance(request, Check):
@@ -174,10 +185,12 @@ def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
 def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
     if isinstance(request, LookAtChild):
         return family_of(run).outcome(request.id)
+    if isinstance(request, MayStart):
+        return family_of(run).must_be_free(request.id, run.task_id)
     if isinstance(request, StartChild):
         return create_child(run, request)
     if isinstance(request, DriveChild):
-        if run.patience_s is not None:
+        if not run.is_patient(path):
             run.park(path, awaiting_child(run, request.id))
         return _drive_child(run, path, request.id)
     if isinstance(request, CancelChildren):

@@ -18,6 +18,7 @@ from holdfast.events import (
     ChildEnded,
     PauseRequested,
     QuestionAnswered,
+    Settled,
     TaskContinued,
     load_event,
 )
@@ -25,7 +26,7 @@ from holdfast.log import Log
 from holdfast.state import FINISHED, State
 from holdfast.store import Post
 
-Message = QuestionAnswered | PauseRequested | TaskContinued | CancelRequested | ChildEnded
+Message = QuestionAnswered | Settled | PauseRequested | TaskContinued | CancelRequested | ChildEnded
 
 
 def take_in(log: Log) -> None:
@@ -69,9 +70,16 @@ def applies(state: State, event: Message, name: str = "") -> bool:
     """Whether a message still means something to the task."""
     if state.seq == 0 or state.status in FINISHED or name in state.posts:
         return False
-    if isinstance(event, QuestionAnswered | ChildEnded):
+    if isinstance(event, QuestionAnswered | ChildEnded | Settled):
         call = state.calls.get(event.path)
-        return call is not None and call.status == "waiting"
+        if call is None:
+            return False
+        if isinstance(event, Settled):
+            # Of a call that somebody makes just now nobody else says how it ended.
+            return call.status == "in_doubt"
+        if isinstance(event, ChildEnded):
+            return call.kind == "child" and call.status in ("running", "waiting")
+        return call.kind != "child" and call.status == "waiting"
     if isinstance(event, TaskContinued):
         return state.status == "paused"
     if isinstance(event, PauseRequested):

@@ -37,7 +37,7 @@ class _Reading(Log):
     """A log that is only read. What would be written ends the rehearsal, or is left out."""
 
     def append(self, event: Appended, strand: Scope | None = None) -> bool:
-        raise HoldfastError(f"a rehearsal wrote {type(event).__name__}")
+        raise HoldfastError("a rehearsal is about to write to the log")
 
     def sync(self) -> None: ...
 

@@ -18,7 +18,7 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.events import AnyEvent, CancelRequested, Failure, PauseRequested
+from holdfast.events import AnyEvent, CancelRequested, Failure, PauseRequested, TaskContinued
 from holdfast.journal import Raised, Returned
 from holdfast.log import Appended, Log
 from holdfast.scope import Scope, scope_var
@@ -28,6 +28,9 @@ from holdfast.state import State, scope_of
 
 class Family(Protocol):
     """What a run asks about the tasks that it starts."""
+
+    def must_be_free(self, id: str, parent: str) -> None:
+        """Raise `BadInput` if another task has the id that a child is to have."""
 
     def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
         """Make the log of a child, if it is not there yet."""
@@ -41,8 +44,8 @@ class Family(Protocol):
     async def adrive(self, id: str) -> None:
         """The same on the running loop."""
 
-    def cancel(self, id: str) -> None:
-        """Ask a child to end."""
+    def cancel(self, id: str, *, wait: bool) -> None:
+        """Ask a child to end; with `wait`, see to it that it does."""
 
 
 class Run:
@@ -84,8 +87,10 @@ class Run:
         """The streams that were begun in this run, and may still be read."""
         self.draining: set[str] = set()
         """The streams whose readers have left, and which run to their end."""
+        log.seen, log.waits = log.messages, []
         log.attended = self
-        log.seen = log.messages
+        if log.state.status == "paused":  # since somebody looked, and before we could hear it
+            self.stop = Suspend(TaskPaused(task_id, log.state.because))
 
     def begin(self, spec: Spec) -> None:
         """The task's function is about to run: others may see that it does."""
@@ -99,7 +104,11 @@ class Run:
 
     def hear(self, event: AnyEvent) -> None:
         """Take notice of an event that came from outside."""
-        if isinstance(event, CancelRequested):
+        if isinstance(event, TaskContinued):
+            if isinstance(self.stop, Suspend) and isinstance(self.stop.waiting, TaskPaused):
+                self.stop = None
+                self.woken.clear()
+        elif isinstance(event, CancelRequested):
             self.interrupt(Stop(event.because))
         elif isinstance(event, PauseRequested):
             self.interrupt(Suspend(TaskPaused(self.task_id, event.because)))
@@ -155,6 +164,7 @@ class Run:
         One of several branches stops alone: the others work on, and who joins them stops the run.
         """
         signal = Suspend(waiting)
+        self.log.waits.append(waiting.until)
         strand = scope_var.get()
         if strand is None or not strand.is_in_branch():
             self.stop = self.stop or signal
@@ -171,12 +181,37 @@ class Run:
 
     def must_go_on(self, path: str) -> None:
         """Raise what the task was told meanwhile."""
-        if self.stop is not None:
-            self.raise_in(path, self.stop)
+        if self.is_stopped(path):
+            self.raise_in(path, self.stop or Halt(HoldfastError("stopped")))
 
-    def is_too_long(self, until: datetime) -> bool:
-        """Whether a time is too far away to wait for it here."""
-        if self.patience_s is None:
+    def must_go_on_in(self, scope: Scope) -> None:
+        """The same for what a strand does that is no call."""
+        self.must_go_on(f"{scope.path}.0")
+
+    def is_stopped(self, path: str) -> bool:
+        """Whether the task is to stop at a call. Inside a tool only if it can't go on at all: a
+        tool that is stopped half-way is in doubt, so it comes to its end first."""
+        if self.stop is None:
+            return False
+        return isinstance(self.stop, Halt) or not self.is_in_tool(path)
+
+    def is_in_tool(self, path: str) -> bool:
+        """Whether a call is made by the body of a tool."""
+        scope = scope_of(path)
+        while scope:
+            call = self.log.state.calls.get(scope)
+            if call is not None and call.kind == "tool":
+                return True
+            scope = scope_of(scope)
+        return False
+
+    def is_patient(self, path: str) -> bool:
+        """Whether a call waits here, for as long as it takes."""
+        return self.patience_s is None or self.is_in_tool(path)
+
+    def is_too_long(self, until: datetime, path: str) -> bool:
+        """Whether a time is too far away for a call to wait for it here."""
+        if self.patience_s is None or self.is_in_tool(path):
             return False
         return (until - self.log.clock()).total_seconds() > self.patience_s
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Protocol
 
 from holdfast.engines import aio, local
 from holdfast.engines.branching import branch_asyncio_tasks
 from holdfast.engines.run import Run
+from holdfast.engines.threads import off_loop
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
 
@@ -43,9 +45,10 @@ async def gather(
 async def each(batch: Batch, calls: Iterator[tuple[str, bytes]], workers: int) -> Any:
     """Make the calls of a batch, so many at a time."""
     running: set[asyncio.Future[Any]] = set()
+    pool = None if batch.spec.is_async else ThreadPoolExecutor(workers)
     try:
         for path, data in calls:
-            running.add(asyncio.ensure_future(_call(batch, path, data)))
+            running.add(asyncio.ensure_future(_call(batch, path, data, pool)))
             if len(running) >= workers:
                 running = await _take(batch, running)
         while running:
@@ -60,6 +63,8 @@ async def each(batch: Batch, calls: Iterator[tuple[str, bytes]], workers: int) -
         for left in running:
             left.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+        if pool is not None:
+            pool.shutdown(wait=False)
     return batch.end()
 
 
@@ -70,10 +75,10 @@ async def _take(batch: Batch, running: set[asyncio.Future[Any]]) -> set[asyncio.
     return running
 
 
-async def _call(batch: Batch, path: str, data: bytes) -> Any:
-    if batch.spec.is_async:
+async def _call(batch: Batch, path: str, data: bytes, pool: Executor | None) -> Any:
+    if pool is None:
         return await aio.call_at(batch.run, path, batch.spec, data)
-    return await asyncio.to_thread(local.call_at, batch.run, path, batch.spec, data)
+    return await off_loop(local.call_at, batch.run, path, batch.spec, data, pool=pool)
 
 
 def _start(strand: Scope, branch: Awaitable[Any]) -> asyncio.Task[Any]:

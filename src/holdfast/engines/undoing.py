@@ -48,7 +48,7 @@ def undo_all(run: Run) -> None:
 
 async def aundo_all(run: Run) -> None:
     """Undo everything that can be undone, on the running loop."""
-    import asyncio
+    from holdfast.engines.threads import in_own_thread
 
     token = scope_var.set(_begin(run))
     try:
@@ -57,7 +57,7 @@ async def aundo_all(run: Run) -> None:
                 if work.spec.is_async:
                     await _ado(run, work)
                 else:
-                    await asyncio.to_thread(_do, run, work)
+                    await in_own_thread(_do, run, work)
     finally:
         scope_var.reset(token)
 

@@ -84,6 +84,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.AnswerRefused: waits.answer_refused,
     e.QuestionExpired: waits.question_expired,
     e.ChildStarted: waits.child_started,
+    e.ChildMade: waits.child_made,
     e.ChildEnded: waits.child_ended,
     e.Checkpointed: task.checkpointed,
     e.Patched: task.patched,

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast import events as e
-from holdfast.fold.waits import heard, place, unended, waits
+from holdfast.fold.waits import heard, place, took, unended, waits
 from holdfast.state import Attempt, Call, State, scope_of
 
 
@@ -110,6 +110,7 @@ def settled(state: State, event: e.Settled) -> None:
         )
     state.calls[event.path] = replace(changed, doubt=False, why=event.because)
     heard(state)
+    took(state, event.post)
 
 
 def doubted(state: State, event: e.Doubted) -> None:

@@ -62,7 +62,7 @@ def question_answered(state: State, event: e.QuestionAnswered) -> None:
 def answer_refused(state: State, event: e.AnswerRefused) -> None:
     call = state.calls[event.path]
     state.calls[event.path] = replace(
-        call, status="waiting", result=UNSET, settled_by="", ended_at=None
+        call, status="waiting", result=UNSET, settled_by="", ended_at=None, refused=event.why
     )
     waits(state)
 
@@ -109,7 +109,7 @@ def child_started(state: State, event: e.ChildStarted) -> None:
         event.path,
         event.name,
         "child",
-        "waiting",
+        "running",
         event.at,
         event.args,
         event.args_hash,
@@ -118,6 +118,11 @@ def child_started(state: State, event: e.ChildStarted) -> None:
         on_cancel=event.on_cancel,
     )
     place(state, event.path)
+
+
+def child_made(state: State, event: e.ChildMade) -> None:
+    call = unended(state, event.path)
+    state.calls[event.path] = replace(call, status="waiting")
 
 
 def child_ended(state: State, event: e.ChildEnded) -> None:

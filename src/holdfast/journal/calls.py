@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
+from holdfast.errors import TaskWaiting
 from holdfast.events import (
     AnyEvent,
     AttemptFailed,
@@ -72,9 +73,16 @@ def settle(asked: Asked, record: Call) -> Flow:
         return (yield from perform(asked, record))
     if record.status != "in_doubt":
         record = yield from _settle(asked, record, "the task ended while it was being made")  # type: ignore[assignment]
-    if record.status == "in_doubt":
-        yield Park(in_doubt(asked.task_id, record))
+    while record.status == "in_doubt":
+        record = yield from _told(record, in_doubt(asked.task_id, record))
     return record
+
+
+def _told(record: Call, waiting: TaskWaiting) -> Generator[Request, Any, Call]:
+    """Stop until the task is told something; the record after that."""
+    yield Park(waiting)
+    after: Call = yield Look(record.path)
+    return after
 
 
 def _approval(asked: Asked) -> Generator[Request, Any, Call | None]:
@@ -95,8 +103,8 @@ def _approval(asked: Asked) -> Generator[Request, Any, Call | None]:
         record = yield Look(path)
     if record is None:
         raise LookupError(f"no record of the question {path} that was just asked")
-    if record.status == "waiting":
-        yield Park(unanswered(asked.task_id, record))
+    while record.status == "waiting":
+        record = yield from _told(record, unanswered(asked.task_id, record))
     if isinstance(record.result, Raw) and bytes(record.result) == b"true":
         return None
     failure = Failure("NotApproved", f"{record.settled_by} did not approve it")
@@ -105,7 +113,7 @@ def _approval(asked: Asked) -> Generator[Request, Any, Call | None]:
 
 def _onwards(asked: Asked, record: Call) -> Flow:
     if record.status == "in_doubt":
-        yield Park(in_doubt(asked.task_id, record))
+        return (yield from _told(record, in_doubt(asked.task_id, record)))
     if record.doubt:
         return (yield from _settle(asked, record, "its last attempt may have had its effect"))
     return (yield from _by_retry(asked, record, ""))

@@ -87,6 +87,12 @@ class LookAtChild(Struct, gc=False):
     id: str
 
 
+class MayStart(Struct, gc=False):
+    """Refuse an id for a child that another task has."""
+
+    id: str
+
+
 class StartChild(Struct, gc=False):
     """Make the log of another task, if it is not there yet."""
 
@@ -120,6 +126,7 @@ Request = (
     | Park
     | Look
     | LookAtChild
+    | MayStart
     | StartChild
     | DriveChild
     | Undo

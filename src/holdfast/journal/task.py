@@ -48,6 +48,8 @@ def conduct(
         yield Append(TaskCompleted(result=outcome.raw), True)
         return outcome
     ending = "cancelled" if isinstance(outcome, Stopped) else "failed"
+    if ending == "cancelled" and not state.ending:
+        yield CancelChildren()  # what they did came later, and is undone first
     if not state.ending and ending in undo_when and state.undoable:
         yield Append(_compensating(outcome), True)
     if state.ending:
@@ -55,7 +57,6 @@ def conduct(
     if isinstance(outcome, Raised):
         yield Append(TaskErrored(failure=outcome.failure, causes=outcome.causes), True)
     else:
-        yield CancelChildren()
         yield Append(TaskStopped(because=state.because), True)
     return outcome
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.events import (
     AnswerRefused,
     ChildEnded,
+    ChildMade,
     ChildStarted,
     OnCancel,
     QuestionAnswered,
@@ -27,6 +28,7 @@ from holdfast.journal.requests import (
     Flow,
     Look,
     LookAtChild,
+    MayStart,
     Now,
     Park,
     Returned,
@@ -78,36 +80,43 @@ def ask(
         record = yield Append(question, True)
     if record.status == "completed" and (why := misfit(record)):
         record = yield Append(AnswerRefused(path=asked.path, why=why), True)
-    if record.status == "waiting":
+    while record.status == "waiting":
         now = yield Now()
         if record.until is None or now < record.until:
             yield Park(unanswered(asked.task_id, record))
-        if isinstance(record.default, Raw):
+            record = yield Look(asked.path)
+        elif isinstance(record.default, Raw):
             by = "its default, when its time was up"
             answered = QuestionAnswered(path=asked.path, answer=record.default, by=by)
             record = yield Append(answered, True, while_waiting=True)
         else:
             record = yield Append(QuestionExpired(path=asked.path), True, while_waiting=True)
+        if record.status == "completed" and (why := misfit(record)):
+            record = yield Append(AnswerRefused(path=asked.path, why=why), True)
     return record
 
 
 def start_child(
     asked: Asked, record: Call | None, id: str, args: bytes, on_cancel: OnCancel
 ) -> Flow:
-    """Start another task, once. Its log is made before ours speaks of it, so that a log that is
-    not there later was removed."""
-    if record is not None:
-        return record
-    yield StartChild(id, asked.spec.name, args, asked.path)
-    started = ChildStarted(
-        path=asked.path,
-        id=id,
-        name=asked.spec.name,
-        args=asked.args,
-        args_hash=asked.args_hash,
-        on_cancel=on_cancel,
-    )
-    return (yield from recorded(started))
+    """Start another task, once. That it is about to is recorded first: whoever cancels this one
+    then knows of it."""
+    if record is None:
+        yield MayStart(id)
+        started = ChildStarted(
+            path=asked.path,
+            id=id,
+            name=asked.spec.name,
+            args=asked.args,
+            args_hash=asked.args_hash,
+            on_cancel=on_cancel,
+        )
+        record = yield from recorded(started)
+    if record.status == "running":
+        yield StartChild(id, asked.spec.name, args, asked.path)
+        # Not synced: if it is lost, it is found to be there the next time.
+        record = yield Append(ChildMade(path=asked.path), False)
+    return record
 
 
 def await_child(path: str) -> Flow:

@@ -37,7 +37,7 @@ def describe(record: Call) -> str:
 
 def unanswered(task_id: str, record: Call) -> Unanswered:
     """The error that tells a person what they are asked."""
-    return Unanswered(task_id, record.key, record.why, record.expects, record.until)
+    return Unanswered(task_id, record.key, record.why, record.expects, record.until, record.refused)
 
 
 def in_doubt(task_id: str, record: Call) -> InDoubt:

@@ -64,7 +64,8 @@ class Index:
 
     def note(self, stream: str, facts: Facts | None, size: int) -> None:
         """Write down what is now known of a stream."""
-        line = _encode(Entry(stream, size, facts)) + b"\n"
+        # A line of its own, whatever a crash left of the one before.
+        line = b"\n" + _encode(Entry(stream, size, facts)) + b"\n"
         with self._lock:
             for _ in range(3):
                 self._disk.write(self._opened(), line)
@@ -107,13 +108,13 @@ class Index:
         new = self._disk.read_all(fd, self._read_bytes)
         self._read_bytes += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
-        for line in lines:
+        for line in filter(None, lines):
             # A crash or a full disk may have left part of a line, which spoils that line alone.
             with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                 entry = _decode(line)
                 if _makes_sense(entry):
                     self._entries[entry.stream] = entry
-        self._lines += len(lines)
+        self._lines += len(lines) // 2
 
     def _rewrite(self) -> None:
         disk, old = self._disk, self._fd

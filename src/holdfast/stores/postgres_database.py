@@ -145,10 +145,6 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=place, query=urlencode(given, safe="/")))
 
 
-_LOST = (
-    "The connection was lost. What was acknowledged before is safe: see that the server is up, "
-    "then run the task again; it goes on from here"
-)
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.DiskFull, "The server's disk is full: free some space, then run the task again"),
     (errors.InsufficientPrivilege, "The role needs to create and use the schema holdfast: ask who "
@@ -157,15 +153,20 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
      "primary"),
     (errors.TooManyConnections, "The server has no connection left: raise max_connections"),
     (PoolTimeout, "No connection was free, or the server can't be reached"),
-    (psycopg.OperationalError, _LOST),
-    (psycopg.InterfaceError, _LOST),
 )  # fmt: skip
 
 
 def failed(what: str, error: BaseException) -> StorageFailed:
     """What is said when the database, or the way to it, fails."""
-    found = (advice for kind, advice in _ADVICE if isinstance(error, kind))
-    advice = next(found, "What was acknowledged before is safe")
+    advice = "What was acknowledged before is safe"
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
+        error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+    ):
+        advice = (
+            f"The connection was lost. {advice}: see that the server is up, then run the task "
+            f"again; it goes on from here"
+        )
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), advice)
     return StorageFailed(f"{what}: {_text(error)}. {advice}")
 
 

@@ -11,7 +11,7 @@ on conflict (name) do update
 set epoch = s.epoch + 1, owner = excluded.owner, process = excluded.process,
     lease_s = excluded.lease_s, expires_at = excluded.expires_at
 where s.owner is null or s.expires_at <= clock_timestamp()
-
+    or not exists (select from holdfast.alive where alive.process = s.process)
 returning id, epoch, head;
 
 -- holder --
