@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -118,6 +118,7 @@ class Groups(Generic[J]):
                 elif not bell.acquire(timeout=_LOOK_UP_S) and not self._turn.locked():
                     self._leader = None  # nobody leads: an interrupt took it away
         finally:
+            job.bells.remove(bell)  # nobody listens to it any more
             if self._leader is bell:
                 self._resign(bell, [])
 
@@ -139,11 +140,11 @@ class Groups(Generic[J]):
     def _resign(self, bell: threading.Lock, jobs: Sequence[J]) -> None:
         """Choose who leads next, and wake them and those who are done."""
         with self._choosing:
-            waiting = (bell for job in list(self._queue) if not job.done for bell in job.bells)
-            following = next((other for other in waiting if other is not bell), None)
+            waiting = [job for job in list(self._queue) if not job.done]
+            following = next((other for other in _bells(waiting) if other is not bell), None)
             if self._leader is bell:
                 self._leader = following
-        for other in (bell for job in jobs if job.done for bell in job.bells):
+        for other in _bells(job for job in jobs if job.done):
             _ring(other)
         if following is not None:
             _ring(following)
@@ -164,6 +165,11 @@ class Groups(Generic[J]):
                 return
             with suppress(Exception):  # who needs the job to be done commits it, and is told why
                 self.settle()
+
+
+def _bells(jobs: Iterable[Job]) -> Iterator[threading.Lock]:
+    for job in jobs:
+        yield from list(job.bells)
 
 
 def _ring(bell: threading.Lock) -> None:

@@ -86,7 +86,7 @@ class Writer(Groups[Append | Write[Any]]):
             if conn is not None and not conn.in_transaction:
                 _mark_done(jobs)
             else:
-                self._drop()  # nothing was written: whoever waits tries again
+                self._roll_back()  # nothing was written: whoever leads next tries again
             raise
 
     def _begun(self) -> sqlite3.Connection:
@@ -94,8 +94,13 @@ class Writer(Groups[Append | Write[Any]]):
             self._conn = connect(self._path, self._durable)
             self._inode = os.stat(self._path).st_ino
         conn = self._conn
+        self._roll_back()  # if an interrupt kept us from it
         patiently(lambda: conn.execute("begin immediate"))
         return conn
+
+    def _roll_back(self) -> None:
+        if self._conn is not None and self._conn.in_transaction:
+            self._conn.execute("rollback")
 
     def _must_have_its_name(self) -> None:
         if os.stat(self._path).st_ino != self._inode:
