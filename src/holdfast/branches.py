@@ -89,9 +89,13 @@ class ItemFailed(Struct, Generic[T], frozen=True):
 class Results(list[R]):
     """What `each` returns: a list of results in the order of the items, None for one that failed.
 
+    Stored, as part of a result or a state, it is a plain list.
+
     >>> Results([1, 2]).failures
     []
     """
+
+    holdfast_plain = list
 
     def __init__(self, results: Iterable[R] = (), failures: Iterable[ItemFailed[Any]] = ()) -> None:
         super().__init__(results)

@@ -384,6 +384,7 @@ def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(p
             store.append(theirs, written, [b"%d" % written])
             store.sync(theirs)
             written += 1
+            time.sleep(0.002)  # and leave most commits to us
 
     before = signal.signal(signal.SIGALRM, interrupt)
     other = threading.Thread(target=write_theirs)

@@ -356,3 +356,21 @@ def test_ten_thousand_items_in_one_task(hf):
         return sum(each(item, range(10_000), workers=2))
 
     assert hf.run(many_items, id="t") == sum(range(10_000))
+
+
+def test_what_each_returns_can_be_part_of_a_result(hf):
+    @step(name="square_in_part")
+    def square(x: int) -> int:
+        return x * x
+
+    @step(name="takes_anything")
+    def total(values):
+        return sum(values)
+
+    @task(name="results_in_a_dict")
+    def agent():
+        squares = each(square, range(3))
+        return {"squares": squares, "total": total(squares)}
+
+    assert hf.run(agent, id="t") == {"squares": [0, 1, 4], "total": 5}
+    assert hf.run(agent, id="t") == {"squares": [0, 1, 4], "total": 5}

@@ -147,7 +147,7 @@ def shape_of_value(value: Any) -> Shape:
     >>> shape_of_value([1, 2]).annotation
     list[int]
     """
-    kind = type(value)
+    kind = getattr(type(value), "holdfast_plain", type(value))
     if kind in (list, set, frozenset) and len({type(item) for item in value}) == 1:
         return shape_of(kind[type(next(iter(value)))])
     return shape_of(kind)

@@ -214,6 +214,10 @@ class _Writers(dict[type, Writer]):
     """Finds the writer for a type; for a type that has none, one that says why."""
 
     def __missing__(self, kind: type) -> Writer:
+        plain = getattr(kind, "holdfast_plain", None)
+        if plain in self:  # it says itself that it is as good as that
+            return lambda value, depth: self[plain](plain(value), depth)
+
         def refuse(value: Any, depth: int) -> Any:
             base = next((base.__name__ for base in kind.__mro__ if base in self), None)
             if record_of(kind) is not None:

@@ -25,6 +25,8 @@ def must_match(asked: Asked, record: Call) -> None:
         why = "The arguments differ: what they are made from must be the same on every run"
     elif record.name == asked.spec.name:
         why = f"It was recorded as a {record.kind}, and is a {asked.spec.kind} now"
+    elif asked.path.startswith("@"):
+        why = "The task's code changed, or a step stands between restore() and the loop"
     raise CodeChanged(asked.task_id, asked.path, describe(record), f"calls {asked}", why)
 
 
