@@ -275,7 +275,7 @@ def test_an_answer_that_comes_while_another_branch_works_is_gone_on_with(hf):
 
     @task(name="asks_beside")
     async def agent() -> list[Any]:
-        return await asyncio.gather(ask("Well?", id="q"), slow())
+        return list(await asyncio.gather(ask("Well?", id="q"), slow()))
 
     running = Background(hf.run, agent, id="t")
     assert began.wait(10)

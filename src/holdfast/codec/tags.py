@@ -214,7 +214,7 @@ class _Writers(dict[type, Writer]):
     """Finds the writer for a type; for a type that has none, one that says why."""
 
     def __missing__(self, kind: type) -> Writer:
-        plain = getattr(kind, "holdfast_plain", None)
+        plain: Any = getattr(kind, "holdfast_plain", None)
         if plain in self:  # it says itself that it is as good as that
             return lambda value, depth: self[plain](plain(value), depth)
 
