@@ -56,10 +56,10 @@ class Worker:
 
     >>> from holdfast import Holdfast, task
     >>> @task
-    ... def greet(name: str) -> str:
+    ... def greet_by_worker(name: str) -> str:
     ...     return f"hi {name}"
     >>> with Holdfast("memory://") as hf:
-    ...     handles = [hf.start(greet, name) for name in ("Ada", "Bob")]
+    ...     handles = [hf.start(greet_by_worker, name) for name in ("Ada", "Bob")]
     ...     Worker(hf).run_until_idle()
     ...     [handle.result() for handle in handles]
     ['hi Ada', 'hi Bob']

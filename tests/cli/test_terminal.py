@@ -20,6 +20,7 @@ from holdfast.events import (
     Carried,
     Checkpointed,
     ChildEnded,
+    ChildMade,
     ChildStarted,
     Claimed,
     Compensating,
@@ -109,7 +110,8 @@ def events(id: str) -> list[AnyEvent]:
         QuestionAnswered(path="7", answer=value(), by=EVIL),
         QuestionExpired(path="8"),
         *(
-            ChildStarted(path=path, id=f"child {EVIL}", name=EVIL, args=value(), args_hash="")
+            ChildStarted(path=path, id=f"child {EVIL}", name=EVIL, args=value(), args_hash=""),
+            ChildMade(path=path)
             for path in ("9", "10", "11")
         ),
         ChildEnded(path="9", result=value()),

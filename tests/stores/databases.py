@@ -78,6 +78,18 @@ def process(what: str, *given: str):
         running.communicate()
 
 
+@contextmanager
+def at_work(worker: Worker):
+    """A worker, driving tasks in a thread."""
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join()
+
+
 def marks(folder: Path) -> list[str]:
     path = folder / "marks"
     return path.read_text().splitlines() if path.exists() else []
@@ -111,9 +123,9 @@ class DatabaseStore:
         with Holdfast(url) as hf:
             handle = hf.start(agents.family, [1, 2, 3], id="family")
             others = [hf.start(agents.doubling, 3) for _ in range(5)]
-            Worker(hf).run_until_idle()
-            assert handle.result() == [1, 3, 6]
-            assert [other.result() for other in others] == [[0, 4, 8]] * 5
+            with at_work(Worker(hf)):
+                assert handle.result(30) == [1, 3, 6]
+                assert [other.result(30) for other in others] == [[0, 4, 8]] * 5
             parents = dict(hf.store.facts("tasks/family."))
             assert {facts and facts.parent for facts in parents.values()} == {"family"}
 

@@ -386,8 +386,13 @@ def test_two_who_wait_for_each_other_both_get_through(store, postgres_url, first
         (name,) = conn.execute("select current_database()").fetchone()
         conn.execute(f"alter database {name} set deadlock_timeout = '50ms'")
     leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(2)]
+    number = store._presence.number
     cut_connections(postgres_url)  # so that new ones know of the timeout
-    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    until(lambda: store._presence.number != number, "it did not appear again")
+    waiting = (
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = "
+        "current_database() and query like '%json_to_recordset%'"
+    )
     with superuser(postgres_url) as watching, psycopg.connect(postgres_url) as other:
         lock = "select 1 from holdfast.streams where name = %s for update"
         other.execute("set deadlock_timeout = '30s'")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_STORE_THREADS = 32
+_STORE_THREADS = 16
 _POLL_S = 0.005
 
 

@@ -26,8 +26,9 @@ def columns_of(facts: Facts) -> dict[str, Any]:
 def facts_in(columns: Sequence[Any]) -> Facts | None:
     """What `columns_of` made columns of; None if nobody knows the facts.
 
-    >>> facts_in(list(columns_of(Facts(task="greet", labels={"a": "1"})).values()))
-    Facts(task='greet', labels={'a': '1'})
+    >>> facts = Facts(task="greet", labels={"a": "1"})
+    >>> facts_in(list(columns_of(facts).values())) == facts
+    True
     """
     status, task, user, session, labels, parent, created_at, updated_at, wake_at = columns
     if status is None:
