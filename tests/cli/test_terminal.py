@@ -110,10 +110,10 @@ def events(id: str) -> list[AnyEvent]:
         QuestionAnswered(path="7", answer=value(), by=EVIL),
         QuestionExpired(path="8"),
         *(
-            ChildStarted(path=path, id=f"child {EVIL}", name=EVIL, args=value(), args_hash=""),
-            ChildMade(path=path)
+            ChildStarted(path=path, id=f"child {EVIL}", name=EVIL, args=value(), args_hash="")
             for path in ("9", "10", "11")
         ),
+        ChildMade(path="9"),
         ChildEnded(path="9", result=value()),
         ChildEnded(path="10", failure=failure),
         Progressed(scope="", number=1, text=EVIL, done=1, total=2),
