@@ -15,18 +15,18 @@ from holdfast.store import Store
 from holdfast.stores import open_store
 
 
-@step
+@step(name="stored_add")
 def add(a: int, b: int) -> int:
     return a + b
 
 
-@step
+@step(name="stored_double")
 async def double(x: int) -> int:
     await asyncio.sleep(0)
     return 2 * x
 
 
-@task
+@task(name="stored_adding")
 def adding(upto: int) -> int:
     total = 0
     for n in range(1, upto + 1):
@@ -34,29 +34,29 @@ def adding(upto: int) -> int:
     return total
 
 
-@task
+@task(name="stored_doubling")
 async def doubling(upto: int) -> list[int]:
     first = await asyncio.gather(*(double(x) for x in range(upto)))
     return list(await each(double, first, workers=3))
 
 
-@task
+@task(name="stored_family")
 def family(sizes: list[int]) -> list[int]:
     children = [start(adding, size) for size in sizes]
     return [child.result() for child in children]
 
 
-@task
+@task(name="stored_careful")
 def careful(what: str) -> str:
     return f"{what}: {'yes' if ask(f'{what}?', bool) else 'no'}"
 
 
-@step
+@step(name="stored_large")
 def large(megabytes: int) -> str:
     return "0123456789abcdef" * (megabytes << 16)
 
 
-@task
+@task(name="stored_hoarding")
 def hoarding(megabytes: int) -> int:
     return len(large(megabytes))
 
@@ -66,13 +66,13 @@ def write_mark(folder: str, name: str) -> None:
         marks.write(f"{name}\n")
 
 
-@tool(in_doubt="retry")
+@tool(in_doubt="retry", name="stored_mark")
 def mark(folder: str, name: str) -> str:
     write_mark(folder, name)
     return name
 
 
-@tool(in_doubt="retry")
+@tool(in_doubt="retry", name="stored_wait_for")
 def wait_for(folder: str, name: str) -> str:
     """Say that it waits, and wait until somebody makes a file of that name."""
     write_mark(folder, f"waits for {name}")
@@ -81,18 +81,18 @@ def wait_for(folder: str, name: str) -> str:
     return name
 
 
-@task
+@task(name="stored_patient")
 def patient(folder: str) -> list[str]:
     return [mark(folder, "first"), wait_for(folder, "go"), mark(folder, "last")]
 
 
-@step
+@step(name="stored_forever")
 async def forever() -> None:
     print("at work", flush=True)
     await asyncio.sleep(600)
 
 
-@task
+@task(name="stored_endless")
 async def endless() -> None:
     await forever()
 
