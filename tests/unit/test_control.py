@@ -434,10 +434,15 @@ def test_a_running_async_step_is_cancelled(place):
     assert (work.seen, work.cancelled) == ([1], [1])
 
 
-@pytest.mark.parametrize("branches", ["gather", "each", "asyncio.gather", "TaskGroup"])
-def test_branches_are_cancelled_with_their_task(flavor, place, branches):
-    if not flavor.is_async and branches in ("asyncio.gather", "TaskGroup"):
-        pytest.skip("only in async tasks")
+@pytest.mark.parametrize(
+    ("kind", "branches"),
+    [
+        *(("sync", how) for how in ("gather", "each")),
+        *(("async", how) for how in ("gather", "each", "asyncio.gather", "TaskGroup")),
+    ],
+)
+def test_branches_are_cancelled_with_their_task(place, kind, branches):
+    flavor = Flavor(kind)
     gate, began, cancelled = Event(), [], []
 
     @flavor.step
