@@ -246,7 +246,8 @@ class Worker:
         elif isinstance(error, TaskWaiting):
             self._say(f"{task_id}: let go of: {str(error).partition(chr(10))[0]}")
         elif isinstance(error, TaskBusy | LeaseLost):
-            self._put_off(task_id, _HELD_S, f"{error}")
+            # Held for a moment, or driven by others now: the next look tells which.
+            self._say(f"{task_id}: {error}")
         else:
             # The task can't go on here: its code changed, or something is wrong with the store.
             self._put_off(task_id, _TROUBLE_S, f"{type(error).__name__}: {error}")

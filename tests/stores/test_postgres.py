@@ -334,8 +334,8 @@ def test_connections_that_were_cut_while_idle_are_made_anew_and_nobody_notices(s
     for seq in range(3):
         store.append(lease, seq, [b"%d" % seq])
         store.sync(lease)
+        assert list(store.read(STREAM, seq)) == [b"%d" % seq]
         assert cut_connections(postgres_url) >= 2
-    assert list(store.read(STREAM)) == [b"0", b"1", b"2"]
 
 
 def test_a_process_whose_presence_was_cut_keeps_its_tasks(store, postgres_url):

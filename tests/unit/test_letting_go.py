@@ -394,3 +394,20 @@ def test_two_who_answer_at_once_are_told_of_each_other(hf):
     (error,) = [one for one in said if isinstance(one, Exception)]
     assert first in str(error)
     assert hf.run(asks_for_a_colour, id="t") == first
+
+
+@task
+def one_of_three(n: int) -> int:
+    return n
+
+
+@task
+def three_children() -> list[int]:
+    children = [start(one_of_three, n) for n in range(3)]
+    return [child.result() for child in children]
+
+
+def test_a_worker_that_works_until_idle_leaves_no_parent_half_way(hf):
+    handles = [hf.start(three_children, id=f"p{n}") for n in range(12)]
+    work_until_idle(hf)
+    assert [handle.status for handle in handles] == ["completed"] * 12

@@ -58,6 +58,12 @@ def opened(given: Given, *, create: bool = False, lease_s: float = LEASE_S) -> I
 
 def must_exist(url: str) -> None:
     """Raise `StoreNotFound` if the store's folder is not there."""
+    scheme, _, path = url.partition(":///")
+    if scheme == "sqlite" and path and not Path(path).exists():
+        raise StoreNotFound(
+            f"there is no database at {path} (the first task that runs makes it): "
+            f"say where it is with --url or HOLDFAST_URL"
+        )
     folder = folder_of(url)
     if folder is None or folder.is_dir():
         return

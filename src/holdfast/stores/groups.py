@@ -93,8 +93,11 @@ class Groups(Generic[J]):
 
     def settle(self) -> None:
         """Return when everything added so far is done, in one way or another."""
-        with suppress(IndexError):
-            self._see_done(self._queue[-1])
+        try:
+            last = self._queue[-1]
+        except IndexError:
+            return
+        self._see_done(last)
 
     def close(self) -> None:
         """Write what is left, and end the thread."""

@@ -3,8 +3,8 @@
 The design of the database is told at the top of `sql/postgres/schema.sql`. Everything is in its
 schema `holdfast`, which is made on first use.
 
-**Appends go in groups** (see `groups`): one statement, over one connection, holds what all tasks
-of the process have to write. Everything else is a statement of its own over a pool. **A process
+**Appends go in groups** (see `groups`): one statement, over a connection of its own, holds what
+all tasks of the process have to write. Everything else is a statement over a pool. **A process
 shows that it is alive** over one more connection (see `presence`), so there must be no proxy in
 between that hands a connection to somebody else after each transaction.
 
@@ -33,6 +33,7 @@ from holdfast.stores.groups import Groups
 from holdfast.stores.held import Append, Held, Leases, busy, taken_over
 from holdfast.stores.postgres_database import (
     SQL,
+    OwnConnection,
     connect,
     failed,
     open_pool,
@@ -65,12 +66,13 @@ class PostgresStore:
         self._groups: Groups[Append] = Groups(self._commit)
         self._pool: ConnectionPool[Connection] | None = None
         self._opening = threading.Lock()
+        self._own = OwnConnection(self._full_url, self._durable)
         self._presence = Presence(lambda: connect(self._full_url, self._durable), SQL)
 
     def start_anew(self) -> None:
         """Forget every connection, lock and lease: after a fork they are the parent's."""
         # Kept, because to close them would be to touch them.
-        self._parents.append((self._pool, self._presence, self._groups))
+        self._parents.append((self._pool, self._own, self._presence, self._groups))
         self._start()
 
     # Leases
@@ -157,10 +159,11 @@ class PostgresStore:
 
     def _append(self, appends: list[tuple[Held, list[Append]]]) -> set[int]:
         """Append to many streams at once; returns the ids of those that let it happen."""
+        self._must_be_open()
         given = _parameters(appends)
         for left in reversed(range(_TRIES)):
             try:
-                with self._connection() as conn:
+                with self._own.use() as conn:
                     return {id for id, _ in conn.execute(SQL["append"], given).fetchall()}
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 if not left:
@@ -304,6 +307,7 @@ class PostgresStore:
         self._groups.close()
         self._closed = True
         self._presence.close()
+        self._own.close()
         if self._pool is not None:
             self._pool.close()
 

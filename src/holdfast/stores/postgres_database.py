@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -81,6 +82,41 @@ def _check(conn: Connection) -> None:
     ready.register(conn.fileno(), select.POLLIN)
     if ready.poll(0):
         conn.execute("")
+
+
+class OwnConnection:
+    """A connection for one user at a time, who uses it all the time: a pool would cost more."""
+
+    def __init__(self, url: str, durable: bool) -> None:
+        self._url = url
+        self._durable = durable
+        self._conn: Connection | None = None
+
+    @contextmanager
+    def use(self) -> Iterator[Connection]:
+        """The connection, made (anew) if need be."""
+        conn = self._live() or connect(self._url, self._durable)
+        self._conn = None  # until it is known to be sound
+        try:
+            yield conn
+        except BaseException:
+            conn.close()
+            raise
+        self._conn = conn
+
+    def _live(self) -> Connection | None:
+        if self._conn is not None:
+            try:
+                _check(self._conn)
+            except psycopg.Error:
+                self.close()
+        return self._conn
+
+    def close(self) -> None:
+        """Let it go."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            conn.close()
 
 
 def prepare(url: str, durable: bool) -> None:
