@@ -31,7 +31,8 @@ R = TypeVar("R")
 class Holdfast:
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
-    `url` is a folder (made if it is not there) or `memory://`. A task is driven under a lease of
+    `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or
+    `memory://`. A task is driven under a lease of
     `lease_s` seconds that is renewed while this process lives; when it hangs for longer, another
     process may take the task over and this one is refused.
 

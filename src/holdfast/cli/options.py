@@ -29,7 +29,8 @@ url_option = click.option(
     expose_value=False,
     is_eager=True,
     callback=_remember,
-    help="The store: a folder.  [default: $HOLDFAST_URL, pyproject.toml, or workspace]",
+    help="The store: a folder, sqlite:///FILE or postgresql://…  "
+    "[default: $HOLDFAST_URL, pyproject.toml, or workspace]",
 )
 app_option = click.option(
     "--app",
