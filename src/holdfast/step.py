@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from holdfast.engines import local
 from holdfast.errors import BadInput
-from holdfast.scope import scope_var
+from holdfast.scope import Scope, scope_var
 from holdfast.spec import Doubt, FunctionKind, Retry, Spec, make_spec, registry, undo_of
 
 P = ParamSpec("P")
@@ -134,55 +134,39 @@ def _decorate(fn: Callable[..., Any] | None, kind: FunctionKind, **options: Any)
         undo_of(spec)  # so that what is wrong with it shows now
     registry.add(spec)
     if spec.streams:
-        return _wrap_stream(spec)
-    return _wrap_async(spec) if spec.is_async else _wrap(spec)
-
-
-def _wrap_stream(spec: Spec) -> Callable[..., Any]:
-    fn = spec.fn
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        scope = scope_var.get()
-        if scope is None:
-            return fn(*args, **kwargs)
-        from holdfast.engines import streaming
-
-        return streaming.stream(scope, spec, args, kwargs)
-
-    call.holdfast_spec = spec  # type: ignore[attr-defined]
-    return call
-
-
-def _wrap(spec: Spec) -> Callable[..., Any]:
-    fn = spec.fn
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        scope = scope_var.get()
-        if scope is None:
-            return fn(*args, **kwargs)
-        return local.call(scope, spec, args, kwargs)
-
-    call.holdfast_spec = spec  # type: ignore[attr-defined]
-    return call
-
-
-def _wrap_async(spec: Spec) -> Callable[..., Any]:
-    fn = spec.fn
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        scope = scope_var.get()
-        if scope is None:
-            return fn(*args, **kwargs)
-        from holdfast.engines import aio  # asyncio is slow to import, and half the tasks are sync
-
-        return aio.call(scope, spec, args, kwargs)
-
+        return _wrap(spec, _stream)
+    if not spec.is_async:
+        return _wrap(spec, local.call)
+    call = _wrap(spec, _acall)
     mark_async(call)
+    return call
+
+
+def _wrap(spec: Spec, in_task: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as it is outside a task; inside one, what `in_task` makes of the call."""
+    fn = spec.fn
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        scope = scope_var.get()
+        if scope is None:
+            return fn(*args, **kwargs)
+        return in_task(scope, spec, args, kwargs)
+
     call.holdfast_spec = spec  # type: ignore[attr-defined]
     return call
+
+
+def _acall(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from holdfast.engines import aio  # asyncio is slow to import, and half the tasks are sync
+
+    return aio.call(scope, spec, args, kwargs)
+
+
+def _stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from holdfast.engines import streaming
+
+    return streaming.stream(scope, spec, args, kwargs)
 
 
 def mark_async(fn: Any) -> None:
