@@ -250,6 +250,7 @@ class Driving:
         finally:
             inside.discard(run)
             self.runs.discard(run)
+            run.is_over = True
             log.attended = None
 
     def _must_be_drivable(self, log: Log, spec: Spec) -> None:

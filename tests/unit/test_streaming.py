@@ -593,3 +593,23 @@ def test_a_task_cant_stream():
         @task
         def streaming() -> Iterator[int]:
             yield 1
+
+
+def test_a_stream_that_is_left_behind_by_a_crash_is_closed_without_a_word(tmp_path):
+    left: list[Any] = []
+
+    @step(name="left_behind")
+    def words_left() -> Iterator[int]:
+        yield from range(3)
+
+    @task(name="crashes_with_a_stream")
+    def agent() -> None:
+        left.append(words_left())
+        next(left[0])
+        raise Crash
+
+    with Holdfast(tmp_path / "w") as hf, pytest.raises(Crash):
+        hf.run(agent, id="t")
+    left.pop().close()  # nobody holds the task any more
+    with Holdfast(tmp_path / "w") as hf:
+        assert [call.status for call in hf.task("t").calls] == ["running"]

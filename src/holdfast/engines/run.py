@@ -81,6 +81,7 @@ class Run:
         """What `checkpoint` and `restore` remember between them."""
         self.alarm: Any = None
         """Of the async driver: what waits on its loop."""
+        self.is_over = False
         self.working: set[str] = set()
         """The calls that threads are making now."""
         self.streams: WeakSet[Any] = WeakSet()

@@ -168,6 +168,8 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
                     try:
                         yield settled
                     except GeneratorExit:
+                        if call.run.is_over:  # it was left behind, by a crash or a stop
+                            raise
                         call.has_reader = False
             answer = parts.ended()
         except Exception as error:
@@ -193,6 +195,8 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
                     try:
                         yield settled
                     except GeneratorExit:
+                        if call.run.is_over:
+                            raise
                         # It is closed by the loop, beside the task: who waits for that must know.
                         call.has_reader = False
                         call.run.draining.add(path)
