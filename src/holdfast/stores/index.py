@@ -42,6 +42,23 @@ _decode = msgspec.json.Decoder(Entry).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def _line(entry: Entry) -> bytes:
+    # A line of its own, whatever a crash left of the one before.
+    return b"\n" + _encode(entry) + b"\n"
+
+
+def _parsed(data: bytes) -> list[Entry]:
+    """The entries of whole lines. A crash or a full disk may have left part of one, which spoils
+    that line alone."""
+    found = []
+    for line in filter(None, data.split(b"\n")):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            entry = _decode(line)
+            if _makes_sense(entry):
+                found.append(entry)
+    return found
+
+
 def _makes_sense(entry: Entry) -> bool:
     if entry.facts is None:
         return True
@@ -64,8 +81,7 @@ class Index:
 
     def note(self, stream: str, facts: Facts | None, size: int) -> None:
         """Write down what is now known of a stream."""
-        # A line of its own, whatever a crash left of the one before.
-        line = b"\n" + _encode(Entry(stream, size, facts)) + b"\n"
+        line = _line(Entry(stream, size, facts))
         with self._lock:
             for _ in range(3):
                 self._disk.write(self._opened(), line)
@@ -107,27 +123,29 @@ class Index:
     def _read_on(self, fd: int) -> None:
         new = self._disk.read_all(fd, self._read_bytes)
         self._read_bytes += len(new)
-        *lines, self._rest = (self._rest + new).split(b"\n")
-        for line in filter(None, lines):
-            # A crash or a full disk may have left part of a line, which spoils that line alone.
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                entry = _decode(line)
-                if _makes_sense(entry):
-                    self._entries[entry.stream] = entry
-        self._lines += len(lines) // 2
+        whole, newline, self._rest = (self._rest + new).rpartition(b"\n")
+        for entry in _parsed(whole + newline):
+            self._entries[entry.stream] = entry
+        self._lines += whole.count(b"\n") // 2
 
     def _rewrite(self) -> None:
         disk, old = self._disk, self._fd
         if not disk.try_lock(old):
             return  # somebody else is at it
         name = f"{INDEX}.{os.urandom(6).hex()}"
-        new = disk.open(name, self._root, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        new = disk.open(name, self._root, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
         try:
             live = [entry for entry in self._entries.values() if entry.facts is not None]
-            disk.write(new, b"".join(_encode(entry) + b"\n" for entry in live))
+            whole = b"".join(_encode(entry) + b"\n" for entry in live)
+            disk.write(new, whole)
             disk.rename(name, INDEX, self._root)
-            # What was written after we read, and before the file lost its name.
-            disk.write(new, disk.read_all(old, self._read_bytes))
+            # What was written after we read, and before the file lost its name; unless somebody
+            # has said something newer of the same stream in the new one.
+            late = _parsed(disk.read_all(old, self._read_bytes - len(self._rest)))
+            newer = {entry.stream for entry in _parsed(disk.read_all(new, len(whole)))}
+            for entry in late:
+                if entry.stream not in newer:
+                    disk.write(new, _line(entry))
         finally:
             disk.close(new)
         self._close()
