@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol, get_args
@@ -18,7 +19,15 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast import chain
-from holdfast.errors import BadInput, Conflict, LogDamaged, NewerFormat, StoreError, TooLarge
+from holdfast.errors import (
+    BadInput,
+    Conflict,
+    LeaseLost,
+    LogDamaged,
+    NewerFormat,
+    StoreError,
+    TooLarge,
+)
 from holdfast.events import (
     FORMAT,
     AnyEvent,
@@ -328,7 +337,9 @@ class Log:
         """Give the task back. What was appended is made durable first, if it can be."""
         try:
             if self._broken is None and self.state.seq:
-                self.sync()
+                # What was acknowledged is safe; the rest belongs to who has the lease now.
+                with suppress(LeaseLost):
+                    self.sync()
         finally:
             self.store.release(self.lease)
 
