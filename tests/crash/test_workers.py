@@ -145,3 +145,19 @@ def test_two_hundred_waiting_tasks_hold_no_threads_and_wake_within_a_second(tmp_
             assert late.total_seconds() < 1.0
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30) == 0
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_killed_while_it_drains_leaves_its_task_to_the_next(tmp_path, processes):
+    with Holdfast(tmp_path / "w", lease_s=agents.LEASE_S) as hf:
+        handle = hf.start(agents.before, id="t")
+        first = processes.start("work")
+        wait_for((tmp_path / f"at-{first.pid}").exists)
+        first.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert first.poll() is None, "it finishes the step in hand first"
+        first.kill()
+        (tmp_path / "open").touch()
+        second = processes.start("work")
+        assert handle.result(timeout_s=30) == second.pid
+    assert len((tmp_path / "world").read_text().split()) == 1
