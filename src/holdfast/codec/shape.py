@@ -14,6 +14,7 @@ from holdfast.codec.declared import reach
 from holdfast.codec.misfit import TOO_DEEP, Misfit, decode, name_of
 from holdfast.codec.tags import Open
 from holdfast.errors import Undecodable, Unserializable
+from holdfast.lists import for_hashing
 
 
 class Shape:
@@ -136,6 +137,7 @@ def args_hash(data: bytes) -> str:
     >>> args_hash(b'{"city":"Oslo","n":2}') == args_hash(b'{"n":2,"city":"Oslo"}')
     True
     """
+    data = for_hashing(data)
     # Where there is no comma no object has a second key, and there is nothing to sort.
     return hashlib.sha256(canonical(data) if b"," in data else data).hexdigest()[:16]
 

@@ -10,9 +10,11 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
+from holdfast.codec.growing import Growing, Known, Listing, naming
 from holdfast.codec.misfit import encode
 from holdfast.codec.shape import Shape, shape_of
 from holdfast.errors import BadInput, Undecodable, Unserializable
+from holdfast.lists import value_of
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -81,10 +83,13 @@ class Signature:
         returns = _shape_for(result, f"the result of {name}")
         return cls(fn, slots, filled, returns)
 
-    def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def dump(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], growing: Growing | None = None
+    ) -> bytes:
         """The arguments of a call as a JSON object by parameter name; only what was given.
 
-        Arguments that the function does not take raise the `TypeError` that calling it would.
+        With `growing`, long lists are taken out of it and named. Arguments that the function does
+        not take raise the `TypeError` that calling it would.
 
         >>> def add(x: int, y: int = 0) -> int: ...
         >>> Signature.of(add).dump((1,), {})
@@ -95,14 +100,21 @@ class Signature:
         """
         given = self._bind(args, kwargs)
         written = []
+        named: dict[tuple[str, ...], Known] = {}
         name = ""
         try:
-            for name, start, dump, _, _, _ in self._slots:
-                if name in given:
-                    written.append(start + dump(given[name]))
+            for name, start, dump, _, shape, _, _ in self._slots:
+                if name not in given:
+                    continue
+                value = given[name]
+                known = growing.find(value, shape) if growing and shape else None
+                if known is not None:
+                    named[name,] = known
+                written.append(start + (dump(value) if known is None else b"null"))
         except Unserializable as error:
             raise Unserializable(f"{self.name}({name}=…): {error}") from error.__cause__
-        return b"{%b}" % b",".join(written)
+        data = b"{%b}" % b",".join(written)
+        return naming(data, named) if named else data
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call the function with, as `dump` was given them.
@@ -115,13 +127,16 @@ class Signature:
         kwargs: dict[str, Any] = {}
         in_order = True
         name = ""
+        named = data.known if isinstance(data, Listing) else {}
         try:
-            stored = _split_object(data)
-            for name, _, _, load, how, _ in self._slots:
+            stored = _split_object(value_of(data) if named else data)
+            for name, _, _, load, _, how, _ in self._slots:
                 if name not in stored:
                     in_order = in_order and how != "position"
                     continue
-                value = load(bytes(stored.pop(name)))
+                raw = stored.pop(name)
+                known = named.get((name,))
+                value = load(bytes(raw)) if known is None else known.copies()
                 if how == "position" and in_order:
                     args.append(value)
                 elif how == "items" and in_order:
@@ -176,6 +191,7 @@ class _Slot(NamedTuple):
     start: bytes
     dump: Callable[[Any], bytes]
     load: Callable[[bytes], Any]
+    shape: Shape | None
     how: Literal["position", "name", "items", "entries"]
     parameter: inspect.Parameter
 
@@ -185,13 +201,13 @@ class _Slot(NamedTuple):
         name, start = parameter.name, b"%b:" % encode(parameter.name)
         if parameter.kind is parameter.VAR_POSITIONAL:
             dump, load = _items(shape)
-            return cls(name, start, dump, load, "items", parameter)
+            return cls(name, start, dump, load, None, "items", parameter)
         if parameter.kind is parameter.VAR_KEYWORD:
             dump, load = _entries(shape)
-            return cls(name, start, dump, load, "entries", parameter)
+            return cls(name, start, dump, load, None, "entries", parameter)
         by_name = by_name or parameter.kind is parameter.KEYWORD_ONLY
         how: Any = "name" if by_name else "position"
-        return cls(name, start, shape.dump, shape.load, how, parameter)
+        return cls(name, start, shape.dump, shape.load, shape, how, parameter)
 
 
 def _items(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:

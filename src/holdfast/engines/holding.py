@@ -13,9 +13,10 @@ from holdfast.engines.heartbeat import Heartbeat
 from holdfast.engines.mail import Message, take_in
 from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
 from holdfast.events import Parked, dump_event
-from holdfast.log import Clock, Log, open_log, read_state, stow, stream_of
+from holdfast.log import Clock, Log, open_log, read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
+from holdfast.values import stow
 
 Make = Callable[[State, Callable[[bytes], Raw]], Message]
 """Makes a message for a task in a state, or raises; it stows large values where they belong."""
