@@ -11,6 +11,7 @@ import sys
 HOLDFAST_MODULES = {
     "holdfast",
     "holdfast.app",
+    "holdfast.artifacts",
     "holdfast.beginning",
     "holdfast.branches",
     "holdfast.chain",
@@ -63,6 +64,7 @@ HOLDFAST_MODULES = {
     "holdfast.stores",
     "holdfast.tail",
     "holdfast.task",
+    "holdfast.upkeep",
     "holdfast.values",
     "holdfast.views",
     "holdfast.waiting",

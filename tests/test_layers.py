@@ -19,6 +19,7 @@ LAYERS = (
     {
         "__init__",
         "app",
+        "artifacts",
         "beginning",
         "branches",
         "checkpoints",
@@ -27,7 +28,7 @@ LAYERS = (
         "driving",
         "family",
     }
-    | {"handle", "meter", "step", "task", "waiting", "worker"},
+    | {"handle", "meter", "step", "task", "upkeep", "waiting", "worker"},
     ("engines", "stores", "views", "workspace"),
     ("tail",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}

@@ -18,6 +18,7 @@ from holdfast.handle import Handle
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.task import task_spec
+from holdfast.upkeep import Upkeep
 from holdfast.values import MAX_VALUE_BYTES
 from holdfast.views import Tasks, TaskView, list_tasks, view_task
 from holdfast.words import checked_id
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Holdfast:
+class Holdfast(Upkeep):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or

@@ -35,6 +35,23 @@ class Blobs(Protocol):
         """The bytes again."""
 
 
+PARTS = "$parts"
+"""How an artifact names the blob that lists its parts."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One piece of an artifact: a blob that holds nothing but content."""
+
+    digest: str = msgspec.field(name="$part")
+    size_bytes: int
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What is in the blob that an artifact names."""
+
+    parts: list[Part]
+
+
 class BlobRef(msgspec.Struct):
     """What stands in a line for a value that is kept beside it."""
 
