@@ -289,13 +289,14 @@ class ChildEnded(Event, frozen=True, kw_only=True, tag="child_ended"):
 class ListGrew(Event, frozen=True, kw_only=True, tag="list_grew"):
     """A long list that values name: the items that it has beyond those of the list `base`.
 
+    Without `base` it goes on from the list of the last such event; with an empty one, from none.
     What an item has from the result of a call stands there as null, and in `copied`: where it
     stands in `items`, the path of the call, and the event that has its result.
     """
 
     digest: str
     length: int
-    base: str = ""
+    base: str | None = None
     items: Raw | UnsetType = UNSET
     copied: tuple[tuple[tuple[str | int, ...], str, int], ...] = ()
 

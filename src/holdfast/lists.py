@@ -234,7 +234,7 @@ def pieces(lists: Lists, digest: str) -> Iterator[ListGrew] | None:
         if event is None or event.items is UNSET:
             return None
         grown.append(event)
-        digest = event.base
+        digest = event.base or ""
     return reversed(grown)
 
 

@@ -403,12 +403,17 @@ class Log:
                 grown = ListGrew(
                     digest=version.digest,
                     length=version.length,
-                    base=base.digest if base is not None else "",
+                    base=self._base_of(base),
                     items=Raw(left) if copied else self.stow_alone(left),
                     copied=copied,
                 )
                 self.append(grown)
             version.is_stored()
+
+    def _base_of(self, base: Version | None) -> str | None:
+        """How an event says which list it goes on from: not at all, if it is the newest."""
+        digest = base.digest if base is not None else ""
+        return None if digest and digest == next(reversed(self.state.lists), "") else digest
 
     def fetch(self, value: Raw) -> bytes:
         """The bytes that `stow` was given."""

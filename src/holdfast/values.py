@@ -122,7 +122,7 @@ class Reader:
         grown = []
         while digest and digest not in self._known:
             grown.append(self._grown(digest))
-            digest = grown[-1].base
+            digest = grown[-1].base or ""
         items = self._known.get(digest, [])
         for event in reversed(grown):
             new = msgspec.json.decode(b"[%b]" % items_of(self._store, event))

@@ -167,7 +167,7 @@ def test_a_task_that_goes_on_from_a_checkpoint_goes_on_with_its_lists(
         assert hf.run(checkpointed_talk, id="t") == 80
         started = [event for event in events(hf, "t") if isinstance(event, Started)]
         grown = [event for event in events(hf, "t") if isinstance(event, ListGrew)]
-        from_nothing = [event.length for event in grown if not event.base]
+        from_nothing = [event.length for event in grown if event.base == ""]
         assert from_nothing[0] == FEWEST_ITEMS
         args = [bytes(event.args) for event in started if isinstance(event.args, Raw)]
         assert sum(each.startswith(LISTED) for each in args) == 80 - FEWEST_ITEMS

@@ -116,6 +116,8 @@ def observed(state: State, event: e.Observed) -> None:
 
 
 def list_grew(state: State, event: e.ListGrew) -> None:
+    if event.base is None:
+        event = replace(event, base=next(reversed(state.lists), ""))
     if event.copied and isinstance(event.items, Raw):
         try:
             items = with_results(bytes(event.items), event.copied, partial(_result_of, state))
