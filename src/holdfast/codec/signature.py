@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple, NoReturn
 import msgspec
 
 from holdfast.codec.misfit import encode
+from holdfast.codec.secrets import Arguments, hidden_in, keeping, without
 from holdfast.codec.shape import Shape, shape_of
-from holdfast.errors import BadInput, Undecodable, Unserializable
+from holdfast.errors import BadInput, HoldsSecret, Undecodable, Unserializable
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -41,6 +42,9 @@ class Signature:
         self.returns = returns
         self._fn = fn
         self._slots = slots
+        self._open = {slot.name for slot in slots if slot.is_open}
+        self.entries = next((slot.name for slot in slots if slot.how == "entries"), "")
+        """The parameter that takes what no other does, as `**options`."""
         stored = [slot.parameter for slot in slots]
         self._signature = inspect.Signature(stored)
         self._is_simple = not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in stored)
@@ -93,15 +97,35 @@ class Signature:
         Traceback (most recent call last):
         TypeError: add() missing 1 required positional argument: 'x'
         """
+        return self._dumped(self._bind(args, kwargs))
+
+    def dump_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The same for a call that is made from here: it may be given secrets by their value.
+
+        >>> from holdfast.secret import Secret
+        >>> def login(user: str, key: Secret) -> None: ...
+        >>> data = Signature.of(login).dump_call(("ada", Secret("hunter22")), {})
+        >>> data, Signature.of(login).load(data)
+        (b'{"user":"ada","key":{"$secret":0}}', (('ada', Secret(•••)), {}))
+        """
         given = self._bind(args, kwargs)
+        try:
+            return self._dumped(given)
+        except HoldsSecret:
+            with keeping([]) as secrets:
+                data = Arguments(self._dumped(given))
+            data.secrets = secrets
+            return data
+
+    def _dumped(self, given: dict[str, Any]) -> bytes:
         written = []
         name = ""
         try:
-            for name, start, dump, _, _, _ in self._slots:
+            for name, start, dump, _, _, _, _ in self._slots:
                 if name in given:
                     written.append(start + dump(given[name]))
         except Unserializable as error:
-            raise Unserializable(f"{self.name}({name}=…): {error}") from error.__cause__
+            raise type(error)(f"{self.name}({name}=…): {error}") from error.__cause__
         return b"{%b}" % b",".join(written)
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -111,13 +135,35 @@ class Signature:
         >>> Signature.of(add).load(b'{"x":1,"y":2}')
         ((1, 2), {})
         """
+        if type(data) is Arguments:
+            with keeping(data.secrets):
+                return self._loaded(data)
+        return self._loaded(data)
+
+    def without(
+        self, data: bytes, hides: Callable[[str], bool]
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Arguments with those left out that are to be hidden by name; and those that are texts.
+
+        >>> def login(user: str, password: str) -> None: ...
+        >>> data = b'{"user":"ada","password":"hunter22"}'
+        >>> Signature.of(login).without(data, {"password"}.__contains__)
+        (b'{"user":"ada","password":{"$redacted":true}}', ('hunter22',))
+        """
+        return without(data, hides, self.entries, self._open.__contains__)
+
+    def left_out(self, data: bytes) -> frozenset[str]:
+        """Which arguments were left out of what a log holds."""
+        return hidden_in(data, self.entries)
+
+    def _loaded(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         in_order = True
         name = ""
         try:
             stored = _split_object(data)
-            for name, _, _, load, how, _ in self._slots:
+            for name, _, _, load, how, _, _ in self._slots:
                 if name not in stored:
                     in_order = in_order and how != "position"
                     continue
@@ -178,6 +224,7 @@ class _Slot(NamedTuple):
     load: Callable[[bytes], Any]
     how: Literal["position", "name", "items", "entries"]
     parameter: inspect.Parameter
+    is_open: bool
 
     @classmethod
     def of(cls, parameter: inspect.Parameter, shape: Shape, *, by_name: bool) -> _Slot:
@@ -185,13 +232,13 @@ class _Slot(NamedTuple):
         name, start = parameter.name, b"%b:" % encode(parameter.name)
         if parameter.kind is parameter.VAR_POSITIONAL:
             dump, load = _items(shape)
-            return cls(name, start, dump, load, "items", parameter)
+            return cls(name, start, dump, load, "items", parameter, shape.is_open)
         if parameter.kind is parameter.VAR_KEYWORD:
             dump, load = _entries(shape)
-            return cls(name, start, dump, load, "entries", parameter)
+            return cls(name, start, dump, load, "entries", parameter, shape.is_open)
         by_name = by_name or parameter.kind is parameter.KEYWORD_ONLY
         how: Any = "name" if by_name else "position"
-        return cls(name, start, shape.dump, shape.load, how, parameter)
+        return cls(name, start, shape.dump, shape.load, how, parameter, shape.is_open)
 
 
 def _items(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:

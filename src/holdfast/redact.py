@@ -1,0 +1,193 @@
+"""`Redact`: what is kept out of the log, besides every `Secret`.
+
+Arguments of steps and tools are hidden by the name of their parameter. Texts that are only read
+have what matches a pattern, and every secret this process has used, replaced by a mark. Results
+and other values are never changed: a replay would see something else than the first run.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from fnmatch import translate
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from holdfast.codec import Signature
+from holdfast.errors import BadInput, HoldsSecret
+from holdfast.events import (
+    AnswerRefused,
+    AnyEvent,
+    CancelRequested,
+    Decided,
+    Doubted,
+    Failure,
+    Noted,
+    Parked,
+    PauseRequested,
+    Planned,
+    Progressed,
+    QuestionAsked,
+    Settled,
+    TaskStopped,
+)
+from holdfast.patterns import BUILTIN, NAMES, compiled, hidden
+from holdfast.secret import without_known
+
+E = TypeVar("E", bound=AnyEvent)
+
+TEXTS: dict[type, tuple[str, ...]] = {
+    AnswerRefused: ("why",),
+    CancelRequested: ("because",),
+    Decided: ("because",),
+    Doubted: ("why",),
+    Noted: ("text",),
+    Parked: ("why",),
+    PauseRequested: ("because",),
+    Progressed: ("text",),
+    QuestionAsked: ("question",),
+    Settled: ("because",),
+    TaskStopped: ("because",),
+}
+"""The fields of events that hold texts of people and programs, for people to read."""
+
+_WIDEST = 256 * 1024
+_LONGEST = 16 * 1024
+
+
+class Redact:
+    """What is kept out of the log, besides every `Secret`: by parameter name and by pattern.
+
+    `names` are shell patterns for parameters of steps and tools whose arguments are not to be
+    written (`"ssn"`, `"*_pin"`), `patterns` regular expressions for what is to be blotted out of
+    errors, tracebacks, notes and other texts; of one with a group named `secret` only that group.
+    Both add to the built-in ones (`password`, `*api_key`, …; the shapes of well-known keys), which
+    `builtin=False` leaves out. `keep` are names that are not hidden after all. With `refuse=True`
+    values that match are refused: a step that returns an API key fails instead of recording it.
+
+    >>> from holdfast import Holdfast, step, task
+    >>> @step
+    ... def pay(card: str) -> None:
+    ...     raise ValueError(f"card {card} was declined, see acme-77")
+    >>> @task
+    ... def shop(n: int) -> None:
+    ...     pay("4111-1111")
+    >>> with Holdfast("memory://", redact=Redact(names=["card"], patterns=[r"acme-\\d+"])) as hf:
+    ...     try:
+    ...         hf.run(shop, 1, id="shop-1")
+    ...     except Exception as error:
+    ...         print(error.failure.message)
+    step 1, pay, failed: ValueError: card ••• was declined, see •••
+    """
+
+    def __init__(
+        self,
+        *,
+        names: Iterable[str] = (),
+        patterns: Iterable[str | re.Pattern[str]] = (),
+        keep: Iterable[str] = (),
+        builtin: bool = True,
+        refuse: bool = False,
+    ) -> None:
+        own = [compiled(pattern) for pattern in _listed("patterns", patterns)]
+        self._hides = _any_of("names", names, NAMES if builtin else ())
+        self._keeps = _any_of("keep", keep, ())
+        self._patterns = (*own, *(BUILTIN if builtin else ()))
+        self._refuses = refuse
+        self.any_of = functools.lru_cache(maxsize=4096)(self._any_of)
+        """Whether one of some names is to be hidden: asked for every call."""
+
+    def _any_of(self, names: tuple[str, ...]) -> bool:
+        return any(map(self.hides, names))
+
+    def hides(self, name: str) -> bool:
+        """Whether the arguments of a parameter of that name are hidden."""
+        name = name.casefold()
+        return bool(self._hides.match(name)) and not self._keeps.match(name)
+
+    def arguments(
+        self, signature: Signature, names: frozenset[str], data: bytes
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Encoded arguments without those of `names`, and of names to hide; and hidden texts."""
+        if not names and not signature.entries and not self.any_of(signature.names):
+            return data, ()
+        return signature.without(data, lambda name: name in names or self.hides(name))
+
+    def text(self, text: str, also: Iterable[str] = ()) -> str:
+        """A text to be read, with marks for what is secret in it."""
+        text = without_known(text, also)
+        for pattern in self._patterns:
+            text = hidden(pattern, text)
+        return text
+
+    def data(self, raw: bytes) -> bytes:
+        """The same for each text in a piece of JSON."""
+        value = msgspec.json.decode(raw)
+        clean = self._within(value)
+        return raw if clean == value else msgspec.json.encode(clean)
+
+    def _within(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self._within(item) for item in value]
+        if isinstance(value, dict):
+            return {self.text(key): self._within(item) for key, item in value.items()}
+        return value
+
+    def event(self, event: E) -> E:
+        """An event as it goes into the log: its texts have marks for what is secret in them."""
+        if type(event) is Planned:
+            return replace(event, items=tuple(map(self.text, event.items)))
+        fields = TEXTS.get(type(event), ())
+        texts = {name: text for name in fields if (text := getattr(event, name))}
+        changed = {name: clean for name, text in texts.items() if (clean := self.text(text)) != text}
+        return replace(event, **changed) if changed else event
+
+    def failure(self, failure: Failure, also: Iterable[str] = ()) -> Failure:
+        """A failure as it goes into the log, short enough for a line."""
+        # What is cut off here is far from where the second cut leaves off, so that no half of a
+        # secret, which nobody recognises, is left at the edge.
+        message, trace = (
+            bounded(self.text(bounded(text, _WIDEST), also), _LONGEST)
+            for text in (failure.message, failure.traceback)
+        )
+        return replace(failure, message=message, traceback=trace)
+
+    def must_be_free(self, value: bytes) -> None:
+        """Refuse a value that would take a secret into the log, if that is asked for."""
+        if self._refuses and self.text(text := value.decode()) != text:
+            raise HoldsSecret(
+                "it holds what looks like a secret, and Redact(refuse=True) keeps that out of the "
+                "log. Pass it as a Secret, or leave it out"
+            )
+
+
+def _listed(option: str, given: Any) -> list[Any]:
+    if isinstance(given, str | bytes | re.Pattern) or not isinstance(given, Iterable):
+        raise BadInput(f"Redact({option}={given!r:.60}) must be a list of them")
+    return list(given)
+
+
+def _any_of(option: str, given: Any, builtin: Iterable[str]) -> re.Pattern[str]:
+    names = _listed(option, given)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise BadInput(f"Redact({option}=…): {name!r:.60} is no name of a parameter")
+    every = [translate(name.casefold()) for name in (*names, *builtin)]
+    return re.compile("|".join(every) or r"(?!)")
+
+
+def bounded(text: str, most: int) -> str:
+    """A text of about that length: what is wrong mostly stands at either end."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+DEFAULT = Redact()
