@@ -30,11 +30,12 @@ LAYERS = (
     | {"handle", "meter", "step", "task", "waiting", "worker"},
     ("engines", "stores", "views", "workspace"),
     ("tail",),
-    {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}
-    | {"store", "words"},
+    {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "redact"}
+    | {"scope", "secret", "spec", "store", "words"},
     ("fold",),
     ("state",),
     ("events",),
+    ("patterns",),
     ("errors",),
 )
 
@@ -56,6 +57,7 @@ OUTSIDE_WORLD = {
 CORE_EXCEPTIONS = {
     ("codec", "pathlib"): "Path is a value it writes and reads",
     ("codec", "uuid"): "UUID is a value it writes and reads",
+    ("secret", "os"): "a named secret is looked up in the environment, where it is kept",
     ("log", "threading"): "branches in threads share one log",
 }
 

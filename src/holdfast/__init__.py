@@ -17,6 +17,7 @@ from holdfast.errors import (
     Conflict,
     EachFailed,
     HoldfastError,
+    HoldsSecret,
     InDoubt,
     LeaseLost,
     LogDamaged,
@@ -39,6 +40,8 @@ from holdfast.errors import (
     WrongArguments,
 )
 from holdfast.handle import Handle, NotFinished
+from holdfast.redact import Redact
+from holdfast.secret import Secret
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
 from holdfast.task import current, decide, note, patched, progress, task
@@ -60,6 +63,7 @@ __all__ = [
     "Happened",
     "Holdfast",
     "HoldfastError",
+    "HoldsSecret",
     "IdempotencyKey",
     "InDoubt",
     "ItemFailed",
@@ -68,8 +72,10 @@ __all__ = [
     "NewerFormat",
     "NotATask",
     "NotFinished",
+    "Redact",
     "Results",
     "Retry",
+    "Secret",
     "StepFailed",
     "StorageFailed",
     "StoreError",

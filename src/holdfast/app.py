@@ -16,6 +16,8 @@ from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
 from holdfast.log import MAX_VALUE_BYTES
+from holdfast.redact import Redact
+from holdfast.secret import Secrets
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.task import task_spec
@@ -32,9 +34,10 @@ class Holdfast:
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or
-    `memory://`. A task is driven under a lease of
-    `lease_s` seconds that is renewed while this process lives; when it hangs for longer, another
-    process may take the task over and this one is refused.
+    `memory://`. A task is driven under a lease of `lease_s` seconds that is renewed while this
+    process lives; when it hangs for longer, another may take the task over and this one is
+    refused. `redact` says what is kept out of the log, `secrets` (a dict, or a function of the
+    name) what `Secret.named` stands for.
 
     >>> from holdfast import task
     >>> @task
@@ -52,6 +55,8 @@ class Holdfast:
         sync: bool = True,
         lease_s: float = 30.0,
         max_value_bytes: int = MAX_VALUE_BYTES,
+        redact: Redact | None = None,
+        secrets: Secrets | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         if not lease_s > 0:
@@ -59,7 +64,9 @@ class Holdfast:
         named = isinstance(url, str | os.PathLike)
         self.store: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
         owner = f"{os.uname().nodename} process {os.getpid()}"
-        self._holding = Holding(self.store, owner, lease_s, clock or _utc_now, max_value_bytes)
+        self._holding = Holding(
+            self.store, owner, lease_s, clock or _utc_now, max_value_bytes, redact, secrets
+        )
         self._driving = Driving(self._holding)
 
     def __enter__(self) -> Self:
@@ -320,7 +327,7 @@ class Holdfast:
         """
         from holdfast.engines.rehearsal import rehearse
 
-        return rehearse(self.store, id, self._driving.spec_of(id), self._holding.clock)
+        return rehearse(self._holding, id, self._driving.spec_of(id))
 
     # Asking about tasks
 

@@ -47,6 +47,7 @@ from holdfast.family import Children
 from holdfast.journal import Raised, Returned, Stopped
 from holdfast.log import Log, fetch, first_event, read_state, stream_of
 from holdfast.scope import scope_var
+from holdfast.secret import provider
 from holdfast.spec import Spec, registry
 from holdfast.state import FINISHED, UNDO, State
 from holdfast.store import Store
@@ -83,6 +84,7 @@ class Driving:
         clock = self.holding.clock
         task_id = checked_id(given.id) if given.id is not None else new_id(spec.name, clock())
         _must_be_words(spec, given)
+        self._must_show_no_secret(task_id, spec, data)
 
         def begin(log: Log) -> None:
             if log.state.seq:
@@ -110,6 +112,13 @@ class Driving:
             return state.status in FINISHED and same
 
         return Begin(task_id, spec, begin, ends_with, digest)
+
+    def _must_show_no_secret(self, task_id: str, spec: Spec, data: bytes) -> None:
+        try:
+            self.holding.redact.must_be_readable(spec.name, spec.signature, data)
+        except BadInput:
+            if first_event(self.store, stream_of(task_id)) is None:
+                raise  # else it was started when that was no secret yet
 
     def start(self, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any], given: Given) -> str:
         """Make the task and leave it to whoever looks for work; returns its id."""
@@ -245,9 +254,11 @@ class Driving:
         inside = {run} if outer is None else outer.run.inner
         self.runs.add(run)
         inside.add(run)
+        token = provider.set(self.holding.secrets)
         try:
             yield run
         finally:
+            provider.reset(token)
             inside.discard(run)
             self.runs.discard(run)
             run.is_over = True

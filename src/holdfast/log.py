@@ -42,6 +42,7 @@ from holdfast.events import (
 )
 from holdfast.facts import facts_of
 from holdfast.fold import advance
+from holdfast.redact import DEFAULT, Redact
 from holdfast.scope import Scope, given_up
 from holdfast.state import State
 from holdfast.store import Facts, Lease, Store
@@ -232,6 +233,7 @@ class Log:
         self.state = State()
         self.clock = clock
         self.max_value_bytes = MAX_VALUE_BYTES
+        self.redact = DEFAULT
         self.attended: Attending | None = None
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
@@ -275,7 +277,8 @@ class Log:
                 made = event if isinstance(event, Event) else event(state)
                 if made is None:
                     return False
-                placed = replace(made, seq=state.seq + 1, at=self.clock())
+                clean = self.redact.event(made)
+                placed = replace(clean, seq=state.seq + 1, at=self.clock())
                 data = _dumped(placed)
                 self._is_news = True
             self._broken = _INTERRUPTED
@@ -327,7 +330,7 @@ class Log:
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or a reference to a blob that holds it."""
-        return stow(self.store, value, self.max_value_bytes)
+        return stow(self.store, value, self.max_value_bytes, self.redact)
 
     def fetch(self, value: Raw) -> bytes:
         """The bytes that `stow` was given."""
@@ -344,8 +347,14 @@ class Log:
             self.store.release(self.lease)
 
 
-def stow(store: Store, value: bytes, max_value_bytes: int = MAX_VALUE_BYTES) -> Raw:
+def stow(
+    store: Store,
+    value: bytes,
+    max_value_bytes: int = MAX_VALUE_BYTES,
+    redact: Redact = DEFAULT,
+) -> Raw:
     """A value as it goes into an event: itself, or a reference to a blob that holds it."""
+    redact.must_be_free(value)
     size = len(value)
     if size <= INLINE_BYTES and not value.startswith(BLOB):
         return Raw(value)

@@ -14,7 +14,6 @@ from fnmatch import translate
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.codec import Signature
@@ -29,13 +28,12 @@ from holdfast.events import (
     Noted,
     Parked,
     PauseRequested,
-    Planned,
     Progressed,
     QuestionAsked,
     Settled,
     TaskStopped,
 )
-from holdfast.patterns import BUILTIN, NAMES, compiled, hidden
+from holdfast.patterns import MARK, NAMES, compiled, hidden, without_keys
 from holdfast.secret import without_known
 
 E = TypeVar("E", bound=AnyEvent)
@@ -93,10 +91,10 @@ class Redact:
         builtin: bool = True,
         refuse: bool = False,
     ) -> None:
-        own = [compiled(pattern) for pattern in _listed("patterns", patterns)]
         self._hides = _any_of("names", names, NAMES if builtin else ())
         self._keeps = _any_of("keep", keep, ())
-        self._patterns = (*own, *(BUILTIN if builtin else ()))
+        self._patterns = [compiled(each) for each in _listed("patterns", patterns)]
+        self._builtin = builtin
         self._refuses = refuse
         self.any_of = functools.lru_cache(maxsize=4096)(self._any_of)
         """Whether one of some names is to be hidden: asked for every call."""
@@ -117,12 +115,23 @@ class Redact:
             return data, ()
         return signature.without(data, lambda name: name in names or self.hides(name))
 
+    def must_be_readable(self, task: str, signature: Signature, data: bytes) -> None:
+        """Refuse arguments of a task that would have to be hidden: it could not be resumed."""
+        shown, _ = self.arguments(signature, frozenset(), data)
+        if shown != data and (names := sorted(signature.left_out(shown))):
+            raise BadInput(
+                f"{task}({names[0]}=…): a task's arguments are written to the log, where a resumed "
+                f"task reads them, and this one is a secret by its name. Annotate it "
+                f"{names[0]}: Secret and pass Secret.named(…); or, if it is none, rename it or "
+                f"open Holdfast(redact=Redact(keep=[{names[0]!r}]))"
+            )
+
     def text(self, text: str, also: Iterable[str] = ()) -> str:
         """A text to be read, with marks for what is secret in it."""
         text = without_known(text, also)
         for pattern in self._patterns:
             text = hidden(pattern, text)
-        return text
+        return without_keys(text) if self._builtin else text
 
     def data(self, raw: bytes) -> bytes:
         """The same for each text in a piece of JSON."""
@@ -136,16 +145,22 @@ class Redact:
         if isinstance(value, list):
             return [self._within(item) for item in value]
         if isinstance(value, dict):
-            return {self.text(key): self._within(item) for key, item in value.items()}
+            return {self.text(key): self._entry(key, item) for key, item in value.items()}
         return value
+
+    def _entry(self, key: str, value: Any) -> Any:
+        is_secret = isinstance(value, str | int | float) and value is not True and self.hides(key)
+        return MARK if is_secret and value is not False else self._within(value)
 
     def event(self, event: E) -> E:
         """An event as it goes into the log: its texts have marks for what is secret in them."""
-        if type(event) is Planned:
-            return replace(event, items=tuple(map(self.text, event.items)))
-        fields = TEXTS.get(type(event), ())
+        fields = TEXTS.get(type(event))
+        if fields is None:
+            return event
         texts = {name: text for name in fields if (text := getattr(event, name))}
-        changed = {name: clean for name, text in texts.items() if (clean := self.text(text)) != text}
+        changed = {
+            name: clean for name, text in texts.items() if (clean := self.text(text)) != text
+        }
         return replace(event, **changed) if changed else event
 
     def failure(self, failure: Failure, also: Iterable[str] = ()) -> Failure:
@@ -191,3 +206,10 @@ def bounded(text: str, most: int) -> str:
 
 
 DEFAULT = Redact()
+
+
+def checked_redact(given: Redact | None) -> Redact:
+    """The settings given, or those that apply without."""
+    if given is not None and not isinstance(given, Redact):
+        raise BadInput(f"redact={given!r:.60} must be a Redact(…)")
+    return given or DEFAULT

@@ -14,7 +14,7 @@ from hmac import compare_digest
 from typing import Any, NoReturn, final
 
 from holdfast.errors import BadInput
-from holdfast.patterns import BUILTIN, MARK
+from holdfast.patterns import MARK, without_keys
 
 Secrets = Mapping[str, str] | Callable[[str], str | None]
 """Where named secrets come from: their values by name, or a function of the name."""
@@ -65,7 +65,7 @@ class Secret:
         """
         if type(name) is not str or not name or len(name) > 255 or not name.isprintable():
             raise BadInput("Secret.named(…): a name is a text of 1 to 255 printable characters")
-        if name in _known or any(pattern.search(name) for pattern in BUILTIN):
+        if name in _known or without_keys(name) != name:
             raise BadInput(
                 "Secret.named(…): that looks like a secret itself. Give its name, as in "
                 "Secret.named('OPENAI_API_KEY'): names are written to the log"
@@ -139,7 +139,8 @@ def _validated(value: Any) -> Secret:
 
 
 def _looked_up(name: str) -> str:
-    source = provider.get()
+    source: Any = provider.get()
+    value: Any
     if source is None:
         value, where = os.environ.get(name), f"set {name} in the environment of this process"
     else:
@@ -151,6 +152,15 @@ def _looked_up(name: str) -> str:
         kind = type(value).__name__
         raise BadInput(f"the secret {name!r} must be a text, and Holdfast(secrets=…) gave a {kind}")
     return value
+
+
+def checked_secrets(given: Any) -> Secrets | None:
+    """Where named secrets are to come from, or `BadInput`."""
+    if not (given is None or isinstance(given, Mapping) or callable(given)):
+        kind = type(given).__name__  # and not its content, which may be the secret
+        raise BadInput(f"secrets=… must be a dict of texts or a function of the name, not a {kind}")
+    source: Secrets | None = given
+    return source
 
 
 # The values that this process has used, the latest last, each with the ways it may be spelt.

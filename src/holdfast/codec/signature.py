@@ -140,9 +140,7 @@ class Signature:
                 return self._loaded(data)
         return self._loaded(data)
 
-    def without(
-        self, data: bytes, hides: Callable[[str], bool]
-    ) -> tuple[bytes, tuple[str, ...]]:
+    def without(self, data: bytes, hides: Callable[[str], bool]) -> tuple[bytes, tuple[str, ...]]:
         """Arguments with those left out that are to be hidden by name; and those that are texts.
 
         >>> def login(user: str, password: str) -> None: ...
