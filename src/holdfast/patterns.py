@@ -41,7 +41,7 @@ _PLACES = (
     ("bearer", r"(?i:\bbearer\s{1,9})(?P<secret>(?=\S{0,200}\d)[\w+/=.~-]{12,})"),
     (
         "authorization",
-        r"(?i:\bauthorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:(?:basic|bearer|token)\s{1,9})?)"
+        r"(?i:\bauthorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:(?:basic|bearer|token)\s{1,9})?+)"
         r"(?P<secret>[^\s'\",;]{6,})",
     ),
     ("://", r"://[^/\s:@'\"]{0,200}:(?P<secret>[^/\s@'\"]{1,500})@"),

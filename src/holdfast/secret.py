@@ -106,7 +106,8 @@ class Secret:
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError("a Secret can't be changed")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a Secret can't be changed")
 
     def __init_subclass__(cls) -> None:
         raise TypeError("Secret can't be subclassed: what it hides must stay hidden")
