@@ -88,7 +88,7 @@ class Driving:
 
         def begin(log: Log) -> None:
             if log.state.seq:
-                _must_be_the_same(log.state, spec, data, digest)
+                _must_be_the_same(log, spec, data, digest)
                 return
             log.append(
                 TaskCreated(
@@ -343,12 +343,14 @@ def _must_be_words(spec: Spec, given: Given) -> None:
         must_be_texts(f"{spec.name}: labels", name=name, **{str(name): text})
 
 
-def _must_be_the_same(state: State, spec: Spec, data: bytes, digest: str) -> None:
+def _must_be_the_same(log: Log, spec: Spec, data: bytes, digest: str) -> None:
+    state = log.state
     if state.task == spec.name and state.args_hash == digest:
         return
     started = bytes(state.args).decode() if isinstance(state.args, Raw) else ""
+    given = log.redact.arguments(spec.signature, spec.redact, data)[0].decode()
     raise WrongArguments(
         f"task {state.id!r} was started as {state.task}({started:.300}), not "
-        f"{spec.name}({data.decode():.300}): go on with it as it was (hf.resume({state.id!r})), "
+        f"{spec.name}({given:.300}): go on with it as it was (hf.resume({state.id!r})), "
         f"or give the new task another id"
     )

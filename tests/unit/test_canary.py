@@ -107,7 +107,7 @@ def canary_child(key: Secret) -> None:
 
 @task
 def canary_task(key: Secret) -> str:
-    state = restore({"key": key, "n": 0})
+    state: dict[str, Any] = restore({"key": key, "n": 0})
     if state["n"] == 0:
         state = checkpoint({"key": key, "n": 1})
     value = Secret(state["key"].reveal())
@@ -165,9 +165,8 @@ def test_no_byte_of_a_store_holds_the_canary(url, tmp_path, capfd):
         assert CANARY not in shown
         assert_free(tmp_path)  # also of what is only there while it is open
     assert_free(tmp_path)
-    outputs = [
-        cli(url, *line) for line in (["show", "c"], ["log", "c"], ["ls"], ["log", "c", "--json"])
-    ]
+    lines = ("show c --full", "show c --json", "log c", "log c --json", "ls")
+    outputs = [cli(url, line) for line in lines]
     told = "".join([*outputs, *capfd.readouterr()])
     assert "•••" in told and not any(spelt.decode() in told for spelt in SPELT)
 

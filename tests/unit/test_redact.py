@@ -23,6 +23,7 @@ from holdfast import (
     TaskCancelled,
     TaskFailed,
     Unanswered,
+    WrongArguments,
     ask,
     decide,
     note,
@@ -168,7 +169,7 @@ def test_settings_that_make_no_sense_are_refused(options):
 
 def test_something_else_than_a_redact_is_refused():
     with pytest.raises(BadInput, match="must be a Redact"):
-        Holdfast("memory://", redact=["password"])  # type: ignore[arg-type]
+        Holdfast("memory://", redact=["password"])
 
 
 @pytest.mark.parametrize("redact", ["password", ["pasword"], 5])
@@ -223,6 +224,9 @@ def test_a_task_is_not_started_with_an_argument_that_would_have_to_be_hidden(sto
         assert hf.run(signs_in, PASSWORD, id="t") == len(PASSWORD)
     with Holdfast(store) as hf:  # it was started, so it is no news
         assert hf.run(signs_in, PASSWORD, id="t") == len(PASSWORD)
+        with pytest.raises(WrongArguments) as wrong:
+            hf.run(signs_in, "zv-another", id="t")
+        assert "zv-another" not in str(wrong.value)
 
 
 def test_neither_is_a_child(store):

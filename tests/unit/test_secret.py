@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import pickle
+import typing
 from dataclasses import dataclass
 from typing import Any, TypedDict, assert_type
 
@@ -23,6 +24,7 @@ from holdfast import (
     Secret,
     StepFailed,
     TaskFailed,
+    Undecodable,
     Unserializable,
     ask,
     checkpoint,
@@ -35,6 +37,7 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.cli.arguments import arguments_of
 from holdfast.codec import Signature, shape_of
 from tests.unit.flavors import Crash
 
@@ -95,7 +98,7 @@ def test_no_way_of_showing_a_secret_shows_its_value(shown):
     assert VALUE not in shown(Secret(VALUE))
 
 
-def test_only_reveal_gives_the_value():
+def test_only_reveal_gives_the_value() -> None:
     assert Secret(VALUE).reveal() == VALUE
     assert_type(Secret(VALUE).reveal(), str)
 
@@ -128,7 +131,7 @@ def test_secrets_are_compared_with_secrets_only():
 
 def test_a_secret_can_not_be_changed_or_subclassed():
     with pytest.raises(AttributeError):
-        Secret(VALUE)._value = "other"  # type: ignore[misc]
+        Secret(VALUE)._value = "other"
     with pytest.raises(AttributeError):
         del Secret(VALUE)._value
     with pytest.raises(TypeError, match="subclassed"):
@@ -153,6 +156,21 @@ def test_pydantic_takes_a_text_for_a_secret_and_refuses_the_rest():
     assert Model.model_validate({"key": VALUE}).key == Secret(VALUE)
     with pytest.raises(pydantic.ValidationError):
         Model.model_validate({"key": 5})
+
+
+def test_type_checkers_see_a_secret() -> None:
+    assert_type(Secret("a"), Secret)
+    assert_type(Secret.named("A"), Secret)
+    assert_type(Secret.named("A").name, str)
+    assert_type(Login("ada", Secret("a")).key, Secret)
+
+    @step(name="typed_secret")
+    def typed(key: Secret) -> int:
+        return len(key.reveal())
+
+    assert_type(typed(Secret("a")), int)
+    typed("a") if typing.TYPE_CHECKING else None  # type: ignore[arg-type]
+    Secret(b"a") if typing.TYPE_CHECKING else None  # type: ignore[arg-type]
 
 
 # Through the codec
@@ -251,6 +269,11 @@ def test_secrets_in_a_set_of_arguments_are_refused():
 
     with pytest.raises(Unserializable, match="use a list"):
         Signature.of(call).dump_call(({Secret("one-one"), Secret("two-two")},), {})
+
+
+def test_a_plain_text_in_the_data_is_no_secret():
+    with pytest.raises(Undecodable, match="expected a Secret"):
+        shape_of(list[Secret]).load(b'["plain"]')
 
 
 @pytest.mark.parametrize("data", [b'{"key":{"$secret":0}}', b'{"key":{"$secret":true}}'])
@@ -428,6 +451,15 @@ def test_a_task_takes_a_secret_by_name_only(tmp_path, monkeypatch):
     assert b'{"$secret":"ZQ_KEY"}' in (tmp_path / "tasks/t/events.jsonl").read_bytes()
 
 
+def test_the_command_line_takes_the_name_of_a_secret():
+    spec = uses_named.holdfast_spec
+    args, _ = arguments_of(spec, ['{"$secret": "ZQ_KEY"}'], {})
+    assert args == (Secret.named("ZQ_KEY"),)
+    with pytest.raises(BadInput, match="a secret is given by its name") as refused:
+        arguments_of(spec, [VALUE], {})
+    assert VALUE not in str(refused.value)
+
+
 def reveal() -> str:
     return Secret.named("ZQ_VAULT").reveal()
 
@@ -459,7 +491,8 @@ def reveals() -> set[str]:
 
 @task
 async def reveals_on_loop() -> set[str]:
-    return {reveal(), await revealed_on_loop(), *await each(revealed_in_thread, [1, 2])}
+    items: Any = each(revealed_in_thread, [1, 2])
+    return {reveal(), await revealed_on_loop(), *await items}
 
 
 @pytest.mark.parametrize("body", [reveals, reveals_on_loop])
@@ -498,7 +531,7 @@ def test_a_missing_secret_says_so(secrets, why):
 
 def test_secrets_that_are_no_provider_are_refused_unseen():
     with pytest.raises(BadInput, match="not a str") as refused:
-        Holdfast("memory://", secrets=VALUE)  # type: ignore[arg-type]
+        Holdfast("memory://", secrets=VALUE)
     assert VALUE not in str(refused.value)
 
 

@@ -126,7 +126,11 @@ class _Strict:
     def __init__(self, annotation: Any, tagged: Open) -> None:
         self._annotation = annotation
         self._tagged = tagged
-        self.load = tagged.load
+
+    def load(self, data: bytes) -> Any:
+        value = self._tagged.load(data)
+        must_be_secret(self._annotation, value)
+        return value
 
     def dump(self, value: Any) -> bytes:
         must_be_secret(self._annotation, value)
