@@ -25,6 +25,7 @@ from holdfast import (
     Unanswered,
     WrongArguments,
     ask,
+    current,
     decide,
     note,
     progress,
@@ -236,7 +237,25 @@ def test_neither_is_a_child(store):
 
     with Holdfast(store) as hf, pytest.raises(TaskFailed, match=r"signs_in\(password=…\)"):
         hf.run(body, id="t")
-    assert PASSWORD not in log_of(store)
+    assert PASSWORD not in log_of(store) and "child_started" not in log_of(store)
+
+
+def test_no_hash_in_the_log_is_made_of_a_secret(store):
+    # Who has the log, and a list of likely passwords, could find the right one by it.
+    @tool(name="hashed", in_doubt="retry")
+    def hashed(password: str, key: Secret) -> str:
+        return current().key.partition(":")[2]
+
+    @task(name="hashes")
+    def body(number: int) -> str:
+        value = values[number]
+        note(f"used {value}", [value])
+        return hashed(value, Secret(value))
+
+    values = ["zv-one-of-two", "zv-two-of-two"]
+    with Holdfast(store) as hf:
+        assert hf.run(body, 0, id="t") == hf.run(body, 1, id="u")
+        assert hf.task("t").state.marks == hf.task("u").state.marks
 
 
 def test_an_approval_shows_no_secret_and_is_good_for_the_call(store):
@@ -485,8 +504,6 @@ def test_texts_for_people_are_recorded_without_secrets(store):
 
     @task(name="talks")
     def body() -> str:
-        from holdfast import current
-
         current().plan([f"use {PASSWORD}"])
         note(f"noted {PASSWORD}", {"deep": [f"in {PASSWORD}"], "token": "zv-in-note", "n": 1})
         note("again", Secret(PASSWORD))

@@ -144,9 +144,7 @@ def must_be_secret(annotation: Any, value: Any) -> None:
     if annotation is Secret:
         if type(value) is not Secret:
             kind = type(value).__name__
-            raise Misfit(
-                f"expected a Secret{{at}}, found {kind}; give Secret.named(…), or Secret(…)"
-            )
+            raise Misfit(f"expected a Secret{{at}}, found {kind}: use Secret.named(…) or Secret(…)")
     elif origin in (typing.Union, types.UnionType):
         _must_be_one_of(inner, value)
     elif isinstance(value, Mapping) and not typing.is_typeddict(annotation):
