@@ -248,9 +248,9 @@ def test_no_hash_in_the_log_is_made_of_a_secret(store):
 
     @task(name="hashes")
     def body(number: int) -> str:
-        value = values[number]
-        note(f"used {value}", [value])
-        return hashed(value, Secret(value))
+        key = Secret(values[number])
+        note(f"used {key.reveal()}", [key.reveal()])
+        return hashed(key.reveal(), key)
 
     values = ["zv-one-of-two", "zv-two-of-two"]
     with Holdfast(store) as hf:
