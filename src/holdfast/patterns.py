@@ -51,8 +51,8 @@ _PLACES = (
         r"(?P<secret>[^&\s'\"<>]+)",
     ),
     (
-        "passw pwd passphrase api_key apikey secret_key client_secret access_token",
-        r"(?i:(?:password|passwd|pwd|passphrase|api_?key|secret_key|client_secret|access_token)"
+        "passw passphrase api_key apikey secret_key client_secret access_token",
+        r"(?i:(?:password|passwd|passphrase|api_?key|secret_key|client_secret|access_token)"
         r"['\"]?\s{0,3}[:=]\s{0,3})"
         r"(?P<secret>'[^'\n]+'|\"[^\"\n]+\"|(?=[^\s'\",;&(){}]{0,200}\d)[^\s'\",;&(){}]{4,})",
     ),

@@ -53,8 +53,9 @@ TEXTS: dict[type, tuple[str, ...]] = {
 }
 """The fields of events that hold texts of people and programs, for people to read."""
 
-_WIDEST = 256 * 1024
 _LONGEST = 16 * 1024
+"""How long a text of a failure may be: it has to fit a line of the log."""
+_SEARCHED, _EDGE = 128 * 1024, 8 * 1024
 
 
 class Redact:
@@ -165,13 +166,23 @@ class Redact:
 
     def failure(self, failure: Failure, also: Iterable[str] = ()) -> Failure:
         """A failure as it goes into the log, short enough for a line."""
-        # What is cut off here is far from where the second cut leaves off, so that no half of a
-        # secret, which nobody recognises, is left at the edge.
-        message, trace = (
-            bounded(self.text(bounded(text, _WIDEST), also), _LONGEST)
-            for text in (failure.message, failure.traceback)
-        )
+        also = tuple(also)
+        message, trace = (self._short(text, also) for text in (failure.message, failure.traceback))
         return replace(failure, message=message, traceback=trace)
+
+    def _short(self, text: str, also: tuple[str, ...]) -> str:
+        # What is wrong mostly stands at either end. A text of any length is searched there only,
+        # and half a secret, which nobody recognises, may be left where it was cut: so that goes.
+        half = _LONGEST // 2
+        if len(text) <= 2 * _SEARCHED:
+            begin = end = self.text(text, also)
+            if len(begin) <= _LONGEST:
+                return begin
+        else:
+            begin = self.text(text[:_SEARCHED], also)[:-_EDGE]
+            end = self.text(text[-_SEARCHED:], also)[_EDGE:]
+        left_out = f"\n… about {len(text) - _LONGEST:,} characters left out …\n"
+        return begin[:half] + left_out + end[-half:]
 
     def must_be_free(self, value: bytes) -> None:
         """Refuse a value that would take a secret into the log, if that is asked for."""
@@ -195,14 +206,6 @@ def _any_of(option: str, given: Any, builtin: Iterable[str]) -> re.Pattern[str]:
             raise BadInput(f"Redact({option}=…): {name!r:.60} is no name of a parameter")
     every = [translate(name.casefold()) for name in (*names, *builtin)]
     return re.compile("|".join(every) or r"(?!)")
-
-
-def bounded(text: str, most: int) -> str:
-    """A text of about that length: what is wrong mostly stands at either end."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
 
 
 DEFAULT = Redact()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from holdfast import (
     BadInput,
@@ -34,6 +35,7 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.cli.root import root
 from holdfast.engines.execute import execute
 from holdfast.engines.holding import Holding
 from holdfast.events import AnyEvent, Planned
@@ -493,10 +495,14 @@ def test_a_secret_at_the_edge_of_a_cut_leaves_no_half():
     Secret(secret)
     from holdfast.engines.failures import failure_of
 
-    for before in range(8 * 1024 - 130, 8 * 1024 + 20, 7):
-        failure = failure_of(ValueError("x" * before + secret + "y" * 300_000 + secret), DEFAULT)
-        assert "edge" not in failure.message + failure.traceback
-        assert len(failure.message) < 17_000
+    for before in (*range(8 * 1024 - 130, 8 * 1024 + 20, 7), *range(131_000, 131_072, 7)):
+        for between in ("y" * 20_000, "y" * 300_000, secret * 3000):
+            text = "x" * before + secret + between + secret
+            failure = failure_of(ValueError(text), DEFAULT)
+            assert "edge" not in failure.message + failure.traceback
+            assert len(failure.message) < 17_000
+    failure = failure_of(ValueError(secret * 3000), DEFAULT)
+    assert "edge" not in failure.message and "left out" in failure.message
 
 
 def test_texts_for_people_are_recorded_without_secrets(store):
@@ -565,6 +571,43 @@ def test_every_text_of_an_event_is_blotted_or_known_to_be_no_text_of_users():
             if field.type is str and field.name not in plain:
                 assert field.name in TEXTS.get(kind, ()), f"{kind.__name__}.{field.name}"
     assert Planned not in TEXTS  # its items are blotted where it is made
+
+
+# On the command line
+
+AGENTS = """
+from holdfast import Redact, Secret, step, task
+
+redact = Redact(names=["pin"], patterns=["zv-blot-[a-z]+"])
+vault = {"ZV_CLI": "zv-from-the-vault"}
+
+@step
+def use_pin_of_zv(pin: str, key: Secret) -> str:
+    raise ValueError("zv-blot-this " + key.reveal())
+
+@task
+def zv_cli_task(key: Secret) -> str:
+    return use_pin_of_zv("-".join(["zv", "pin", "here"]), key)
+"""
+
+
+def test_commands_keep_the_secrets_that_the_settings_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for setting in ("URL", "APP", "REDACT", "SECRETS"):
+        monkeypatch.delenv(f"HOLDFAST_{setting}", raising=False)
+    (tmp_path / "zv_agents.py").write_text(AGENTS)
+    settings = '[tool.holdfast]\nredact = "zv_agents:redact"\nsecrets = "zv_agents:vault"\n'
+    (tmp_path / "pyproject.toml").write_text(settings)
+    line = ["run", "zv_agents:zv_cli_task", '{"$secret": "ZV_CLI"}', "--id", "t"]
+    ran = CliRunner().invoke(root, line)
+    assert ran.exit_code == 1 and "ValueError: ••• •••" in ran.output
+    log = (tmp_path / "workspace/tasks/t/events.jsonl").read_text()
+    assert not any(found in log for found in ("zv-pin", "zv-blot", "zv-from"))
+    monkeypatch.setenv("HOLDFAST_REDACT", "zv_agents:vault")
+    assert CliRunner().invoke(root, ["show", "t"]).exit_code == 0  # which only reads
+    ran = CliRunner().invoke(root, ["pause", "t"])
+    assert ran.exit_code == 2 and "must be a Redact" in ran.output
 
 
 # Values

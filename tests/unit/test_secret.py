@@ -144,9 +144,8 @@ def test_a_secret_holds_a_text(value):
         Secret(value)
 
 
-@pytest.mark.parametrize("name", ["", 5, None, "a\nb", "x" * 256, "sk-abc123def456ghi789", VALUE])
+@pytest.mark.parametrize("name", ["", 5, None, "a\nb", "x" * 256, "sk-abc123def456ghi789"])
 def test_what_is_no_name_is_refused_without_being_shown(name):
-    Secret(VALUE)
     with pytest.raises(BadInput) as refused:
         Secret.named(name)
     assert not isinstance(name, str) or len(name) < 4 or name not in str(refused.value)

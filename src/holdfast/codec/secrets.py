@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from holdfast.codec.declared import hints_of
 from holdfast.codec.misfit import Misfit, label
-from holdfast.secret import Secret
+from holdfast.secret import Secret, by_name
 
 HIDDEN = b'{"$redacted":true}'
 """What stands in the log for an argument that was hidden."""
@@ -75,8 +75,8 @@ def write_secret(secret: Secret, depth: int) -> Any:
 def read_secret(tag: dict[str, Any]) -> Secret:
     """The secret of a tag, by its name or by its number."""
     of = tag["$secret"]
-    if type(of) is str:
-        return Secret.named(of)
+    if type(of) is str and of:
+        return by_name(of)
     kept_here = _kept.get()
     if kept_here is None or type(of) is not int or not 0 <= of < len(kept_here):
         raise Misfit("it holds a Secret, and the value of that was left out of the log")
@@ -186,6 +186,8 @@ def _must_be_one_of(members: tuple[Any, ...], value: Any) -> None:
                 return must_be_secret(member, value)
         except Misfit as error:
             misfit = error
+        except TypeError:  # of a type that no value can be tested for
+            return
     if misfit is not None:
         raise misfit
 
