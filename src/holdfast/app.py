@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.engines.rehearsal import Rehearsal
 
 R = TypeVar("R")
+_now = partial(datetime.now, UTC)
 
 
 class Holdfast:
@@ -65,7 +67,7 @@ class Holdfast:
         self.store: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
         owner = f"{os.uname().nodename} process {os.getpid()}"
         self._holding = Holding(
-            self.store, owner, lease_s, clock or _utc_now, max_value_bytes, redact, secrets
+            self.store, owner, lease_s, clock or _now, max_value_bytes, redact, secrets
         )
         self._driving = Driving(self._holding)
 
@@ -396,7 +398,3 @@ class Holdfast:
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         control.answer(self._holding, id, answer, question, by)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
