@@ -5,6 +5,7 @@ it has already made, and can say at any time where it is and what happened to ge
 """
 
 from holdfast.app import Holdfast
+from holdfast.artifacts import Artifact, keep
 from holdfast.branches import ItemFailed, Results, each, gather
 from holdfast.checkpoints import checkpoint, restore
 from holdfast.children import Child, start
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAnswered",
+    "Artifact",
     "BadId",
     "BadInput",
     "Child",
@@ -98,6 +100,7 @@ __all__ = [
     "decide",
     "each",
     "gather",
+    "keep",
     "note",
     "now",
     "patched",

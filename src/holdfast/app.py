@@ -16,12 +16,13 @@ from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
-from holdfast.log import MAX_VALUE_BYTES
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.task import task_spec
+from holdfast.upkeep import Upkeep
+from holdfast.values import MAX_VALUE_BYTES
 from holdfast.views import Tasks, TaskView, list_tasks, view_task
 from holdfast.words import checked_id
 
@@ -32,7 +33,7 @@ R = TypeVar("R")
 _now = partial(datetime.now, UTC)
 
 
-class Holdfast:
+class Holdfast(Upkeep):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or

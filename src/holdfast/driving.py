@@ -45,7 +45,7 @@ from holdfast.events import (
 from holdfast.facts import facts_of
 from holdfast.family import Children
 from holdfast.journal import Raised, Returned, Stopped
-from holdfast.log import Log, fetch, first_event, read_state, stream_of
+from holdfast.log import Log, first_event, read_state, stream_of, value_in
 from holdfast.scope import scope_var
 from holdfast.secret import provider
 from holdfast.spec import Spec, registry
@@ -95,7 +95,7 @@ class Driving:
                     format=FORMAT,
                     id=task_id,
                     task=spec.name,
-                    args=log.stow(data),
+                    args=log.stow_alone(data),
                     args_hash=digest,
                     user=given.user,
                     session=given.session,
@@ -295,7 +295,7 @@ def recorded_end(store: Store, state: State, spec: Spec) -> Any:
         raise TaskCancelled(state.id, state.because)
     if state.failure is not None:
         raise TaskFailed(state.id, state.failure, undone=is_undone(state))
-    return spec.signature.returns.load(fetch(store, _raw(state.result)))
+    return spec.signature.returns.load(value_in(store, state, _raw(state.result)))
 
 
 def is_undone(state: State) -> bool:

@@ -286,6 +286,20 @@ class ChildEnded(Event, frozen=True, kw_only=True, tag="child_ended"):
     post: str = ""
 
 
+class ListGrew(Event, frozen=True, kw_only=True, tag="list_grew"):
+    """A long list that values name: the items that it has beyond those of the list `base`.
+
+    What an item has from the result of a call stands there as null, and in `copied`: where it
+    stands in `items`, the path of the call, and the event that has its result.
+    """
+
+    digest: str
+    length: int
+    base: str = ""
+    items: Raw | UnsetType = UNSET
+    copied: tuple[tuple[tuple[str | int, ...], str, int], ...] = ()
+
+
 class Carried(Struct, frozen=True, omit_defaults=True):
     """What has to be known of the events before a checkpoint by those who don't read them."""
 
@@ -298,6 +312,8 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     posts: tuple[str, ...] = ()
     open: tuple[Raw, ...] = ()
     """The calls that have not ended, as the state has them: they may end after the checkpoint."""
+    lists: tuple[tuple[str, int], ...] = ()
+    """The newest long lists, by digest and length: they may grow after the checkpoint."""
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):
@@ -390,6 +406,7 @@ AnyEvent = (
     | ChildStarted
     | ChildMade
     | ChildEnded
+    | ListGrew
     | Checkpointed
     | Patched
     | Progressed

@@ -278,6 +278,65 @@ def test_an_approval_shows_no_secret_and_is_good_for_the_call(store):
     assert PASSWORD not in log_of(store)
 
 
+# Long lists, which are stored once
+
+
+@step
+def say(chat: list[dict[str, str]], api_key: str, key: Secret) -> str:
+    chat.append({"role": "x", "text": "only here"})
+    return f"{len(chat)} {len(api_key)} {len(key.reveal())}"
+
+
+@step(redact=["chat"])
+def whisper(chat: list[dict[str, str]], more: list[str]) -> str:
+    return f"{len(chat)} {len(more)}"
+
+
+@task
+def talks_long(crash: bool) -> list[str]:
+    chat: list[dict[str, str]] = []
+    found = []
+    for turn in range(30):
+        chat.append({"role": "user", "text": f"zv-turn-{turn} " + "x" * 200})
+        found.append(say(chat, PASSWORD, Secret(PASSWORD)))
+    hushed = [{"role": "user", "text": f"zv-hushed-{n} " + "x" * 200} for n in range(30)]
+    found.append(whisper(hushed, [f"zv-more-{n} " + "x" * 200 for n in range(30)]))
+    if crash and crashes.pop():
+        raise Crash
+    return found
+
+
+def test_long_lists_beside_secrets_are_stored_once_and_long_secret_ones_never(store):
+    crashes[:] = [False, False, True]
+    with Holdfast(store) as hf, pytest.raises(Crash):
+        hf.run(talks_long, True, id="t")
+    with Holdfast(store) as hf:
+        assert hf.check("t").fits
+        found = hf.run(talks_long, True, id="t")
+    secret = f"{len(PASSWORD)} {len(PASSWORD)}"
+    assert found == [*(f"{turn + 2} {secret}" for turn in range(30)), "30 30"]
+    log = log_of(store)
+    assert log.count("zv-turn-15 ") == log.count("zv-turn-29 ") == log.count("zv-more-3 ") == 1
+    assert PASSWORD not in log and "zv-hushed" not in log
+
+
+def test_a_long_list_that_holds_a_secret_is_refused_if_asked(store):
+    @step(name="lists_keys")
+    def lists_keys() -> list[str]:
+        return [f"line {n} " + "x" * 200 for n in range(30)] + ["sk-proj-abcDEF1234567890xyz"]
+
+    @task(name="gets_keys")
+    def body() -> int:
+        return len(lists_keys())
+
+    with (
+        Holdfast(store, redact=Redact(refuse=True)) as hf,
+        pytest.raises(TaskFailed, match="looks like a secret"),
+    ):
+        hf.run(body, id="t")
+    assert "sk-proj" not in log_of(store)
+
+
 # Calls made from the log alone
 
 
@@ -564,7 +623,7 @@ def test_every_text_of_an_event_is_blotted_or_known_to_be_no_text_of_users():
     plain = {
         *("id", "task", "args_hash", "user", "session", "parent", "parent_path", "owner", "engine"),
         *("by", "post", "path", "name", "key", "scope", "mark", "call", "expects", "kind"),
-        *("on_cancel", "verdict", "ending"),
+        *("on_cancel", "verdict", "ending", "digest", "base"),
     }
     for kind in typing.get_args(AnyEvent):
         for field in msgspec.structs.fields(kind):

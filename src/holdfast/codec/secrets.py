@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -42,6 +42,13 @@ class Arguments(bytes):
     """Encoded arguments, and the secrets that they have only the numbers of."""
 
     secrets: list[Secret]
+
+
+def with_secrets(data: bytes, secrets: list[Secret]) -> bytes:
+    """The same bytes, with the secrets beside them."""
+    kept_with: Any = data if type(data) is not bytes else Arguments(data)
+    kept_with.secrets = secrets
+    return cast("bytes", kept_with)
 
 
 class Unkept(Misfit):
@@ -124,6 +131,11 @@ def without(
         hide(inner, lambda name: is_open(entries))
         given[entries] = Raw(msgspec.json.encode(inner))
     return msgspec.json.encode(given), tuple(texts)
+
+
+def with_hidden(data: bytes, names: Iterable[str]) -> bytes:
+    """Arguments with a mark for those of some names, whatever they are."""
+    return msgspec.json.encode(_split(data) | dict.fromkeys(names, Raw(HIDDEN)))
 
 
 def hidden_in(data: bytes, entries: str) -> frozenset[str]:

@@ -15,6 +15,7 @@ from holdfast.codec.misfit import TOO_DEEP, Misfit, decode, name_of
 from holdfast.codec.secrets import Unkept, must_be_secret
 from holdfast.codec.tags import Open
 from holdfast.errors import HoldsSecret, Undecodable, Unserializable
+from holdfast.lists import for_hashing
 
 
 class Shape:
@@ -167,6 +168,7 @@ def args_hash(data: bytes) -> str:
     >>> args_hash(b'{"city":"Oslo","n":2}') == args_hash(b'{"n":2,"city":"Oslo"}')
     True
     """
+    data = for_hashing(data)
     # Where there is no comma no object has a second key, and there is nothing to sort.
     return hashlib.sha256(canonical(data) if b"," in data else data).hexdigest()[:16]
 

@@ -10,10 +10,13 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
+from holdfast.codec.growing import Growing, Known, Listing, naming
 from holdfast.codec.misfit import encode
-from holdfast.codec.secrets import Arguments, hidden_in, keeping, without
+from holdfast.codec.secrets import hidden_in, keeping, with_hidden, with_secrets, without
 from holdfast.codec.shape import Shape, shape_of
 from holdfast.errors import BadInput, HoldsSecret, Undecodable, Unserializable
+from holdfast.lists import value_of
+from holdfast.secret import Secret
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -85,10 +88,13 @@ class Signature:
         returns = _shape_for(result, f"the result of {name}")
         return cls(fn, slots, filled, returns)
 
-    def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def dump(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], growing: Growing | None = None
+    ) -> bytes:
         """The arguments of a call as a JSON object by parameter name; only what was given.
 
-        Arguments that the function does not take raise the `TypeError` that calling it would.
+        With `growing`, long lists are taken out of it and named. Arguments that the function does
+        not take raise the `TypeError` that calling it would.
 
         >>> def add(x: int, y: int = 0) -> int: ...
         >>> Signature.of(add).dump((1,), {})
@@ -97,9 +103,11 @@ class Signature:
         Traceback (most recent call last):
         TypeError: add() missing 1 required positional argument: 'x'
         """
-        return self._dumped(self._bind(args, kwargs))
+        return self._dumped(self._bind(args, kwargs), growing, None)
 
-    def dump_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def dump_call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], growing: Growing | None = None
+    ) -> bytes:
         """The same for a call that is made from here: it may be given secrets by their value.
 
         >>> from holdfast.secret import Secret
@@ -108,25 +116,35 @@ class Signature:
         >>> data, Signature.of(login).load(data)
         (b'{"user":"ada","key":{"$secret":0}}', (('ada', Secret(•••)), {}))
         """
-        given = self._bind(args, kwargs)
-        try:
-            return self._dumped(given)
-        except HoldsSecret:
-            with keeping([]) as secrets:
-                data = Arguments(self._dumped(given))
-            data.secrets = secrets
-            return data
+        secrets: list[Secret] = []
+        data = self._dumped(self._bind(args, kwargs), growing, secrets)
+        return with_secrets(data, secrets) if secrets else data
 
-    def _dumped(self, given: dict[str, Any]) -> bytes:
+    def _dumped(
+        self, given: dict[str, Any], growing: Growing | None, secrets: list[Secret] | None
+    ) -> bytes:
         written = []
+        named: dict[tuple[str, ...], Known] = {}
         name = ""
         try:
-            for name, start, dump, _, _, _, _ in self._slots:
-                if name in given:
-                    written.append(start + dump(given[name]))
+            for name, start, dump, _, shape, _, _, _ in self._slots:
+                if name not in given:
+                    continue
+                value = given[name]
+                try:
+                    known = growing.find(value, shape) if growing and shape else None
+                    if known is not None:
+                        named[name,] = known
+                    written.append(start + (dump(value) if known is None else b"null"))
+                except HoldsSecret:
+                    if secrets is None:
+                        raise
+                    with keeping(secrets):
+                        written.append(start + dump(value))
         except Unserializable as error:
             raise type(error)(f"{self.name}({name}=…): {error}") from error.__cause__
-        return b"{%b}" % b",".join(written)
+        data = b"{%b}" % b",".join(written)
+        return naming(data, named) if named else data
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call the function with, as `dump` was given them.
@@ -135,10 +153,11 @@ class Signature:
         >>> Signature.of(add).load(b'{"x":1,"y":2}')
         ((1, 2), {})
         """
-        if type(data) is Arguments:
-            with keeping(data.secrets):
-                return self._loaded(data)
-        return self._loaded(data)
+        secrets = None if type(data) is bytes else getattr(data, "secrets", None)
+        if secrets is None:
+            return self._loaded(data)
+        with keeping(secrets):
+            return self._loaded(data)
 
     def without(self, data: bytes, hides: Callable[[str], bool]) -> tuple[bytes, tuple[str, ...]]:
         """Arguments with those left out that are to be hidden by name; and those that are texts.
@@ -148,7 +167,14 @@ class Signature:
         >>> Signature.of(login).without(data, {"password"}.__contains__)
         (b'{"user":"ada","password":{"$redacted":true}}', ('hunter22',))
         """
-        return without(data, hides, self.entries, self._open.__contains__)
+        if not isinstance(data, Listing):
+            return without(data, hides, self.entries, self._open.__contains__)
+        # Long lists stand beside the rest, which has a null for each.
+        left = {path: known for path, known in data.known.items() if not hides(path[0])}
+        gone = [path[0] for path in data.known if path not in left]
+        rest = with_hidden(value_of(data), gone)
+        shown, texts = without(rest, hides, self.entries, self._open.__contains__)
+        return naming(shown, left) if left else shown, texts
 
     def left_out(self, data: bytes) -> frozenset[str]:
         """Which arguments were left out of what a log holds."""
@@ -159,13 +185,16 @@ class Signature:
         kwargs: dict[str, Any] = {}
         in_order = True
         name = ""
+        named = data.known if isinstance(data, Listing) else {}
         try:
-            stored = _split_object(data)
-            for name, _, _, load, how, _, _ in self._slots:
+            stored = _split_object(value_of(data) if named else data)
+            for name, _, _, load, _, how, _, _ in self._slots:
                 if name not in stored:
                     in_order = in_order and how != "position"
                     continue
-                value = load(bytes(stored.pop(name)))
+                raw = stored.pop(name)
+                known = named.get((name,))
+                value = load(bytes(raw)) if known is None else known.copies()
                 if how == "position" and in_order:
                     args.append(value)
                 elif how == "items" and in_order:
@@ -220,6 +249,7 @@ class _Slot(NamedTuple):
     start: bytes
     dump: Callable[[Any], bytes]
     load: Callable[[bytes], Any]
+    shape: Shape | None
     how: Literal["position", "name", "items", "entries"]
     parameter: inspect.Parameter
     is_open: bool
@@ -230,13 +260,13 @@ class _Slot(NamedTuple):
         name, start = parameter.name, b"%b:" % encode(parameter.name)
         if parameter.kind is parameter.VAR_POSITIONAL:
             dump, load = _items(shape)
-            return cls(name, start, dump, load, "items", parameter, shape.is_open)
+            return cls(name, start, dump, load, None, "items", parameter, shape.is_open)
         if parameter.kind is parameter.VAR_KEYWORD:
             dump, load = _entries(shape)
-            return cls(name, start, dump, load, "entries", parameter, shape.is_open)
+            return cls(name, start, dump, load, None, "entries", parameter, shape.is_open)
         by_name = by_name or parameter.kind is parameter.KEYWORD_ONLY
         how: Any = "name" if by_name else "position"
-        return cls(name, start, shape.dump, shape.load, how, parameter, shape.is_open)
+        return cls(name, start, shape.dump, shape.load, shape, how, parameter, shape.is_open)
 
 
 def _items(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:

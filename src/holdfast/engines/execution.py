@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from holdfast.codec import args_hash
+from holdfast.codec import Shape, args_hash, naming
 from holdfast.engines.failures import failure_of
 from holdfast.engines.run import Family, Run
 from holdfast.errors import (
@@ -94,7 +94,7 @@ class Body:
         """What became of a value that the body returned."""
         self.must_not_be_doomed()
         try:
-            raw, settled = self.spec.signature.returns.settle(value)
+            raw, settled = settle(self.run, self.spec.signature.returns, value)
             return Returned(self.run.log.stow(raw), settled)
         except Unserializable as error:
             named = type(error)(f"{self.spec.name} (step {self.asked.path}) returned: {error}")
@@ -195,6 +195,14 @@ def as_recorded(run: Run, spec: Spec, record: Call, data: bytes) -> tuple[bytes,
     return shown, args_hash(shown if left_out else data)
 
 
+def settle(run: Run, shape: Shape, value: Any) -> tuple[bytes, Any]:
+    """A result as JSON, with its long lists named, and as a replay will see it."""
+    known = run.log.growing.find(value, shape)
+    if known is None:
+        return shape.settle(value)
+    return naming(b"null", {(): known}), known.copies()
+
+
 def conclude(run: Run, spec: Spec, outcome: Returned | Call) -> Any:
     """What the task gets: the result, or `StepFailed`; the same for a live and a recorded call."""
     if type(outcome) is Returned:
@@ -209,8 +217,10 @@ def conclude(run: Run, spec: Spec, outcome: Returned | Call) -> Any:
 def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
     """The result in a record, by the type that the code gives it today."""
     raw = record.result if isinstance(record.result, Raw) else Raw(b"null")
+    shape = spec.signature.returns
     try:
-        return spec.signature.returns.load(run.log.fetch(raw))
+        known = run.log.recall(raw, shape)
+        return shape.load(run.log.fetch(raw)) if known is None else known
     except Undecodable as error:
         if record.settled_by not in ("", "check"):
             run.halt(misfit(run.task_id, record, error), record.path)
@@ -268,7 +278,7 @@ def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised | Stopp
         raise run.stop
     must_have_made_every_call(run)
     try:
-        raw, settled = spec.signature.returns.settle(value)
+        raw, settled = settle(run, spec.signature.returns, value)
         return Returned(run.log.stow(raw), settled)
     except Unserializable as error:
         named = type(error)(f"{spec.name} returned: {error}")

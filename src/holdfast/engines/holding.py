@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 
 from msgspec import Raw
 
@@ -13,11 +12,12 @@ from holdfast.engines.heartbeat import Heartbeat
 from holdfast.engines.mail import Message, take_in
 from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
 from holdfast.events import Parked, dump_event
-from holdfast.log import Clock, Log, open_log, read_state, stow, stream_of
+from holdfast.log import Clock, Log, open_log, read_state, stream_of
 from holdfast.redact import Redact, checked_redact
 from holdfast.secret import Secrets, checked_secrets
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
+from holdfast.values import stow
 
 Make = Callable[[State, Callable[[bytes], Raw]], Message]
 """Makes a message for a task in a state, or raises; it stows large values where they belong."""
@@ -98,15 +98,17 @@ class Holding:
             log.sync()
             return True
         stream = stream_of(task_id)
-        limit, redact = self._max_value_bytes, self.redact
-        stow_here = partial(stow, self.store, max_value_bytes=limit, redact=redact)
-        message = redact.event(make(read_state(self.store, stream), stow_here))
+        message = self.redact.event(make(read_state(self.store, stream), self._stow))
         if not self.store.post(stream, name, dump_event(message)):
             return False
         self._see_to_it(task_id, stream, name)
         if any(post.name == name for post in self.store.inbox([stream])):
             return True  # it is safe there, and will be taken
         return name in read_state(self.store, stream).posts
+
+    def _stow(self, value: bytes) -> Raw:
+        self.redact.must_be_free(value)
+        return stow(self.store, value, self._max_value_bytes)
 
     def _see_to_it(self, task_id: str, stream: str, name: str) -> None:
         """Wait until a message was taken: its holder may just have died. It is safe in any case."""
