@@ -10,9 +10,10 @@ import holdfast
 
 PINNED = {
     "AlreadyAnswered", "Artifact", "BadId", "BadInput", "Child", "CodeChanged", "CodeMissing",
-    "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError", "IdempotencyKey",
-    "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask",
-    "NotFinished", "Results", "Retry", "StepFailed", "StorageFailed", "StoreError", "TaskBusy",
+    "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError", "HoldsSecret",
+    "IdempotencyKey", "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask",
+    "NotFinished", "Redact", "Results", "Retry", "Secret", "StepFailed", "StorageFailed",
+    "StoreError", "TaskBusy",
     "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting",
     "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker", "WrongArguments",
     "ask", "checkpoint", "current", "decide", "each", "gather", "keep", "note", "now", "patched",

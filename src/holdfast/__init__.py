@@ -18,6 +18,7 @@ from holdfast.errors import (
     Conflict,
     EachFailed,
     HoldfastError,
+    HoldsSecret,
     InDoubt,
     LeaseLost,
     LogDamaged,
@@ -40,6 +41,8 @@ from holdfast.errors import (
     WrongArguments,
 )
 from holdfast.handle import Handle, NotFinished
+from holdfast.redact import Redact
+from holdfast.secret import Secret
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
 from holdfast.task import current, decide, note, patched, progress, task
@@ -62,6 +65,7 @@ __all__ = [
     "Happened",
     "Holdfast",
     "HoldfastError",
+    "HoldsSecret",
     "IdempotencyKey",
     "InDoubt",
     "ItemFailed",
@@ -70,8 +74,10 @@ __all__ = [
     "NewerFormat",
     "NotATask",
     "NotFinished",
+    "Redact",
     "Results",
     "Retry",
+    "Secret",
     "StepFailed",
     "StorageFailed",
     "StoreError",

@@ -59,6 +59,7 @@ from holdfast.lists import (
     without_lists,
     without_results,
 )
+from holdfast.redact import DEFAULT
 from holdfast.scope import Scope, given_up
 from holdfast.state import State
 from holdfast.store import Facts, Lease, Store
@@ -251,6 +252,7 @@ class Log:
         self.state = State()
         self.clock = clock
         self.max_value_bytes = MAX_VALUE_BYTES
+        self.redact = DEFAULT
         self.attended: Attending | None = None
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
@@ -299,7 +301,8 @@ class Log:
                 made = event if isinstance(event, Event) else event(state)
                 if made is None:
                     return False
-                placed = replace(made, seq=state.seq + 1, at=self.clock())
+                clean = self.redact.event(made)
+                placed = replace(clean, seq=state.seq + 1, at=self.clock())
                 data = _dumped(placed)
                 self._is_news = True
             self._broken = _INTERRUPTED
@@ -362,6 +365,7 @@ class Log:
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or what says where it is kept."""
+        self.redact.must_be_free(value)
         if isinstance(value, Listing):
             form = msgspec.json.decode(value, type=Listed)
             for known in value.known.values():
@@ -381,6 +385,7 @@ class Log:
 
     def stow_alone(self, value: bytes) -> Raw:
         """The same for what has to be read without anything that came before it."""
+        self.redact.must_be_free(value)
         return stow(self.store, value, self.max_value_bytes)
 
     def _named(self, places: Sequence[Place], left: bytes) -> Raw:
@@ -397,6 +402,7 @@ class Log:
                 base = base.base
             if parts:
                 items = b"[%b]" % b",".join(reversed(parts))
+                self.redact.must_be_free(items)
                 left, copied = without_results(items, self._recent)
                 if len(left) > INLINE_BYTES:  # a blob can't refer to the log
                     left, copied = items, ()

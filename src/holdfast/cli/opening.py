@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.app import Holdfast
+from holdfast.cli.redaction import redaction
 from holdfast.cli.settings import Given, url_of
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.log import stream_of
@@ -43,12 +44,14 @@ def folder_of(url: str) -> Path | None:
 
 
 @contextmanager
-def opened(given: Given, *, create: bool = False, lease_s: float = LEASE_S) -> Iterator[Holdfast]:
+def opened(
+    given: Given, *, create: bool = False, lease_s: float = LEASE_S, only_reads: bool = False
+) -> Iterator[Holdfast]:
     """The store, opened. Only with `create` is a folder made that is not there."""
     url = store_url(given)
     if not create:
         must_exist(url)
-    with Holdfast(url, lease_s=lease_s) as hf:
+    with Holdfast(url, lease_s=lease_s, **({} if only_reads else redaction())) as hf:
         yield hf
 
 
