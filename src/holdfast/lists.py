@@ -241,7 +241,8 @@ def pieces(lists: Lists, digest: str) -> Iterator[ListGrew] | None:
 def without_results(items: bytes, recent: Mapping[bytes, tuple[str, int]]) -> tuple[bytes, Copied]:
     """Items with null for what is the result of a recent call, and where those stood.
 
-    >>> without_results(b'[{"role":"user","text":"hello"}]', {b'"hello"': ("17", 52)})
+    >>> hello = b'"%b"' % (b"hello " * 50)
+    >>> without_results(b'[{"role":"user","text":%b}]' % hello, {hello: ("17", 52)})
     (b'[{"role":"user","text":null}]', (((0, 'text'), '17', 52),))
     """
     if not recent:
