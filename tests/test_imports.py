@@ -50,6 +50,7 @@ HOLDFAST_MODULES = {
     "holdfast.journal.task",
     "holdfast.journal.waits",
     "holdfast.journal.words",
+    "holdfast.keys",
     "holdfast.log",
     "holdfast.meter",
     "holdfast.people",

@@ -28,7 +28,8 @@ LAYERS = (
         "family",
     }
     | {"handle", "meter", "step", "task", "waiting", "worker"},
-    ("engines", "stores", "views", "workspace"),
+    ("engines", "stores", "verify", "views", "workspace"),
+    ("keys",),
     ("tail",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}
     | {"store", "words"},

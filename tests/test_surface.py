@@ -11,10 +11,11 @@ import holdfast
 PINNED = {
     "AlreadyAnswered", "BadId", "BadInput", "Child", "CodeChanged", "CodeMissing", "Conflict",
     "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError", "IdempotencyKey",
-    "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask",
+    "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask",
     "NotFinished", "Results", "Retry", "StepFailed", "StorageFailed", "StoreError", "TaskBusy",
     "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting",
     "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker", "WrongArguments",
+    "WrongKey",
     "ask", "checkpoint", "current", "decide", "each", "gather", "note", "now", "patched",
     "progress", "random", "restore", "sleep", "start", "step", "task", "tool", "uuid",
 }  # fmt: skip

@@ -37,8 +37,10 @@ from holdfast.errors import (
     Undecodable,
     Unserializable,
     WrongArguments,
+    WrongKey,
 )
 from holdfast.handle import Handle, NotFinished
+from holdfast.keys import Keys
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
 from holdfast.task import current, decide, note, patched, progress, task
@@ -63,6 +65,7 @@ __all__ = [
     "IdempotencyKey",
     "InDoubt",
     "ItemFailed",
+    "Keys",
     "LeaseLost",
     "LogDamaged",
     "NewerFormat",
@@ -86,6 +89,7 @@ __all__ = [
     "Unserializable",
     "Worker",
     "WrongArguments",
+    "WrongKey",
     "ask",
     "checkpoint",
     "current",

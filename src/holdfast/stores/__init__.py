@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, WrongKey
+from holdfast.keys import Keys, KeySource
 from holdfast.store import Store
+
+
+KEYS = "keys/"
+"""Where an encrypted store has its keys: streams of that prefix."""
 
 
 def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
@@ -54,3 +59,39 @@ def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
         f"{text!r} names no store Holdfast knows: give a folder, sqlite:///…, postgresql://…, "
         f"or memory://"
     )
+
+
+def secured(store: Store, key: KeySource | None, sign_key: KeySource | None = None) -> Store:
+    """A store, encrypted with `key` and signed with `sign_key`, where they are given.
+
+    If it can't be, it is closed again.
+
+    >>> secured(open_store("memory://"), Keys.new()).url
+    'memory://'
+    """
+    try:
+        if key is not None:
+            store = _sealed(store, Keys.of(key))
+        elif next(iter(store.streams(KEYS)), None) is not None:
+            raise WrongKey(
+                f"{store.url} is encrypted, and no key was given. Nothing was read or changed: "
+                f"open it with Holdfast(…, key=…), or holdfast --key-file FILE"
+            )
+        if sign_key is not None:
+            from holdfast.stores.signed import SignedStore
+
+            store = SignedStore(store, Keys.of(sign_key))
+        return store
+    except BaseException:
+        store.close()
+        raise
+
+
+def _sealed(store: Store, keys: Keys) -> Store:
+    try:
+        from holdfast.stores.sealed import SealedStore
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"encryption needs {error.name}: pip install 'holdfast[encryption]'"
+        ) from error
+    return SealedStore(store, keys)

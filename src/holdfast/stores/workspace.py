@@ -220,14 +220,14 @@ class Workspace:
         with suppress(FileNotFoundError), self._folder(stream) as folder:
             inbox.remove(self._disk, folder, name)
 
-    def put_blob(self, data: bytes) -> str:
+    def put_blob(self, data: bytes, name: str = "") -> str:
         try:
-            return blobs.put(self._disk, self._root, data, durable=self._durable)
+            return blobs.put(self._disk, self._root, data, name, durable=self._durable)
         except OSError as error:
             raise failed(f"can't write a value of {len(data):,} bytes", error) from error
 
-    def get_blob(self, digest: str) -> bytes:
-        return blobs.get(self._disk, self._root, digest)
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        return blobs.get(self._disk, self._root, name, checked=checked)
 
     def _open_root(self) -> int:
         try:
