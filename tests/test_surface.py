@@ -23,6 +23,7 @@ PINNED = {
 METHODS = {
     "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
     "answer", "check", "close", "start", "pause", "unpause", "cancel", "compensate",
+    "heads", "verify",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -25,6 +25,7 @@ from holdfast.words import checked_id
 
 if TYPE_CHECKING:
     from holdfast.engines.rehearsal import Rehearsal
+    from holdfast.verify import Head, Verified
 
 R = TypeVar("R")
 
@@ -359,6 +360,47 @@ class Holdfast:
         []
         """
         return list_tasks(self.store, status, type, user, session, labels)
+
+    def verify(
+        self,
+        id: str | None = None,
+        *,
+        against: Iterable[Head] = (),
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> Verified:
+        """Whether a task's log, or every one, is what was written: each event, sum and blob.
+
+        With the `heads` of an earlier time it also shows what was cut off since. `progress` is
+        told how many tasks were checked, and of how many.
+
+        >>> from holdfast import task
+        >>> @task
+        ... def hello() -> str:
+        ...     return "hi"
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(hello, id="hello-7")
+        ...     hf.verify().sound, hf.verify("hello-7", against=hf.heads()).events
+        (True, 3)
+        """
+        from holdfast.verify import verify
+
+        return verify(self.store, () if id is None else (id,), against, progress)
+
+    def heads(self, *ids: str) -> list[Head]:
+        """How far the logs of these tasks go, or of all: to be kept elsewhere, for `verify`.
+
+        >>> from holdfast import task
+        >>> @task
+        ... def hello() -> str:
+        ...     return "hi"
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(hello, id="hello-8")
+        ...     [(head.task, head.seq) for head in hf.heads()]
+        [('hello-8', 3)]
+        """
+        from holdfast.verify import heads
+
+        return heads(self.store, ids)
 
     def resolve(
         self,

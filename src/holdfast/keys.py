@@ -96,10 +96,13 @@ class Keys:
             return cls(given) if len(given) == KEY_BYTES else cls.from_text(_text_of(given))
         if isinstance(given, str):
             return cls.from_text(given)
-        if isinstance(given, os.PathLike):
-            return cls.from_file(given)
-        kind = type(given).__name__
-        raise BadInput(f"a {kind} is no key: give Keys, a key's text, or the Path of its file")
+        try:
+            path = os.fspath(given)
+        except TypeError:
+            kind = type(given).__name__
+            what = f"a {kind} is no key: give Keys, a key's text, or the Path of its file"
+            raise BadInput(what) from None
+        return cls.from_file(path)
 
     @staticmethod
     def new() -> str:

@@ -27,6 +27,7 @@ from holdfast.errors import (
     NewerFormat,
     StoreError,
     TooLarge,
+    WrongKey,
 )
 from holdfast.events import (
     FORMAT,
@@ -83,8 +84,14 @@ def stream_of(task_id: str) -> str:
 
 def read_events(store: Store, stream: str) -> Iterator[AnyEvent]:
     """The events of a stream, each checked against the one before it."""
-    for event, _, _ in _checked(stream, store.read(stream)):
+    for event, _ in read_sums(store, stream):
         yield event
+
+
+def read_sums(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
+    """The same, each with its sum."""
+    for event, total, _ in _checked(stream, store.read(stream)):
+        yield event, total
 
 
 def read_state(store: Store, stream: str) -> State:
@@ -115,6 +122,8 @@ def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, byte
     newest: list[bytes] = []
     lines = store.tail(stream)
     for line in lines:
+        if not newest:
+            _must_be_ours_to_write(stream, line)
         newest.append(line)
         if line.startswith(_CHECKPOINT) and _WHOLE_CHECKPOINT in line:
             event = _decoded(stream, 0, line)
@@ -156,6 +165,15 @@ def _checked(
         if seq == 1:
             _must_begin(stream, event)
         yield event, total, len(line)
+
+
+def _must_be_ours_to_write(stream: str, newest: bytes) -> None:
+    if chain.is_signed(newest):  # a store that has the key takes the signatures off
+        raise WrongKey(
+            f"{stream} is signed, and no key to sign with was given, so it can only be read. "
+            f"Nothing was changed: open it with Holdfast(…, sign_key=…), or holdfast "
+            f"--sign-key-file FILE"
+        )
 
 
 def _must_begin(stream: str, event: AnyEvent) -> None:

@@ -22,7 +22,7 @@ WAYS = {"encrypted": (KEY, None), "signed": (None, KEY), "both": (KEY, KEY)}
 
 
 class Secured(StoreContract):
-    @pytest.fixture(params=WAYS.values(), ids=WAYS)
+    @pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
     def store(self, url, request):
         store = secured(open_store(url), *request.param)
         yield store

@@ -9,7 +9,6 @@ from holdfast.errors import BadInput, WrongKey
 from holdfast.keys import Keys, KeySource
 from holdfast.store import Store
 
-
 KEYS = "keys/"
 """Where an encrypted store has its keys: streams of that prefix."""
 

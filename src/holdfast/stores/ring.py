@@ -24,11 +24,12 @@ from holdfast import chain
 from holdfast.errors import Conflict, LogDamaged, StoreError, TaskBusy, WrongKey
 from holdfast.keys import KEY_BYTES, Keys
 from holdfast.store import Store
-from holdfast.stores import KEYS as PREFIX
+from holdfast.stores import KEYS
 from holdfast.stores.boxes import Box
 
 _OWNER, _LEASE_S = "who sets up the keys", 30.0
 _WAIT_S, _POLL_S = 30.0, 0.02
+_TRIES = 10
 
 
 class _Line(Struct):
@@ -45,7 +46,7 @@ def open_root(store: Store, keys: Keys) -> bytes:
     """The root key of a store, made if the store is new."""
     give_up_at = time.monotonic() + _WAIT_S
     while True:
-        number, root = _newest(store, keys)
+        _, root = _newest(store, keys)
         if root is not None:
             return root
         _must_be_new(store)
@@ -71,8 +72,8 @@ def rotate(store: Store, keys: Keys) -> bool:
         number += 1
         _write(store, number, keys, root)
         if _newest(store, keys) != (number, root):
-            raise LogDamaged(f"{PREFIX}{number}", 1, "it is not the key that was just written")
-    for stream in list(store.streams(PREFIX)):
+            raise LogDamaged(f"{KEYS}{number}", 1, "it is not the key that was just written")
+    for stream in list(store.streams(KEYS)):
         if _number(stream) < number:
             store.delete(store.acquire(stream, _OWNER, _LEASE_S))
     return is_new
@@ -80,18 +81,18 @@ def rotate(store: Store, keys: Keys) -> bool:
 
 def _newest(store: Store, keys: Keys) -> tuple[int, bytes | None]:
     """The root key, and under which number it was found; 0 and None if there is none at all."""
-    for _ in range(10):
-        numbers = sorted(map(_number, store.streams(PREFIX)), reverse=True)
+    for _ in range(_TRIES):
+        numbers = sorted(map(_number, store.streams(KEYS)), reverse=True)
         if not numbers:
             return 0, None
         line = _read(store, numbers[0])
         if line is not None:  # else it was rotated away since we looked
             return numbers[0], _opened(store, line, keys)
-    raise LogDamaged(f"{PREFIX}{numbers[0]}", 1, "the key of the store is gone")
+    raise LogDamaged(KEYS, 1, "the key of the store is gone")
 
 
 def _read(store: Store, number: int) -> _Line | None:
-    stream = f"{PREFIX}{number}"
+    stream = f"{KEYS}{number}"
     line = next(iter(store.read(stream)), None)
     if line is None:
         return None
@@ -113,7 +114,7 @@ def _opened(store: Store, line: _Line, keys: Keys) -> bytes:
         )
     root = Box(closing).open(line.root, "root", line.master)
     if root is None:
-        raise LogDamaged(f"{PREFIX}{line.id}", 1, "the key of the store was changed")
+        raise LogDamaged(f"{KEYS}{line.id}", 1, "the key of the store was changed")
     return root
 
 
@@ -131,7 +132,7 @@ def _write(store: Store, number: int, keys: Keys, root: bytes) -> None:
     master, closing = keys.ids[0], keys.derive(b"master")[0]
     closed = Box(closing).close(root, "root", master)
     body = msgspec.json.encode(_Line(1, str(number), master, closed))
-    lease = store.acquire(f"{PREFIX}{number}", _OWNER, _LEASE_S)
+    lease = store.acquire(f"{KEYS}{number}", _OWNER, _LEASE_S)
     try:
         store.append(lease, 0, [chain.seal(chain.ROOT, body)[0]])
         store.sync(lease)
@@ -141,7 +142,7 @@ def _write(store: Store, number: int, keys: Keys, root: bytes) -> None:
 
 
 def _number(stream: str) -> int:
-    number = stream.removeprefix(PREFIX)
+    number = stream.removeprefix(KEYS)
     if not number.isascii() or not number.isdigit():
         raise LogDamaged(stream, 1, "that is no number of a key")
     return int(number)

@@ -35,7 +35,7 @@ from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.keys import KEY_BYTES, Keys, derived
 from holdfast.store import Facts, Lease, Post, Store
-from holdfast.stores import ring
+from holdfast.stores import KEYS, ring
 from holdfast.stores.boxes import BlobNames, Box, Digests
 from holdfast.stores.wrapped import Wrapped, with_older
 
@@ -102,7 +102,7 @@ class SealedStore(Wrapped):
     # Leases
 
     def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        if stream.startswith(ring.PREFIX):
+        if stream.startswith(KEYS):
             raise BadInput(f"{stream} is where the store has its keys: it is no stream of yours")
         return self.inner.acquire(stream, owner, lease_s)
 
@@ -121,7 +121,7 @@ class SealedStore(Wrapped):
 
     def streams(self, prefix: str) -> Iterator[str]:
         found = self.inner.streams(prefix)
-        return (name for name in found if not name.startswith(ring.PREFIX))
+        return (name for name in found if not name.startswith(KEYS))
 
     # Lines
 
@@ -230,10 +230,7 @@ class SealedStore(Wrapped):
         return (
             user and hidden("user", user),
             session and hidden("session", session),
-            {
-                hidden("label", name): hidden("label", name, value)
-                for name, value in labels.items()
-            },
+            {hidden("label", name): hidden("label", name, value) for name, value in labels.items()},
         )
 
     def _closed_facts(self, stream: str, facts: Facts) -> Facts:
@@ -249,7 +246,7 @@ class SealedStore(Wrapped):
         self, found: Iterator[tuple[str, Facts | None]]
     ) -> Iterator[tuple[str, Facts | None]]:
         for stream, facts in found:
-            if not stream.startswith(ring.PREFIX):
+            if not stream.startswith(KEYS):
                 yield stream, facts and self._opened_facts(stream, facts)
 
     def _opened_facts(self, stream: str, facts: Facts) -> Facts | None:
@@ -277,14 +274,17 @@ class SealedStore(Wrapped):
         )
 
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        return [self._opened_post(post) for post in self.inner.inbox(streams)]
+        opened = map(self._opened_post, self.inner.inbox(streams))
+        return [post for post in opened if post is not None]
 
-    def _opened_post(self, post: Post) -> Post:
+    def refused(self, streams: Collection[str]) -> Sequence[Post]:
+        return [post for post in self.inner.inbox(streams) if self._opened_post(post) is None]
+
+    def _opened_post(self, post: Post) -> Post | None:
         box = Box(derived(self._root_of_posts, post.stream.encode()))
         opened = box.open(post.data, "message", post.stream, post.name)
         if opened is None:
-            what = "a message for it was changed, or left by somebody without the key"
-            raise LogDamaged(post.stream, 0, what)
+            return None
         found = msgspec.json.decode(opened, type=_Message)
         return Post(post.stream, found.name, found.data)
 

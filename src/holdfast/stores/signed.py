@@ -107,9 +107,7 @@ class SignedStore(Wrapped):
         bare, mac = chain.without_mac(line)
         if not mac:
             raise LogDamaged(stream, seq, "it is not signed, and the store is opened with a key")
-        if not any(
-            hmac.compare_digest(mac, _mac(key, stream, before, bare)) for key in self._keys
-        ):
+        if not any(hmac.compare_digest(mac, _mac(key, stream, before, bare)) for key in self._keys):
             what = "its signature does not fit it: it was changed, or signed with another key"
             raise LogDamaged(stream, seq, what)
         return bare
@@ -120,15 +118,18 @@ class SignedStore(Wrapped):
         return self.inner.post(stream, name, _mac_of_post(self._keys[0], stream, name, data) + data)
 
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        return [self._checked_post(post) for post in self.inner.inbox(streams)]
+        opened = map(self._checked_post, self.inner.inbox(streams))
+        return [post for post in opened if post is not None]
 
-    def _checked_post(self, post: Post) -> Post:
+    def refused(self, streams: Collection[str]) -> Sequence[Post]:
+        return [post for post in self.inner.inbox(streams) if self._checked_post(post) is None]
+
+    def _checked_post(self, post: Post) -> Post | None:
         mac, data = post.data[:_MAC_BYTES], post.data[_MAC_BYTES:]
         for key in self._keys:
             if hmac.compare_digest(mac, _mac_of_post(key, post.stream, post.name, data)):
                 return Post(post.stream, post.name, data)
-        what = "a message for it was changed, or left by somebody without the key"
-        raise LogDamaged(post.stream, 0, what)
+        return None
 
 
 def _mac(key: bytes, stream: str, before: bytes, line: bytes) -> bytes:

@@ -76,6 +76,11 @@ class Wrapped:
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
         return self.inner.inbox(streams)
 
+    def refused(self, streams: Collection[str]) -> Sequence[Post]:
+        """The messages that are there, and that `inbox` keeps from the holder: they were changed,
+        or left by somebody without the key. To be told of, not to be taken."""
+        return []
+
     def unpost(self, stream: str, name: str) -> None:
         self.inner.unpost(stream, name)
 
