@@ -130,6 +130,9 @@ class Keys:
         """
         return tuple(derived(key, purpose) for key in self._keys)
 
+    def __add__(self, older: Keys) -> Keys:
+        return Keys(*self._keys, *older._keys)
+
     def __repr__(self) -> str:
         return f"Keys({', '.join(map(repr, self.ids))})"
 

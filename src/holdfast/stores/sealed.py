@@ -3,7 +3,7 @@
     {"seq":7,"box":"<base64>","sum":"0123456789abcdef"}
 
 A line stays a JSON object with its place and a chained sum, so that a store can tell a torn line
-from a whole one and anybody can check a log for damage, key or no key. What it says is in the box.
+from a whole one without the key. What the line says is in the box.
 The first line carries the data key of its log too, closed with the root key of the store (see
 `ring`), so a log is never without its key, and deleting it deletes both. The stream and the place
 are bound into each box: a line that was moved does not open.
@@ -45,15 +45,15 @@ _SEALED = "sealed"
 _MOST_KEYS = 4096
 
 
-class _Line(Struct, omit_defaults=True):
+class _Line(Struct, omit_defaults=True, kw_only=True):
     """A line of a log, as the store sees it. Only the first has more than its place and its box."""
 
     seq: int
-    box: bytes
     id: str = ""
     sealed: int = 0
     """The format."""
     key: bytes = b""
+    box: bytes
 
 
 class _Clear(Struct, omit_defaults=True):
@@ -143,7 +143,8 @@ class SealedStore(Wrapped):
                 closed_key = self._data_keys.close(key, "data key", stream)
             closed: list[bytes] = []
             for seq, line in enumerate(lines, expected_seq + 1):
-                made = _Line(seq, data_key.close(line, "line", FORMAT, stream, seq))
+                box = data_key.close(line, "line", FORMAT, stream, seq)
+                made = _Line(seq=seq, box=box)
                 if seq == 1:
                     made.id, made.sealed, made.key = _id_of(stream), FORMAT, closed_key
                 sealed, total = chain.seal(total, _encode(made))
