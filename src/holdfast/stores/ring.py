@@ -29,7 +29,6 @@ from holdfast.stores.boxes import Box
 
 _OWNER, _LEASE_S = "who sets up the keys", 30.0
 _WAIT_S, _POLL_S = 30.0, 0.02
-_TRIES = 10
 
 
 class _Line(Struct):
@@ -80,15 +79,19 @@ def rotate(store: Store, keys: Keys) -> bool:
 
 
 def _newest(store: Store, keys: Keys) -> tuple[int, bytes | None]:
-    """The root key, and under which number it was found; 0 and None if there is none at all."""
-    for _ in range(_TRIES):
+    """The root key, and under which number it was found; 0 and None if there is none."""
+    before: list[int] | None = None
+    while True:
         numbers = sorted(map(_number, store.streams(KEYS)), reverse=True)
-        if not numbers:
+        for number in numbers:
+            line = _read(store, number)
+            if line is not None:
+                return number, _opened(store, line, keys)
+        # Where there is a name and no line, somebody is about to write it, or died doing so; or
+        # it was rotated away since we looked, and then there is another.
+        if numbers == before or not numbers:
             return 0, None
-        line = _read(store, numbers[0])
-        if line is not None:  # else it was rotated away since we looked
-            return numbers[0], _opened(store, line, keys)
-    raise LogDamaged(KEYS, 1, "the key of the store is gone")
+        before = numbers
 
 
 def _read(store: Store, number: int) -> _Line | None:
