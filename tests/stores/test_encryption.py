@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,6 +24,7 @@ from holdfast import (
     Unanswered,
     WrongKey,
     ask,
+    chain,
     checkpoint,
     decide,
     note,
@@ -102,7 +105,7 @@ def sealed_loop() -> int:
 def fill(url, **keys) -> None:
     """Make a store in which there is a canary wherever a user's text can go."""
     with Holdfast(url, **keys) as hf:
-        about = {"user": canary("user"), "session": canary("session")}
+        about: dict[str, Any] = {"user": canary("user"), "session": canary("session")}
         labels = {canary("label"): canary("labelled")}
         with pytest.raises(Unanswered):
             hf.run(sealed_agent, canary("argument"), id="agent", labels=labels, **about)
@@ -364,16 +367,15 @@ def written(inner: MemoryStore, *streams: str, count: int = 3):
 
 
 def swap(inner: MemoryStore, one: tuple[str, int], other: tuple[str, int], *, resum: bool) -> None:
-    """Put two lines in each other's place; as somebody would who can compute sums."""
-    from holdfast import chain
-
+    """Put two lines in each other's place; as somebody would who can count and compute sums."""
     lines = inner._streams
     (a, i), (b, j) = one, other
     lines[a][i], lines[b][j] = lines[b][j], lines[a][i]
     for stream in {a, b} if resum else ():
         total, anew = chain.ROOT, []
-        for line in lines[stream]:
-            line, total = chain.seal(total, line[:-25] + b"}")
+        for seq, line in enumerate(lines[stream], 1):
+            line = re.sub(rb'"seq":\d+', b'"seq":%d' % seq, line)
+            line, total = chain.seal(total, line[:-26] + b"}")
             anew.append(line)
         lines[stream] = anew
 
@@ -407,8 +409,6 @@ def test_a_whole_log_under_another_name_does_not_open(inner):
 
 
 def test_a_line_that_is_not_encrypted_is_refused(inner):
-    from holdfast import chain
-
     store = written(inner, "tasks/a")
     line, _ = chain.seal(chain.sum_of(inner._streams["tasks/a"][-1]), b'{"seq":4}')
     inner._streams["tasks/a"].append(line)
