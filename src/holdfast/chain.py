@@ -60,7 +60,7 @@ def sum_of(line: bytes) -> bytes:
 
 def is_signed(line: bytes) -> bool:
     """Whether a line has a MAC."""
-    return line[-_MAC_TAIL : len(_MAC) - _MAC_TAIL] == _MAC
+    return line[-_MAC_TAIL : len(_MAC) - _MAC_TAIL] == _MAC and line[-2:] in (b'"}', b'" ')
 
 
 def with_mac(line: bytes, mac: bytes) -> bytes:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast import Holdfast, Keys, LogDamaged, TaskNotFound, WrongKey, chain, step, task
 from holdfast.stores import open_store, secured
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.workspace import safe_name
 from holdfast.verify import Head
 from tests.stores.postgres_server import postgres_server, postgres_url
@@ -92,6 +93,7 @@ def spoiled(file: Path, place: int, value: int) -> Iterator[int]:
 @given(st.sampled_from(TASKS), st.integers(0, 1 << 30), st.integers(1, 255))
 @example("small", -1, ord("\n") ^ ord(" "))
 @example("small", -2, 1)
+@example("small", -3, 1)
 @example("small", -5, 1)
 @example("Trip 42/b", 10, 1)
 @example("Trip 42/b", -1, 255)
@@ -407,3 +409,18 @@ def test_progress_is_told_and_the_tasks_after_a_damaged_one_are_checked(tmp_path
         found = hf.verify(progress=lambda done, of: told.append((done, of)))
     assert told[-1] == (2, 2) and found.events > 5
     assert str(found.damage[0]).startswith("Trip 42/b: event ")
+
+
+def test_the_lines_of_a_signed_store_are_chained_whatever_is_in_them():
+    inner = MemoryStore()
+    store = secured(inner, None, KEY)
+    lease = store.acquire("tasks/a", "me", LONG_S)
+    store.append(lease, 0, [b"one", b"two", b"three"])
+    store.append(lease, 3, [b"four"])
+    lines = inner._streams["tasks/a"]
+    for wrong in ([0, 2, 1, 3], [1, 2, 3], [0, 2, 3], [0, 0, 1, 2, 3]):
+        inner._streams["tasks/a"] = [lines[n] for n in wrong]
+        with pytest.raises(LogDamaged):
+            list(store.read("tasks/a"))
+        with pytest.raises(LogDamaged):
+            list(store.tail("tasks/a"))
