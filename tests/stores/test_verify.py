@@ -124,6 +124,19 @@ def test_any_byte_of_a_blob_that_is_changed_is_noticed(workspaces, way, place, v
         assert all("blob" in damage.what for damage in found.damage)
 
 
+@pytest.mark.parametrize("way", ["encrypted", "signed"])
+def test_a_log_cut_anywhere_by_a_crash_goes_on_as_others_do(workspaces, way, tmp_path):
+    whole = log_of(workspaces / way, "small").read_bytes()
+    start = whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    for cut in range(start, len(whole), 61):
+        root = tmp_path / str(cut)
+        shutil.copytree(workspaces / way, root)
+        log_of(root, "small").write_bytes(whole[:cut])
+        with Holdfast(root, **WAYS[way]) as hf:
+            assert hf.run(checked_agent, id="small") == "result 7"
+            assert hf.verify().sound
+
+
 # Every store
 
 
