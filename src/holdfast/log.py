@@ -191,6 +191,9 @@ def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
         # unless it is of a type we know, which we never write like that.
         if _type_of(line) in _TYPES:
             raise LogDamaged(stream, seq, f"it makes no sense ({error})") from None
+        if b'"box":"' in line:
+            what = "it is encrypted, and the keys that belong to it are not in this store"
+            raise LogDamaged(stream, seq, what) from None
         raise _newer(stream, seq, f"this version can't read it ({error})") from None
     if isinstance(event, TaskCreated | Claimed) and event.format > FORMAT:
         raise _newer(stream, seq, f"it is of format {event.format}, this version knows {FORMAT}")

@@ -268,6 +268,20 @@ def test_a_store_with_tasks_that_are_not_encrypted_stays_as_it_is(url):
         assert hf.task("hello").status == "completed"
 
 
+def test_a_store_whose_keys_are_gone_is_damaged_and_begun_anew_by_nobody(url):
+    with Holdfast(url, key=KEY) as hf:
+        hf.run(sealed_hello, "ada", id="hello")
+    (url / "keys").rename(url / "aside")
+    with pytest.raises(LogDamaged, match="keys of the store are gone"):
+        Holdfast(url, key=KEY)
+    with Holdfast(url) as hf, pytest.raises(LogDamaged, match="keys that belong to it"):
+        hf.resume("hello")
+    assert not (url / "keys").exists()
+    (url / "aside").rename(url / "keys")
+    with Holdfast(url, key=KEY) as hf:
+        assert hf.task("hello").status == "completed"
+
+
 def test_of_many_who_open_a_new_store_all_get_the_same_key(url):
     opened: list[Holdfast] = []
     wrong: list[Exception] = []

@@ -123,7 +123,11 @@ def _opened(store: Store, line: _Line, keys: Keys) -> bytes:
 
 def _must_be_new(store: Store) -> None:
     for prefix in ("tasks/", "sessions/"):
-        if next(iter(store.streams(prefix)), None) is not None:
+        stream = next(iter(store.streams(prefix)), None)
+        if stream is not None and b'"box":"' in next(iter(store.read(stream)), b""):
+            what = "it is encrypted, and the keys of the store are gone: restore them too"
+            raise LogDamaged(stream, 1, what)
+        if stream is not None:
             raise WrongKey(
                 f"{store.url} was begun without a key, and holds tasks that are not encrypted. "
                 f"Nothing was changed: open it without a key, or copy it into a new store that is "
