@@ -151,6 +151,8 @@ def test_a_rotated_store_opens_with_the_new_key_alone(key, cli):
     done = cli("keys", "rotate", "--key-file", str(key), "--to", "new.key")
     assert done == (0, f"workspace has now the key {Keys.from_file(new).ids[0]}\n", "")
     assert "had already" in cli("keys", "rotate", "--key-file", "new.key").out
+    done = cli("keys", "rotate", "--key-file", "new.key", "--json")
+    assert json.loads(done.out) == {"key": Keys.from_file(new).ids[0], "changed": False}
     assert cli("verify", "--key-file", "new.key").code == 0
     done = cli("verify", "--key-file", str(key))
     assert done.code == 2 and "is encrypted with the key" in done.err

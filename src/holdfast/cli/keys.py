@@ -12,9 +12,10 @@ import click
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import keys_of, must_exist, store_url
-from holdfast.cli.options import pass_given, store_options
-from holdfast.cli.output import console, print_lines
+from holdfast.cli.options import json_option, pass_given, store_options
+from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
+from holdfast.cli.text import plain
 from holdfast.errors import BadInput
 from holdfast.keys import Keys
 from holdfast.stores import open_store
@@ -54,9 +55,10 @@ def new() -> Exit:
     type=click.Path(exists=True, dir_okay=False),
     help="The file with the new key.  [default: the first key of the --key-file]",
 )
+@json_option
 @store_options
 @pass_given
-def rotate(given: Given, to: str | None) -> Exit:
+def rotate(given: Given, to: str | None, as_json: bool) -> Exit:
     """Change the master key of an encrypted store. No log is rewritten, nothing has to stop.
 
     One line of the store is: the root key, which opens all others, closed with the new key. After
@@ -82,8 +84,11 @@ def rotate(given: Given, to: str | None) -> Exit:
         changed = rotate_root(store, wanted)
     finally:
         store.close()
-    done = "has now the key" if changed else "had already the key"
-    print_lines(console(), f"{url} {done} {wanted.ids[0]}")
+    if as_json:
+        print_json({"key": wanted.ids[0], "changed": changed})
+    else:
+        done = "has now the key" if changed else "had already the key"
+        print_lines(console(), f"{plain(url)} {done} {wanted.ids[0]}")
     return Exit.OK
 
 

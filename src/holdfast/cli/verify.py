@@ -68,13 +68,15 @@ def verify(given: Given, tasks: tuple[str, ...], against: Path | None, as_json: 
 
 @click.command(short_help="Print how far each log goes, to verify against later.")
 @tasks_argument
+@json_option
 @store_options
 @pass_given
-def head(given: Given, tasks: tuple[str, ...]) -> Exit:
-    """Print how far the log of each task goes, as JSON: its last event's number and sum.
+def head(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
+    """Print how far the log of each task goes: its last event's number and sum.
 
     Keep it where nobody who can write to the store can change it. `holdfast verify --against` then
-    shows a log that was cut or replaced since, which no sum and no signature in it can.
+    shows a log that was cut or replaced since, which no sum and no signature in it can. It is JSON,
+    with or without --json.
 
     \b
     Examples:
