@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -35,6 +36,8 @@ from holdfast import (
     tool,
 )
 from holdfast.stores import open_store, ring, secured
+from holdfast.stores.disk import Disk
+from holdfast.stores.files import FileStore
 from holdfast.stores.memory import MemoryStore
 from tests.stores.postgres_server import postgres_server, postgres_url
 
@@ -355,6 +358,64 @@ def test_a_rotation_that_dies_half_way_leaves_the_store_open_to_both(url):
     assert not ring.rotate(store, Keys(new))  # and tidies up what was left
     assert list(store.streams("keys/")) == ["keys/2"]
     store.close()
+
+
+class DyingDisk(Disk):
+    """A disk whose process dies just before it changes something for the so-and-so-many-th time."""
+
+    def __init__(self, changes: int) -> None:
+        self.left = changes
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name in ("make_folder", "open", "write", "overwrite", "sync", "sync_folder", "rename"):
+            self.left -= 1
+            if self.left < 0:
+                os._exit(9)
+        return found
+
+
+def killed_at_every_change(url: Path, work) -> Iterator[Path]:
+    """Copies of a workspace, left by a process that was killed in the middle of some work."""
+    for changes in range(100):
+        place = url.with_name(f"killed-{changes}")
+        if url.exists():
+            shutil.copytree(url, place)
+        child = os.fork()
+        if not child:
+            try:
+                work(FileStore(place, disk=DyingDisk(changes)))
+            finally:
+                os._exit(0)
+        died = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        yield place
+        if not died:
+            assert changes > 10
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_a_process_that_dies_while_it_makes_the_keys_leaves_a_store_that_opens(url):
+    for place in killed_at_every_change(url, lambda store: secured(store, KEY)):
+        with Holdfast(place, key=KEY) as hf:
+            hf.run(sealed_hello, "ada", id="hello")
+        with Holdfast(place, key=KEY) as hf:
+            assert hf.verify().sound and hf.verify().tasks == 1
+
+
+def test_a_process_that_dies_while_it_rotates_leaves_a_store_that_opens(url):
+    old, new = Keys.new(), Keys.new()
+    with Holdfast(url, key=old) as hf:
+        hf.run(sealed_hello, "ada", id="hello")
+    places = killed_at_every_change(url, lambda store: ring.rotate(store, Keys(new, old)))
+    for place in places:
+        with Holdfast(place, key=Keys(new, old)) as hf:
+            assert hf.task("hello").result == f"hello {canary('step')}ada"
+        store = open_store(place)
+        ring.rotate(store, Keys(new, old))
+        store.close()
+        with Holdfast(place, key=new) as hf:
+            assert hf.task("hello").result == f"hello {canary('step')}ada"
 
 
 def test_a_store_that_is_not_encrypted_has_no_key_to_rotate(url):
