@@ -67,8 +67,7 @@ def heads(store: Store, ids: Iterable[str] = ()) -> list[Head]:
     for task_id in [checked_id(id) for id in ids] or _all(store):
         newest = next(iter(store.tail(stream_of(task_id))), None)
         if newest is not None:
-            seq = msgspec.json.decode(newest, type=_Placed).seq
-            found.append(Head(task_id, seq, chain.sum_of(newest).decode()))
+            found.append(_head(task_id, newest))
         elif ids:
             raise TaskNotFound(f"no task {task_id!r} in {store.url}")
     return found
@@ -101,6 +100,15 @@ def verify(
 
 class _Placed(Struct):
     seq: int
+
+
+def _head(task_id: str, newest: bytes) -> Head:
+    try:
+        seq = msgspec.json.decode(newest, type=_Placed).seq
+        return Head(task_id, seq, chain.sum_of(newest).decode("ascii"))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        what = f"the last line makes no sense ({error}), so it is no head to go by"
+        raise LogDamaged(stream_of(task_id), 0, what) from None
 
 
 def _all(store: Store) -> list[str]:

@@ -94,6 +94,15 @@ def test_what_is_no_list_of_heads_is_refused(key, cli):
     assert done.code == 2 and "is not what `holdfast head` prints" in done.err
 
 
+def test_there_is_no_head_of_a_log_that_ends_in_garbage(key, cli):
+    make()
+    log = Path("workspace/tasks/kept-1/events.jsonl")
+    log.write_bytes(log.read_bytes() + b"\xff garbage\n")
+    done = cli("head")
+    assert (done.code, done.out) == (4, "") and "no head to go by" in done.err
+    assert cli("head", "kept-2").code == 0
+
+
 @pytest.mark.parametrize("way", ["option", "before", "file", "variable", "project"])
 def test_every_way_to_give_a_key(key, cli, monkeypatch, way):
     make(key=key)

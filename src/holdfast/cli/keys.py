@@ -19,6 +19,7 @@ from holdfast.cli.text import plain
 from holdfast.errors import BadInput
 from holdfast.keys import Keys
 from holdfast.stores import open_store
+from holdfast.stores import rotate as rotate_keys
 
 
 @click.group(short_help="Make a key, or change the key of an encrypted store.")
@@ -72,8 +73,6 @@ def rotate(given: Given, to: str | None, as_json: bool) -> Exit:
       holdfast keys new > new.key
       holdfast keys rotate --key-file old.key --to new.key
     """
-    from holdfast.stores.ring import rotate as rotate_root
-
     must_exist(url := store_url(given))
     old = keys_of(given)
     if old is None:
@@ -81,7 +80,7 @@ def rotate(given: Given, to: str | None, as_json: bool) -> Exit:
     wanted = Keys.from_file(to) + old if to else old
     store = open_store(url)
     try:
-        changed = rotate_root(store, wanted)
+        changed = rotate_keys(store, wanted)
     finally:
         store.close()
     if as_json:

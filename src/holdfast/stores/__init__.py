@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import BadInput, WrongKey
@@ -86,11 +88,29 @@ def secured(store: Store, key: KeySource | None, sign_key: KeySource | None = No
         raise
 
 
+def rotate(store: Store, keys: Keys) -> bool:
+    """Make the first of the keys the one that opens an encrypted store; False if it is already.
+
+    >>> store, old, new = open_store("memory://"), Keys.new(), Keys.new()
+    >>> secured(store, old).close()
+    >>> rotate(store, Keys(new, old)), rotate(store, Keys(new, old))
+    (True, False)
+    """
+    with _encryption_is_there():
+        from holdfast.stores import ring
+    return ring.rotate(store, keys)
+
+
 def _sealed(store: Store, keys: Keys) -> Store:
-    try:
+    with _encryption_is_there():
         from holdfast.stores.sealed import SealedStore
-    except ModuleNotFoundError as error:
-        raise BadInput(
-            f"encryption needs {error.name}: pip install 'holdfast[encryption]'"
-        ) from error
     return SealedStore(store, keys)
+
+
+@contextmanager
+def _encryption_is_there() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        what = f"encryption needs {error.name}: pip install 'holdfast[encryption]'"
+        raise BadInput(what) from error
