@@ -28,8 +28,9 @@ LAYERS = (
         "driving",
         "family",
     }
-    | {"handle", "meter", "step", "task", "upkeep", "waiting", "worker"},
-    ("engines", "stores", "views", "workspace"),
+    | {"handle", "meter", "inspection", "step", "task", "waiting", "worker"},
+    ("engines", "stores", "verify", "views", "workspace"),
+    ("keys",),
     ("tail",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "redact"}
     | {"scope", "secret", "spec", "store", "values", "words"},

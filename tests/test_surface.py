@@ -11,18 +11,19 @@ import holdfast
 PINNED = {
     "AlreadyAnswered", "Artifact", "BadId", "BadInput", "Child", "CodeChanged", "CodeMissing",
     "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError", "HoldsSecret",
-    "IdempotencyKey", "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask",
-    "NotFinished", "Redact", "Results", "Retry", "Secret", "StepFailed", "StorageFailed",
-    "StoreError", "TaskBusy",
-    "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting",
-    "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker", "WrongArguments",
-    "ask", "checkpoint", "current", "decide", "each", "gather", "keep", "note", "now", "patched",
-    "progress", "random", "restore", "sleep", "start", "step", "task", "tool", "uuid",
+    "IdempotencyKey", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged", "NewerFormat",
+    "NotATask", "NotFinished", "Redact", "Results", "Retry", "Secret", "StepFailed",
+    "StorageFailed", "StoreError", "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound",
+    "TaskPaused", "TaskReleased", "TaskWaiting", "TooLarge", "Unanswered", "Undecodable",
+    "Unserializable", "Worker", "WrongArguments", "WrongKey", "ask", "checkpoint", "current",
+    "decide", "each", "gather", "keep", "note", "now", "patched", "progress", "random", "restore",
+    "sleep", "start", "step", "task", "tool", "uuid",
 }  # fmt: skip
 
 METHODS = {
-    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
-    "answer", "check", "close", "open", "start", "pause", "unpause", "cancel", "compensate",
+    "answer", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate", "heads",
+    "open", "pause", "resolve", "resume", "retry", "run", "start", "task", "tasks", "unpause",
+    "verify",
 }  # fmt: skip
 
 

@@ -39,8 +39,10 @@ from holdfast.errors import (
     Undecodable,
     Unserializable,
     WrongArguments,
+    WrongKey,
 )
 from holdfast.handle import Handle, NotFinished
+from holdfast.keys import Keys
 from holdfast.redact import Redact
 from holdfast.secret import Secret
 from holdfast.spec import Happened, IdempotencyKey, Retry
@@ -69,6 +71,7 @@ __all__ = [
     "IdempotencyKey",
     "InDoubt",
     "ItemFailed",
+    "Keys",
     "LeaseLost",
     "LogDamaged",
     "NewerFormat",
@@ -94,6 +97,7 @@ __all__ = [
     "Unserializable",
     "Worker",
     "WrongArguments",
+    "WrongKey",
     "ask",
     "checkpoint",
     "current",

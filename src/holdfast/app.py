@@ -16,12 +16,13 @@ from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
+from holdfast.inspection import Inspection
+from holdfast.keys import KeySource
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
-from holdfast.stores import open_store
+from holdfast.stores import open_store, secured
 from holdfast.task import task_spec
-from holdfast.upkeep import Upkeep
 from holdfast.values import MAX_VALUE_BYTES
 from holdfast.views import Tasks, TaskView, list_tasks, view_task
 from holdfast.words import checked_id
@@ -33,14 +34,15 @@ R = TypeVar("R")
 _now = partial(datetime.now, UTC)
 
 
-class Holdfast(Upkeep):
+class Holdfast(Inspection):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or
     `memory://`. A task is driven under a lease of `lease_s` seconds that is renewed while this
     process lives; when it hangs for longer, another may take the task over and this one is
     refused. `redact` says what is kept out of the log, `secrets` (a dict, or a function of the
-    name) what `Secret.named` stands for.
+    name) what `Secret.named` stands for. With a `key` (see `Keys`) everything in the store is
+    encrypted; with a `sign_key` no log can be changed without it.
 
     >>> from holdfast import task
     >>> @task
@@ -60,12 +62,15 @@ class Holdfast(Upkeep):
         max_value_bytes: int = MAX_VALUE_BYTES,
         redact: Redact | None = None,
         secrets: Secrets | None = None,
+        key: KeySource | None = None,
+        sign_key: KeySource | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         if not lease_s > 0:
             raise BadInput(f"lease_s={lease_s} must be more than 0")
         named = isinstance(url, str | os.PathLike)
-        self.store: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
+        plain: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
+        self.store = secured(plain, key, sign_key)
         owner = f"{os.uname().nodename} process {os.getpid()}"
         self._holding = Holding(
             self.store, owner, lease_s, clock or _now, max_value_bytes, redact, secrets

@@ -4,7 +4,8 @@
     ├── BadInput                    refused before anything was written
     │   ├── BadId                   an id that can't name a task
     │   ├── NotATask                not decorated, or decorated as something else
-    │   └── WrongArguments          the id exists, with other arguments or another function
+    │   ├── WrongArguments          the id exists, with other arguments or another function
+    │   └── WrongKey                the store needs a key, or another one than was given
     ├── Unserializable              a value that can't be stored faithfully
     │   ├── HoldsSecret             a value that would take a secret into the log
     │   └── TooLarge                a value above the size limit
@@ -105,6 +106,20 @@ class WrongArguments(BadInput):
     ...     hf.run(greet, "Bob", id="g-1")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     holdfast.errors.WrongArguments: task 'g-1' was started as greet({"name":"Ada"})...
+    """
+
+
+class WrongKey(BadInput):
+    """The store is encrypted or signed, and the key for it was not given, or another one was.
+
+    >>> from holdfast import Holdfast, Keys
+    >>> from holdfast.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> Holdfast(store, key=Keys.new()).close()
+    >>> Holdfast(store)
+    Traceback (most recent call last):
+    holdfast.errors.WrongKey: memory:// is encrypted, and no key was given. Nothing was read or
+    changed: open it with Holdfast(…, key=…), or holdfast --key-file FILE
     """
 
 

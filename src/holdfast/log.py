@@ -28,6 +28,7 @@ from holdfast.errors import (
     LogDamaged,
     NewerFormat,
     StoreError,
+    WrongKey,
 )
 from holdfast.events import (
     FORMAT,
@@ -93,8 +94,14 @@ def stream_of(task_id: str) -> str:
 
 def read_events(store: Store, stream: str) -> Iterator[AnyEvent]:
     """The events of a stream, each checked against the one before it."""
-    for event, _, _ in _checked(stream, store.read(stream)):
+    for event, _ in read_sums(store, stream):
         yield event
+
+
+def read_sums(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
+    """The same, each with its sum."""
+    for event, total, _ in _checked(stream, store.read(stream)):
+        yield event, total
 
 
 def read_state(store: Store, stream: str) -> State:
@@ -135,6 +142,8 @@ def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, byte
     newest: list[bytes] = []
     lines = store.tail(stream)
     for line in lines:
+        if not newest:
+            _must_be_ours_to_write(stream, line)
         newest.append(line)
         if line.startswith(_CHECKPOINT) and _WHOLE_CHECKPOINT in line:
             event = _decoded(stream, 0, line)
@@ -178,6 +187,15 @@ def _checked(
         yield event, total, len(line)
 
 
+def _must_be_ours_to_write(stream: str, newest: bytes) -> None:
+    if chain.is_signed(newest):  # a store that has the key takes the signatures off
+        raise WrongKey(
+            f"{stream} is signed, and no key to sign with was given, so it can only be read. "
+            f"Nothing was changed: open it with Holdfast(…, sign_key=…), or holdfast "
+            f"--sign-key-file FILE"
+        )
+
+
 def _must_begin(stream: str, event: AnyEvent) -> None:
     if not isinstance(event, TaskCreated):
         raise LogDamaged(stream, 1, "a log begins with the making of its task")
@@ -193,6 +211,9 @@ def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
         # unless it is of a type we know, which we never write like that.
         if _type_of(line) in _TYPES:
             raise LogDamaged(stream, seq, f"it makes no sense ({error})") from None
+        if b'"box":"' in line:
+            what = "it is encrypted, and the keys that belong to it are not in this store"
+            raise LogDamaged(stream, seq, what) from None
         raise _newer(stream, seq, f"this version can't read it ({error})") from None
     if isinstance(event, TaskCreated | Claimed) and event.format > FORMAT:
         raise _newer(stream, seq, f"it is of format {event.format}, this version knows {FORMAT}")

@@ -132,11 +132,17 @@ class Store(Protocol):
     def delete(self, lease: Lease) -> None:
         """Remove the leased stream, for good, and with it the lease."""
 
-    def put_blob(self, data: bytes) -> str:
-        """Keep bytes under the sha256 of their content, durably; returns its hex digits."""
+    def put_blob(self, data: bytes, name: str = "") -> str:
+        """Keep bytes under the sha256 of their content, durably; returns its hex digits.
 
-    def get_blob(self, digest: str) -> bytes:
-        """The bytes of a blob. `LogDamaged` if it is gone or is not what was put."""
+        Or under another `name` of 64 hex digits, for who can tell otherwise that they are right.
+        """
+
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        """The bytes of a blob. `LogDamaged` if it is gone, or its name is not their sha256.
+
+        The latter only if `checked`.
+        """
 
     def close(self) -> None:
         """Release every lease this object holds and free what it uses."""

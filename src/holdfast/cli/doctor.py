@@ -90,11 +90,13 @@ def _check_all(hf: Holdfast, root: Path | None, logs: Logs) -> Iterator[Finding]
             yield folders.check_nameless(root, folder)
         else:
             yield from logs.check(named)
-    yield from _check_spare_blobs(root, logs)
+    yield from _check_spare_blobs(hf, root, logs)
 
 
-def _check_spare_blobs(root: Path, logs: Logs) -> Iterator[Finding]:
-    spare = {name: size for name, size in folders.blobs_in(root).items() if name not in logs.blobs}
+def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs) -> Iterator[Finding]:
+    in_store = getattr(hf.store, "blob_in_store", str)  # encrypted, they have other names there
+    named = set(map(in_store, logs.blobs))
+    spare = {name: size for name, size in folders.blobs_in(root).items() if name not in named}
     if spare:
         size = sum(spare.values())
         what = f"{count(len(spare), 'blob')} ({size:,} bytes) that no readable log names"

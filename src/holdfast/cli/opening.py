@@ -10,8 +10,9 @@ from pathlib import Path
 
 from holdfast.app import Holdfast
 from holdfast.cli.redaction import redaction
-from holdfast.cli.settings import Given, url_of
+from holdfast.cli.settings import Given, keys_in, url_of
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
+from holdfast.keys import Keys
 from holdfast.log import stream_of
 from holdfast.state import FINISHED
 from holdfast.store import Store
@@ -29,6 +30,11 @@ class StoreNotFound(TaskNotFound):
 def store_url(given: Given) -> str:
     """The URL of the store that the command is about."""
     return url_of(given, os.environ, Path.cwd())
+
+
+def keys_of(given: Given, name: str = "key") -> Keys | None:
+    """The key that the command was given, to encrypt (`key`) or to sign (`sign_key`) with."""
+    return keys_in(given, os.environ, Path.cwd(), name)
 
 
 def folder_of(url: str) -> Path | None:
@@ -51,7 +57,9 @@ def opened(
     url = store_url(given)
     if not create:
         must_exist(url)
-    with Holdfast(url, lease_s=lease_s, **({} if only_reads else redaction())) as hf:
+    key, sign_key = keys_of(given), keys_of(given, "sign_key")
+    more = {} if only_reads else redaction()
+    with Holdfast(url, lease_s=lease_s, key=key, sign_key=sign_key, **more) as hf:
         yield hf
 
 

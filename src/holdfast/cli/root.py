@@ -20,16 +20,18 @@ from holdfast.cli import (
     doctor,
     doubt,
     drive,
+    keys,
     log,
     ls,
     resolve,
     show,
     start,
+    verify,
     worker,
 )
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
 from holdfast.cli.hints import told
-from holdfast.cli.options import app_option, debug_option, url_option
+from holdfast.cli.options import app_option, debug_option, key_option, sign_key_option, url_option
 from holdfast.cli.output import print_error, print_json
 from holdfast.cli.settings import Given
 from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
@@ -120,6 +122,8 @@ def _message(given: Given, error: Exception) -> str:
 @click.version_option(holdfast.__version__, message="holdfast %(version)s")
 @url_option
 @app_option
+@key_option
+@sign_key_option
 @debug_option
 @click.pass_context
 def root(ctx: click.Context) -> None:
@@ -142,12 +146,13 @@ def root(ctx: click.Context) -> None:
       holdfast doubt                    calls that may or may not have happened
       holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
+      holdfast verify                   was any log changed or cut?
 
     The options below may stand before or after the command's name. Settings come from an option,
-    else from the environment (HOLDFAST_URL, HOLDFAST_APP), else from [tool.holdfast] in the
-    nearest pyproject.toml (url = "…", app = "…"), else from the default. HOLDFAST_REDACT and
-    HOLDFAST_SECRETS (redact = "…", secrets = "…") name, as module:attribute, a Redact and where
-    named secrets come from.
+    else from the environment (HOLDFAST_URL, HOLDFAST_APP, HOLDFAST_KEY, …), else from
+    [tool.holdfast] in the nearest pyproject.toml (url = "…", app = "…", key_file = "…"), else from
+    the default. HOLDFAST_REDACT and HOLDFAST_SECRETS (redact = "…", secrets = "…") name, as
+    module:attribute, a Redact and where named secrets come from.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -170,6 +175,9 @@ for _command in (
     resolve.resolve,
     check.check,
     doctor.doctor,
+    verify.verify,
+    verify.head,
+    keys.keys,
     completion.completion,
 ):
     root.add_command(_command)

@@ -5,10 +5,14 @@
     --app MODULE[:ATTR]     HOLDFAST_APP      app = "…" or […]    none
                             HOLDFAST_REDACT   redact = "…"        what is built in
                             HOLDFAST_SECRETS  secrets = "…"       the environment
+    --key-file FILE         HOLDFAST_KEY,     key_file = "…"      none
+                            HOLDFAST_KEY_FILE
+    --sign-key-file FILE    HOLDFAST_SIGN_KEY, HOLDFAST_SIGN_KEY_FILE, sign_key_file = "…"
 
-`HOLDFAST_APP` takes several, with commas. The last two name an object, `MODULE:ATTR`: a `Redact`,
-and a dict or a function that `Secret.named` is looked up in. The pyproject.toml is the nearest one
-from the current folder upwards; a relative `url` in it is meant from where it stands.
+`HOLDFAST_APP` takes several, with commas. `HOLDFAST_REDACT` and `HOLDFAST_SECRETS` name an object,
+`MODULE:ATTR`: a `Redact`, and a dict or a function that `Secret.named` is looked up in.
+`HOLDFAST_KEY` is the key itself. The pyproject.toml is the nearest one from the current folder
+upwards; a relative path in it is meant from where it stands.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import BadInput
+from holdfast.keys import Keys
 
 DEFAULT_URL = "workspace"
 PROJECT = "pyproject.toml"
@@ -31,6 +36,8 @@ class Given(Struct):
 
     url: str = ""
     app: tuple[str, ...] = ()
+    key_file: str = ""
+    sign_key_file: str = ""
     debug: bool = False
     json: bool = False
 
@@ -47,6 +54,8 @@ class _Table(Struct, forbid_unknown_fields=True):
     app: str | list[str] = []
     redact: str = ""
     secrets: str = ""
+    key_file: str = ""
+    sign_key_file: str = ""
 
 
 def url_of(given: Given, environment: Mapping[str, str], folder: Path) -> str:
@@ -93,6 +102,26 @@ def object_of(setting: str, environment: Mapping[str, str], folder: Path) -> Cod
     return Code((named,), (folder, project.parent)) if project and named else Code((), ())
 
 
+def keys_in(
+    given: Given, environment: Mapping[str, str], folder: Path, name: str = "key"
+) -> Keys | None:
+    """The key to encrypt with, or under the name `sign_key` the one to sign with.
+
+    >>> keys_in(Given(), {"HOLDFAST_KEY": Keys.new()}, Path("/"))
+    Keys('...')
+    """
+    variable = f"HOLDFAST_{name.upper()}"
+    if file := getattr(given, f"{name}_file"):
+        return Keys.from_file(file)
+    if text := environment.get(variable, ""):
+        return Keys.from_text(text)
+    if file := environment.get(f"{variable}_FILE", ""):
+        return Keys.from_file(file)
+    project = nearest_project(folder)
+    file = getattr(_read(project), f"{name}_file") if project else ""
+    return Keys.from_file(project.parent / Path(file).expanduser()) if project and file else None
+
+
 def nearest_project(folder: Path) -> Path | None:
     """The pyproject.toml in `folder` or the nearest one above it."""
     for place in (folder, *folder.parents):
@@ -111,5 +140,6 @@ def _read(project: Path) -> _Table:
     except msgspec.ValidationError as error:
         raise BadInput(
             f'{project}, [tool.holdfast]: {error}. It knows url = "…", app = "…" or ["…"], '
-            f'redact = "…" and secrets = "…"'
+            f'redact = "…", secrets = "…", '
+            f'key_file = "…" and sign_key_file = "…"'
         ) from None

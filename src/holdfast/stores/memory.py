@@ -128,15 +128,17 @@ class MemoryStore:
                     del self._posts[stream, name]
             del self._held[lease.stream]
 
-    def put_blob(self, data: bytes) -> str:
-        digest = sha256(data).hexdigest()
-        self._blobs[digest] = bytes(data)
-        return digest
+    def put_blob(self, data: bytes, name: str = "") -> str:
+        name = name or sha256(data).hexdigest()
+        self._blobs[name] = bytes(data)
+        return name
 
-    def get_blob(self, digest: str) -> bytes:
-        if digest not in self._blobs:
-            raise LogDamaged(f"blobs/{digest}", 0, "the blob is gone")
-        return self._blobs[digest]
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        if name not in self._blobs:
+            raise LogDamaged(f"blobs/{name}", 0, "the blob is gone")
+        if checked and sha256(self._blobs[name]).hexdigest() != name:
+            raise LogDamaged(f"blobs/{name}", 0, "the blob's bytes do not fit its name")
+        return self._blobs[name]
 
     def close(self) -> None:
         with self._lock:

@@ -283,21 +283,22 @@ class PostgresStore:
 
     # Blobs
 
-    def put_blob(self, data: bytes) -> str:
-        digest = sha256(data)
+    def put_blob(self, data: bytes, name: str = "") -> str:
+        name = name or sha256(data).hexdigest()
+        digest = bytes.fromhex(name)
         # One that can be read is durable: what is not committed can't be read.
-        if not self._ask("has_blob", digest=digest.digest()):
-            self._ask("put_blob", digest=digest.digest(), data=data)
-        return digest.hexdigest()
+        if not self._ask("has_blob", digest=digest):
+            self._ask("put_blob", digest=digest, data=data)
+        return name
 
-    def get_blob(self, digest: str) -> bytes:
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
         with suppress(ValueError):
-            for (data,) in self._ask("get_blob", digest=bytes.fromhex(digest)):
-                if sha256(data).hexdigest() != digest:
+            for (data,) in self._ask("get_blob", digest=bytes.fromhex(name)):
+                if checked and sha256(data).hexdigest() != name:
                     what = "the blob's bytes do not fit its name"
-                    raise LogDamaged(f"blobs/{digest}", 0, what)
+                    raise LogDamaged(f"blobs/{name}", 0, what)
                 return bytes(data)
-        raise LogDamaged(f"blobs/{digest:.80}", 0, "the blob is gone")
+        raise LogDamaged(f"blobs/{name:.80}", 0, "the blob is gone")
 
     def close(self) -> None:
         if self._closed:

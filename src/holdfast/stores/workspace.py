@@ -128,6 +128,21 @@ class Workspace:
 
     def streams(self, prefix: str) -> Iterator[str]:
         kind = prefix.split("/", 1)[0]
+        for _, found in self._named(kind):
+            if found is not None and f"{kind}/{found}".startswith(prefix):
+                yield f"{kind}/{found}"
+
+    def nameless(self, kind: str) -> Iterator[str]:
+        """The folders of logs that do not say whose they are, and so are in no list."""
+        for name, found in self._named(kind):
+            ours = name.startswith(".") or (found is not None and safe_name(found) == name)
+            if not ours:
+                with suppress(OSError):
+                    if self._disk.read_file((kind, name, LOG), self._root, 1):
+                        yield f"{kind}/{name}"
+
+    def _named(self, kind: str) -> Iterator[tuple[str, str | None]]:
+        """Each folder, and the name of the stream in it, where that can be told."""
         try:
             folder = self._disk.folder(kind, self._root)
         except FileNotFoundError:
@@ -139,9 +154,7 @@ class Workspace:
         finally:
             self._disk.close(folder)
         for name in names:
-            found = name if _PLAIN.fullmatch(name) else self._name_in(kind, name)
-            if found is not None and f"{kind}/{found}".startswith(prefix):
-                yield f"{kind}/{found}"
+            yield name, name if _PLAIN.fullmatch(name) else self._name_in(kind, name)
 
     def _name_in(self, kind: str, name: str) -> str | None:
         try:
@@ -220,14 +233,14 @@ class Workspace:
         with suppress(FileNotFoundError), self._folder(stream) as folder:
             inbox.remove(self._disk, folder, name)
 
-    def put_blob(self, data: bytes) -> str:
+    def put_blob(self, data: bytes, name: str = "") -> str:
         try:
-            return blobs.put(self._disk, self._root, data, durable=self._durable)
+            return blobs.put(self._disk, self._root, data, name, durable=self._durable)
         except OSError as error:
             raise failed(f"can't write a value of {len(data):,} bytes", error) from error
 
-    def get_blob(self, digest: str) -> bytes:
-        return blobs.get(self._disk, self._root, digest)
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        return blobs.get(self._disk, self._root, name, checked=checked)
 
     def _open_root(self) -> int:
         try:

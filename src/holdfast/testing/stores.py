@@ -190,6 +190,13 @@ class StoreContract:
         with pytest.raises(LogDamaged):
             store.get_blob("0" * 64)
 
+    def test_a_blob_may_have_another_name_if_who_gave_it_checks(self, store: Store) -> None:
+        name = "ab" * 32
+        assert store.put_blob(b"y" * 1000, name) == name
+        assert store.get_blob(name, checked=False) == b"y" * 1000
+        with pytest.raises(LogDamaged):
+            store.get_blob(name)
+
     # Long logs
 
     @pytest.mark.parametrize("width", [0, 400, 20_000])
