@@ -49,9 +49,9 @@ class Disk:
         while done < len(data):
             done += os.write(fd, data[done:])
 
-    def overwrite(self, fd: int, data: bytes) -> None:
-        """Write at the beginning of a file, where the descriptor may stand elsewhere."""
-        os.pwrite(fd, data, 0)
+    def overwrite(self, fd: int, data: bytes, offset: int = 0) -> None:
+        """Write a few bytes at a place in a file, all of them at once."""
+        os.pwrite(fd, data, offset)
 
     def read_piece(self, fd: int, offset: int, most_bytes: int) -> bytes:
         """A part of a file; all of it unless the file ends there."""
@@ -123,13 +123,15 @@ class Disk:
         """What a folder holds."""
         return os.listdir(fd)
 
-    def try_lock(self, fd: int) -> bool:
+    def try_lock(self, fd: int, *, shared: bool = False) -> bool:
         """Take the file's lock if it is free. It is held until the descriptor is closed.
+
+        A shared one is free as long as all who have it share it.
 
         `flock` and not `lockf`: a POSIX lock is lost when *any* descriptor of the file is closed.
         """
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
                 return False
@@ -139,6 +141,11 @@ class Disk:
     def unlock(self, fd: int) -> None:
         """Free a lock before its descriptor is closed."""
         fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def inode(self, fd: int) -> tuple[int, int]:
+        """Which file it is."""
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
 
     def inode_of(self, name: str, parent: int) -> tuple[int, int] | None:
         """Which file a name is of now; None if it is gone."""
@@ -155,10 +162,6 @@ class Disk:
     def touched_at(self, fd: int) -> float:
         """When the file was last written or touched, in seconds since 1970."""
         return os.fstat(fd).st_mtime
-
-    def touch(self, fd: int) -> None:
-        """Say that the file is in use."""
-        os.utime(fd)
 
     def close(self, fd: int) -> None:
         """Let a descriptor go."""
