@@ -32,47 +32,15 @@ from holdfast.errors import Conflict, LeaseLost, StorageFailed
 from holdfast.store import Facts, Lease, Post
 from holdfast.stores import forks, holders, lines, locks
 from holdfast.stores.descriptors import Descriptors
-from holdfast.stores.disk import Disk
+from holdfast.stores.disk import Disk, Status
+from holdfast.stores.handle import Handle
 from holdfast.stores.holders import Holder
 from holdfast.stores.index import UNKNOWN
 from holdfast.stores.locks import LOG, Taken
-from holdfast.stores.workspace import Workspace, failed, safe_name
+from holdfast.stores.workspace import Workspace, failed, safe_name, way_to
 
 _LOOK_ANYWAY_S = 10.0
 """How long a message may lie unnoticed whose sender died before it could say so."""
-
-
-class Handle:
-    """One stream held for writing. Its log is open while `log` is not negative."""
-
-    __slots__ = (
-        "appended", "clean", "head", "inode", "lease", "log", "looked", "looked_at", "new", "pid",
-        "poisoned", "rung", "size", "synced", "syncing", "taken", "used", "writing",
-    )  # fmt: skip
-
-    def __init__(self, lease: Lease, taken: Taken, size: int, head: int) -> None:
-        self.lease = lease
-        self.taken = taken
-        self.log = taken.log
-        self.inode = (0, 0)
-        self.new = True
-        self.pid = os.getpid()
-        self.head = head
-        self.size = size
-        self.appended = 0
-        self.clean = 0
-        """How many of the appends are on the disk, whether they were acknowledged or not."""
-        self.synced = 0
-        self.poisoned = ""
-        self.used = True
-        self.writing = threading.Lock()
-        self.syncing = threading.Lock()
-        self.rung, self.looked, self.looked_at = 1, 0, 0.0
-        """How often there may have been mail, and which of these times it was looked for."""
-
-    def is_clean(self) -> bool:
-        """Whether everything that was written was synced, or never will be."""
-        return self.clean == self.appended or bool(self.poisoned)
 
 
 class FileStore(Workspace):
@@ -118,7 +86,7 @@ class FileStore(Workspace):
             handle = self._opened(stream, taken)
         except BaseException as error:
             self._disk.close(taken.log)
-            locks.give_back(self._disk, lambda: self._folder(stream), self._holder, taken)
+            locks.give_back(self._disk, root, way_to(stream), self._holder, taken)
             if isinstance(error, OSError):
                 raise failed(f"can't open the log of {stream}", error) from error
             raise
@@ -132,12 +100,10 @@ class FileStore(Workspace):
         end = lines.end_of(self._disk, stream, taken.log)
         if not end.size and taken.lock.started:
             raise locks.lost(stream)
-        if end.size != self._disk.size(taken.log):
+        if end.size != taken.status.size:
             self._mend_tail(taken, end)
         lease = Lease(stream, taken.lock.owner, taken.lock.turn)
-        handle = Handle(lease, taken, end.size, end.head)
-        handle.inode = self._disk.inode(taken.log)
-        return handle
+        return Handle(lease, way_to(stream), taken, end.size, end.head)
 
     def _mend_tail(self, taken: Taken, end: lines.End) -> None:
         disk = self._disk
@@ -163,8 +129,12 @@ class FileStore(Workspace):
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)
         self._must_be_ours(handle)
-        with handle.syncing:  # so that its log is not closed meanwhile
-            self._must_hold(handle)
+        # So that its log is not closed meanwhile; and who is syncing looks for itself.
+        if handle.syncing.acquire(blocking=False):
+            try:
+                self._must_hold(handle)
+            finally:
+                handle.syncing.release()
         self._holder.renew(handle.taken.claim)
 
     def release(self, lease: Lease) -> None:
@@ -177,12 +147,9 @@ class FileStore(Workspace):
             if handle.pid == os.getpid():
                 self._logs.remove(handle)
                 self._close_log(handle)
-                stream = lease.stream
-                if self._held.get(stream) is handle:
-                    del self._held[stream]
-                locks.give_back(
-                    self._disk, lambda: self._folder(stream), self._holder, handle.taken
-                )
+                if self._held.get(lease.stream) is handle:
+                    del self._held[lease.stream]
+                locks.give_back(self._disk, self._root, handle.way, self._holder, handle.taken)
 
     def _handle(self, lease: Lease) -> Handle:
         handle = self._handles.get(lease)
@@ -197,33 +164,39 @@ class FileStore(Workspace):
             raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
 
     def _must_hold(self, handle: Handle) -> None:
-        if self._holder.has(handle.taken.claim) and self._has_log(handle):
+        if handle.log >= 0:
+            status = self._disk.status(handle.log)
+            if status.has_name and status.may_be_written:
+                return
+        elif self._has(handle, self._disk.status_of(f"{handle.way}/{LOG}", self._root)):
             return
         raise self._lost(handle)
 
-    def _has_log(self, handle: Handle) -> bool:
-        """Whether the log that we write is the one that others read."""
-        if handle.log >= 0:
-            return self._disk.has_name(handle.log)
+    def _has(self, handle: Handle, found: Status | None) -> bool:
+        """Whether we still hold a stream, given the log as it was just found there."""
+        # In this order: as long as the lock file names us, nobody has moved the log. Its number
+        # alone would tell little, for one that is free is given to the next file that is made.
         try:
-            with self._folder(handle.lease.stream) as folder:
-                return self._disk.inode_of(LOG, folder) == handle.inode
+            claim = locks.claim_on(self._disk, self._root, handle.way)
         except OSError:
             return False
+        return (
+            claim == handle.taken.claim
+            and found is not None
+            and found.inode == handle.inode
+            and found.may_be_written
+        )
 
     def _lost(self, handle: Handle) -> LeaseLost:
         stream = handle.lease.stream
-        try:
-            with self._folder(stream) as folder:
-                is_gone = self._disk.inode_of(LOG, folder) is None
-        except OSError:
-            is_gone = True
-        if is_gone:
-            return LeaseLost(f"{stream}: its folder was removed while it was being driven")
-        return LeaseLost(
-            f"{stream} was taken over from {handle.lease.owner}, or its log was replaced: this "
-            f"process may write no more of it, and what it did since is settled by the other"
-        )
+        with suppress(OSError):
+            if self._disk.status_of(f"{handle.way}/{LOG}", self._root) is not None:
+                return LeaseLost(
+                    f"{stream} was taken over from {handle.lease.owner}, or its log was replaced: "
+                    f"this process may write no more of it, and what it did since is settled by "
+                    f"the other"
+                )
+        return LeaseLost(f"{stream}: its folder was removed while it was being driven")
 
     # Appending
 
@@ -265,19 +238,16 @@ class FileStore(Workspace):
 
     def _reopen(self, handle: Handle) -> None:
         """Open a log again that was closed to make room for others."""
-        disk, stream = self._disk, handle.lease.stream
+        disk = self._disk
         try:
-            with self._folder(stream) as folder:
-                log = disk.open(LOG, folder, os.O_RDWR | os.O_APPEND)
-        except FileNotFoundError:
+            log = disk.open(f"{handle.way}/{LOG}", self._root, os.O_RDWR | os.O_APPEND)
+        except (FileNotFoundError, PermissionError):
             raise self._lost(handle) from None
         except OSError as error:
-            raise failed(f"can't open the log of {stream}", error) from error
-        # In this order: if we still hold the stream, then we did when the log was opened, and who
-        # takes over from now on leaves this file behind. Its number alone tells little, for a
-        # number that is free is given to the next file; its length tells of other hands.
-        same = disk.inode(log) == handle.inode and disk.size(log) == handle.size
-        if not (same and self._holder.has(handle.taken.claim)):
+            raise failed(f"can't open the log of {handle.lease.stream}", error) from error
+        # If we hold it now, we did when it was opened, and who takes over leaves this file behind.
+        found = disk.status(log)
+        if not self._has(handle, found) or found.size != handle.size:
             disk.close(log)
             raise self._lost(handle)
         handle.log = log
@@ -322,17 +292,18 @@ class FileStore(Workspace):
 
     def _sync_names(self, handle: Handle) -> None:
         """What is only to be done once: the names on the way to the log are made durable."""
-        disk, stream = self._disk, handle.lease.stream
-        with self._folder(stream) as folder:
-            if self._durable:
-                disk.sync_folder(folder)
-                kind = disk.folder(stream.split("/", 1)[0], self._root)
-                disk.sync_folder(kind)
-                disk.close(kind)
-                disk.sync_folder(self._root)
-            handle.new = False
-            if not handle.taken.lock.started and handle.head:
-                locks.say_started(disk, folder, handle.taken)
+        disk, root = self._disk, self._root
+        if self._durable:
+            kind, name = handle.way.split("/")
+            outer = disk.folder(kind, root)
+            folder = disk.folder(name, outer)
+            for fd in (folder, outer, root):
+                disk.sync_folder(fd)
+            disk.close(folder)
+            disk.close(outer)
+        handle.new = False
+        if not handle.taken.lock.started and handle.head:
+            locks.say_started(disk, root, handle.way, handle.taken)
 
     def _poison(self, handle: Handle, error: OSError) -> None:
         handle.poisoned = error.strerror or str(error)
@@ -349,8 +320,8 @@ class FileStore(Workspace):
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         is_new = super().post(stream, name, data)
-        with suppress(OSError), self._folder(stream) as folder:
-            claim = locks.claim_on(self._disk, folder)
+        with suppress(OSError):
+            claim = locks.claim_on(self._disk, self._root, way_to(stream))
             if claim is not None:
                 holders.ring(self._disk, self._root, claim)
         return is_new

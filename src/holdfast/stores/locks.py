@@ -2,13 +2,15 @@
 
 A file called `lock` beside the log says who holds the stream: by which claim in which file of a
 holder (see `holders`), which the system unlocks when its process dies. A process that hangs keeps
-it, so a holder that was silent for longer than its lease is replaced: its claim is revoked, which
-it looks at before it says that anything is durable. The new holder also puts the log on a fresh
-inode, so that whatever the old one still writes goes to a file that nobody reads. The log is made
-(empty) together with the lock, so there is never a holder that could make one later.
+it, so one that was silent for longer than its lease is replaced. Its log is **closed to it**: the
+file's own permission to be written is taken away, which its writer looks at before it says that
+anything is durable. Then the log is copied to a fresh inode, so that whatever the old holder still
+writes goes to a file that nobody reads. That needs no word from the old holder, nor that anybody
+knows who it was. A log that is found closed was not yet copied by whoever died doing so.
 
 All of this happens under a lock on the stream's folder: two that want to take over do so one
-after the other, and the second finds a holder that is alive.
+after the other, and the second finds a holder that is alive. The log is made (empty) together with
+the lock, so there is never a holder that could make one later.
 
 A lock file is written in place by the holder it names, who may be slow, and by whoever finds that
 nobody holds it. Who takes over from a holder that may be alive puts a new file in its place.
@@ -16,10 +18,11 @@ nobody holds it. Who takes over from a holder that may be alive puts a new file 
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -27,7 +30,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import LogDamaged, TaskBusy
 from holdfast.stores import holders
-from holdfast.stores.disk import Disk
+from holdfast.stores.disk import Disk, Status
 from holdfast.stores.holders import Claim, Holder
 
 LOG, LOCK = "events.jsonl", "lock"
@@ -44,11 +47,11 @@ class Lock(Struct, frozen=True, omit_defaults=True):
     """Counts the holders."""
     started: bool = False
     """Whether events were ever recorded: if so, a log that is empty or gone is a loss."""
-    moving: bool = False
-    """Whether its log is still on the inode of the holder before it: see `take`."""
     epoch: int = 0
-    """The same as `turn`, as it was written when the lease was an `flock` on this file itself. A
-    process of that time finds none here, and so moves the log away from under the holder."""
+    """What `turn` was called when the lease was an `flock` on this file itself. A process of that
+    time finds none here, and moves the log away from under its holder rather than share it."""
+    moving: bool = False
+    """Of that time: the log is still on the inode of the holder before."""
 
     @property
     def is_old(self) -> bool:
@@ -61,20 +64,19 @@ class Taken(Struct):
 
     folder: int
     log: int
+    status: Status
+    """Of the log."""
     lock: Lock
     claim: Claim
 
 
-class _Way(Struct, frozen=True):
-    """How a stream may be taken."""
+class Place(Struct, frozen=True):
+    """A stream's folder, being taken hold of."""
 
-    moves: bool = False
-    """Somebody may have the log open who is not, or can't be told to write no more."""
-    replaces: bool = False
-    """Somebody may still write the lock file."""
-
-
-_TAKEOVER = _Way(moves=True, replaces=True)
+    disk: Disk
+    root: int
+    stream: str
+    folder: int
 
 
 def take(
@@ -91,20 +93,22 @@ def take(
     claim: Claim | None = None
     try:
         opened.append(folder := open_folder())
+        place = Place(disk, root, stream, folder)
         if not disk.try_lock(folder):
-            raise _taken_this_moment(stream)
+            raise TaskBusy(f"{stream} is being taken hold of by another process at this moment")
         opened.append(fd := _open_lock(disk, folder))
-        before = _read(disk, fd)
-        way = _way_to_take(disk, root, stream, folder, fd, before)
-        claim = holder.claim(stream)
+        data, before = _read(disk, fd)
+        may_be_alive = _may_be_alive(place, fd, before)
+        claim = holder.claim()
         turn = max(before.turn, before.epoch) + 1 if before else 1
         mine = Lock(owner, lease_s, claim, turn, before is not None and before.started)
-        if way.replaces:
-            opened.append(fd := _replace(disk, folder, replace(mine, moving=True)))
-        if way.moves:
-            _move_log_to_fresh_inode(disk, folder)
-        opened.append(log := _open_log(disk, stream, folder, mine))
-        _write(disk, fd, mine)
+        if may_be_alive:
+            _close_to_its_holder(disk, folder)
+            _replace(disk, folder, mine)
+        log, status = _open_log(place, mine)
+        opened.append(log)
+        if not may_be_alive:
+            _write(disk, fd, mine, data)
         disk.unlock(folder)
     except BaseException:
         if claim is not None:
@@ -112,49 +116,33 @@ def take(
         for fd in opened:
             disk.close(fd)
         raise
-    for fd in opened[1:-1]:
-        disk.close(fd)
-    return Taken(folder, log, mine, claim)
+    disk.close(fd)
+    return Taken(folder, log, status, mine, claim)
 
 
-def _way_to_take(
-    disk: Disk, root: int, stream: str, folder: int, fd: int, before: Lock | None
-) -> _Way:
+def _may_be_alive(place: Place, fd: int, before: Lock | None) -> bool:
+    """Whether somebody may still write who is no holder any more; `TaskBusy` if there is one."""
+    disk = place.disk
     if before is None:
-        if disk.inode_of(LOG, folder) is None:
-            return _Way()  # it is new
-        # Somebody removed or spoiled the lock file of whom we can't tell.
-        if not holders.revoke_all(disk, root, stream):
-            raise _taken_this_moment(stream)
-        return _TAKEOVER
+        # New; or somebody removed or spoiled the lock file of whom we can't tell.
+        return disk.inode_of(LOG, place.folder) is not None
     if before.is_old:
-        return _way_from_old(disk, stream, fd, before)
-    claim = before.claim
-    if claim is None:
-        return _Way(before.moving)
-    seen = holders.look(disk, root, claim)
+        if disk.try_lock(fd):
+            return before.moving
+        _must_be_silent(place.stream, before, disk.touched_at(fd))
+        return True
+    if before.claim is None:
+        return False
+    seen = holders.look(disk, place.root, before.claim)
     if seen is None:
-        return _TAKEOVER  # its file was removed, perhaps from under it: which it looks at too
+        return True  # its file was removed: perhaps from under it
     if not seen.is_held:
-        return _Way(before.moving)
+        return False
     if not seen.is_alive:
-        holders.settle(disk, root, claim)
-        return _Way(before.moving)
-    _must_be_silent(stream, before, seen.renewed_at)
-    if not holders.revoke(disk, root, claim):
-        raise _taken_this_moment(stream)
-    # From here on the old holder is acknowledged nothing more: what it had acknowledged is in the
-    # log, and so it is in the copy that is made next.
-    return _TAKEOVER
-
-
-def _way_from_old(disk: Disk, stream: str, fd: int, before: Lock) -> _Way:
-    """For a lock file that its holder keeps locked: it is acknowledged nothing once it is renamed
-    over."""
-    if disk.try_lock(fd):
-        return _Way(before.moving)
-    _must_be_silent(stream, before, disk.touched_at(fd))
-    return _TAKEOVER
+        holders.settle(disk, place.root, before.claim)
+        return False
+    _must_be_silent(place.stream, before, seen.renewed_at)
+    return True
 
 
 def _must_be_silent(stream: str, lock: Lock, renewed_at: float) -> None:
@@ -167,27 +155,42 @@ def _must_be_silent(stream: str, lock: Lock, renewed_at: float) -> None:
         )
 
 
-def _taken_this_moment(stream: str) -> TaskBusy:
-    return TaskBusy(f"{stream} is being taken hold of by another process at this moment")
-
-
-def _replace(disk: Disk, folder: int, lock: Lock) -> int:
-    name = f"{LOCK}.{os.urandom(6).hex()}"
-    fd = disk.open(name, folder, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+def _close_to_its_holder(disk: Disk, folder: int) -> None:
     try:
-        _write(disk, fd, lock)
-        disk.rename(name, LOCK, folder)
-    except BaseException:
-        disk.close(fd)
-        raise
-    return fd
-
-
-def _move_log_to_fresh_inode(disk: Disk, folder: int) -> None:
-    try:
-        old = disk.open(LOG, folder, os.O_RDONLY)
+        log = disk.open(LOG, folder, os.O_RDONLY)
     except FileNotFoundError:
-        return  # a holder made its log: without one, there is nothing it could still write
+        return  # who held it made it: without one, there is nothing that could still be written
+    try:
+        # From here on the old holder is acknowledged nothing more: what it had acknowledged is in
+        # the log, and so it is in the copy that is made next.
+        disk.forbid_writing(log)
+        if disk.status(log).may_be_written:
+            raise OSError(errno.ENOTSUP, "this filesystem does not keep a file's permissions")
+    finally:
+        disk.close(log)
+
+
+def _open_log(place: Place, lock: Lock) -> tuple[int, Status]:
+    disk, folder = place.disk, place.folder
+    flags = os.O_RDWR | os.O_APPEND
+    with suppress(PermissionError):
+        try:
+            log = disk.open(LOG, folder, flags)
+        except FileNotFoundError:
+            if lock.started:
+                raise lost(place.stream) from None
+            log = disk.open(LOG, folder, flags | os.O_CREAT | os.O_EXCL)
+        status = disk.status(log)
+        if status.may_be_written:
+            return log, status
+        disk.close(log)  # closed, and the superuser may open it all the same
+    _move_to_fresh_inode(disk, folder)
+    log = disk.open(LOG, folder, flags)
+    return log, disk.status(log)
+
+
+def _move_to_fresh_inode(disk: Disk, folder: int) -> None:
+    old = disk.open(LOG, folder, os.O_RDONLY)
     name = f"{LOG}.{os.urandom(6).hex()}"
     new = disk.open(name, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -198,16 +201,6 @@ def _move_log_to_fresh_inode(disk: Disk, folder: int) -> None:
         disk.close(new)
     disk.rename(name, LOG, folder)
     disk.sync_folder(folder)
-
-
-def _open_log(disk: Disk, stream: str, folder: int, lock: Lock) -> int:
-    flags = os.O_RDWR | os.O_APPEND
-    try:
-        return disk.open(LOG, folder, flags)
-    except FileNotFoundError:
-        if lock.started:
-            raise lost(stream) from None
-        return disk.open(LOG, folder, flags | os.O_CREAT | os.O_EXCL)
 
 
 def lost(stream: str) -> LogDamaged:
@@ -225,54 +218,56 @@ def at_work(disk: Disk, root: int, folder: int) -> str | None:
     """Who holds a stream, as far as can be told without disturbing them."""
     fd = disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        lock = _read(disk, fd)
+        _, lock = _read(disk, fd)
         if lock is None:
             return None
         if lock.is_old:
-            is_alive, renewed_at = not disk.try_lock(fd, shared=True), disk.touched_at(fd)
+            is_held, renewed_at = not disk.try_lock(fd, shared=True), disk.touched_at(fd)
         elif lock.claim is not None and (seen := holders.look(disk, root, lock.claim)):
-            is_alive, renewed_at = seen.is_held and seen.is_alive, seen.renewed_at
+            is_held, renewed_at = seen.is_held and seen.is_alive, seen.renewed_at
         else:
             return None
-        return lock.owner if is_alive and time.time() - renewed_at <= lock.lease_s else None
+        return lock.owner if is_held and time.time() - renewed_at <= lock.lease_s else None
     finally:
         disk.close(fd)
 
 
-def claim_on(disk: Disk, folder: int) -> Claim | None:
+# What is done to the lock file of a stream that is held, by the way to its folder. Nothing is
+# written to a file that does not name our own claim, wherever the way leads.
+
+
+def claim_on(disk: Disk, root: int, way: str) -> Claim | None:
     """By which claim a stream is held, if it is."""
-    fd = disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
+    fd = disk.open(f"{way}/{LOCK}", root, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        lock = _read(disk, fd)
-        return lock.claim if lock is not None else None
+        _, lock = _read(disk, fd)
     finally:
         disk.close(fd)
+    return lock.claim if lock is not None else None
 
 
-def say_started(disk: Disk, folder: int, taken: Taken) -> None:
+def say_started(disk: Disk, root: int, way: str, taken: Taken) -> None:
     """Say that events were recorded."""
     taken.lock = replace(taken.lock, started=True)
-    _rewrite(disk, folder, taken.claim, taken.lock)
+    _rewrite(disk, root, way, taken.claim, taken.lock)
 
 
-def give_back(
-    disk: Disk, open_folder: Callable[[], AbstractContextManager[int]], holder: Holder, taken: Taken
-) -> None:
+def give_back(disk: Disk, root: int, way: str, holder: Holder, taken: Taken) -> None:
     """Say that nobody holds a stream any more."""
     # First in the lock file: as long as the claim stands, nobody else writes that in place.
     nobody = Lock(turn=taken.lock.turn, started=taken.lock.started)
-    with suppress(OSError), open_folder() as folder:
-        _rewrite(disk, folder, taken.claim, nobody)
+    with suppress(OSError):
+        _rewrite(disk, root, way, taken.claim, nobody)
     holder.drop(taken.claim)
 
 
-def _rewrite(disk: Disk, folder: int, claim: Claim, lock: Lock) -> None:
-    fd = disk.open(LOCK, folder, os.O_RDWR | os.O_NONBLOCK)
+def _rewrite(disk: Disk, root: int, way: str, claim: Claim, lock: Lock) -> None:
+    fd = disk.open(f"{way}/{LOCK}", root, os.O_RDWR | os.O_NONBLOCK)
     try:
-        found = _read(disk, fd)
+        data, found = _read(disk, fd)
         if found is not None and found.claim == claim:
             # Should it be replaced at this moment, this goes to a file without a name.
-            _write(disk, fd, lock)
+            _write(disk, fd, lock, data)
     finally:
         disk.close(fd)
 
@@ -284,15 +279,29 @@ def _open_lock(disk: Disk, folder: int) -> int:
         return disk.open(LOCK, folder, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
-def _read(disk: Disk, fd: int) -> Lock | None:
-    """What a lock file says; None if it makes no sense."""
-    # Looked at twice if need be: somebody may be writing it at this moment.
-    return _parsed(disk.read_all(fd)) or _parsed(disk.read_all(fd))
+def _replace(disk: Disk, folder: int, lock: Lock) -> None:
+    name = f"{LOCK}.{os.urandom(6).hex()}"
+    fd = disk.open(name, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        _write(disk, fd, lock)
+    finally:
+        disk.close(fd)
+    disk.rename(name, LOCK, folder)
 
 
-def _write(disk: Disk, fd: int, lock: Lock) -> None:
+def _write(disk: Disk, fd: int, lock: Lock, over: bytes = b"") -> None:
     # In one write, and filled up instead of cut: who finds it free may write it before we could.
-    disk.overwrite(fd, _encode(lock).ljust(disk.size(fd)))
+    disk.overwrite(fd, _encode(lock).ljust(len(over)))
+
+
+def _read(disk: Disk, fd: int) -> tuple[bytes, Lock | None]:
+    """What a lock file says; None if it makes no sense."""
+    data = disk.peek(fd, _MOST_BYTES)
+    lock = _parsed(data)
+    if lock is None and data:  # somebody may be writing it at this moment
+        data = disk.peek(fd, _MOST_BYTES)
+        lock = _parsed(data)
+    return data, lock
 
 
 def _parsed(data: bytes) -> Lock | None:
@@ -303,5 +312,6 @@ def _parsed(data: bytes) -> Lock | None:
     return lock if lock.turn or lock.is_old else None
 
 
+_MOST_BYTES = 1 << 16
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Lock).decode
