@@ -35,6 +35,8 @@ from holdfast.stores.holders import Claim, Holder
 
 LOG, LOCK = "events.jsonl", "lock"
 
+_APPENDING = os.O_RDWR | os.O_APPEND
+
 
 class Lock(Struct, frozen=True, omit_defaults=True):
     """What stands in a `lock` file, for those who find it."""
@@ -96,17 +98,21 @@ def take(
         place = Place(disk, root, stream, folder)
         if not disk.try_lock(folder):
             raise TaskBusy(f"{stream} is being taken hold of by another process at this moment")
-        opened.append(fd := _open_lock(disk, folder))
+        opened.append(fd := disk.open(LOCK, folder, os.O_RDWR | os.O_CREAT))
         data, before = _read(disk, fd)
-        may_be_alive = _may_be_alive(place, fd, before)
+        log = -1
+        if before is None and (log := _new_log(disk, folder)) >= 0:
+            opened.append(log)
+        may_be_alive = log < 0 and _may_be_alive(place, fd, before)
         claim = holder.claim()
         turn = max(before.turn, before.epoch) + 1 if before else 1
         mine = Lock(owner, lease_s, claim, turn, before is not None and before.started)
         if may_be_alive:
             _close_to_its_holder(disk, folder)
             _replace(disk, folder, mine)
-        log, status = _open_log(place, mine)
-        opened.append(log)
+        if log < 0:
+            opened.append(log := _open_log(place, mine))
+        status = disk.status(log)
         if not may_be_alive:
             _write(disk, fd, mine, data)
         disk.unlock(folder)
@@ -124,8 +130,7 @@ def _may_be_alive(place: Place, fd: int, before: Lock | None) -> bool:
     """Whether somebody may still write who is no holder any more; `TaskBusy` if there is one."""
     disk = place.disk
     if before is None:
-        # New; or somebody removed or spoiled the lock file of whom we can't tell.
-        return disk.inode_of(LOG, place.folder) is not None
+        return True  # somebody removed or spoiled the lock file of whom we can't tell
     if before.is_old:
         if disk.try_lock(fd):
             return before.moving
@@ -170,23 +175,28 @@ def _close_to_its_holder(disk: Disk, folder: int) -> None:
         disk.close(log)
 
 
-def _open_log(place: Place, lock: Lock) -> tuple[int, Status]:
+def _new_log(disk: Disk, folder: int) -> int:
+    """The log of a stream that is new; -1 if there is one."""
+    try:
+        return disk.open(LOG, folder, _APPENDING | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        return -1
+
+
+def _open_log(place: Place, lock: Lock) -> int:
     disk, folder = place.disk, place.folder
-    flags = os.O_RDWR | os.O_APPEND
     with suppress(PermissionError):
         try:
-            log = disk.open(LOG, folder, flags)
+            log = disk.open(LOG, folder, _APPENDING)
         except FileNotFoundError:
             if lock.started:
                 raise lost(place.stream) from None
-            log = disk.open(LOG, folder, flags | os.O_CREAT | os.O_EXCL)
-        status = disk.status(log)
-        if status.may_be_written:
-            return log, status
-        disk.close(log)  # closed, and the superuser may open it all the same
+            return _new_log(disk, folder)
+        if disk.status(log).may_be_written:
+            return log
+        disk.close(log)  # it is closed, and the superuser may open it all the same
     _move_to_fresh_inode(disk, folder)
-    log = disk.open(LOG, folder, flags)
-    return log, disk.status(log)
+    return disk.open(LOG, folder, _APPENDING)
 
 
 def _move_to_fresh_inode(disk: Disk, folder: int) -> None:
@@ -272,13 +282,6 @@ def _rewrite(disk: Disk, root: int, way: str, claim: Claim, lock: Lock) -> None:
         disk.close(fd)
 
 
-def _open_lock(disk: Disk, folder: int) -> int:
-    try:
-        return disk.open(LOCK, folder, os.O_RDWR)
-    except FileNotFoundError:
-        return disk.open(LOCK, folder, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-
-
 def _replace(disk: Disk, folder: int, lock: Lock) -> None:
     name = f"{LOCK}.{os.urandom(6).hex()}"
     fd = disk.open(name, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -312,6 +315,6 @@ def _parsed(data: bytes) -> Lock | None:
     return lock if lock.turn or lock.is_old else None
 
 
-_MOST_BYTES = 1 << 16
+_MOST_BYTES = 1 << 13
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Lock).decode
