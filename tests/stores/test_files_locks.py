@@ -19,7 +19,7 @@ import pytest
 
 from holdfast import LeaseLost, StorageFailed, TaskBusy
 from holdfast.stores import descriptors, files
-from holdfast.stores.disk import Disk
+from holdfast.stores.disk import Disk, Status
 from holdfast.stores.files import FileStore
 from tests.stores import open_tasks
 
@@ -355,6 +355,57 @@ def test_a_late_release_does_not_free_what_another_took_over(tmp_path):
         one.release(stale)
         with pytest.raises(TaskBusy, match="taker"):
             one.acquire("tasks/t", "third", 60)
+
+
+class Slow(Disk):
+    """Does something else just before it writes that nobody holds a stream."""
+
+    def __init__(self) -> None:
+        self.meanwhile = lambda: None
+
+    def overwrite(self, fd: int, data: bytes, offset: int = 0) -> None:
+        if data.startswith(b'{"turn"'):
+            self.meanwhile()
+        super().overwrite(fd, data, offset)
+
+
+def test_a_release_in_the_middle_of_a_takeover_does_not_free_it(tmp_path):
+    disk = Slow()
+    with opened(tmp_path / "w", disk) as one, opened(tmp_path / "w") as two:
+        stale = one.acquire("tasks/t", "slow", 0.01)
+        time.sleep(0.05)
+        new: list = []
+        disk.meanwhile = lambda: new.append(two.acquire("tasks/t", "taker", 60))
+        one.release(stale)
+        with pytest.raises(TaskBusy, match="taker"):
+            one.acquire("tasks/t", "third", 60)
+        two.append(new[0], 0, [FIRST])
+        two.sync(new[0])
+
+
+class SameNumber(Disk):
+    """Gives the number of a file that is gone to the next one, as a filesystem may."""
+
+    def status(self, fd: int) -> Status:
+        return super().status(fd)._replace(inode=(1, 1))
+
+    def status_of(self, name: str, parent: int) -> Status | None:
+        found = super().status_of(name, parent)
+        return found and found._replace(inode=(1, 1))
+
+
+def test_a_log_that_has_the_number_of_the_old_one_is_not_taken_for_it(tmp_path, few_descriptors):
+    with opened(tmp_path / "w", SameNumber()) as one, opened(tmp_path / "w") as two:
+        old = one.acquire("tasks/t", "frozen", 0.01)
+        one.append(old, 0, [FIRST])
+        for n in range(20):
+            one.acquire(f"tasks/other-{n}", "me", 60)
+        time.sleep(0.05)
+        two.acquire("tasks/t", "taker", 60)
+        for late in (one.sync, one.renew, lambda lease: one.append(lease, 1, [b"zombie"])):
+            with pytest.raises(LeaseLost):
+                late(old)
+        assert list(two.read("tasks/t")) == [FIRST]
 
 
 def test_holders_that_were_removed_by_hand_are_refused_and_new_ones_made(tmp_path):
