@@ -132,7 +132,7 @@ class Watching(Disk):
     def __init__(self) -> None:
         self.dirty: set[int] = set()
         self.closed_dirty = self.syncs = 0
-        self.broken = False
+        self.broken: BaseException | None = None
 
     def write(self, fd: int, data: bytes) -> None:
         super().write(fd, data)
@@ -142,7 +142,7 @@ class Watching(Disk):
     def sync(self, fd: int) -> None:
         self.syncs += 1
         if self.broken:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise self.broken
         super().sync(fd)
         self.dirty.discard(fd)
 
@@ -170,10 +170,10 @@ def test_a_sync_that_fails_as_a_log_is_closed_poisons_its_lease(tmp_path, few_de
     disk = Watching()
     with opened(tmp_path / "w", disk=disk) as store:
         leases = [store.acquire(f"tasks/t-{n}", "me", 60) for n in range(9)]
-        disk.broken = True
+        disk.broken = OSError(errno.EIO, os.strerror(errno.EIO))
         for lease in leases:
             store.append(lease, 0, [b"line"])
-        disk.broken = False  # the kernel forgets an error it has reported once; we must not
+        disk.broken = None  # the kernel forgets an error it has reported once; we must not
         (handle,) = [handle for handle in store._handles.values() if handle.poisoned]
         with pytest.raises(StorageFailed, match="not known"):
             store.append(handle.lease, 1, [b"line"])
@@ -181,6 +181,25 @@ def test_a_sync_that_fails_as_a_log_is_closed_poisons_its_lease(tmp_path, few_de
             store.sync(handle.lease)
         for lease in leases:
             if lease is not handle.lease:
+                store.sync(lease)
+
+
+def test_an_interrupt_while_a_log_is_closed_costs_its_lease_and_no_other(tmp_path, few_descriptors):
+    disk = Watching()
+    with opened(tmp_path / "w", disk) as store:
+        leases = [store.acquire(f"tasks/t-{n}", "me", 60) for n in range(8)]
+        for lease in leases:
+            store.append(lease, 0, [b"line"])
+        disk.broken = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            store.acquire("tasks/one-more", "me", 60)
+        disk.broken = None
+        (handle,) = [handle for handle in store._handles.values() if handle.poisoned]
+        with pytest.raises(StorageFailed, match="not known"):
+            store.sync(handle.lease)
+        for lease in leases:
+            if lease is not handle.lease:
+                store.append(lease, 1, [b"line"])
                 store.sync(lease)
 
 

@@ -51,12 +51,13 @@ class Descriptors(Generic[O]):
         with self._lock:
             self._open[log] = None
             chosen = self._chosen() if len(self._open) > self._most else []
-        for other in chosen:
-            try:
-                self._close(other)
-            finally:
-                other.syncing.release()
-                other.writing.release()
+        try:
+            while chosen:
+                self._close(chosen[-1])
+                _unlock(chosen.pop())
+        finally:  # also after an interrupt
+            for other in chosen:
+                _unlock(other)
 
     def remove(self, log: O) -> None:
         """Count a log no more."""
@@ -93,3 +94,8 @@ def _locked(log: Open) -> bool:
             return True
         log.writing.release()
     return False
+
+
+def _unlock(log: Open) -> None:
+    log.syncing.release()
+    log.writing.release()

@@ -261,10 +261,12 @@ class FileStore(Workspace):
         try:
             if self._durable and not handle.is_clean():
                 self._disk.sync(log)
-        except OSError as error:
-            self._poison(handle, error)
-        finally:
             handle.clean = handle.appended
+        except BaseException as error:
+            handle.poisoned = str(error) or type(error).__name__
+            if not isinstance(error, OSError):
+                raise
+        finally:
             self._disk.close(log)
 
     def sync(self, lease: Lease) -> None:
