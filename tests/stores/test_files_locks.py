@@ -194,6 +194,7 @@ def test_an_interrupt_while_a_log_is_closed_costs_its_lease_and_no_other(tmp_pat
         with pytest.raises(KeyboardInterrupt):
             store.acquire("tasks/one-more", "me", 60)
         disk.broken = None
+        store.acquire("tasks/one-more", "me", 60)
         (handle,) = [handle for handle in store._handles.values() if handle.poisoned]
         with pytest.raises(StorageFailed, match="not known"):
             store.sync(handle.lease)
@@ -214,8 +215,6 @@ def test_a_frozen_holder_is_refused_when_it_thaws_and_damages_nothing(store, oth
     with running("write_when_told", store.root, others) as process:
         assert said(process) == "ready"
         process.send_signal(signal.SIGSTOP)
-        with pytest.raises(TaskBusy, match="the one that freezes"):
-            store.acquire("tasks/t", "too early", 60)
         time.sleep(0.3)
         for n in range(takers):
             lease = store.acquire("tasks/t", f"taker {n}", 0.01 if n < takers - 1 else 60)
@@ -355,9 +354,9 @@ def test_of_many_takers_at_once_one_wins(tmp_path):
 
 
 def test_one_lease_that_is_not_renewed_runs_out_though_others_are(store):
-    silent, renewed = (store.acquire(f"tasks/{name}", "me", 0.2) for name in ("a", "b"))
+    silent, renewed = (store.acquire(f"tasks/{name}", "me", 0.5) for name in ("a", "b"))
     for _ in range(3):
-        time.sleep(0.1)
+        time.sleep(0.2)
         store.renew(renewed)
     with pytest.raises(TaskBusy):
         store.acquire("tasks/b", "taker", 60)

@@ -57,6 +57,7 @@ class Descriptors(Generic[O]):
                 _unlock(chosen.pop())
         finally:  # also after an interrupt
             for other in chosen:
+                self._open[other] = None
                 _unlock(other)
 
     def remove(self, log: O) -> None:

@@ -93,7 +93,11 @@ class FileStore(Workspace):
         finally:
             self._disk.close(taken.folder)
         self._handles[handle.lease] = self._held[stream] = handle
-        self._logs.add(handle)
+        try:
+            self._logs.add(handle)
+        except BaseException:  # an interrupt, while another log was closed
+            self.release(handle.lease)
+            raise
         return handle.lease
 
     def _opened(self, stream: str, taken: Taken) -> Handle:
