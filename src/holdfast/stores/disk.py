@@ -10,12 +10,24 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _READ_BYTES = 1 << 20
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+
+
+class Status(NamedTuple):
+    """What the system knows of a file."""
+
+    inode: tuple[int, int]
+    size: int
+    has_name: bool
+    may_be_written: bool
+    """Whether its owner has left the permission, which those who have it open keep in any case."""
 
 
 class Disk:
@@ -28,6 +40,10 @@ class Disk:
 
     def make_folder(self, name: str, parent: int) -> int:
         """A descriptor of a folder, made if it is not there."""
+        try:
+            return self.folder(name, parent)
+        except FileNotFoundError:
+            pass
         try:
             os.mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:
@@ -49,9 +65,9 @@ class Disk:
         while done < len(data):
             done += os.write(fd, data[done:])
 
-    def overwrite(self, fd: int, data: bytes) -> None:
-        """Write at the beginning of a file, where the descriptor may stand elsewhere."""
-        os.pwrite(fd, data, 0)
+    def overwrite(self, fd: int, data: bytes, offset: int = 0) -> None:
+        """Write a few bytes at a place in a file, all of them at once."""
+        os.pwrite(fd, data, offset)
 
     def read_piece(self, fd: int, offset: int, most_bytes: int) -> bytes:
         """A part of a file; all of it unless the file ends there."""
@@ -61,6 +77,10 @@ class Disk:
         ):
             data += more
         return data
+
+    def peek(self, fd: int, most_bytes: int, offset: int = 0) -> bytes:
+        """A part of a small file, in one read."""
+        return os.pread(fd, most_bytes, offset)
 
     def size(self, fd: int) -> int:
         """How long the file is."""
@@ -123,13 +143,15 @@ class Disk:
         """What a folder holds."""
         return os.listdir(fd)
 
-    def try_lock(self, fd: int) -> bool:
+    def try_lock(self, fd: int, *, shared: bool = False) -> bool:
         """Take the file's lock if it is free. It is held until the descriptor is closed.
+
+        A shared one is free as long as all who have it share it.
 
         `flock` and not `lockf`: a POSIX lock is lost when *any* descriptor of the file is closed.
         """
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
                 return False
@@ -139,6 +161,22 @@ class Disk:
     def unlock(self, fd: int) -> None:
         """Free a lock before its descriptor is closed."""
         fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def status(self, fd: int) -> Status:
+        """What is known of an open file."""
+        return _status(os.fstat(fd))
+
+    def status_of(self, name: str, parent: int) -> Status | None:
+        """What is known of the file of that name; None if there is none."""
+        try:
+            return _status(os.stat(name, dir_fd=parent, follow_symlinks=False))
+        except FileNotFoundError:
+            return None
+
+    def forbid_writing(self, fd: int) -> None:
+        """Take away the permission to write a file. Who has it open can look at that, and for
+        everybody it is so from one moment to the next."""
+        os.fchmod(fd, 0o400)
 
     def inode_of(self, name: str, parent: int) -> tuple[int, int] | None:
         """Which file a name is of now; None if it is gone."""
@@ -156,10 +194,15 @@ class Disk:
         """When the file was last written or touched, in seconds since 1970."""
         return os.fstat(fd).st_mtime
 
-    def touch(self, fd: int) -> None:
-        """Say that the file is in use."""
-        os.utime(fd)
-
     def close(self, fd: int) -> None:
         """Let a descriptor go."""
         os.close(fd)
+
+
+def _status(found: os.stat_result) -> Status:
+    return Status(
+        (found.st_dev, found.st_ino),
+        found.st_size,
+        found.st_nlink > 0,
+        bool(found.st_mode & stat.S_IWUSR),
+    )

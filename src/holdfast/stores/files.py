@@ -4,6 +4,7 @@
       tasks/<safe id>/events.jsonl    the log, one JSON object a line
       tasks/<safe id>/lock            who is writing (see `locks`)
       tasks/<safe id>/inbox/          messages for who is writing (see `inbox`)
+      holders/                        the processes that are writing (see `holders`)
       index.jsonl                     what the logs say, for lists (see `index`)
       blobs/ab/abcdef…                content-addressed, for what is too large for a line
 
@@ -22,39 +23,24 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import Conflict, LeaseLost, StorageFailed
-from holdfast.store import Facts, Lease
-from holdfast.stores import lines, locks
-from holdfast.stores.disk import Disk
+from holdfast.store import Facts, Lease, Post
+from holdfast.stores import forks, holders, lines, locks
+from holdfast.stores.descriptors import Descriptors
+from holdfast.stores.disk import Disk, Status
+from holdfast.stores.handle import Handle
+from holdfast.stores.holders import Holder
 from holdfast.stores.index import UNKNOWN
-from holdfast.stores.locks import LOCK, LOG, Taken
-from holdfast.stores.workspace import Workspace, failed, safe_name
+from holdfast.stores.locks import LOG, Taken
+from holdfast.stores.workspace import Workspace, failed, safe_name, way_to
 
-
-class Handle:
-    """One stream held open for writing."""
-
-    __slots__ = (
-        "appended", "head", "lease", "new", "pid", "poisoned", "size", "synced", "syncing",
-        "taken", "writing",
-    )  # fmt: skip
-
-    def __init__(self, lease: Lease, taken: Taken, size: int, head: int) -> None:
-        self.lease = lease
-        self.taken = taken
-        self.new = True
-        self.pid = os.getpid()
-        self.head = head
-        self.size = size
-        self.appended = 0
-        self.synced = 0
-        self.poisoned = ""
-        self.writing = threading.Lock()
-        self.syncing = threading.Lock()
+_LOOK_ANYWAY_S = 10.0
+"""How long a message may lie unnoticed whose sender died before it could say so."""
 
 
 class FileStore(Workspace):
@@ -62,7 +48,23 @@ class FileStore(Workspace):
 
     def __init__(self, root: Path, *, sync: bool = True, disk: Disk | None = None) -> None:
         super().__init__(root, sync=sync, disk=disk)
+        self._holder = Holder(self._disk, lambda: self._root)
+        self._begin()
+        forks.start_anew_in_children(self)
+
+    def _begin(self) -> None:
         self._handles: dict[Lease, Handle] = {}
+        self._held: dict[str, Handle] = {}
+        self._logs: Descriptors[Handle] = Descriptors(self._close_log)
+        self._hearing = threading.Lock()
+
+    def start_anew(self) -> None:
+        inherited = [handle.log for handle in self._logs if handle.log >= 0]
+        for fd in inherited:
+            self._disk.close(fd)
+        self._holder.start_anew()
+        self._index.start_anew()
+        self._begin()
 
     # Leases
 
@@ -70,28 +72,42 @@ class FileStore(Workspace):
         root = self._root
         try:
             taken = locks.take(
-                self._disk, stream, lambda: self._stream_folder(stream, root), owner, lease_s
+                self._disk,
+                root,
+                stream,
+                lambda: self._stream_folder(stream, root),
+                self._holder,
+                owner,
+                lease_s,
             )
         except OSError as error:
             raise failed(f"can't take hold of {stream}", error) from error
         try:
             handle = self._opened(stream, taken)
         except BaseException as error:
-            locks.give_back(self._disk, taken)
+            self._disk.close(taken.log)
+            locks.give_back(self._disk, root, way_to(stream), self._holder, taken)
             if isinstance(error, OSError):
                 raise failed(f"can't open the log of {stream}", error) from error
             raise
-        self._handles[handle.lease] = handle
+        finally:
+            self._disk.close(taken.folder)
+        self._handles[handle.lease] = self._held[stream] = handle
+        try:
+            self._logs.add(handle)
+        except BaseException:  # an interrupt, while another log was closed
+            self.release(handle.lease)
+            raise
         return handle.lease
 
     def _opened(self, stream: str, taken: Taken) -> Handle:
         end = lines.end_of(self._disk, stream, taken.log)
-        if not end.size and taken.holder.started:
+        if not end.size and taken.lock.started:
             raise locks.lost(stream)
-        if end.size != self._disk.size(taken.log):
+        if end.size != taken.status.size:
             self._mend_tail(taken, end)
-        lease = Lease(stream, taken.holder.owner, taken.holder.epoch)
-        return Handle(lease, taken, end.size, end.head)
+        lease = Lease(stream, taken.lock.owner, taken.lock.turn)
+        return Handle(lease, way_to(stream), taken, end.size, end.head)
 
     def _mend_tail(self, taken: Taken, end: lines.End) -> None:
         disk = self._disk
@@ -110,19 +126,20 @@ class FileStore(Workspace):
     def holder(self, stream: str) -> str | None:
         try:
             with self._folder(stream) as folder:
-                lock = self._disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
+                return locks.at_work(self._disk, self._root, folder)
         except OSError:
             return None
-        try:
-            return locks.at_work(self._disk, lock)
-        finally:
-            self._disk.close(lock)
 
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)
         self._must_be_ours(handle)
-        self._must_hold(handle)
-        self._disk.touch(handle.taken.lock)
+        # So that its log is not closed meanwhile; and who is syncing looks for itself.
+        if handle.syncing.acquire(blocking=False):
+            try:
+                self._must_hold(handle)
+            finally:
+                handle.syncing.release()
+        self._holder.renew(handle.taken.claim)
 
     def release(self, lease: Lease) -> None:
         handle = self._handles.pop(lease, None)
@@ -132,12 +149,18 @@ class FileStore(Workspace):
         with handle.writing, handle.syncing:
             handle.poisoned = "its lease was given back"
             if handle.pid == os.getpid():
-                locks.give_back(self._disk, handle.taken)
+                self._logs.remove(handle)
+                self._close_log(handle)
+                if self._held.get(lease.stream) is handle:
+                    del self._held[lease.stream]
+                locks.give_back(self._disk, self._root, handle.way, self._holder, handle.taken)
 
     def _handle(self, lease: Lease) -> Handle:
         handle = self._handles.get(lease)
         if handle is None:
-            raise LeaseLost(f"{lease.stream}: this lease was given back")
+            raise LeaseLost(
+                f"{lease.stream}: this lease was given back, or is that of a process which forked"
+            )
         return handle
 
     def _must_be_ours(self, handle: Handle) -> None:
@@ -145,16 +168,39 @@ class FileStore(Workspace):
             raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
 
     def _must_hold(self, handle: Handle) -> None:
-        disk, taken = self._disk, handle.taken
-        if disk.has_name(taken.lock) and disk.has_name(taken.log):
+        if handle.log >= 0:
+            status = self._disk.status(handle.log)
+            if status.has_name and status.may_be_written:
+                return
+        elif self._has(handle, self._disk.status_of(f"{handle.way}/{LOG}", self._root)):
             return
-        stream = handle.lease.stream
-        if disk.inode_of(LOCK, taken.folder) is None or disk.inode_of(LOG, taken.folder) is None:
-            raise LeaseLost(f"{stream}: its folder was removed while it was being driven")
-        raise LeaseLost(
-            f"{stream} was taken over from {handle.lease.owner}, or its log was replaced: this "
-            f"process may write no more of it, and what it did since is settled by the other"
+        raise self._lost(handle)
+
+    def _has(self, handle: Handle, found: Status | None) -> bool:
+        """Whether we still hold a stream, given the log as it was just found there."""
+        # In this order: as long as the lock file names us, nobody has moved the log. Its number
+        # alone would tell little, for one that is free is given to the next file that is made.
+        try:
+            claim = locks.claim_on(self._disk, self._root, handle.way)
+        except OSError:
+            return False
+        return (
+            claim == handle.taken.claim
+            and found is not None
+            and found.inode == handle.inode
+            and found.may_be_written
         )
+
+    def _lost(self, handle: Handle) -> LeaseLost:
+        stream = handle.lease.stream
+        with suppress(OSError):
+            if self._disk.status_of(f"{handle.way}/{LOG}", self._root) is not None:
+                return LeaseLost(
+                    f"{stream} was taken over from {handle.lease.owner}, or its log was replaced: "
+                    f"this process may write no more of it, and what it did since is settled by "
+                    f"the other"
+                )
+        return LeaseLost(f"{stream}: its folder was removed while it was being driven")
 
     # Appending
 
@@ -173,23 +219,59 @@ class FileStore(Workspace):
                 raise Conflict(
                     f"{lease.stream} is at event {handle.head}, the writer thought {expected_seq}"
                 )
+            if handle.log < 0:
+                self._reopen(handle)
+            handle.used = True
             data = b"\n".join((*lines, b""))
             at_once = facts is not None and _is_due_at_once(facts)
             if at_once:
                 self._note(lease.stream, facts, UNKNOWN)
             try:
-                self._disk.write(handle.taken.log, data)
+                self._disk.write(handle.log, data)
             except OSError as error:
                 self._poison(handle, error)
                 # A full disk leaves part of a line, which the next writer would cut off.
                 with suppress(OSError):
-                    self._disk.truncate(handle.taken.log, handle.size)
+                    self._disk.truncate(handle.log, handle.size)
                 raise failed(f"{lease.stream}: can't write", error) from error
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
             if facts is not None and not at_once:
                 self._note(lease.stream, facts, handle.size)
+
+    def _reopen(self, handle: Handle) -> None:
+        """Open a log again that was closed to make room for others."""
+        disk = self._disk
+        try:
+            log = disk.open(f"{handle.way}/{LOG}", self._root, os.O_RDWR | os.O_APPEND)
+        except (FileNotFoundError, PermissionError):
+            raise self._lost(handle) from None
+        except OSError as error:
+            raise failed(f"can't open the log of {handle.lease.stream}", error) from error
+        # If we hold it now, we did when it was opened, and who takes over leaves this file behind.
+        found = disk.status(log)
+        if not self._has(handle, found) or found.size != handle.size:
+            disk.close(log)
+            raise self._lost(handle)
+        handle.log = log
+        self._logs.add(handle)
+
+    def _close_log(self, handle: Handle) -> None:
+        """Close a log whose locks we have; what was written to it is synced first."""
+        log, handle.log = handle.log, -1
+        if log < 0:
+            return
+        try:
+            if self._durable and not handle.is_clean():
+                self._disk.sync(log)
+            handle.clean = handle.appended
+        except BaseException as error:
+            handle.poisoned = str(error) or type(error).__name__
+            if not isinstance(error, OSError):
+                raise
+        finally:
+            self._disk.close(log)
 
     def sync(self, lease: Lease) -> None:
         handle = self._handles.get(lease) or self._handle(lease)
@@ -201,30 +283,33 @@ class FileStore(Workspace):
                 self._must_be_sound(handle)
             upto = handle.appended
             try:
-                if self._durable:
-                    self._disk.sync(handle.taken.log)
+                if self._durable and handle.clean < upto:
+                    self._disk.sync(handle.log)
                 if handle.new:
                     self._sync_names(handle)
             except OSError as error:
                 # The kernel may have dropped the dirty pages and would report success next time.
                 self._poison(handle, error)
                 raise failed(f"{lease.stream}: can't sync", error) from error
+            handle.clean = upto
+            handle.used = True
             self._must_hold(handle)
             handle.synced = upto
 
     def _sync_names(self, handle: Handle) -> None:
         """What is only to be done once: the names on the way to the log are made durable."""
-        disk, taken = self._disk, handle.taken
+        disk, root = self._disk, self._root
         if self._durable:
-            disk.sync_folder(taken.folder)
-            kind = disk.folder(handle.lease.stream.split("/", 1)[0], self._root)
-            disk.sync_folder(kind)
-            disk.close(kind)
-            disk.sync_folder(self._root)
+            kind, name = handle.way.split("/")
+            outer = disk.folder(kind, root)
+            folder = disk.folder(name, outer)
+            for fd in (folder, outer, root):
+                disk.sync_folder(fd)
+            disk.close(folder)
+            disk.close(outer)
         handle.new = False
-        if not taken.holder.started and handle.head and disk.has_name(taken.lock):
-            taken.holder.started = True
-            locks.write_holder(disk, taken.lock, taken.holder)
+        if not handle.taken.lock.started and handle.head:
+            locks.say_started(disk, root, handle.way, handle.taken)
 
     def _poison(self, handle: Handle, error: OSError) -> None:
         handle.poisoned = error.strerror or str(error)
@@ -237,11 +322,52 @@ class FileStore(Workspace):
                 f"on the disk is not known: run the task again to read it anew"
             )
 
-    # Facts
+    # Mail
+
+    def post(self, stream: str, name: str, data: bytes) -> bool:
+        is_new = super().post(stream, name, data)
+        with suppress(OSError):
+            claim = locks.claim_on(self._disk, self._root, way_to(stream))
+            if claim is not None:
+                holders.ring(self._disk, self._root, claim)
+        return is_new
+
+    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+        self._hear()
+        now = time.monotonic()
+        unheld: list[str] = []
+        looked: list[tuple[Handle, int]] = []
+        for stream in streams:
+            handle = self._held.get(stream)
+            if handle is None:
+                unheld.append(stream)
+            elif handle.rung > handle.looked or now - handle.looked_at > _LOOK_ANYWAY_S:
+                looked.append((handle, handle.rung))
+        found = super().inbox([*(handle.lease.stream for handle, _ in looked), *unheld])
+        full = {post.stream for post in found}
+        for handle, rung in looked:
+            if handle.lease.stream not in full:  # else it stays to be looked at
+                handle.looked, handle.looked_at = rung, now
+        return found
+
+    def _hear(self) -> None:
+        """Learn for which of our streams there may be mail."""
+        with self._hearing:
+            try:
+                records = set(self._holder.mail())
+            except OSError:
+                return  # then it is looked for after a while
+            if records:
+                for handle in list(self._held.values()):
+                    if handle.taken.claim.record in records:
+                        handle.rung += 1
+
+    # Deleting and closing
 
     def delete(self, lease: Lease) -> None:
         handle = self._handle(lease)
-        self._must_hold(handle)
+        with handle.syncing:
+            self._must_hold(handle)
         self._note(lease.stream, None, UNKNOWN)
         kind, name = lease.stream.split("/", 1)
         gone = f".deleted-{os.urandom(6).hex()}"
@@ -266,6 +392,7 @@ class FileStore(Workspace):
     def close(self) -> None:
         for lease in list(self._handles):
             self.release(lease)
+        self._holder.close()
         self.close_folder()
 
 

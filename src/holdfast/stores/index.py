@@ -101,6 +101,11 @@ class Index:
                 self._rewrite()
             return dict(self._entries)
 
+    def start_anew(self) -> None:
+        """In a process that was forked: open the file anew, for locks belong to an opening."""
+        self._lock = threading.RLock()
+        self._close()
+
     def close(self) -> None:
         """Let the file go."""
         with self._lock:

@@ -40,6 +40,16 @@ def safe_name(name: str) -> str:
     return f"{readable}~{sha256(name.encode()).hexdigest()[:16]}"
 
 
+def way_to(stream: str) -> str:
+    """The folder of a stream, as seen from the workspace.
+
+    >>> way_to("tasks/trip-42")
+    'tasks/trip-42'
+    """
+    kind, name = stream.split("/", 1)
+    return f"{kind}/{safe_name(name)}"
+
+
 class Named(Struct):
     """The first line of every log says whose it is."""
 
