@@ -15,6 +15,7 @@ from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
+from holdfast.housekeeping import Housekeeping
 from holdfast.log import MAX_VALUE_BYTES
 from holdfast.store import Store
 from holdfast.stores import open_store
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Holdfast:
+class Holdfast(Housekeeping):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or

@@ -69,6 +69,13 @@ _HOT = (Started, Completed)
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 
 
+class Readable(Protocol):
+    """What logs can be read from: a store, or an archive."""
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        """The lines after `after_seq`; none if there is no such stream."""
+
+
 class BlobRef(msgspec.Struct):
     """What stands in a line for a value that is kept beside it."""
 
@@ -81,13 +88,13 @@ def stream_of(task_id: str) -> str:
     return f"tasks/{task_id}"
 
 
-def read_events(store: Store, stream: str) -> Iterator[AnyEvent]:
+def read_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
     """The events of a stream, each checked against the one before it."""
     for event, _, _ in _checked(stream, store.read(stream)):
         yield event
 
 
-def read_state(store: Store, stream: str) -> State:
+def read_state(store: Readable, stream: str) -> State:
     """The state that a stream's events come to; of `seq` 0 if there is none."""
     state = State()
     for event in read_events(store, stream):
