@@ -27,7 +27,7 @@ LAYERS = (
         "driving",
         "family",
     }
-    | {"handle", "meter", "step", "task", "waiting", "worker"},
+    | {"handle", "meter", "step", "task", "upkeep", "waiting", "worker"},
     ("engines", "stores", "views", "workspace"),
     ("tail",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}

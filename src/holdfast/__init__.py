@@ -10,6 +10,7 @@ from holdfast.checkpoints import checkpoint, restore
 from holdfast.children import Child, start
 from holdfast.errors import (
     AlreadyAnswered,
+    ArchiveDamaged,
     BadId,
     BadInput,
     CodeChanged,
@@ -42,6 +43,7 @@ from holdfast.handle import Handle, NotFinished
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
 from holdfast.task import current, decide, note, patched, progress, task
+from holdfast.upkeep.retention import Retention
 from holdfast.waiting import ask, now, random, sleep, uuid
 from holdfast.worker import Worker
 
@@ -49,6 +51,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAnswered",
+    "ArchiveDamaged",
     "BadId",
     "BadInput",
     "Child",
@@ -69,6 +72,7 @@ __all__ = [
     "NotATask",
     "NotFinished",
     "Results",
+    "Retention",
     "Retry",
     "StepFailed",
     "StorageFailed",

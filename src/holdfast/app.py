@@ -15,11 +15,11 @@ from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
-from holdfast.housekeeping import Housekeeping
 from holdfast.log import MAX_VALUE_BYTES
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.task import task_spec
+from holdfast.upkeep.housekeeping import Housekeeping
 from holdfast.views import Tasks, TaskView, list_tasks, view_task
 from holdfast.words import checked_id
 

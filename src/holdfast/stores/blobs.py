@@ -112,13 +112,16 @@ def delete(disk: Disk, root: int, digest: str, older_than_s: float) -> bool:
     if not _DIGEST.fullmatch(digest):
         return False
     try:
-        with _opened(disk, "blobs", root) as outer, _opened(disk, digest[:2], outer) as inner:
-            with _locked(disk, inner):
-                found = disk.size_and_time_of(digest, inner)
-                if found is None or max(time.time() - found[1], 0.0) < older_than_s:
-                    return False
-                disk.unlink(digest, inner)
-                return True
+        with (
+            _opened(disk, "blobs", root) as outer,
+            _opened(disk, digest[:2], outer) as inner,
+            _locked(disk, inner),
+        ):
+            found = disk.size_and_time_of(digest, inner)
+            if found is None or max(time.time() - found[1], 0.0) < older_than_s:
+                return False
+            disk.unlink(digest, inner)
+            return True
     except FileNotFoundError:
         return False
 

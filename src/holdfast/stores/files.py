@@ -35,7 +35,6 @@ from holdfast.stores.index import UNKNOWN
 from holdfast.stores.locks import LOCK, LOG, Taken
 from holdfast.stores.workspace import Workspace, failed, safe_name
 
-
 _MOMENT_S = 30.0
 """For what is held only while a name is cleared for another stream."""
 

@@ -28,9 +28,7 @@ from holdfast.stores.locks import LOCK, LOG
 
 _HEX = "[0-9a-f]{12}"
 TORN = re.compile(rf"{re.escape(LOG)}\.torn-.*")
-TEMPORARY = re.compile(
-    rf"(?:{re.escape(LOG)}|{re.escape(INDEX)}|{LOCK}|\.[0-9a-f]{{64}}|)\.{_HEX}"
-)
+TEMPORARY = re.compile(rf"(?:{re.escape(LOG)}|{re.escape(INDEX)}|{LOCK}|\.[0-9a-f]{{64}}|)\.{_HEX}")
 DELETED = re.compile(rf"\.deleted-{_HEX}")
 
 _DEPTH = 4

@@ -1,4 +1,4 @@
-"""The part of a store's contract that is about names, and about blobs that nobody names any more."""
+"""The part of a store's contract that is about names, and about what nobody needs any more."""
 
 from __future__ import annotations
 

@@ -24,17 +24,17 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from msgspec import Struct
 
-from holdfast.copied import Copied, CopiedTask, Progress, Refused, Tell, What
 from holdfast.engines.holding import Holding
 from holdfast.engines.mail import take_in
 from holdfast.errors import BadInput, HoldfastError, StoreError, TaskBusy, TaskNotFound
 from holdfast.events import PauseRequested, TaskContinued
 from holdfast.facts import facts_of
-from holdfast.families import Family
-from holdfast.keeping import Keeping
 from holdfast.log import Log, open_log, read_state, stream_of
 from holdfast.state import FINISHED, State
-from holdfast.transfer import Brought, Transfer, compared
+from holdfast.upkeep.copied import CopiedTask, Progress, Refused, Tell, What
+from holdfast.upkeep.families import Family
+from holdfast.upkeep.keeping import Keeping
+from holdfast.upkeep.transfer import Brought, Transfer, compared
 
 REFUSALS = (StoreError, BadInput, TaskNotFound)
 """What keeps one family from being copied, and not the others."""

@@ -28,25 +28,22 @@ def references(data: bytes) -> Iterator[tuple[str, bool]]:
             yield digest.decode(), _IS_LIST.search(rest) is not None
 
 
-def named_by(pieces: Iterable[bytes], get_blob: GetBlob, known: set[str]) -> set[str]:
-    """The blobs that are named by pieces of data, and by what those name.
+class Naming:
+    """Follows references to the end. What a list names is read once, whoever names the list."""
 
-    `known` are lists that were followed before, by whomever; those of this call are added.
-    """
-    found: set[str] = set()
-    lists: list[str] = []
-    for data in pieces:
-        _note(data, found, lists)
-    while lists:
-        digest = lists.pop()
-        if digest not in known:
-            known.add(digest)
-            _note(get_blob(digest), found, lists)
-    return found
+    def __init__(self, get_blob: GetBlob) -> None:
+        self._get_blob = get_blob
+        self._in_list: dict[str, list[tuple[str, bool]]] = {}
 
-
-def _note(data: bytes, found: set[str], lists: list[str]) -> None:
-    for digest, is_list in references(data):
-        found.add(digest)
-        if is_list:
-            lists.append(digest)
+    def named_by(self, pieces: Iterable[bytes]) -> set[str]:
+        """The blobs that are named by pieces of data, and by the lists among them."""
+        found: set[str] = set()
+        waiting = [reference for data in pieces for reference in references(data)]
+        while waiting:
+            digest, is_list = waiting.pop()
+            if is_list and digest not in self._in_list:
+                self._in_list[digest] = list(references(self._get_blob(digest)))
+            if digest not in found:
+                found.add(digest)
+                waiting += self._in_list.get(digest, ())
+        return found

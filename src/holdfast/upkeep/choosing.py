@@ -8,9 +8,9 @@ from typing import get_args
 from msgspec import Struct
 
 from holdfast.errors import BadInput, TaskNotFound
-from holdfast.families import Family, Told, families
 from holdfast.state import Status
 from holdfast.store import Facts
+from holdfast.upkeep.families import Family, Told, families
 from holdfast.words import checked_id
 
 

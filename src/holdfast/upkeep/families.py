@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from holdfast.errors import StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.facts import facts_of
 from holdfast.log import read_state
 from holdfast.store import Facts, Store
@@ -45,7 +45,7 @@ class Told(Struct):
     """What a store tells of its tasks: the facts of each, and why others can't be read."""
 
     facts: dict[str, Facts] = {}
-    unreadable: dict[str, StoreError] = {}
+    unreadable: dict[str, HoldfastError] = {}
 
 
 def told_by(store: Store) -> Told:

@@ -22,12 +22,12 @@ from msgspec import Struct
 from holdfast import chain
 from holdfast.errors import Conflict, LogDamaged
 from holdfast.events import PauseRequested, dump_event
-from holdfast.families import COPIES
-from holdfast.keeping import Keeping
 from holdfast.log import stream_of
-from holdfast.naming import references
 from holdfast.state import State
 from holdfast.store import Facts, Lease, Post, Store
+from holdfast.upkeep.families import COPIES
+from holdfast.upkeep.keeping import Keeping
+from holdfast.upkeep.naming import references
 
 How = Literal["copied", "continued", "there", "ahead"]
 """It was not there; it was there in part; it is there; it is there, and has gone on."""
@@ -147,9 +147,7 @@ class Transfer:
         )  # fmt: skip
         return chain.seal(chain.sum_of(head), dump_event(event))[0]
 
-    def _read_through(
-        self, stream: str, how: How, draft: Lease | None, begun: int
-    ) -> Brought:
+    def _read_through(self, stream: str, how: How, draft: Lease | None, begun: int) -> Brought:
         """Check every line, bring its blobs, and write those that are not written yet."""
         total, seq, size, blobs, line = chain.ROOT, 0, 0, 0, b""
         batch: list[bytes] = []
@@ -179,10 +177,10 @@ class Transfer:
 
     def _verify(self, stream: str, draft: str, last: Sequence[bytes]) -> None:
         """Read back what was written: the same lines, and as many, with sums that fit."""
-        total, seq = chain.ROOT, 0
+        total = chain.ROOT
         expected = joined(self._source.read(stream), last)
-        for ours, theirs in zip_longest(expected, self._target.read(draft)):
-            seq += 1
+        pairs = zip_longest(expected, self._target.read(draft))
+        for seq, (ours, theirs) in enumerate(pairs, 1):
             if ours != theirs or ours is None:
                 what = f"the copy in {self._target.url} is not what was written: copy it again"
                 raise LogDamaged(stream, seq, what)
@@ -205,9 +203,8 @@ class Transfer:
 
 def compared(source: Source, target: Source, stream: str) -> How:
     """How a log in the target stands to that of the source; `Conflict` if they went two ways."""
-    seq = 0
-    for ours, theirs in zip_longest(source.read(stream), target.read(stream)):
-        seq += 1
+    pairs = zip_longest(source.read(stream), target.read(stream))
+    for seq, (ours, theirs) in enumerate(pairs, 1):
         if ours is None:
             return "ahead"
         if theirs is None:

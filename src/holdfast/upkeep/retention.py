@@ -6,15 +6,18 @@ either may ask for the other's log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from holdfast.errors import BadInput
-from holdfast.families import Family
 from holdfast.state import FINISHED, UNDO, State, scope_of
 from holdfast.store import Facts
+
+if TYPE_CHECKING:
+    from holdfast.upkeep.families import Family
 
 
 class Retention(Struct, frozen=True, kw_only=True):
@@ -35,22 +38,19 @@ class Retention(Struct, frozen=True, kw_only=True):
     keep_last: int | None = None
     max_bytes: int | None = None
     """How large the logs and blobs of the store may be."""
-    status: tuple[str, ...] = ("completed", "failed", "cancelled")
-    type: tuple[str, ...] = ()
+    status: str | Collection[str] = ("completed", "failed", "cancelled")
+    type: str | Collection[str] = ()
     """The names of task functions; all, if none is named."""
     grace: timedelta = timedelta(hours=1)
     """How old a blob that no log names, or what a crash left, must be: somebody may be about to
     name it. Less only while nobody writes."""
 
     def __post_init__(self) -> None:
-        unfit = [status for status in self.status if status not in FINISHED]
-        if isinstance(self.status, str) or unfit or not self.status:
+        if not self.statuses or not self.statuses <= FINISHED:
             raise BadInput(
                 f"Retention(status={self.status!r:.80}): only what has ended may be deleted; give "
                 f"some of {', '.join(sorted(FINISHED))}"
             )
-        if isinstance(self.type, str):
-            raise BadInput(f"Retention(type={self.type!r:.60}) must be a tuple of names")
         for name in ("keep_last", "max_bytes"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 0):
@@ -59,6 +59,16 @@ class Retention(Struct, frozen=True, kw_only=True):
             span = getattr(self, name)
             if span is not None and (not isinstance(span, timedelta) or span < timedelta()):
                 raise BadInput(f"Retention({name}={span!r:.60}) must be a timedelta of 0 or more")
+
+    @property
+    def statuses(self) -> frozenset[str]:
+        """`status`, whether it was one or several."""
+        return frozenset([self.status] if isinstance(self.status, str) else self.status)
+
+    @property
+    def types(self) -> frozenset[str]:
+        """`type`, whether it was one or several."""
+        return frozenset([self.type] if isinstance(self.type, str) else self.type)
 
     @property
     def deletes_tasks(self) -> bool:
@@ -109,7 +119,7 @@ def _is_about(policy: Retention, facts: Mapping[str, Facts], family: Family) -> 
     if any(facts[id].status not in FINISHED for id in family.ids):
         return False
     head = facts[family.head]
-    return head.status in policy.status and (not policy.type or head.task in policy.type)
+    return head.status in policy.statuses and (not policy.types or head.task in policy.types)
 
 
 def _at(facts: Mapping[str, Facts], family: Family) -> datetime:
@@ -128,8 +138,3 @@ def why_it_stays(state: State) -> str:
     if state.ending or any(call.status != "completed" for call in undos):
         return "something that it did is still to be undone"
     return ""
-
-
-def kept_by(pieces: Sequence[tuple[str, set[str]]], gone: set[str]) -> set[str]:
-    """The blobs that are still named when some streams are gone."""
-    return {digest for stream, digests in pieces if stream not in gone for digest in digests}

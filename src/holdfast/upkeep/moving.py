@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.choosing import Wanted, choose
-from holdfast.copied import Copied, CopiedTask, Progress, Refused, Tell
-from holdfast.copying import REFUSALS, Copying
 from holdfast.engines.holding import Holding
-from holdfast.errors import BadInput, StoreError
+from holdfast.errors import BadInput
 from holdfast.facts import facts_of
-from holdfast.families import Told, told_by
-from holdfast.keeping import Keeping
 from holdfast.log import MAX_VALUE_BYTES, read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 from holdfast.stores import open_store
-from holdfast.transfer import Source, Transfer, compared
+from holdfast.upkeep.choosing import Wanted, choose
+from holdfast.upkeep.copied import Copied, CopiedTask, Progress, Refused, Tell
+from holdfast.upkeep.copying import REFUSALS, Copying
+from holdfast.upkeep.families import Told, told_by
+from holdfast.upkeep.keeping import Keeping
+from holdfast.upkeep.transfer import Source, Transfer, compared
+from holdfast.words import checked_id
 
 
 def copy_tasks(
@@ -119,9 +120,9 @@ def _told_by(source: Source) -> tuple[Told, dict[str, State]]:
     for stream in source.streams("tasks/"):
         id = stream.removeprefix("tasks/")
         try:
-            states[id] = read_state(source, stream)
+            states[checked_id(id)] = read_state(source, stream)
             told.facts[id] = facts_of(states[id])
-        except StoreError as error:
+        except REFUSALS as error:
             told.unreadable[id] = error
     return told, states
 
