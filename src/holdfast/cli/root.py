@@ -13,13 +13,16 @@ import click
 import holdfast
 from holdfast.cli import (
     answer,
+    archive,
     check,
     compensate,
     completion,
     control,
+    copy,
     doctor,
     doubt,
     drive,
+    gc,
     log,
     ls,
     resolve,
@@ -142,6 +145,8 @@ def root(ctx: click.Context) -> None:
       holdfast doubt                    calls that may or may not have happened
       holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
+      holdfast copy --to URL            copy or move tasks to another store
+      holdfast gc --older-than 30d      delete what has ended long ago
 
     The options below may stand before or after the command's name. Settings come from an option,
     else from the environment (HOLDFAST_URL, HOLDFAST_APP), else from [tool.holdfast] in the
@@ -168,6 +173,10 @@ for _command in (
     resolve.resolve,
     check.check,
     doctor.doctor,
+    copy.copy,
+    archive.archive,
+    copy.restore,
+    gc.gc,
     completion.completion,
 ):
     root.add_command(_command)
