@@ -24,7 +24,9 @@ from holdfast.cli.text import count, plain
 @json_option
 @store_options
 @pass_given
-def archive(given: Given, file: str, tasks: tuple[str, ...], as_json: bool, **filters: Any) -> Exit:
+def archive(
+    given: Given, /, file: str, tasks: tuple[str, ...], as_json: bool, **filters: Any
+) -> Exit:
     """Write tasks to a compressed file: those named, those that match, or all, with their families.
 
     They stay in the store; `holdfast gc --archive` deletes them afterwards. The file is read back

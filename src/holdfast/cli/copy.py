@@ -8,10 +8,11 @@ import click
 from msgspec.structs import asdict
 from rich.console import Console
 
+from holdfast.app import Holdfast
 from holdfast.cli.amounts import Size, bytes_text
 from holdfast.cli.chosen import filter_options, meant, tasks_argument
 from holdfast.cli.exits import Exit
-from holdfast.cli.opening import must_exist, opened, store_url
+from holdfast.cli.opening import opened, store_url
 from holdfast.cli.options import json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.progress import telling
@@ -19,6 +20,7 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.state import FINISHED
 from holdfast.upkeep.copied import Copied, Refused
+from holdfast.upkeep.moving import stand_in
 
 COLUMNS = ("ID", "STATUS", "EVENTS", "SIZE", "")
 HOW = {
@@ -47,6 +49,7 @@ dry_run_option = click.option(
 @pass_given
 def copy(
     given: Given,
+    /,
     tasks: tuple[str, ...],
     source: str | None,
     target: str,
@@ -76,8 +79,6 @@ def copy(
     """
     if source:
         given.url = source
-    if dry_run:
-        must_exist(target)
     with opened(given) as hf, telling() as tell:
         copied = hf.copy_to(
             target, **meant(tasks, **filters), move=move, paused=paused, dry_run=dry_run,
@@ -116,9 +117,8 @@ def restore(
       holdfast restore old-trips.hfa trip-42
       holdfast restore old-trips.hfa --url sqlite:///trips.db
     """
-    if dry_run:
-        must_exist(store_url(given))
-    with opened(given, create=not dry_run) as hf, telling() as tell:
+    url = store_url(given)
+    with Holdfast(stand_in(url) if dry_run else url) as hf, telling() as tell:
         restored = hf.restore_from(
             file, tasks or None, max_bytes=max_bytes, dry_run=dry_run, progress=tell
         )

@@ -39,7 +39,7 @@ _LISTED = 50
     "--max-size",
     type=Size(),
     metavar="SIZE",
-    help="The oldest, until the store is no larger: 10GB.",
+    help="The oldest, if the store is larger: 10GB.",
 )
 @click.option(
     "--status",
@@ -118,9 +118,12 @@ def gc(
 def _print(out: Console, swept: Swept) -> None:
     now = datetime.now(UTC)
     rows = [
-        (plain(t.id), plain(t.type), t.status, ago(t.updated_at, now), bytes_text(t.size_bytes), t.why)
+        (
+            *(plain(t.id), plain(t.type), t.status),
+            *(ago(t.updated_at, now), bytes_text(t.size_bytes), t.why),
+        )
         for t in swept.tasks[:_LISTED]
-    ]  # fmt: skip
+    ]
     if rows:
         print_table(out, COLUMNS, rows, cut_last=False)
     if len(swept.tasks) > _LISTED:

@@ -12,6 +12,7 @@ from holdfast.log import MAX_VALUE_BYTES, read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 from holdfast.stores import open_store
+from holdfast.stores.memory import MemoryStore
 from holdfast.upkeep.choosing import Wanted, choose
 from holdfast.upkeep.copied import Copied, CopiedTask, Progress, Refused, Tell
 from holdfast.upkeep.copying import REFUSALS, Copying
@@ -35,8 +36,10 @@ def copy_tasks(
     if move and paused:
         raise BadInput("a task that is moved does not arrive paused: leave out one of the two")
     named = isinstance(url, str | os.PathLike)
-    target = open_store(url) if named else url  # type: ignore[arg-type]
-    holding = Holding(target, source.owner, source.lease_s, source.clock, MAX_VALUE_BYTES)  # type: ignore[arg-type]
+    target: Store = url  # type: ignore[assignment]
+    if named:
+        target = stand_in(url) if dry_run else open_store(url)  # type: ignore[arg-type]
+    holding = Holding(target, source.owner, source.lease_s, source.clock, MAX_VALUE_BYTES)
     try:
         _must_be_another(source.store, holding.store)
         told = told_by(source.store)
@@ -58,6 +61,18 @@ def copy_tasks(
         holding.close()
         if named:
             holding.store.close()
+
+
+def stand_in(url: str | os.PathLike[str]) -> Store:
+    """A store, opened; one that is not there is not made: an empty one stands in for it."""
+    text = os.fspath(url)
+    scheme, found, rest = text.partition("://")
+    place = rest.removeprefix("/") if scheme == "sqlite" else rest if found else text
+    if (scheme in ("sqlite", "file") or not found) and not Path(place).exists():
+        empty = MemoryStore()
+        empty.url = text
+        return empty
+    return open_store(url)
 
 
 def _unreadable(told: Told) -> list[Refused]:
