@@ -126,7 +126,8 @@ class Copying:
                     self._bring(member)
             for member in reversed(members):  # children first: their parent may ask for them
                 self._let_go_on(member)
-            for member in members if self._move else ():
+            # The head last: by its name what is left of the family is found again.
+            for member in reversed(members) if self._move else ():
                 try:
                     self._delete(member)
                 except REFUSALS as error:

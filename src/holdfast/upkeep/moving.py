@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast.engines.holding import Holding
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, TaskNotFound
 from holdfast.facts import facts_of
 from holdfast.log import MAX_VALUE_BYTES, read_state, stream_of
 from holdfast.state import FINISHED, State
@@ -43,6 +43,7 @@ def copy_tasks(
     try:
         _must_be_another(source.store, holding.store)
         told = told_by(source.store)
+        _must_not_be_gone(wanted, told, source.store, holding.store)
         chosen, along = choose(told, wanted, source.store.url)
         copying = Copying(source, holding, chosen, move=move, paused=paused, tell=tell)
         if wanted.is_by_name:
@@ -77,6 +78,14 @@ def stand_in(url: str | os.PathLike[str]) -> Store:
 
 def _unreadable(told: Told) -> list[Refused]:
     return [Refused(id, str(why), type(why).__name__) for id, why in told.unreadable.items()]
+
+
+def _must_not_be_gone(wanted: Wanted, told: Told, source: Store, target: Store) -> None:
+    """For who makes a move again that was done."""
+    for id in wanted.ids:
+        known = id in told.facts or id in told.unreadable
+        if not known and next(target.read(stream_of(id)), None) is not None:
+            raise TaskNotFound(f"task {id!r} is in {target.url}, and in {source.url} no more")
 
 
 def _must_be_another(source: Store, target: Store) -> None:
