@@ -75,6 +75,21 @@ def asking(folder: str) -> list[Any]:
     return [len(text), child.result(), yes]
 
 
+def give_back(result: str) -> None:
+    raise RuntimeError("nobody takes it back")
+
+
+@tool(in_doubt="retry", name="moved_booking", undo=give_back)
+def book(what: str) -> str:
+    return what
+
+
+@task(name="moved_booking_task")
+def booking(what: str) -> bool:
+    book(what)
+    return ask("Sure?", bool)
+
+
 class Mortal:
     """A store that kills its process at a call that changes something."""
 
