@@ -146,7 +146,7 @@ def copy_and_die(source: str, target: str, id: str, move: bool, at: int) -> None
 
 
 def statuses(hf: Holdfast, id: str) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for name in (id, f"{id}.3"):
         try:
             found[name] = hf.task(name).status

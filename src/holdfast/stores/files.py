@@ -263,27 +263,32 @@ class FileStore(Workspace):
         handle = self._handle(lease)
         self._must_be_ours(handle)
         self.sync(lease)
-        self._must_hold(handle)
         self._clear_the_way(lease, stream)
-        kind, name = stream.split("/", 1)
-        old_kind, old_name = lease.stream.split("/", 1)
-        disk = self._disk
+        self._disk.lock(handle.taken.folder)  # nobody takes over from here on
         try:
-            before, after = disk.folder(old_kind, self._root), disk.make_folder(kind, self._root)
-            try:
-                self._note(lease.stream, None, UNKNOWN)
-                disk.move(safe_name(old_name), before, safe_name(name), after)
-                if self._durable:
-                    for folder in (after, before, self._root):
-                        disk.sync_folder(folder)
-            finally:
-                disk.close(before)
-                disk.close(after)
+            self._must_hold(handle)
+            self._note(lease.stream, None, UNKNOWN)
+            self._move(lease.stream, stream)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise Conflict(f"{stream} is there already") from None
             raise failed(f"can't rename {lease.stream} to {stream}", error) from error
+        finally:
+            self._disk.unlock(handle.taken.folder)
         self.release(lease)
+
+    def _move(self, old: str, new: str) -> None:
+        disk = self._disk
+        (old_kind, old_name), (kind, name) = old.split("/", 1), new.split("/", 1)
+        before, after = disk.folder(old_kind, self._root), disk.make_folder(kind, self._root)
+        try:
+            disk.move(safe_name(old_name), before, safe_name(name), after)
+            if self._durable:
+                for folder in (after, before, self._root):
+                    disk.sync_folder(folder)
+        finally:
+            disk.close(before)
+            disk.close(after)
 
     def _clear_the_way(self, lease: Lease, stream: str) -> None:
         """Remove the folder of a stream that was taken hold of, and never written."""

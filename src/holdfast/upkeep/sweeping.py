@@ -18,7 +18,7 @@ from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
 from holdfast.log import read_state, stream_of
 from holdfast.state import State
-from holdfast.store import Lease, Leftovers, Store
+from holdfast.store import BLOB_AGE_S, Lease, Leftovers, Store
 from holdfast.upkeep.archiving import Archived, place_for, write_archive
 from holdfast.upkeep.census import Census
 from holdfast.upkeep.copied import Progress, Tell
@@ -51,7 +51,8 @@ class Sweep:
         self._tell = tell
         self._owner = f"{holding.owner} (gc, {os.urandom(4).hex()})"
         self._now = holding.clock()
-        self._grace_s = policy.grace.total_seconds()
+        # Ages of blobs are known to the minute.
+        self._grace_s = policy.grace.total_seconds() + (BLOB_AGE_S if policy.grace else 0.0)
         self._keeping = Keeping(holding.lease_s)
         self._kept: list[Kept] = []
 
