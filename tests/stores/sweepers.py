@@ -50,7 +50,7 @@ def look(url: str, folder: str, at: int) -> None:
         assert {f"open-{at}", f"open-{at}.3"} <= here, "an unfinished task is gone"
         assert hf.tasks().unreadable == []
         for view in (*hf.tasks(), *archived.tasks()):
-            assert [output.output for output in view.outputs] != None  # which reads its blobs
+            assert view.outputs is not None  # which reads its blobs
         swept = hf.gc(POLICY, archive=Path(folder) / f"{at}-again.hfa")
         assert swept.kept == () and swept.unreadable == ()
         assert [view.id for view in hf.tasks() if view.status in FINISHED] == []
