@@ -180,6 +180,14 @@ def test_a_finished_child_stays_while_its_parent_is_not(memory, clock, tmp_path)
     assert list(memory.store.blobs()) == []
 
 
+def test_a_finished_parent_stays_while_its_child_is_not(memory, clock):
+    memory.run(movers.leaving, id="p")
+    clock.now += DAY
+    assert [memory.task(id).status for id in ("p", "p.1")] == ["completed", "pending"]
+    swept = memory.gc(EVERYTHING)
+    assert (swept.tasks, swept.kept) == ((), ())  # it is not even thought of
+
+
 def test_a_family_is_as_old_as_its_youngest(memory, clock):
     memory.run(agents.family, [1, 2], id="f")
     clock.now += DAY

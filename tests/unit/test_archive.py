@@ -294,6 +294,14 @@ def test_lines_and_blobs_that_do_not_fit_their_sums_are_refused(archive, tmp_pat
             assert refused(path) is not None, (kind, n)
 
 
+def test_a_blob_that_is_another_is_refused_by_the_archive_itself(archive, tmp_path):
+    path = rewritten(archive, tmp_path / "x.hfa", blobs=lambda data: data.swapcase())
+    with Archive(path) as opened:
+        (digest,) = opened.manifest.blobs
+        with pytest.raises(ArchiveDamaged, match="is not what was written"):
+            opened.get_blob(digest)
+
+
 def test_a_bomb_is_refused_before_it_goes_off(archive, tmp_path, there):
     """A gigabyte of zeros where the manifest says there is a log."""
     path = tmp_path / "bomb.hfa"
