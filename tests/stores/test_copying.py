@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import msgspec
 import pytest
 
 from holdfast import (
@@ -19,12 +20,13 @@ from holdfast import (
     TaskPaused,
     Unanswered,
     Worker,
+    chain,
 )
 from holdfast.stores import open_store
 from holdfast.stores.memory import MemoryStore
 from holdfast.upkeep import transfer
 from tests.stores import agents, movers
-from tests.stores.databases import ROOT, marks, process, until
+from tests.stores.databases import AT, ROOT, marks, process, until
 from tests.stores.every import KINDS, LASTING, new_url, postgres_server  # noqa: F401
 
 PAIRS = list(itertools.product(KINDS, KINDS))
@@ -354,13 +356,53 @@ def test_a_copy_that_is_not_what_was_written_does_not_count(here, damage):
     assert here.task("h").status == "completed"
 
 
-def test_a_blob_that_is_missing_in_the_source_is_noticed(here, there):
+def test_a_blob_that_is_missing_in_the_source_is_noticed_and_keeps_no_other_task(here, there):
     here.run(agents.hoarding, 1, id="h")
     for blob in list(here.store.blobs()):
         here.store.delete_blob(blob.digest, 0)
+    here.run(agents.hoarding, 2, id="other")
+    here.run(agents.adding, 2, id="sum")
     (refused,) = here.copy_to(there).refused
-    assert "the blob is gone" in refused.why
-    assert there.tasks() == []
+    assert (refused.id, "the blob is gone" in refused.why) == ("h", True)
+    assert sorted(view.id for view in there.tasks()) == ["other", "sum"]
+
+
+def test_what_was_carried_for_a_task_that_failed_is_carried_again(here):
+    """Until the next task that names it is copied, somebody may have cleaned up there."""
+
+    class Failing(MemoryStore):
+        def append(self, lease, expected_seq, lines, facts=None):
+            if lease.stream == "copies/a":
+                for blob in list(self.blobs()):
+                    self.delete_blob(blob.digest, 0)
+                raise LogDamaged(lease.stream, 0, "it can't be written")
+            super().append(lease, expected_seq, lines, facts)
+
+    here.run(agents.hoarding, 1, id="a")
+    here.run(agents.hoarding, 1, id="b")
+    with Holdfast(Failing()) as there:
+        (refused,) = here.copy_to(there).refused
+        assert refused.id == "a"
+        assert len(there.task("b").outputs[0].output) == 1 << 20
+
+
+def test_lists_of_lists_go_along_however_deep(here, there):
+    digest = here.store.put_blob(b"the end")
+    for _ in range(3000):
+        inner = msgspec.json.encode({"$blob": digest, "size_bytes": 1, "list": True})
+        digest = here.store.put_blob(b"[%b]" % inner)
+    ref = msgspec.json.encode({"$blob": digest, "size_bytes": 1, "list": True})
+    here.run(agents.adding, 1, id="deep")
+    lease = here.store.acquire("tasks/deep", "me", 60)
+    head = lines(here, "deep")
+    event = msgspec.json.encode({"type": "noted", "seq": len(head) + 1, "at": AT, "text": "deep",
+                                 "scope": "", "mark": "x", "data": msgspec.Raw(ref)})  # fmt: skip
+    line, _ = chain.seal(chain.sum_of(head[-1]), event)
+    here.store.append(lease, len(head), [line])
+    here.store.release(lease)
+    (copied,) = here.copy_to(there).tasks
+    assert copied.blobs == 3001
+    assert len(list(there.store.blobs())) == 3001
 
 
 # Messages

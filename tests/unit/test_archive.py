@@ -20,6 +20,7 @@ from holdfast import (
     Conflict,
     Holdfast,
     HoldfastError,
+    LogDamaged,
     NewerFormat,
     StorageFailed,
     TaskNotFound,
@@ -149,6 +150,20 @@ def test_messages_that_wait_are_in_it(hf, there, archive, tmp_path):
     hf.archive_to(tmp_path / "more.hfa", "open")
     there.restore_from(tmp_path / "more.hfa")
     assert [post.name for post in there.store.inbox(["tasks/open"])] == ["answer-x"]
+
+
+def test_a_log_that_can_not_be_read_keeps_no_other_from_being_archived(tmp_path):
+    with Holdfast(tmp_path / "ws") as files:
+        files.run(work, 5, id="good")
+        files.run(work, 5, id="bad")
+        log = tmp_path / "ws/tasks/bad/events.jsonl"
+        log.write_bytes(log.read_bytes().replace(b"archived_bulk", b"archived_hulk", 1))
+        archived = files.archive_to(tmp_path / "x.hfa")
+        assert archived.ids == ("good",)
+        assert [(one.id, one.error) for one in archived.refused] == [("bad", "LogDamaged")]
+        with pytest.raises(LogDamaged):
+            files.archive_to(tmp_path / "y.hfa", "bad")
+    assert not (tmp_path / "y.hfa").exists()
 
 
 def test_a_folder_gets_a_new_file(hf, archive, tmp_path):

@@ -11,7 +11,7 @@ from holdfast.cli.chosen import filter_options, meant, tasks_argument
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import opened
 from holdfast.cli.options import json_option, pass_given, store_options
-from holdfast.cli.output import console, print_json, print_lines
+from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.progress import telling
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
@@ -33,6 +33,8 @@ def archive(
     and compared before it gets its name. Of a task that is under way it holds what there is now. If
     FILE is a folder, a new file is made in it. `holdfast restore` brings tasks back.
 
+    Logs that can't be read are named on standard error, and the exit code is then 4.
+
     \b
     Examples:
       holdfast archive backup.hfa
@@ -41,10 +43,13 @@ def archive(
     """
     with opened(given) as hf, telling() as tell:
         archived = hf.archive_to(file, **meant(tasks, **filters), progress=tell)
+    for refused in archived.refused:
+        print_error(f"warning: not archived: {refused.why}")
+    ended = Exit.DAMAGED if archived.refused else Exit.OK
     if as_json:
         print_json(archived)
-        return Exit.OK
+        return ended
     what = f"{count(len(archived.ids), 'task')}, {count(archived.events, 'event')}"
     size = f"{bytes_text(archived.unpacked_bytes)} in {bytes_text(archived.size_bytes)}"
     print_lines(console(), f"archived {what} ({size}) to {plain(archived.path)}")
-    return Exit.OK
+    return ended

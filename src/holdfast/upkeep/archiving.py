@@ -13,11 +13,12 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.engines.holding import Holding
-from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed
-from holdfast.log import stream_of
+from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed, StoreError
+from holdfast.log import read_state, stream_of
 from holdfast.store import Store
 from holdfast.upkeep.archive import (
     ARCHIVE_FORMAT,
@@ -29,7 +30,7 @@ from holdfast.upkeep.archive import (
     blob_entry,
 )
 from holdfast.upkeep.choosing import Wanted, choose
-from holdfast.upkeep.copied import Progress, Tell
+from holdfast.upkeep.copied import Progress, Refused, Tell
 from holdfast.upkeep.families import told_by
 from holdfast.upkeep.naming import references
 
@@ -44,6 +45,8 @@ class Archived(Struct, frozen=True):
     unpacked_bytes: int
     size_bytes: int
     """Of the file."""
+    refused: tuple[Refused, ...] = ()
+    """What can't be read, and so is not in it."""
 
 
 def place_for(path: Path, now: datetime) -> Path:
@@ -64,11 +67,21 @@ def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> A
     now = holding.clock()
     place = place_for(path, now)
     told = told_by(holding.store)
-    if told.unreadable and not wanted.is_by_name:
-        raise next(iter(told.unreadable.values()))
     chosen, _ = choose(told, wanted, holding.store.url)
-    ids = [id for family in chosen for id in family.ids]
-    return write_archive(holding.store, ids, place, now, __version__, tell)
+    ids: list[str] = []
+    unreadable = {} if wanted.is_by_name else dict(told.unreadable)
+    for family in chosen:
+        try:
+            for id in family.ids:
+                read_state(holding.store, stream_of(id))
+            ids += family.ids
+        except StoreError as error:
+            if wanted.is_by_name:
+                raise
+            unreadable[family.head] = error
+    archived = write_archive(holding.store, ids, place, now, __version__, tell)
+    why = [Refused(id, str(error), type(error).__name__) for id, error in unreadable.items()]
+    return replace(archived, refused=tuple(why))
 
 
 def write_archive(
@@ -86,9 +99,7 @@ def write_archive(
             os.fsync(fd)
         _verify(store, draft, manifest)
         with _folder(path) as folder:
-            # A link, and no rename: that would replace what somebody put there meanwhile.
-            os.link(draft, path)
-            os.unlink(draft)
+            _give_name(draft, path)
             os.fsync(folder)
     except FileExistsError:
         raise BadInput(f"{path} is there already: give another name") from None
@@ -105,6 +116,18 @@ def write_archive(
         unpacked_bytes=manifest.size_bytes,
         size_bytes=path.stat().st_size,
     )
+
+
+def _give_name(draft: Path, path: Path) -> None:
+    # A link, and no rename, which would replace what somebody put there meanwhile; but not every
+    # filesystem has links.
+    try:
+        os.link(draft, path)
+        os.unlink(draft)
+    except FileExistsError:
+        raise
+    except OSError:
+        os.rename(draft, path)
 
 
 @contextmanager
@@ -155,13 +178,15 @@ class _Writer:
         return ArchivedStream(stream, entry, seq, size, total.hexdigest(), posts)
 
     def _blobs_of(self, data: bytes) -> None:
-        for digest, is_list in references(data):
+        waiting = list(references(data))
+        while waiting:
+            digest, is_list = waiting.pop()
             if digest not in self._blobs:
                 blob = self._store.get_blob(digest)
                 self._blobs[digest] = len(blob)
                 self._packed.writestr(blob_entry(digest), blob)
                 if is_list:
-                    self._blobs_of(blob)
+                    waiting += references(blob)
 
 
 def _verify(store: Store, draft: Path, written: Manifest) -> None:

@@ -60,6 +60,7 @@ class Sweep:
         """Do it, or say what it would come to."""
         place = place_for(archive, self._now) if archive is not None else None
         with self._keeping, ExitStack() as held:
+            lock: Lease | None = None
             if not self._dry_run:
                 lock = self._keeping.take(self._store, LOCK, self._owner)
                 held.callback(self._keeping.release, lock)
@@ -69,6 +70,8 @@ class Sweep:
             going = self._chosen(told, census)
             archived = self._archived(going, place, version)
             tasks = self._delete_tasks(going, census)
+            if lock is not None:
+                self._store.renew(lock)  # or another clean-up may be at work by now
             blobs = self._delete_blobs(census)
             return Swept(
                 store=self._store.url,
@@ -167,7 +170,7 @@ class Sweep:
                 except StoreError as error:
                     self._kept.append(Kept(state.id, str(error)))
                     return False
-            for lease in reversed(leases):  # a child that is left alone needs nobody
+            for lease in reversed(leases):  # its head last, and its head has ended
                 self._store.delete(lease)
         return True
 

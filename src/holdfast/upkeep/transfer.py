@@ -110,21 +110,32 @@ class Transfer:
                 self._remove_the_older(stream)
             self._target.rename(draft, stream)
             return found
+        except BaseException:
+            # No log may name what was carried so far, so it may be deleted: carry it again.
+            self._carried.clear()
+            self._unverified.clear()
+            raise
         finally:
             self._keeping.release(draft)
 
     def carry(self, data: bytes) -> int:
         """Bring the blobs that bytes name, those that a list names before the list itself."""
         count = 0
-        for digest, is_list in references(data):
-            if digest in self._carried:
-                continue
-            self._carried.add(digest)
-            self._unverified.append(digest)
-            blob = self._source.get_blob(digest)
-            count += 1 + (self.carry(blob) if is_list else 0)
-            if self._target.put_blob(blob) != digest:
-                raise LogDamaged(f"blobs/{digest}", 0, "the blob's bytes do not fit its name")
+        waiting = list(references(data))
+        while waiting:
+            digest, is_list = waiting[-1]
+            if digest not in self._carried:
+                blob = self._source.get_blob(digest)
+                inner = references(blob) if is_list else ()
+                if first := [other for other in inner if other[0] not in self._carried]:
+                    waiting += first
+                    continue
+                if self._target.put_blob(blob) != digest:
+                    raise LogDamaged(f"blobs/{digest}", 0, "the blob's bytes do not fit its name")
+                self._carried.add(digest)
+                self._unverified.append(digest)
+                count += 1
+            waiting.pop()
         return count
 
     def _begun(self, draft: Lease, stream: str) -> tuple[Lease, int]:
@@ -188,8 +199,7 @@ class Transfer:
 
     def _verify_blobs(self) -> None:
         while self._unverified:
-            self._target.get_blob(self._unverified[-1])  # looks whether its bytes fit its name
-            self._unverified.pop()
+            self._target.get_blob(self._unverified.pop())  # looks whether its bytes fit its name
 
     def _remove_the_older(self, stream: str) -> None:
         """Make room for a log that goes on where the one that is there ends."""
