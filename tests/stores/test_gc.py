@@ -298,20 +298,24 @@ def reference(digest, **more):
     return msgspec.json.encode({"$blob": digest, "size_bytes": 1, **more})
 
 
-def test_what_a_list_names_stays_with_whoever_names_the_list(hf):
+def part(digest):
+    return msgspec.json.encode({"$part": digest, "size_bytes": 1})
+
+
+def test_what_a_blob_names_stays_with_whoever_names_the_blob(hf):
     put = hf.store.put_blob
     leaf, other = put(b"leaf" * 100), put(b"other" * 100)
-    inner = put(b"[%s]" % reference(leaf))
-    outer = put(b"[%s,%s]" % (reference(inner, list=True), reference(other)))
-    plain = put(b"[%s]" % reference(put(b"not named: this is no list")))
-    for name, digest in (("a", outer), ("b", outer), ("c", plain)):
+    inner = put(b"[%s]" % part(leaf))  # an artifact, and its parts
+    artifact = msgspec.json.encode({"$parts": inner, "size_bytes": 400})
+    outer = put(b"[%s,%s]" % (artifact, reference(other, list=True)))
+    content = put(part(put(b"not named: a part is content")))
+    for name, value in (("a", reference(outer)), ("b", reference(outer)), ("c", part(content))):
         lease = hf.store.acquire(f"tasks/{name}", "me", 60)
-        value = reference(digest, list=True) if digest == outer else reference(digest)
         hf.store.append(lease, 0, [b'{"id":"%s","args":%s}' % (name.encode(), value)])
         hf.store.sync(lease)
         hf.store.release(lease)
     census = Census(hf.store, 0, nothing)
-    assert {blob.size_bytes for blob in census.spare()} == {26}
+    assert {blob.size_bytes for blob in census.spare()} == {28}
     census.remove("tasks/a")
     assert len(census.spare()) == 1
     census.remove("tasks/b")
@@ -323,9 +327,9 @@ def test_what_a_list_names_stays_with_whoever_names_the_list(hf):
     assert census.left_bytes == left
 
 
-def test_a_list_that_can_not_be_read_keeps_everything(memory):
+def test_a_blob_that_can_not_be_read_keeps_everything(memory):
     lease = memory.store.acquire("tasks/a", "me", 60)
-    memory.store.append(lease, 0, [b'{"id":"a","args":%s}' % reference("0" * 64, list=True)])
+    memory.store.append(lease, 0, [b'{"id":"a","args":%s}' % reference("0" * 64)])
     memory.store.put_blob(b"spare")
     swept = memory.gc(Retention(grace=NOW_ONLY))
     assert (swept.blobs, [stream.id for stream in swept.unreadable]) == (0, ["tasks/a"])
@@ -338,6 +342,8 @@ def test_a_list_that_can_not_be_read_keeps_everything(memory):
         b'{"a":[{"b":{"$blob" : "%s","size_bytes":3}}]}',
         b'"{\\"$blob\\":\\"%s\\"}"',
         b'{"$blob":"%s',
+        b'{"$parts":"%s","size_bytes":3}',
+        b'{"$part":"%s"}',
     ],
 )
 def test_names_are_found_however_they_stand(memory, text):

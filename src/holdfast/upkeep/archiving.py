@@ -32,7 +32,7 @@ from holdfast.upkeep.archive import (
 from holdfast.upkeep.choosing import Wanted, choose
 from holdfast.upkeep.copied import Progress, Refused, Tell
 from holdfast.upkeep.families import told_by
-from holdfast.upkeep.naming import references
+from holdfast.upkeep.naming import may_name, references
 
 
 class Archived(Struct, frozen=True):
@@ -170,7 +170,7 @@ class _Writer:
                 file.write(line + b"\n")
                 total.update(line + b"\n")
                 size += len(line) + 1
-                if b"$blob" in line:
+                if may_name(line):
                     named.append(line)
         # One entry is written at a time.
         for data in named:
@@ -180,12 +180,12 @@ class _Writer:
     def _blobs_of(self, data: bytes) -> None:
         waiting = list(references(data))
         while waiting:
-            digest, is_list = waiting.pop()
+            digest, names_more = waiting.pop()
             if digest not in self._blobs:
                 blob = self._store.get_blob(digest)
                 self._blobs[digest] = len(blob)
                 self._packed.writestr(blob_entry(digest), blob)
-                if is_list:
+                if names_more:
                     waiting += references(blob)
 
 

@@ -13,7 +13,7 @@ from holdfast.errors import StoreError
 from holdfast.store import Blob, Store
 from holdfast.upkeep.copied import Progress, Tell
 from holdfast.upkeep.families import KINDS
-from holdfast.upkeep.naming import Naming
+from holdfast.upkeep.naming import Naming, may_name
 
 
 class Census:
@@ -44,7 +44,7 @@ class Census:
         size, naming = 0, [post.data for post in store.inbox([stream])]
         for line in store.read(stream):
             size += len(line) + 1
-            if b"$blob" in line:
+            if may_name(line):
                 naming.append(line)
         self.sizes[stream] = size
         if names := self._naming.named_by(naming):

@@ -123,10 +123,10 @@ class Transfer:
         count = 0
         waiting = list(references(data))
         while waiting:
-            digest, is_list = waiting[-1]
+            digest, names_more = waiting[-1]
             if digest not in self._carried:
                 blob = self._source.get_blob(digest)
-                inner = references(blob) if is_list else ()
+                inner = references(blob) if names_more else ()
                 if first := [other for other in inner if other[0] not in self._carried]:
                     waiting += first
                     continue
