@@ -40,6 +40,11 @@ async def doubling(upto: int) -> list[int]:
     return list(await each(double, first, workers=3))
 
 
+@task(name="stored_echoing")
+def echoing(text: str) -> str:
+    return text
+
+
 @task(name="stored_family")
 def family(sizes: list[int]) -> list[int]:
     children = [start(adding, size) for size in sizes]

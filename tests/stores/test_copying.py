@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from holdfast import (
     Conflict,
     Holdfast,
     LogDamaged,
+    Retention,
     TaskBusy,
     TaskNotFound,
     TaskPaused,
@@ -25,6 +27,7 @@ from holdfast import (
 from holdfast.stores import open_store
 from holdfast.stores.memory import MemoryStore
 from holdfast.upkeep import transfer
+from holdfast.upkeep.archive import Archive
 from tests.stores import agents, movers
 from tests.stores.databases import AT, ROOT, marks, process, until
 from tests.stores.every import KINDS, LASTING, new_url, postgres_server  # noqa: F401
@@ -384,6 +387,36 @@ def test_what_was_carried_for_a_task_that_failed_is_carried_again(here):
         (refused,) = here.copy_to(there).refused
         assert refused.id == "a"
         assert len(there.task("b").outputs[0].output) == 1 << 20
+
+
+def test_a_text_that_looks_like_the_name_of_a_blob_does_no_harm(here, there, tmp_path):
+    text = '{"$blob":"%s","size_bytes":7}' % ("ab" * 32)
+    here.run(agents.echoing, text, id="e")
+    here.copy_to(there)
+    assert there.task("e").result == text
+    assert here.gc().unreadable == ()
+    here.archive_to(tmp_path / "x.hfa")
+    with Holdfast("memory://") as third:
+        third.restore_from(tmp_path / "x.hfa")
+        assert third.task("e").result == text
+
+
+def test_bytes_that_are_a_part_here_and_a_value_there_are_followed(here, there, tmp_path):
+    leaf = here.store.put_blob(b"leaf")
+    both = here.store.put_blob(b'[{"$part":"%s"}]' % leaf.encode())
+    for id, kind in (("a", "$part"), ("b", "$parts")):
+        ref = msgspec.json.encode({kind: both, "size_bytes": 1})
+        lease = here.store.acquire(f"tasks/{id}", "me", 60)
+        created = {"type": "task_created", "seq": 1, "at": AT, "format": 1, "id": id, "task": "x"}
+        event = msgspec.json.encode({**created, "args": msgspec.Raw(ref), "args_hash": ""})
+        here.store.append(lease, 0, [chain.seal(chain.ROOT, event)[0]])
+        here.store.release(lease)
+    here.archive_to(tmp_path / "x.hfa")
+    with Archive(tmp_path / "x.hfa") as archive:
+        assert len(archive.manifest.blobs) == 2
+    assert here.copy_to(there).refused == ()
+    assert there.store.get_blob(leaf) == b"leaf"
+    assert here.gc(Retention(grace=timedelta())).blobs == 0
 
 
 def test_lists_of_lists_go_along_however_deep(here, there):

@@ -32,7 +32,7 @@ from holdfast.upkeep.archive import (
 from holdfast.upkeep.choosing import Wanted, choose
 from holdfast.upkeep.copied import Progress, Refused, Tell
 from holdfast.upkeep.families import told_by
-from holdfast.upkeep.naming import may_name, references
+from holdfast.upkeep.naming import blob_of, may_name, references
 
 
 class Archived(Struct, frozen=True):
@@ -145,6 +145,7 @@ class _Writer:
         self._packed = packed
         self._tell = tell
         self._blobs: dict[str, int] = {}
+        self._followed: set[str] = set()
 
     def write(self, ids: list[str], now: datetime, version: str) -> Manifest:
         streams = []
@@ -180,13 +181,19 @@ class _Writer:
     def _blobs_of(self, data: bytes) -> None:
         waiting = list(references(data))
         while waiting:
-            digest, names_more = waiting.pop()
+            reference = waiting.pop()
+            digest = reference.digest
+            if digest in self._followed or (digest in self._blobs and not reference.names_more):
+                continue
+            blob = blob_of(reference, self._store.get_blob)
+            if blob is None:
+                continue
             if digest not in self._blobs:
-                blob = self._store.get_blob(digest)
                 self._blobs[digest] = len(blob)
                 self._packed.writestr(blob_entry(digest), blob)
-                if names_more:
-                    waiting += references(blob)
+            if reference.names_more:
+                self._followed.add(digest)
+                waiting += references(blob)
 
 
 def _verify(store: Store, draft: Path, written: Manifest) -> None:

@@ -27,7 +27,7 @@ from holdfast.state import State
 from holdfast.store import Facts, Lease, Post, Store
 from holdfast.upkeep.families import COPIES
 from holdfast.upkeep.keeping import Keeping
-from holdfast.upkeep.naming import references
+from holdfast.upkeep.naming import Reference, blob_of, references
 
 How = Literal["copied", "continued", "there", "ahead"]
 """It was not there; it was there in part; it is there; it is there, and has gone on."""
@@ -84,7 +84,7 @@ class Transfer:
         self._keeping = keeping
         self._clock = clock
         self._written = written
-        self._carried: set[str] = set()
+        self._carried: set[tuple[str, bool]] = set()
         self._unverified: list[str] = []
 
     def bring(self, id: str, *, arrives_paused: State | None = None) -> Brought:
@@ -123,20 +123,29 @@ class Transfer:
         count = 0
         waiting = list(references(data))
         while waiting:
-            digest, names_more = waiting[-1]
-            if digest not in self._carried:
-                blob = self._source.get_blob(digest)
-                inner = references(blob) if names_more else ()
-                if first := [other for other in inner if other[0] not in self._carried]:
+            reference = waiting[-1]
+            blob = None
+            if not self._is_carried(reference):
+                blob = blob_of(reference, self._source.get_blob)
+            if blob is not None:
+                inner = references(blob) if reference.names_more else ()
+                if first := [other for other in inner if not self._is_carried(other)]:
                     waiting += first
                     continue
-                if self._target.put_blob(blob) != digest:
-                    raise LogDamaged(f"blobs/{digest}", 0, "the blob's bytes do not fit its name")
-                self._carried.add(digest)
-                self._unverified.append(digest)
+                if self._target.put_blob(blob) != reference.digest:
+                    what = "the blob's bytes do not fit its name"
+                    raise LogDamaged(f"blobs/{reference.digest}", 0, what)
+                self._unverified.append(reference.digest)
                 count += 1
+            # Where it only looks like a name, there is nothing to carry now nor later.
+            self._carried.add((reference.digest, reference.names_more))
             waiting.pop()
         return count
+
+    def _is_carried(self, reference: Reference) -> bool:
+        """One that was carried as content may still name others, to whom it is a value."""
+        digest = reference.digest
+        return not {(digest, True), (digest, reference.names_more)}.isdisjoint(self._carried)
 
     def _begun(self, draft: Lease, stream: str) -> tuple[Lease, int]:
         """How much of a log an earlier copy had written, that is still as it is in the source."""
