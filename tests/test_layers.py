@@ -19,6 +19,7 @@ LAYERS = (
     {
         "__init__",
         "app",
+        "artifacts",
         "beginning",
         "branches",
         "checkpoints",
@@ -30,11 +31,13 @@ LAYERS = (
     | {"handle", "meter", "step", "task", "upkeep", "waiting", "worker"},
     ("engines", "stores", "views", "workspace"),
     ("tail",),
-    {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}
-    | {"store", "words"},
+    {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "redact"}
+    | {"scope", "secret", "spec", "store", "values", "words"},
     ("fold",),
     ("state",),
+    ("lists",),
     ("events",),
+    ("patterns",),
     ("errors",),
 )
 
@@ -55,7 +58,9 @@ OUTSIDE_WORLD = {
 
 CORE_EXCEPTIONS = {
     ("codec", "pathlib"): "Path is a value it writes and reads",
+    ("codec", "threading"): "branches in threads share the lists of a task",
     ("codec", "uuid"): "UUID is a value it writes and reads",
+    ("secret", "os"): "a named secret is looked up in the environment, where it is kept",
     ("log", "threading"): "branches in threads share one log",
 }
 

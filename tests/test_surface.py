@@ -9,21 +9,21 @@ import pytest
 import holdfast
 
 PINNED = {
-    "AlreadyAnswered", "ArchiveDamaged", "BadId", "BadInput", "Child", "CodeChanged",
-    "CodeMissing", "Conflict",
-    "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError", "IdempotencyKey",
-    "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask",
-    "NotFinished", "Results", "Retention", "Retry", "StepFailed", "StorageFailed", "StoreError",
-    "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased",
-    "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker",
-    "WrongArguments", "ask", "checkpoint", "current", "decide", "each", "gather", "note", "now",
-    "patched", "progress", "random", "restore", "sleep", "start", "step", "task", "tool", "uuid",
+    "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child",
+    "CodeChanged", "CodeMissing", "Conflict", "EachFailed", "Handle", "Happened", "Holdfast",
+    "HoldfastError", "HoldsSecret", "IdempotencyKey", "InDoubt", "ItemFailed", "LeaseLost",
+    "LogDamaged", "NewerFormat", "NotATask", "NotFinished", "Redact", "Results", "Retention",
+    "Retry", "Secret", "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskCancelled",
+    "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting", "TooLarge",
+    "Unanswered", "Undecodable", "Unserializable", "Worker", "WrongArguments", "ask",
+    "checkpoint", "current", "decide", "each", "gather", "keep", "note", "now", "patched",
+    "progress", "random", "restore", "sleep", "start", "step", "task", "tool", "uuid",
 }  # fmt: skip
 
 METHODS = {
     "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
-    "answer", "check", "close", "start", "pause", "unpause", "cancel", "compensate",
-    "copy_to", "archive_to", "restore_from", "gc",
+    "answer", "archive_to", "cancel", "check", "close", "compensate", "copy_to", "gc", "open",
+    "pause", "restore_from", "start", "unpause",
 }  # fmt: skip
 
 

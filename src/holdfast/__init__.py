@@ -5,6 +5,7 @@ it has already made, and can say at any time where it is and what happened to ge
 """
 
 from holdfast.app import Holdfast
+from holdfast.artifacts import Artifact, keep
 from holdfast.branches import ItemFailed, Results, each, gather
 from holdfast.checkpoints import checkpoint, restore
 from holdfast.children import Child, start
@@ -18,6 +19,7 @@ from holdfast.errors import (
     Conflict,
     EachFailed,
     HoldfastError,
+    HoldsSecret,
     InDoubt,
     LeaseLost,
     LogDamaged,
@@ -40,6 +42,8 @@ from holdfast.errors import (
     WrongArguments,
 )
 from holdfast.handle import Handle, NotFinished
+from holdfast.redact import Redact
+from holdfast.secret import Secret
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
 from holdfast.task import current, decide, note, patched, progress, task
@@ -52,6 +56,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyAnswered",
     "ArchiveDamaged",
+    "Artifact",
     "BadId",
     "BadInput",
     "Child",
@@ -63,6 +68,7 @@ __all__ = [
     "Happened",
     "Holdfast",
     "HoldfastError",
+    "HoldsSecret",
     "IdempotencyKey",
     "InDoubt",
     "ItemFailed",
@@ -71,9 +77,11 @@ __all__ = [
     "NewerFormat",
     "NotATask",
     "NotFinished",
+    "Redact",
     "Results",
     "Retention",
     "Retry",
+    "Secret",
     "StepFailed",
     "StorageFailed",
     "StoreError",
@@ -96,6 +104,7 @@ __all__ = [
     "decide",
     "each",
     "gather",
+    "keep",
     "note",
     "now",
     "patched",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -15,11 +16,13 @@ from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
-from holdfast.log import MAX_VALUE_BYTES
+from holdfast.redact import Redact
+from holdfast.secret import Secrets
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.task import task_spec
 from holdfast.upkeep.housekeeping import Housekeeping
+from holdfast.values import MAX_VALUE_BYTES
 from holdfast.views import Tasks, TaskView, list_tasks, view_task
 from holdfast.words import checked_id
 
@@ -27,15 +30,17 @@ if TYPE_CHECKING:
     from holdfast.engines.rehearsal import Rehearsal
 
 R = TypeVar("R")
+_now = partial(datetime.now, UTC)
 
 
 class Holdfast(Housekeeping):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or
-    `memory://`. A task is driven under a lease of
-    `lease_s` seconds that is renewed while this process lives; when it hangs for longer, another
-    process may take the task over and this one is refused.
+    `memory://`. A task is driven under a lease of `lease_s` seconds that is renewed while this
+    process lives; when it hangs for longer, another may take the task over and this one is
+    refused. `redact` says what is kept out of the log, `secrets` (a dict, or a function of the
+    name) what `Secret.named` stands for.
 
     >>> from holdfast import task
     >>> @task
@@ -53,6 +58,8 @@ class Holdfast(Housekeeping):
         sync: bool = True,
         lease_s: float = 30.0,
         max_value_bytes: int = MAX_VALUE_BYTES,
+        redact: Redact | None = None,
+        secrets: Secrets | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         if not lease_s > 0:
@@ -60,7 +67,9 @@ class Holdfast(Housekeeping):
         named = isinstance(url, str | os.PathLike)
         self.store: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
         owner = f"{os.uname().nodename} process {os.getpid()}"
-        self._holding = Holding(self.store, owner, lease_s, clock or _utc_now, max_value_bytes)
+        self._holding = Holding(
+            self.store, owner, lease_s, clock or _now, max_value_bytes, redact, secrets
+        )
         self._driving = Driving(self._holding)
 
     def __enter__(self) -> Self:
@@ -321,7 +330,7 @@ class Holdfast(Housekeeping):
         """
         from holdfast.engines.rehearsal import rehearse
 
-        return rehearse(self.store, id, self._driving.spec_of(id), self._holding.clock)
+        return rehearse(self._holding, id, self._driving.spec_of(id))
 
     # Asking about tasks
 
@@ -390,7 +399,3 @@ class Holdfast(Housekeeping):
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         control.answer(self._holding, id, answer, question, by)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)

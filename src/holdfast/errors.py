@@ -6,6 +6,7 @@
     │   ├── NotATask                not decorated, or decorated as something else
     │   └── WrongArguments          the id exists, with other arguments or another function
     ├── Unserializable              a value that can't be stored faithfully
+    │   ├── HoldsSecret             a value that would take a secret into the log
     │   └── TooLarge                a value above the size limit
     ├── Undecodable                 a stored value that doesn't fit the type asked for
     ├── TaskNotFound                no task of that id in this store
@@ -122,6 +123,16 @@ class Unserializable(HoldfastError):
     ...     hf.run(broken)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     holdfast.errors.TaskFailed: task ... failed: ... Unserializable: ...
+    """
+
+
+class HoldsSecret(Unserializable):
+    """A value that would take a secret into the log: nothing was written.
+
+    Refer to it by name, `Secret.named(…)`, or read it inside the step that uses it.
+
+    >>> issubclass(HoldsSecret, Unserializable)
+    True
     """
 
 

@@ -8,17 +8,19 @@ reference. Many threads may append at once; they wait for each other's syncs tog
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast import chain
+from holdfast.codec import Growing, Listing, ListShape
 from holdfast.errors import (
     BadInput,
     Conflict,
@@ -26,7 +28,6 @@ from holdfast.errors import (
     LogDamaged,
     NewerFormat,
     StoreError,
-    TooLarge,
 )
 from holdfast.events import (
     FORMAT,
@@ -35,6 +36,8 @@ from holdfast.events import (
     Claimed,
     Completed,
     Event,
+    ListGrew,
+    QuestionAnswered,
     Started,
     TaskCreated,
     dump_event,
@@ -42,20 +45,34 @@ from holdfast.events import (
 )
 from holdfast.facts import facts_of
 from holdfast.fold import advance
+from holdfast.lists import (
+    FEWEST_BYTES,
+    FEWEST_COPIED,
+    LISTED,
+    Listed,
+    Lists,
+    Place,
+    Version,
+    count_of,
+    listed,
+    version_of,
+    without_lists,
+    without_results,
+)
+from holdfast.redact import DEFAULT
 from holdfast.scope import Scope, given_up
 from holdfast.state import State
 from holdfast.store import Facts, Lease, Store
+from holdfast.values import INLINE_BYTES, MAX_VALUE_BYTES, REFERENCES, fetch, items_of, stow
 
 Clock = Callable[[], datetime]
 Appended = AnyEvent | Callable[[State], AnyEvent | None]
 """An event, or what makes one of the state as it is at that moment (or none, after all)."""
 
-BLOB = b'{"$blob":'
-"""How a reference to a blob begins. A value that begins so itself is always put in a blob."""
-
-INLINE_BYTES = 64 * 1024
 MAX_LINE_BYTES = 512 * 1024
-MAX_VALUE_BYTES = 64 * 1024 * 1024
+_WORTH_A_LOOK = 4 * FEWEST_BYTES
+"""Long lists are looked for in values of at least this size."""
+_RECENT = 16
 
 
 _INTERRUPTED = Conflict(
@@ -64,7 +81,7 @@ _INTERRUPTED = Conflict(
 )
 """Stands while the parts of a log's state do not fit each other."""
 
-_HOT = (Started, Completed)
+_HOT = (Started, Completed, ListGrew)
 """Made of what the codec checked, and without a word on how the task stands."""
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 
@@ -74,13 +91,6 @@ class Readable(Protocol):
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
         """The lines after `after_seq`; none if there is no such stream."""
-
-
-class BlobRef(msgspec.Struct):
-    """What stands in a line for a value that is kept beside it."""
-
-    digest: str = msgspec.field(name="$blob")
-    size_bytes: int
 
 
 def stream_of(task_id: str) -> str:
@@ -100,6 +110,16 @@ def read_state(store: Readable, stream: str) -> State:
     for event in read_events(store, stream):
         advance_checked(state, event, stream)
     return state
+
+
+def all_lists(store: Store, stream: str) -> Lists:
+    """Every long list of a log, those from before a checkpoint included."""
+    return read_state(store, stream).lists
+
+
+def value_in(store: Store, state: State, value: Raw) -> bytes:
+    """The bytes of a value of a task, for those who only read."""
+    return fetch(store, value, state.lists, lambda: all_lists(store, stream_of(state.id)))
 
 
 _WHOLE_CHECKPOINT = b'"carried":{'
@@ -239,6 +259,7 @@ class Log:
         self.state = State()
         self.clock = clock
         self.max_value_bytes = MAX_VALUE_BYTES
+        self.redact = DEFAULT
         self.attended: Attending | None = None
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
@@ -252,6 +273,11 @@ class Log:
         self._facts: Facts | None = None
         self._is_news = False
         self._lock = threading.Lock()
+        self._keeping = threading.Lock()
+        self._recent: dict[bytes, tuple[str, int]] = {}
+        """The newest longer results, by their bytes: the call, and the event that has them."""
+        self.growing = Growing(lambda: self.state.lists)
+        """The lists that its driver handed over last."""
         self._broken: StoreError | None = None
 
     def load(self) -> None:
@@ -282,7 +308,8 @@ class Log:
                 made = event if isinstance(event, Event) else event(state)
                 if made is None:
                     return False
-                placed = replace(made, seq=state.seq + 1, at=self.clock())
+                clean = self.redact.event(made)
+                placed = replace(clean, seq=state.seq + 1, at=self.clock())
                 data = _dumped(placed)
                 self._is_news = True
             self._broken = _INTERRUPTED
@@ -292,8 +319,19 @@ class Log:
             if isinstance(placed, Checkpointed) and placed.carried is not None:
                 self.bytes_since_checkpoint = 0
             advance(state, placed)
+            if isinstance(placed, Completed | QuestionAnswered):
+                self._remember(placed)
             self._broken = None
             return True
+
+    def _remember(self, event: Completed | QuestionAnswered) -> None:
+        """Keep a result in mind that a list may soon hold."""
+        result = bytes(event.result if isinstance(event, Completed) else event.answer)
+        is_fit = FEWEST_COPIED <= len(result) <= INLINE_BYTES and not result.startswith(REFERENCES)
+        if is_fit and self.state.calls[event.path].ended_seq == event.seq:
+            self._recent[result] = (event.path, event.seq)
+            if len(self._recent) > _RECENT:
+                del self._recent[next(iter(self._recent))]
 
     def flush(self) -> None:
         """Hand what was appended to the store, where others can see it."""
@@ -333,12 +371,82 @@ class Log:
             raise
 
     def stow(self, value: bytes) -> Raw:
-        """The value as it goes into an event: itself, or a reference to a blob that holds it."""
+        """The value as it goes into an event: itself, or what says where it is kept."""
+        self.redact.must_be_free(value)
+        if isinstance(value, Listing):
+            form = msgspec.json.decode(value, type=Listed)
+            for known in value.known.values():
+                self._keep(known.version)
+            return self._named(form.places, bytes(form.value))
+        if len(value) < _WORTH_A_LOOK or value.startswith(REFERENCES):
+            return stow(self.store, value, self.max_value_bytes)
+        left, lists = without_lists(value)
+        if not lists:
+            return stow(self.store, value, self.max_value_bytes)
+        places = []
+        for path, items in lists:
+            version, _ = version_of(items, count_of(items), self.state.lists)
+            self._keep(version)
+            places.append(Place(path, version.length, version.digest))
+        return self._named(places, left)
+
+    def stow_alone(self, value: bytes) -> Raw:
+        """The same for what has to be read without anything that came before it."""
+        self.redact.must_be_free(value)
         return stow(self.store, value, self.max_value_bytes)
+
+    def _named(self, places: Sequence[Place], left: bytes) -> Raw:
+        inner = bytes(stow(self.store, left, self.max_value_bytes))
+        return Raw(listed(inner, places))
+
+    def _keep(self, version: Version) -> None:
+        """See to it that a list is in the log."""
+        with self._keeping:
+            parts: list[bytes] = []
+            base: Version | None = version
+            while base is not None and base.digest not in self.state.lists:
+                parts.append(base.items)
+                base = base.base
+            if parts:
+                items = b"[%b]" % b",".join(reversed(parts))
+                self.redact.must_be_free(items)
+                left, copied = without_results(items, self._recent)
+                if len(left) > INLINE_BYTES:  # a blob can't refer to the log
+                    left, copied = items, ()
+                grown = ListGrew(
+                    digest=version.digest,
+                    length=version.length,
+                    base=self._base_of(base),
+                    items=Raw(left) if copied else self.stow_alone(left),
+                    copied=copied,
+                )
+                self.append(grown)
+            version.is_stored()
+
+    def _base_of(self, base: Version | None) -> str | None:
+        """How an event says which list it goes on from: not at all, if it is the newest."""
+        digest = base.digest if base is not None else ""
+        return None if digest and digest == next(reversed(self.state.lists), "") else digest
 
     def fetch(self, value: Raw) -> bytes:
         """The bytes that `stow` was given."""
-        return fetch(self.store, value)
+        lists = self.state.lists
+        return fetch(self.store, value, lists, self._all_lists)
+
+    def recall(self, value: Raw, shape: ListShape) -> list[Any] | None:
+        """A list that was stowed, made quickly of one that is remembered; None if none is."""
+        data = bytes(value)
+        if not data.startswith(LISTED):
+            return None
+        first, *others = msgspec.json.decode(data, type=Listed).places
+        if others or first.path:
+            return None
+        lists = self.state.lists
+        return self.growing.recall(first.digest, shape, lists, partial(items_of, self.store))
+
+    def _all_lists(self) -> Lists:
+        here = {k: v for k, v in self.state.lists.items() if v.items is not UNSET}
+        return {**all_lists(self.store, self.lease.stream), **here}
 
     def close(self) -> None:
         """Give the task back. What was appended is made durable first, if it can be."""
@@ -349,27 +457,6 @@ class Log:
                     self.sync()
         finally:
             self.store.release(self.lease)
-
-
-def stow(store: Store, value: bytes, max_value_bytes: int = MAX_VALUE_BYTES) -> Raw:
-    """A value as it goes into an event: itself, or a reference to a blob that holds it."""
-    size = len(value)
-    if size <= INLINE_BYTES and not value.startswith(BLOB):
-        return Raw(value)
-    if size > max_value_bytes:
-        raise TooLarge(
-            f"a value of {size:,} bytes is above the limit of {max_value_bytes:,}: keep "
-            f"it in a file and pass its name, or raise Holdfast(max_value_bytes=…)"
-        )
-    return Raw(msgspec.json.encode(BlobRef(store.put_blob(value), size)))
-
-
-def fetch(store: Store, value: Raw) -> bytes:
-    """The bytes of a value in an event, from its blob where it has one."""
-    data = bytes(value)
-    if not data.startswith(BLOB):
-        return data
-    return store.get_blob(msgspec.json.decode(data, type=BlobRef).digest)
 
 
 def open_log(store: Store, task_id: str, owner: str, lease_s: float, clock: Clock) -> Log:

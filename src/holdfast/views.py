@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, get_args
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.change import patched_state
@@ -19,10 +18,11 @@ from holdfast.errors import BadInput, StoreError, TaskNotFound
 from holdfast.events import AnyEvent, Failure
 from holdfast.facts import facts_of
 from holdfast.journal.task import to_settle, to_undo, undo_path
-from holdfast.log import fetch, read_events, read_state, stream_of
+from holdfast.log import all_lists, read_events, read_state, stream_of
 from holdfast.state import FINISHED, UNDO, Attempt, Call, Progress, State, Status, scope_of
 from holdfast.store import Facts, Store
 from holdfast.tail import follow
+from holdfast.values import Reader
 
 _ASIDE = ("decision", "reading", "approval")
 """Kinds of calls that stand beside the steps, under a name instead of a number."""
@@ -131,6 +131,8 @@ class TaskView:
     def __init__(self, store: Store, state: State) -> None:
         self._store = store
         self.state = state
+        stream = stream_of(state.id)
+        self._reader = Reader(store, state.lists, lambda: all_lists(store, stream))
 
     @property
     def id(self) -> str:
@@ -319,7 +321,7 @@ class TaskView:
 
     def value(self, raw: Raw | UnsetType) -> Any:
         """A value of the log as plain JSON data, from its blob where it has one."""
-        return None if raw is UNSET else msgspec.json.decode(fetch(self._store, raw))
+        return None if raw is UNSET else self._reader.plain(raw)
 
 
 def _failed(call: Call) -> int:

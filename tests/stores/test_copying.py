@@ -389,6 +389,21 @@ def test_what_was_carried_for_a_task_that_failed_is_carried_again(here):
         assert len(there.task("b").outputs[0].output) == 1 << 20
 
 
+def test_artifacts_go_along_and_stay_while_they_are_named(here, there, tmp_path):
+    made = here.run(agents.keeping, 3, id="k")
+    assert here.gc(Retention(grace=timedelta())).blobs == 0
+    here.archive_to(tmp_path / "x.hfa")
+    here.copy_to(there)
+    with Holdfast("memory://") as third:
+        third.restore_from(tmp_path / "x.hfa")
+        for hf in (here, there, third):
+            with hf.open(made[0]) as file:
+                assert file.read() == b"0123456789abcdef" * (3 << 16)
+    assert len(list(there.store.blobs())) == len(list(here.store.blobs()))
+    swept = here.gc(Retention(keep_last=0, grace=timedelta()))
+    assert ([task.id for task in swept.tasks], list(here.store.blobs())) == (["k"], [])
+
+
 def test_a_text_that_looks_like_the_name_of_a_blob_does_no_harm(here, there, tmp_path):
     text = '{"$blob":"%s","size_bytes":7}' % ("ab" * 32)
     here.run(agents.echoing, text, id="e")

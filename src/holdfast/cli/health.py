@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.errors import LogDamaged, NewerFormat, StoreError
 from holdfast.events import AnyEvent
 from holdfast.fold import advance
-from holdfast.log import BLOB, BlobRef, read_events, stream_of
+from holdfast.log import read_events, stream_of
 from holdfast.state import State
 from holdfast.store import Store
+from holdfast.values import blobs_in
 
 Level = Literal["damage", "warning", "note"]
 
@@ -97,11 +97,8 @@ class Logs:
 def _digests(event: AnyEvent) -> Iterator[str]:
     for name in event.__struct_fields__:
         value = getattr(event, name)
-        if isinstance(value, Raw) and bytes(value).startswith(BLOB):
-            try:
-                yield msgspec.json.decode(value, type=BlobRef).digest
-            except (UnicodeDecodeError, msgspec.MsgspecError):
-                yield bytes(value).decode(errors="replace")
+        if isinstance(value, Raw):
+            yield from blobs_in(value)
 
 
 def _whose(stream: str, task_id: str, state: State) -> Iterator[Finding]:

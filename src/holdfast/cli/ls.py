@@ -63,7 +63,7 @@ def ls(
       holdfast ls --label team=travel --json | jq -r '.[].id'
     """
     wanted = {"status": status, "type": kind, "user": user, "session": session}
-    with opened(given) as hf:
+    with opened(given, only_reads=True) as hf:
         views, unreadable = read_all(hf.store)
         found = [view for view in views if _matches(view, wanted, labels)]
         found.sort(key=lambda view: (view.state.updated_at, view.id), reverse=True)

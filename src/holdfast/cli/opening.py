@@ -7,15 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import msgspec
-from msgspec import Raw, UnsetType
 
 from holdfast.app import Holdfast
+from holdfast.cli.redaction import redaction
 from holdfast.cli.settings import Given, url_of
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
-from holdfast.log import fetch, stream_of
+from holdfast.log import stream_of
 from holdfast.state import FINISHED
 from holdfast.store import Store
 from holdfast.views import TaskView, view_task
@@ -47,12 +44,14 @@ def folder_of(url: str) -> Path | None:
 
 
 @contextmanager
-def opened(given: Given, *, create: bool = False, lease_s: float = LEASE_S) -> Iterator[Holdfast]:
+def opened(
+    given: Given, *, create: bool = False, lease_s: float = LEASE_S, only_reads: bool = False
+) -> Iterator[Holdfast]:
     """The store, opened. Only with `create` is a folder made that is not there."""
     url = store_url(given)
     if not create:
         must_exist(url)
-    with Holdfast(url, lease_s=lease_s) as hf:
+    with Holdfast(url, lease_s=lease_s, **({} if only_reads else redaction())) as hf:
         yield hf
 
 
@@ -136,8 +135,3 @@ def read_all(store: Store) -> tuple[list[TaskView], list[StoreError]]:
         except StoreError as error:
             unreadable.append(error)
     return views, unreadable
-
-
-def stored(store: Store, raw: Raw | UnsetType) -> Any:
-    """A value of an event, as plain data."""
-    return msgspec.json.decode(fetch(store, raw)) if isinstance(raw, Raw) else None

@@ -65,7 +65,7 @@ def code_options(command: F) -> F:
 def complete_task(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
     """The ids that begin with what was typed. Whatever is wrong, the shell hears nothing of it."""
     try:
-        with opening.opened(ctx.ensure_object(Given)) as hf:
+        with opening.opened(ctx.ensure_object(Given), only_reads=True) as hf:
             ids = opening.task_ids(hf.store)
             return [CompletionItem(id) for id in ids if id.startswith(typed) and id.isprintable()]
     except (HoldfastError, OSError):

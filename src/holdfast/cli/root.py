@@ -150,7 +150,9 @@ def root(ctx: click.Context) -> None:
 
     The options below may stand before or after the command's name. Settings come from an option,
     else from the environment (HOLDFAST_URL, HOLDFAST_APP), else from [tool.holdfast] in the
-    nearest pyproject.toml (url = "…", app = "…"), else from the default.
+    nearest pyproject.toml (url = "…", app = "…"), else from the default. HOLDFAST_REDACT and
+    HOLDFAST_SECRETS (redact = "…", secrets = "…") name, as module:attribute, a Redact and where
+    named secrets come from.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

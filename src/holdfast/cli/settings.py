@@ -3,9 +3,12 @@
     option                  environment       [tool.holdfast]     default
     --url FOLDER            HOLDFAST_URL      url = "…"           workspace
     --app MODULE[:ATTR]     HOLDFAST_APP      app = "…" or […]    none
+                            HOLDFAST_REDACT   redact = "…"        what is built in
+                            HOLDFAST_SECRETS  secrets = "…"       the environment
 
-`HOLDFAST_APP` takes several, with commas. The pyproject.toml is the nearest one from the current
-folder upwards; a relative `url` in it is meant from where it stands.
+`HOLDFAST_APP` takes several, with commas. The last two name an object, `MODULE:ATTR`: a `Redact`,
+and a dict or a function that `Secret.named` is looked up in. The pyproject.toml is the nearest one
+from the current folder upwards; a relative `url` in it is meant from where it stands.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ class Code(Struct, frozen=True):
 class _Table(Struct, forbid_unknown_fields=True):
     url: str = ""
     app: str | list[str] = []
+    redact: str = ""
+    secrets: str = ""
 
 
 def url_of(given: Given, environment: Mapping[str, str], folder: Path) -> str:
@@ -75,6 +80,19 @@ def code_of(given: Given, environment: Mapping[str, str], folder: Path) -> Code:
     return Code((app,) if isinstance(app, str) else tuple(app), (folder, project.parent))
 
 
+def object_of(setting: str, environment: Mapping[str, str], folder: Path) -> Code:
+    """Where the object of a setting is to be found, if there is one.
+
+    >>> object_of("redact", {"HOLDFAST_REDACT": "agents:redact"}, Path("/")).modules
+    ('agents:redact',)
+    """
+    if found := environment.get(f"HOLDFAST_{setting.upper()}", ""):
+        return Code((found,), (folder,))
+    project = nearest_project(folder)
+    named = getattr(_read(project), setting) if project else ""
+    return Code((named,), (folder, project.parent)) if project and named else Code((), ())
+
+
 def nearest_project(folder: Path) -> Path | None:
     """The pyproject.toml in `folder` or the nearest one above it."""
     for place in (folder, *folder.parents):
@@ -92,5 +110,6 @@ def _read(project: Path) -> _Table:
         raise BadInput(f"can't read the settings in {project}: {error}") from None
     except msgspec.ValidationError as error:
         raise BadInput(
-            f'{project}, [tool.holdfast]: {error}. It knows url = "…" and app = "…" or ["…"]'
+            f'{project}, [tool.holdfast]: {error}. It knows url = "…", app = "…" or ["…"], '
+            f'redact = "…" and secrets = "…"'
         ) from None

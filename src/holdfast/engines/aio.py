@@ -76,7 +76,8 @@ def call(
     must_be_open(scope)
     _must_be_one_strand(scope)
     path = scope.next_path()
-    return call_at(scope.run, path, spec, spec.signature.dump(args, kwargs))
+    data = spec.signature.dump_call(args, kwargs, scope.run.log.growing)
+    return call_at(scope.run, path, spec, data)
 
 
 def _must_be_one_strand(scope: Scope) -> None:

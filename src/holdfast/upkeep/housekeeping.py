@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
+from holdfast.artifacts import Artifact, opened
 from holdfast.store import Store
 from holdfast.upkeep.retention import Retention
 
@@ -22,6 +23,21 @@ class Housekeeping:
 
     store: Store
     _holding: Holding
+
+    def open(self, artifact: Artifact) -> BinaryIO:
+        """The content of an artifact, to be read from any place in it.
+
+        >>> from holdfast import Artifact, Holdfast, keep, task
+        >>> @task
+        ... def drawing() -> Artifact:
+        ...     return keep([b"<svg/>"], name="plan.svg")
+        >>> with Holdfast("memory://") as hf:
+        ...     plan = hf.run(drawing, id="d-1")
+        ...     with hf.open(plan) as file:
+        ...         file.read()
+        b'<svg/>'
+        """
+        return opened(self.store, artifact)
 
     def copy_to(
         self,

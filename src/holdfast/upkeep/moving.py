@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskNotFound
 from holdfast.facts import facts_of
-from holdfast.log import MAX_VALUE_BYTES, read_state, stream_of
+from holdfast.log import read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 from holdfast.stores import open_store
@@ -19,6 +19,7 @@ from holdfast.upkeep.copying import REFUSALS, Copying
 from holdfast.upkeep.families import Told, told_by
 from holdfast.upkeep.keeping import Keeping
 from holdfast.upkeep.transfer import Source, Transfer, compared
+from holdfast.values import MAX_VALUE_BYTES
 from holdfast.words import checked_id
 
 
