@@ -21,9 +21,23 @@ PINNED = {
 }  # fmt: skip
 
 METHODS = {
-    "answer", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate", "heads",
-    "open", "pause", "resolve", "resume", "retry", "run", "start", "task", "tasks", "unpause",
-    "verify",
+    "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child", "CodeChanged",
+    "CodeMissing", "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError",
+    "HoldsSecret", "IdempotencyKey", "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged",
+    "NewerFormat", "NotATask", "NotFinished", "Redact", "Results", "Retention", "Retry", "Secret",
+    "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskCancelled", "TaskFailed",
+    "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting", "TooLarge", "Unanswered",
+    "Undecodable", "Unserializable", "Worker", "WrongArguments", "answer", "aresume", "aretry",
+    "arun", "ask", "cancel", "check", "checkpoint", "close", "compensate", "current", "decide",
+    "each", "gather", "heads", "keep", "note", "now", "open", "patched", "pause", "progress",
+    "random", "resolve", "restore", "resume", "retry", "run", "sleep", "start", "step", "task",
+    "tasks", "tool", "unpause", "uuid", "verify",
+}  # fmt: skip
+
+METHODS = {
+    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
+    "answer", "archive_to", "cancel", "check", "close", "compensate", "copy_to", "gc", "open",
+    "pause", "restore_from", "start", "unpause",
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from holdfast.checkpoints import checkpoint, restore
 from holdfast.children import Child, start
 from holdfast.errors import (
     AlreadyAnswered,
+    ArchiveDamaged,
     BadId,
     BadInput,
     CodeChanged,
@@ -48,6 +49,7 @@ from holdfast.secret import Secret
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
 from holdfast.task import current, decide, note, patched, progress, task
+from holdfast.upkeep.retention import Retention
 from holdfast.waiting import ask, now, random, sleep, uuid
 from holdfast.worker import Worker
 
@@ -55,6 +57,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAnswered",
+    "ArchiveDamaged",
     "Artifact",
     "BadId",
     "BadInput",
@@ -79,6 +82,7 @@ __all__ = [
     "NotFinished",
     "Redact",
     "Results",
+    "Retention",
     "Retry",
     "Secret",
     "StepFailed",

@@ -23,6 +23,7 @@ from holdfast.secret import Secrets
 from holdfast.store import Store
 from holdfast.stores import open_store, secured
 from holdfast.task import task_spec
+from holdfast.upkeep.housekeeping import Housekeeping
 from holdfast.values import MAX_VALUE_BYTES
 from holdfast.views import Tasks, TaskView, list_tasks, view_task
 from holdfast.words import checked_id
@@ -34,7 +35,7 @@ R = TypeVar("R")
 _now = partial(datetime.now, UTC)
 
 
-class Holdfast(Inspection):
+class Holdfast(Inspection, Housekeeping):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or
@@ -71,6 +72,7 @@ class Holdfast(Inspection):
         named = isinstance(url, str | os.PathLike)
         plain: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
         self.store = secured(plain, key, sign_key)
+        self._keys = (key, sign_key)
         owner = f"{os.uname().nodename} process {os.getpid()}"
         self._holding = Holding(
             self.store, owner, lease_s, clock or _now, max_value_bytes, redact, secrets

@@ -28,6 +28,7 @@
         ├── LeaseLost               another process took this task over
         ├── Conflict                the log's head is not where the writer thought
         ├── LogDamaged              a log whose bytes are not what was written
+        ├── ArchiveDamaged          an archive that is not what was written, or none at all
         ├── NewerFormat             a log written by a newer Holdfast
         └── StorageFailed           the disk failed, or is full
 
@@ -481,6 +482,17 @@ class LogDamaged(StoreError):
             f"{stream}: event {seq} is damaged: {what}. Everything before it is intact. "
             f"Restore the log from a backup, or look with: holdfast doctor"
         )
+
+
+class ArchiveDamaged(StoreError):
+    """An archive is cut short, was changed, or is none. Nothing of it was taken.
+
+    >>> from holdfast import Holdfast
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.restore_from("/dev/null")
+    Traceback (most recent call last):
+    holdfast.errors.ArchiveDamaged: /dev/null: it is cut short, or no archive (...)
+    """
 
 
 class NewerFormat(StoreError):

@@ -87,24 +87,31 @@ _HOT = (Started, Completed, ListGrew)
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 
 
+class Readable(Protocol):
+    """What logs can be read from: a store, or an archive."""
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        """The lines after `after_seq`; none if there is no such stream."""
+
+
 def stream_of(task_id: str) -> str:
     """The stream that holds a task's log."""
     return f"tasks/{task_id}"
 
 
-def read_events(store: Store, stream: str) -> Iterator[AnyEvent]:
+def read_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
     """The events of a stream, each checked against the one before it."""
     for event, _ in read_sums(store, stream):
         yield event
 
 
-def read_sums(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
+def read_sums(store: Readable, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
     """The same, each with its sum."""
     for event, total, _ in _checked(stream, store.read(stream)):
         yield event, total
 
 
-def read_state(store: Store, stream: str) -> State:
+def read_state(store: Readable, stream: str) -> State:
     """The state that a stream's events come to; of `seq` 0 if there is none."""
     state = State()
     for event in read_events(store, stream):

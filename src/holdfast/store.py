@@ -19,6 +19,11 @@ newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
    do is never kept from those who look for work for longer than it takes them to look anew.
 7. *An inbox is for who holds no lease.* A message is durable when `post` returns, is there once
    for each name, and stays until the holder of the lease has taken it.
+8. *A stream gets another name at once,* whole and with its lease, or keeps the one it had.
+9. *A blob that was just put stays.* Who puts one names it in a line soon after. So a blob has an
+   age, counted from its last put, also where it was there before (and known to the minute), and is
+   deleted only if it is older than the one who deletes it says. The two do not cross: when
+   `put_blob` returns, the blob is there and is young.
 
 Stores are synchronous. The async driver calls them off the loop.
 """
@@ -63,6 +68,26 @@ class Post(Struct, frozen=True):
     stream: str
     name: str
     data: bytes
+
+
+class Blob(Struct, frozen=True):
+    """A blob as a store lists it."""
+
+    digest: str
+    size_bytes: int
+    age_s: float
+    """How long ago it was last put, by the store's own clock."""
+
+
+class Leftovers(Struct, frozen=True):
+    """What crashed writers left behind: how many things, and how large they are."""
+
+    count: int = 0
+    size_bytes: int = 0
+
+
+BLOB_AGE_S = 60.0
+"""A put of a blob that is younger than this need not make it younger still."""
 
 
 class Store(Protocol):
@@ -132,6 +157,12 @@ class Store(Protocol):
     def delete(self, lease: Lease) -> None:
         """Remove the leased stream, for good, and with it the lease."""
 
+    def rename(self, lease: Lease, stream: str) -> None:
+        """Give the leased stream another name, durably, and give the lease back.
+
+        `Conflict` if there is a stream of that name, `TaskBusy` if somebody holds it.
+        """
+
     def put_blob(self, data: bytes, name: str = "") -> str:
         """Keep bytes under the sha256 of their content, durably; returns its hex digits.
 
@@ -142,6 +173,20 @@ class Store(Protocol):
         """The bytes of a blob. `LogDamaged` if it is gone, or its name is not their sha256.
 
         The latter only if `checked`.
+        """
+
+    def blobs(self) -> Iterator[Blob]:
+        """Every blob, in no order. Some may be put or deleted meanwhile."""
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        """Remove a blob that was last put longer ago than that; False if there is none so old."""
+
+    def sweep(
+        self, older_than_s: float, torn_older_than_s: float | None = None, *, dry_run: bool = False
+    ) -> Leftovers:
+        """Remove what crashed writers left behind, if it is older than that; say what it was.
+
+        Torn tails, which were kept aside for people to look at, go only if an age is given.
         """
 
     def close(self) -> None:

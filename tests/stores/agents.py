@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import Holdfast, HoldfastError, ask, each, start, step, task, tool
+from holdfast import Artifact, Holdfast, HoldfastError, ask, each, keep, start, step, task, tool
 from holdfast.store import Store
 from holdfast.stores import open_store
 
@@ -38,6 +38,22 @@ def adding(upto: int) -> int:
 async def doubling(upto: int) -> list[int]:
     first = await asyncio.gather(*(double(x) for x in range(upto)))
     return list(await each(double, first, workers=3))
+
+
+@task(name="stored_echoing")
+def echoing(text: str) -> str:
+    return text
+
+
+@step(name="stored_keep")
+def kept(megabytes: int) -> Artifact:
+    return keep(b"0123456789abcdef" * (1 << 16) for _ in range(megabytes))
+
+
+@task(name="stored_keeping")
+def keeping(megabytes: int) -> list[Artifact]:
+    """One artifact many times: the result is too large for a line, and names it in a blob."""
+    return [kept(megabytes)] * 500
 
 
 @task(name="stored_family")

@@ -100,7 +100,7 @@ def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs) -> Iterator[Finding
     if spare:
         size = sum(spare.values())
         what = f"{count(len(spare), 'blob')} ({size:,} bytes) that no readable log names"
-        todo = "Nothing: a crash left them, or a task is about to name them."
+        todo = "`holdfast gc` removes them, unless a task is about to name them."
         yield Finding("note", "blobs", what, todo)
 
 

@@ -13,13 +13,16 @@ import click
 import holdfast
 from holdfast.cli import (
     answer,
+    archive,
     check,
     compensate,
     completion,
     control,
+    copy,
     doctor,
     doubt,
     drive,
+    gc,
     keys,
     log,
     ls,
@@ -147,6 +150,8 @@ def root(ctx: click.Context) -> None:
       holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
       holdfast verify                   was any log changed or cut?
+      holdfast copy --to URL            copy or move tasks to another store
+      holdfast gc --older-than 30d      delete what has ended long ago
 
     The options below may stand before or after the command's name. Settings come from an option,
     else from the environment (HOLDFAST_URL, HOLDFAST_APP, HOLDFAST_KEY, …), else from
@@ -178,6 +183,10 @@ for _command in (
     verify.verify,
     verify.head,
     keys.keys,
+    copy.copy,
+    archive.archive,
+    copy.restore,
+    gc.gc,
     completion.completion,
 ):
     root.add_command(_command)

@@ -20,6 +20,9 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from holdfast.errors import LogDamaged
 
 _NONCE_BYTES = 12
+_TAG_BYTES = 16
+BOX_BYTES = _NONCE_BYTES + _TAG_BYTES
+"""By how much a box is larger than what is in it."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -38,7 +41,7 @@ class Box:
 
     def open(self, box: bytes, *about: str | int) -> bytes | None:
         """What was closed; None if it was changed, or closed with another key or `about`."""
-        if len(box) < _NONCE_BYTES + 16:
+        if len(box) < BOX_BYTES:
             return None
         try:
             return self._cipher.decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], _joined(about))

@@ -93,6 +93,14 @@ class Disk:
         except OSError:
             return -1
 
+    def size_and_time_of(self, name: str, parent: int) -> tuple[int, float] | None:
+        """How long a file is that is not open, and when it was last written or touched."""
+        try:
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return (found.st_size, found.st_mtime) if stat.S_ISREG(found.st_mode) else None
+
     def read_all(self, fd: int, offset: int = 0) -> bytes:
         """The whole file, or what follows after `offset`."""
         parts: list[bytes] = []
@@ -131,6 +139,10 @@ class Disk:
         """Replace `new` by `old`, at once."""
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
 
+    def move(self, old: str, parent: int, new: str, new_parent: int) -> None:
+        """Give a file or folder another name in another folder, at once."""
+        os.rename(old, new, src_dir_fd=parent, dst_dir_fd=new_parent)
+
     def link(self, old: str, new: str, parent: int) -> None:
         """Give a file a second name, if nobody has that name."""
         os.link(old, new, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
@@ -157,6 +169,10 @@ class Disk:
                 return False
             raise
         return True
+
+    def lock(self, fd: int) -> None:
+        """Wait for the file's lock, and take it."""
+        fcntl.flock(fd, fcntl.LOCK_EX)
 
     def unlock(self, fd: int) -> None:
         """Free a lock before its descriptor is closed."""
@@ -193,6 +209,10 @@ class Disk:
     def touched_at(self, fd: int) -> float:
         """When the file was last written or touched, in seconds since 1970."""
         return os.fstat(fd).st_mtime
+
+    def touch(self, fd: int) -> None:
+        """Say that the file is in use."""
+        os.utime(fd)
 
     def close(self, fd: int) -> None:
         """Let a descriptor go."""

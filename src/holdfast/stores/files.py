@@ -20,6 +20,7 @@ reported and never repaired by guessing.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -41,6 +42,8 @@ from holdfast.stores.workspace import Workspace, failed, safe_name, way_to
 
 _LOOK_ANYWAY_S = 10.0
 """How long a message may lie unnoticed whose sender died before it could say so."""
+_MOMENT_S = 30.0
+"""For what is held only while a name is cleared for another stream."""
 
 
 class FileStore(Workspace):
@@ -380,6 +383,53 @@ class FileStore(Workspace):
         # Who waits for the lock with the old folder open finds neither lock nor log in it.
         shutil.rmtree(self.root / kind / gone)
         self.release(lease)
+
+    def rename(self, lease: Lease, stream: str) -> None:
+        handle = self._handle(lease)
+        self._must_be_ours(handle)
+        self.sync(lease)
+        self._clear_the_way(lease, stream)
+        folder = self._disk.folder(handle.way, self._root)
+        try:
+            self._disk.lock(folder)  # nobody takes over from here on
+            with handle.syncing:
+                self._must_hold(handle)
+            self._note(lease.stream, None, UNKNOWN)
+            self._move(lease.stream, stream)
+            handle.way = way_to(stream)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise Conflict(f"{stream} is there already") from None
+            raise failed(f"can't rename {lease.stream} to {stream}", error) from error
+        finally:
+            self._disk.close(folder)
+        self.release(lease)
+
+    def _move(self, old: str, new: str) -> None:
+        disk = self._disk
+        (old_kind, old_name), (kind, name) = old.split("/", 1), new.split("/", 1)
+        before, after = disk.folder(old_kind, self._root), disk.make_folder(kind, self._root)
+        try:
+            disk.move(safe_name(old_name), before, safe_name(name), after)
+            if self._durable:
+                for folder in (after, before, self._root):
+                    disk.sync_folder(folder)
+        finally:
+            disk.close(before)
+            disk.close(after)
+
+    def _clear_the_way(self, lease: Lease, stream: str) -> None:
+        """Remove the folder of a stream that was taken hold of, and never written."""
+        try:
+            with self._folder(stream):
+                pass
+        except FileNotFoundError:
+            return
+        there = self.acquire(stream, lease.owner, _MOMENT_S)
+        if self._handle(there).head:
+            self.release(there)
+            raise Conflict(f"{stream} is there already")
+        self.delete(there)
 
     def _stream_folder(self, stream: str, root: int) -> int:
         kind, name = stream.split("/", 1)

@@ -9,10 +9,11 @@ from datetime import datetime
 from hashlib import sha256
 
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
-from holdfast.store import Facts, Lease, Post
+from holdfast.store import Blob, Facts, Lease, Post
+from holdfast.stores.leftovers import NothingLeft
 
 
-class MemoryStore:
+class MemoryStore(NothingLeft):
     """Streams in a dict. What it holds ends with the object."""
 
     url = "memory://"
@@ -23,6 +24,7 @@ class MemoryStore:
         self._epochs: dict[str, int] = {}
         self._held: dict[str, tuple[Lease, float, float]] = {}
         self._blobs: dict[str, bytes] = {}
+        self._put_at: dict[str, float] = {}
         self._facts: dict[str, Facts] = {}
         self._posts: dict[tuple[str, str], bytes] = {}
 
@@ -128,9 +130,28 @@ class MemoryStore:
                     del self._posts[stream, name]
             del self._held[lease.stream]
 
+    def rename(self, lease: Lease, stream: str) -> None:
+        with self._lock:
+            self._must_hold(lease)
+            held = self._held.get(stream)
+            if stream in self._streams:
+                raise Conflict(f"{stream} is there already")
+            if held and time.monotonic() < held[1]:
+                raise TaskBusy(f"{stream} is being driven by {held[0].owner}: wait for it to end")
+            del self._held[lease.stream]
+            if lease.stream in self._streams:
+                self._streams[stream] = self._streams.pop(lease.stream)
+            if lease.stream in self._facts:
+                self._facts[stream] = self._facts.pop(lease.stream)
+            # Whoever held a stream of that name before holds this one no more than that one.
+            self._epochs[stream] = max(self._epochs.get(stream, 0), lease.epoch)
+            self._held.pop(stream, None)
+
     def put_blob(self, data: bytes, name: str = "") -> str:
         name = name or sha256(data).hexdigest()
-        self._blobs[name] = bytes(data)
+        with self._lock:
+            self._blobs[name] = bytes(data)
+            self._put_at[name] = time.monotonic()
         return name
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
@@ -139,6 +160,23 @@ class MemoryStore:
         if checked and sha256(self._blobs[name]).hexdigest() != name:
             raise LogDamaged(f"blobs/{name}", 0, "the blob's bytes do not fit its name")
         return self._blobs[name]
+
+    def blobs(self) -> Iterator[Blob]:
+        now = time.monotonic()
+        with self._lock:
+            found = [
+                Blob(digest, len(data), now - self._put_at[digest])
+                for digest, data in self._blobs.items()
+            ]
+        return iter(found)
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        with self._lock:
+            put_at = self._put_at.get(digest)
+            if put_at is None or time.monotonic() - put_at < older_than_s:
+                return False
+            del self._blobs[digest], self._put_at[digest]
+            return True
 
     def close(self) -> None:
         with self._lock:

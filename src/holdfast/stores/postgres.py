@@ -26,11 +26,12 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool
 
-from holdfast.errors import BadInput, LogDamaged, StoreError
-from holdfast.store import Facts, Lease, Post
+from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError
+from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Post
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.groups import Groups
 from holdfast.stores.held import Append, Held, Leases, busy, taken_over
+from holdfast.stores.leftovers import NothingLeft
 from holdfast.stores.postgres_database import (
     SQL,
     OwnConnection,
@@ -48,7 +49,7 @@ _PAGE, _LINES = 500, 200
 _TRIES = 5
 
 
-class PostgresStore:
+class PostgresStore(NothingLeft):
     """Streams as rows of a PostgreSQL database."""
 
     def __init__(self, url: str, *, sync: bool = True) -> None:
@@ -281,14 +282,36 @@ class PostgresStore:
             held.must_be_sound()
         self._leases.drop(lease)
 
+    def rename(self, lease: Lease, stream: str) -> None:
+        held = self._leases.of(lease)
+        self.sync(lease)
+        self._ask("clear_name", name=stream)
+        try:
+            with self._connection() as conn:
+                given = {"id": held.id, "epoch": lease.epoch, "name": stream}
+                renamed = conn.execute(SQL["rename"], given).fetchall()
+        except errors.UniqueViolation:
+            for holder, its_lease_s, silent_s in self._ask("holder", stream=stream):
+                raise busy(stream, holder, silent_s, its_lease_s) from None
+            raise Conflict(f"{stream} is there already") from None
+        except psycopg.Error as error:
+            raise failed(f"can't reach {self.url}", error) from error
+        if not renamed:
+            held.spoil(taken_over(lease))
+            held.must_be_sound()
+        self._leases.drop(lease)
+
     # Blobs
 
     def put_blob(self, data: bytes, name: str = "") -> str:
         name = name or sha256(data).hexdigest()
-        digest = bytes.fromhex(name)
+        given = {"digest": bytes.fromhex(name)}
         # One that can be read is durable: what is not committed can't be read.
-        if not self._ask("has_blob", digest=digest):
-            self._ask("put_blob", digest=digest, data=data)
+        if not (
+            self._ask("young_blob", **given, young_s=BLOB_AGE_S)
+            or self._ask("make_blob_young", **given)
+        ):
+            self._ask("put_blob", **given, data=data)
         return name
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
@@ -299,6 +322,18 @@ class PostgresStore:
                     raise LogDamaged(f"blobs/{name}", 0, what)
                 return bytes(data)
         raise LogDamaged(f"blobs/{name:.80}", 0, "the blob is gone")
+
+    def blobs(self) -> Iterator[Blob]:
+        after = b""
+        while rows := self._ask("blobs", after=after, page=_PAGE):
+            yield from (Blob(digest.hex(), size, max(age, 0.0)) for digest, size, age in rows)
+            after = rows[-1][0]
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        with suppress(ValueError):
+            given = {"digest": bytes.fromhex(digest), "older_s": older_than_s}
+            return bool(self._ask("delete_blob", **given))
+        return False
 
     def close(self) -> None:
         if self._closed:

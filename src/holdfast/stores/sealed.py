@@ -34,10 +34,10 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.keys import KEY_BYTES, Keys, derived
-from holdfast.store import Facts, Lease, Post, Store
+from holdfast.store import Blob, Facts, Lease, Post, Store
 from holdfast.stores import KEYS, ring
-from holdfast.stores.boxes import BlobNames, Box, Digests
-from holdfast.stores.wrapped import Wrapped, with_older
+from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
+from holdfast.stores.wrapped import Wrapped, name_bound_in, with_older
 
 FORMAT = 1
 _SEALED = "sealed"
@@ -115,6 +115,12 @@ class SealedStore(Wrapped):
         self._ends.pop(lease, None)
         self._known.pop(lease.stream, None)
 
+    def rename(self, lease: Lease, stream: str) -> None:
+        self.inner.rename(lease, stream)
+        self._ends.pop(lease, None)
+        self._known.pop(lease.stream, None)
+        self._known.pop(stream, None)
+
     def close(self) -> None:
         self._ends.clear()
         self.inner.close()
@@ -140,10 +146,10 @@ class SealedStore(Wrapped):
             if not expected_seq or data_key is None:
                 key = os.urandom(KEY_BYTES)
                 data_key, total = Box(key), chain.ROOT
-                closed_key = self._data_keys.close(key, "data key", stream)
+                closed_key = self._data_keys.close(key, "data key", name_bound_in(stream))
             closed: list[bytes] = []
             for seq, line in enumerate(lines, expected_seq + 1):
-                box = data_key.close(line, "line", FORMAT, stream, seq)
+                box = data_key.close(line, "line", FORMAT, name_bound_in(stream), seq)
                 made = _Line(seq=seq, box=box)
                 if seq == 1:
                     made.id, made.sealed, made.key = _id_of(stream), FORMAT, closed_key
@@ -181,7 +187,7 @@ class SealedStore(Wrapped):
             raise LogDamaged(stream, seq, f"it says it is event {found.seq}")
         if seq == 1:
             self._learn(stream, found)
-        about = ("line", FORMAT, stream, seq)
+        about = ("line", FORMAT, name_bound_in(stream), seq)
         opened = self._data_key(stream).open(found.box, *about)
         if opened is None and seq > 1:  # the log may have been deleted and made anew
             opened = self._data_key(stream, anew=True).open(found.box, *about)
@@ -204,7 +210,7 @@ class SealedStore(Wrapped):
             raise LogDamaged(stream, 1, f"it is the log of {first.id!r}, copied or moved here")
         if first.sealed > FORMAT:
             raise LogDamaged(stream, 1, f"it is encrypted in a newer way ({first.sealed})")
-        key = self._data_keys.open(first.key, "data key", stream)
+        key = self._data_keys.open(first.key, "data key", name_bound_in(stream))
         if key is None:
             raise LogDamaged(stream, 1, "the key in it does not open, which opens all the others")
         if len(self._known) >= _MOST_KEYS:
@@ -239,6 +245,7 @@ class SealedStore(Wrapped):
         if clear == b"{}":
             return facts
         user, session, labels = self.looked_for(facts.user, facts.session, facts.labels)
+        stream = name_bound_in(stream)
         box = Box(derived(self._root_of_facts, stream.encode())).close(clear, "facts", stream)
         labels[_SEALED] = b64encode(box).decode()
         return replace(facts, user=user, session=session, labels=labels)
@@ -255,6 +262,7 @@ class SealedStore(Wrapped):
         if not (facts.user or facts.session or facts.labels):
             return facts
         try:
+            stream = name_bound_in(stream)
             box = b64decode(facts.labels.get(_SEALED, ""), validate=True)
             opening = Box(derived(self._root_of_facts, stream.encode()))
             opened = opening.open(box, "facts", stream)
@@ -305,6 +313,18 @@ class SealedStore(Wrapped):
         if data is None or (checked and sha256(data).hexdigest() != name):
             raise LogDamaged(f"blobs/{name}", 0, "it does not open: it was changed")
         return data
+
+    def blobs(self) -> Iterator[Blob]:
+        for blob in self.inner.blobs():
+            name, size = self._names.shown(blob.digest), blob.size_bytes - BOX_BYTES
+            yield replace(blob, digest=name, size_bytes=max(size, 0))
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        try:
+            hidden = self._names.hidden(digest)
+        except LogDamaged:  # it is the name of no blob
+            return False
+        return self.inner.delete_blob(hidden, older_than_s)
 
     def _blob(self, name: str) -> Box:
         return Box(derived(self._root_of_blobs, name.encode()))

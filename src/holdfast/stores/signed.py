@@ -25,7 +25,7 @@ from holdfast.errors import LogDamaged
 from holdfast.keys import Keys
 from holdfast.store import Facts, Lease, Post, Store
 from holdfast.stores.lines import seq_of
-from holdfast.stores.wrapped import Wrapped, with_older
+from holdfast.stores.wrapped import Wrapped, name_bound_in, with_older
 
 _MAC_BYTES = chain.MAC_CHARS // 2
 _NONE = b""
@@ -56,6 +56,10 @@ class SignedStore(Wrapped):
 
     def delete(self, lease: Lease) -> None:
         self.inner.delete(lease)
+        self._ends.pop(lease, None)
+
+    def rename(self, lease: Lease, stream: str) -> None:
+        self.inner.rename(lease, stream)
         self._ends.pop(lease, None)
 
     def close(self) -> None:
@@ -134,7 +138,7 @@ class SignedStore(Wrapped):
 
 def _mac(key: bytes, stream: str, before: bytes, line: bytes) -> bytes:
     """The MAC of a line. That of the line before it stands for its place, up to the first one."""
-    signed = b"line %b %b %b" % (_sized(stream), before, line)
+    signed = b"line %b %b %b" % (_sized(name_bound_in(stream)), before, line)
     return hmac.digest(key, signed, "sha256").hex()[: chain.MAC_CHARS].encode()
 
 

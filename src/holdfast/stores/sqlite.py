@@ -17,13 +17,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.errors import BadInput, LogDamaged, StoreError, TooLarge
-from holdfast.store import Facts, Lease, Post
+from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TooLarge
+from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Post
 from holdfast.stores import alive
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.held import Leases, busy, taken_over
+from holdfast.stores.leftovers import NothingLeft
 from holdfast.stores.rows import beyond
-from holdfast.stores.sqlite_file import connect, failed, patiently, prepare
+from holdfast.stores.sqlite_file import connect, failed, patiently, prepare, size_of
 from holdfast.stores.sqlite_rows import columns_of, facts_in, micros_of
 from holdfast.stores.sqlite_writer import SQL, Writer
 
@@ -33,7 +34,7 @@ _PAGE, _PAGE_BYTES = 500, 1 << 20
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(NothingLeft):
     """Streams as rows of one SQLite database."""
 
     def __init__(self, path: Path, *, sync: bool = True) -> None:
@@ -245,6 +246,26 @@ class SqliteStore:
         self._write(delete)
         self._leases.drop(lease)
 
+    def rename(self, lease: Lease, stream: str) -> None:
+        held = self._leases.of(lease)
+        self.sync(lease)
+        given = {"id": held.id, "epoch": lease.epoch, "name": stream}
+
+        def rename(conn: sqlite3.Connection) -> None:
+            there = conn.execute(SQL["holder"], {"stream": stream}).fetchone()
+            if there is not None:
+                id, epoch, head, owner, _, lease_s, expires_at = there
+                if head:
+                    raise Conflict(f"{stream} is there already")
+                if _is_at_work(there[3:], now := time.time()):
+                    raise busy(stream, owner, now + lease_s - expires_at, lease_s)
+                conn.execute(SQL["delete_stream"], {"id": id, "epoch": epoch})
+            if not conn.execute(SQL["rename"], given).rowcount:
+                raise taken_over(lease)
+
+        self._write(rename)
+        self._leases.drop(lease)
+
     # Blobs
 
     def put_blob(self, data: bytes, name: str = "") -> str:
@@ -253,8 +274,14 @@ class SqliteStore:
         digest = name or sha256(data).hexdigest()
         given = {"digest": digest, "data": data}
         # One that can be read is durable: what is not committed can't be read.
-        if not self._all("has_blob", digest=digest):
-            self._write(lambda conn: conn.execute(SQL["put_blob"], given).rowcount)
+        if self._all("young_blob", digest=digest, after=time.time() - BLOB_AGE_S):
+            return digest
+
+        def put(conn: sqlite3.Connection) -> None:
+            conn.execute(SQL["put_blob"], given)
+            conn.execute(SQL["make_blob_young"], {"digest": digest, "now": time.time()})
+
+        self._write(put)
         return digest
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
@@ -265,6 +292,35 @@ class SqliteStore:
         if checked and sha256(data).hexdigest() != name:
             raise LogDamaged(f"blobs/{name}", 0, "the blob's bytes do not fit its name")
         return data
+
+    def blobs(self) -> Iterator[Blob]:
+        after, now = "", time.time()
+        while rows := self._all("blobs", after=after, page=_PAGE):
+            yield from (Blob(digest, size, max(now - put, 0.0)) for digest, size, put in rows)
+            after = rows[-1][0]
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        def delete(conn: sqlite3.Connection) -> bool:
+            given = {"digest": digest, "upto": time.time() - older_than_s}
+            if not conn.execute(SQL["delete_blob_age"], given).rowcount:
+                return False
+            return bool(conn.execute(SQL["delete_blob"], {"digest": digest}).rowcount)
+
+        return self._write(delete)
+
+    def compact(self) -> int:
+        """Give the space of what was deleted back to the disk; returns how much that was.
+
+        Without it the space is used for what comes next. It takes as much again while it works,
+        and keeps others from writing.
+        """
+        self._must_be_open()
+        self._writer.settle()
+        before = size_of(self.path)
+        with self._reader() as conn:
+            patiently(lambda: conn.execute("vacuum"))
+            patiently(lambda: conn.execute("pragma wal_checkpoint(truncate)").fetchall())
+        return max(before - size_of(self.path), 0)
 
     def close(self) -> None:
         if self._closed:

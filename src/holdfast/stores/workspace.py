@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import BadInput, StorageFailed
-from holdfast.store import Facts, Post
-from holdfast.stores import blobs, inbox, lines, locks
+from holdfast.store import Blob, Facts, Leftovers, Post
+from holdfast.stores import blobs, inbox, leftovers, lines, locks
 from holdfast.stores.disk import Disk
 from holdfast.stores.index import Entry, Index
 from holdfast.stores.locks import LOCK, LOG
@@ -251,6 +251,26 @@ class Workspace:
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
         return blobs.get(self._disk, self._root, name, checked=checked)
+
+    def blobs(self) -> Iterator[Blob]:
+        try:
+            yield from blobs.listed(self._disk, self._root)
+        except OSError as error:
+            raise failed("can't list the blobs", error) from error
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        try:
+            return blobs.delete(self._disk, self._root, digest, older_than_s)
+        except OSError as error:
+            raise failed(f"can't delete the blob {digest}", error) from error
+
+    def sweep(
+        self, older_than_s: float, torn_older_than_s: float | None = None, *, dry_run: bool = False
+    ) -> Leftovers:
+        try:
+            return leftovers.sweep(self.root, older_than_s, torn_older_than_s, dry_run=dry_run)
+        except OSError as error:
+            raise failed("can't remove what crashed writers left", error) from error
 
     def _open_root(self) -> int:
         try:

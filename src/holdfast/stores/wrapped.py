@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from holdfast.store import Facts, Lease, Post, Store
+from holdfast.store import Blob, Facts, Lease, Leftovers, Post, Store
 
 T = TypeVar("T")
 
-_HARMLESS = ("wait_for_news", "nameless")
+_HARMLESS = ("compact", "wait_for_news", "nameless")
 """What some stores offer beyond the port, and tells nothing that a wrapper would have to change."""
 
 
@@ -90,14 +90,34 @@ class Wrapped:
     def delete(self, lease: Lease) -> None:
         self.inner.delete(lease)
 
+    def rename(self, lease: Lease, stream: str) -> None:
+        self.inner.rename(lease, stream)
+
     def put_blob(self, data: bytes, name: str = "") -> str:
         return self.inner.put_blob(data, name)
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
         return self.inner.get_blob(name, checked=checked)
 
+    def blobs(self) -> Iterator[Blob]:
+        return self.inner.blobs()
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        return self.inner.delete_blob(digest, older_than_s)
+
+    def sweep(
+        self, older_than_s: float, torn_older_than_s: float | None = None, *, dry_run: bool = False
+    ) -> Leftovers:
+        return self.inner.sweep(older_than_s, torn_older_than_s, dry_run=dry_run)
+
     def close(self) -> None:
         self.inner.close()
+
+
+def name_bound_in(stream: str) -> str:
+    """The name that is bound into what a stream holds: that of a copy is the one it will have."""
+    kind, slash, name = stream.partition("/")
+    return f"tasks/{name}" if slash and kind == "copies" else stream
 
 
 def with_older(lines: Iterator[T]) -> Iterator[tuple[T, T | None]]:

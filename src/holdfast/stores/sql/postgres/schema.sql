@@ -81,7 +81,8 @@ create table holdfast.inbox (
 
 create table holdfast.blobs (
     digest bytea primary key,
-    data   bytea not null
+    data   bytea not null,
+    put_at timestamptz not null default now()
 );
 
 create sequence holdfast.processes as integer cycle;

@@ -103,6 +103,12 @@ select id, name, data from inbox where stream = :stream order by id;
 -- unpost --
 delete from inbox where stream = :stream and name = :name;
 
+-- rename --
+-- For the newest lease only, which ends with it.
+update streams
+set name = :name, owner = null, process = null, expires_at = null
+where id = :id and epoch = :epoch;
+
 -- delete_stream --
 delete from streams where id = :id and epoch = :epoch;
 
@@ -116,8 +122,25 @@ delete from inbox where stream = :stream;
 -- Whoever was first kept the same bytes.
 insert into blobs (digest, data) values (:digest, :data) on conflict (digest) do nothing;
 
--- has_blob --
-select 1 from blobs where digest = :digest;
+-- make_blob_young --
+insert into blob_ages (digest, put_at) values (:digest, :now)
+on conflict (digest) do update set put_at = :now;
+
+-- young_blob --
+-- A row if the blob is there, and was put a moment ago.
+select 1 from blob_ages where digest = :digest and put_at > :after;
+
+-- blobs --
+-- A page of blobs. Their length is known without reading them.
+select blobs.digest, length(data), put_at from blobs join blob_ages using (digest)
+where blobs.digest > :after order by blobs.digest limit :page;
+
+-- delete_blob_age --
+-- The guard: a row for a blob that is old enough.
+delete from blob_ages where digest = :digest and put_at <= :upto;
+
+-- delete_blob --
+delete from blobs where digest = :digest;
 
 -- get_blob --
 select data from blobs where digest = :digest;

@@ -69,3 +69,10 @@ create table blobs (
     digest text not null unique,
     data   blob not null
 );
+
+-- When each blob was last put, in seconds since 1970. Apart from the blob, because a row is read
+-- and written as a whole.
+create table blob_ages (
+    digest text primary key,
+    put_at real not null
+) without rowid;
