@@ -13,11 +13,18 @@ from holdfast.store import Facts, Lease, Post
 
 
 class MemoryStore:
-    """Streams in a dict. What it holds ends with the object."""
+    """Streams in a dict. What it holds ends with the object.
+
+    One that is opened `beside` another shares its streams, as two processes share a folder.
+    """
 
     url = "memory://"
 
-    def __init__(self) -> None:
+    def __init__(self, beside: MemoryStore | None = None) -> None:
+        self._mine: set[Lease] = set()
+        if beside is not None:
+            vars(self).update(vars(beside) | vars(self))
+            return
         self._lock = threading.Lock()
         self._streams: dict[str, list[bytes]] = {}
         self._epochs: dict[str, int] = {}
@@ -34,6 +41,7 @@ class MemoryStore:
             epoch = self._epochs[stream] = self._epochs.get(stream, 0) + 1
             lease = Lease(stream, owner, epoch)
             self._held[stream] = (lease, time.monotonic() + lease_s, lease_s)
+            self._mine.add(lease)
             return lease
 
     def holder(self, stream: str) -> str | None:
@@ -49,9 +57,7 @@ class MemoryStore:
 
     def release(self, lease: Lease) -> None:
         with self._lock:
-            held = self._held.get(lease.stream)
-            if held and held[0] == lease:
-                del self._held[lease.stream]
+            self._let_go(lease)
 
     def append(
         self,
@@ -67,7 +73,8 @@ class MemoryStore:
                 raise Conflict(
                     f"{lease.stream} is at event {head}, the writer thought {expected_seq}"
                 )
-            self._streams.setdefault(lease.stream, []).extend(lines)
+            if lines:
+                self._streams.setdefault(lease.stream, []).extend(lines)
             if facts is not None:
                 self._facts[lease.stream] = facts
 
@@ -91,7 +98,7 @@ class MemoryStore:
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         with self._lock:
-            if len(self._streams.get(stream, ())) == seq:
+            if 0 < seq == len(self._streams.get(stream, ())):
                 self._facts[stream] = facts
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
@@ -126,7 +133,7 @@ class MemoryStore:
             for stream, name in list(self._posts):
                 if stream == lease.stream:
                     del self._posts[stream, name]
-            del self._held[lease.stream]
+            self._let_go(lease)
 
     def put_blob(self, data: bytes) -> str:
         digest = sha256(data).hexdigest()
@@ -134,13 +141,23 @@ class MemoryStore:
         return digest
 
     def get_blob(self, digest: str) -> bytes:
-        if digest not in self._blobs:
-            raise LogDamaged(f"blobs/{digest}", 0, "the blob is gone")
-        return self._blobs[digest]
+        data = self._blobs.get(digest)
+        if data is None:
+            raise LogDamaged(f"blobs/{digest:.80}", 0, "the blob is gone")
+        if sha256(data).hexdigest() != digest:
+            raise LogDamaged(f"blobs/{digest}", 0, "the blob's bytes do not fit its name")
+        return data
 
     def close(self) -> None:
         with self._lock:
-            self._held.clear()
+            for lease in list(self._mine):
+                self._let_go(lease)
+
+    def _let_go(self, lease: Lease) -> None:
+        self._mine.discard(lease)
+        held = self._held.get(lease.stream)
+        if held is not None and held[0] == lease:
+            del self._held[lease.stream]
 
     def _must_hold(self, lease: Lease) -> None:
         held = self._held.get(lease.stream)
