@@ -4,7 +4,8 @@
 |---|---|
 | `crash` | kills an agent everywhere, and compares |
 | `StoreContract` | the tests that every store has to pass |
-| `store_machine` | a store against the memory store, under random use and crashes |
+| `run_store_machine` | a store against the memory store, under random use and crashes |
+| `StoreMachine` | the rules of that, to add to |
 | `StoreProcesses` | stores in processes of their own, which can be killed |
 
 Loaded when asked for: the contract needs pytest and the machine Hypothesis, which come with
@@ -17,13 +18,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.testing.machine import store_machine
+    from holdfast.testing.machine import StoreMachine, run_store_machine
     from holdfast.testing.processes import StoreProcesses
     from holdfast.testing.stores import StoreContract
 
-__all__ = ["StoreContract", "StoreProcesses", "store_machine"]
+__all__ = ["StoreContract", "StoreMachine", "StoreProcesses", "run_store_machine"]
 
-_HOMES = {"StoreContract": "stores", "StoreProcesses": "processes", "store_machine": "machine"}
+_HOMES = {
+    "StoreContract": "stores",
+    "StoreMachine": "machine",
+    "StoreProcesses": "processes",
+    "run_store_machine": "machine",
+}
 
 
 def __getattr__(name: str) -> Any:
