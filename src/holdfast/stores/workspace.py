@@ -194,7 +194,7 @@ class Workspace:
                 size = self._disk.size_of(LOG, folder)
         except OSError:
             return
-        if lines.seq_of(next(self.tail(stream), b"")) == seq:
+        if 0 < seq == lines.seq_of(next(self.tail(stream), b"")):
             self._note(stream, facts, size)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:

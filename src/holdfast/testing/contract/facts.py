@@ -67,6 +67,8 @@ class FactsOfStreams:
         store.remember("tasks/nobody", early, 0)
         for reader in (store, other):
             assert dict(reader.facts("tasks/")) == {STREAM: right, "tasks/t-10": None}
+        begun(store, "tasks/nobody")
+        assert dict(store.facts("tasks/nobody")) == {"tasks/nobody": None}
 
     @pytest.mark.parametrize("at", [datetime(1, 1, 2, tzinfo=UTC), AT, datetime.max])
     def test_facts_come_back_as_they_were(

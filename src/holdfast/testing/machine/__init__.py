@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import hypothesis
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.store import Store
@@ -58,7 +58,12 @@ def run_store_machine(
             "notices_death": notices_death,
         },
     )
+    given = settings or hypothesis.settings()
     given = hypothesis.settings(
-        settings or hypothesis.settings(), deadline=None, suppress_health_check=list(HealthCheck)
+        given,
+        deadline=None,  # a disk takes its time
+        suppress_health_check=list(HealthCheck),
+        # To explain a failure, stories are told many times over: of real processes, for minutes.
+        phases=[phase for phase in given.phases if phase is not Phase.explain],
     )
     run_state_machine_as_test(told, settings=given)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct, field
@@ -135,6 +136,11 @@ def must_be_one_of(what: str, found: Any, allowed: Iterable[Any]) -> None:
 def is_due(facts: Facts | None, now: datetime) -> bool:
     """Whether facts say that somebody should drive a stream."""
     return facts is not None and facts.wake_at is not None and facts.wake_at <= now
+
+
+def nobodys_digest(text: str) -> str:
+    """The digest of a blob that nobody put."""
+    return sha256(text.encode()).hexdigest()
 
 
 def _shown(lines: Sequence[bytes]) -> str:

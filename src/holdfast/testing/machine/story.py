@@ -17,7 +17,7 @@ from holdfast.store import Store
 from holdfast.testing.machine.model import Hold, Memory, Process, Stream
 
 NAMES = ("a", "a/b", "A \u00e9_%'")
-LONG_S, SHORT_S = 600.0, 0.002
+LONG_S, SHORT_S = 600.0, 0.001
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 some_process = st.integers(0, 2)
@@ -68,7 +68,7 @@ class Story(RuleBasedStateMachine):
     def let_run_out(self, hold: Hold) -> None:
         """A holder that hangs does so for long enough."""
         if not hold.lasts:
-            time.sleep(10 * SHORT_S)
+            time.sleep(6 * SHORT_S)
 
     def ended(self, who: int) -> Iterator[tuple[str, Stream]]:
         """Forget a process, and give the streams that it held."""

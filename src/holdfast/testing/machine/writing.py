@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -34,11 +34,26 @@ NOTICE_S = 10.0
 """How long a store may take to notice that a process was killed."""
 
 DAY = timedelta(days=1)
-wakes = st.sampled_from([None, NOW - DAY, NOW, NOW + DAY])
+Wake = tuple[datetime | None] | None
+"""When to wake somebody, if any facts are told."""
+
+maybe_facts = st.sampled_from([None, (None,), (NOW - DAY,), (NOW,), (NOW + DAY,)])
 
 
 class Writing(Story):
     """What a process does with leases."""
+
+    @rule(who=some_process, name=some_name, count=st.integers(1, 3), wake_at=maybe_facts)
+    def work(self, who: int, name: str, count: int, wake_at: Wake) -> None:
+        """Do what a process does that drives a task: hold its stream, append, sync."""
+        stream, process = self.prefix + name, self.process(who)
+        last = self.streams[stream].last
+        if last is None or last.process is not process:
+            self.acquire(who, name, True)
+        hold = self.streams[stream].last
+        if hold is not None and hold.process is process:
+            self._append(hold, hold.seq, count, wake_at)
+            self._sync(hold)
 
     @rule(who=some_process, name=some_name, lasts=st.booleans())
     def acquire(self, who: int, name: str, lasts: bool) -> None:
@@ -83,20 +98,21 @@ class Writing(Story):
     @rule(
         pick=the_newest_or_so,
         count=st.integers(0, 3),
-        off=st.sampled_from([0, 0, 0, 0, -1, 1]),
-        wake_at=st.none() | wakes.map(lambda at: (at,)),
+        off=st.sampled_from([0, 0, 0, -1, 1]),
+        wake_at=maybe_facts,
         is_synced=st.booleans(),
     )
-    def append(
-        self, pick: int, count: int, off: int, wake_at: tuple[object] | None, is_synced: bool
-    ) -> None:
+    def append(self, pick: int, count: int, off: int, wake_at: Wake, is_synced: bool) -> None:
         """Append at the right place or beside it, under a lease that is good or lost."""
         hold = self.hold(pick)
-        if hold is None:
-            return
-        seq = max(0, hold.seq + off)
+        if hold is not None:
+            self._append(hold, max(0, hold.seq + off), count, wake_at)
+            if is_synced:
+                self._sync(hold)
+
+    def _append(self, hold: Hold, seq: int, count: int, wake_at: Wake) -> None:
         lines = self.lines(hold.stream, seq, count)
-        facts = self._facts(wake_at[0]) if wake_at and lines else None
+        facts = self._facts(*wake_at) if wake_at and lines else None
         expected = outcome(hold.process.model.append, hold.model, seq, lines, facts)
         found = outcome(hold.process.real.append, hold.real, seq, lines, facts)
         what = f"append({hold.real}, {seq}, {count} lines)"
@@ -111,12 +127,10 @@ class Writing(Story):
             hold.unsynced |= count > 0
             if facts is not None:
                 self._tell(hold.stream, facts)
-        if is_synced:
-            self._sync(hold)
 
-    def _facts(self, wake_at: object) -> Facts:
-        user = f"user {next(self.numbers)}"
-        return Facts("job", "in_progress", user, created_at=NOW - DAY, wake_at=wake_at)  # type: ignore[arg-type]
+    def _facts(self, wake_at: datetime | None) -> Facts:
+        user = f"user {next(self.numbers):06}"
+        return Facts("job", "in_progress", user, created_at=NOW - DAY, wake_at=wake_at)
 
     def _tell(self, stream: str, facts: Facts) -> None:
         known = self.streams[stream]
