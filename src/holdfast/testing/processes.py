@@ -20,8 +20,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -59,7 +60,7 @@ class StoreProcesses:
         return cast(Store, _Remote(pid, Connection(ours.detach())))
 
     def kill(self, store: Store) -> None:
-        """End the process of a store with SIGKILL. Returns when the system has freed what it had."""
+        """End the process of a store with SIGKILL. Returns when what it had is free."""
         remote = cast(_Remote, store)
         self._control.send(b"kill %d" % remote.pid)
         self._answer()
@@ -101,7 +102,7 @@ class _Remote:
 
     def _call(self, name: str, *given: Any, **named: Any) -> Any:
         # A lease is equal only to itself, so it stays there and is known here by its number.
-        sent = [_Numbered(self._leases[g]) if isinstance(g, Lease) else g for g in given]
+        sent = _map(given, lambda v: _Numbered(self._leases[v]) if isinstance(v, Lease) else v)
         self._line.send((name, sent, named))
         return self._take(self._line.recv())
 
@@ -127,6 +128,11 @@ class _Numbered:
         self.number = number
 
 
+def _map(given: Sequence[Any], change: Callable[[Any], Any]) -> list[Any]:
+    """Arguments with each changed, also inside of lists."""
+    return [_map(g, change) if isinstance(g, list | tuple) else change(g) for g in given]
+
+
 def _made_anew(module: str, name: str, text: str) -> BaseException:
     """An error like the one that was raised, whatever its class wants to be made of."""
     kind = getattr(importlib.import_module(module), name, None)
@@ -149,10 +155,10 @@ def _serve(line: Connection, make: Callable[[], Store]) -> None:
         line.send(opened if opened[0] == "raised" else ("value", None))
         while True:
             name, given, named = line.recv()
-            given = [leases[g.number] if isinstance(g, _Numbered) else g for g in given]
+            given = _map(given, lambda v: leases[v.number] if isinstance(v, _Numbered) else v)
             asked = getattr(store, name)
-            answer = _outcome(lambda: asked(*given, **named) if callable(asked) else asked, leases)
-            line.send(answer)
+            call = partial(asked, *given, **named) if callable(asked) else partial(getattr, store, name)
+            line.send(_outcome(call, leases))
 
 
 def _outcome(call: Callable[[], Any], leases: list[Lease]) -> tuple[str, Any]:

@@ -111,7 +111,7 @@ class Appending:
             assert list(again.read(STREAM)) == [*expected, b"and on"]
 
     def test_a_line_may_be_long(self, store: Store, other: Store) -> None:
-        lines = [line for line in lines_of(STREAM, 3, 600_000)]
+        lines = lines_of(STREAM, 3, 600_000)
         lease = store.acquire(STREAM, "me", LONG_S)
         for seq, line in enumerate(lines):
             store.append(lease, seq, [line])

@@ -19,6 +19,7 @@ from holdfast.testing.contract.samples import (
 )
 
 DAY = timedelta(days=1)
+EDGES = (datetime(1, 1, 2, tzinfo=UTC), AT, datetime.max.replace(tzinfo=UTC))
 
 
 def told(store: Store, stream: str, facts: Facts) -> None:
@@ -70,11 +71,10 @@ class FactsOfStreams:
         begun(store, "tasks/nobody")
         assert dict(store.facts("tasks/nobody")) == {"tasks/nobody": None}
 
-    @pytest.mark.parametrize("at", [datetime(1, 1, 2, tzinfo=UTC), AT, datetime.max])
+    @pytest.mark.parametrize("at", EDGES)
     def test_facts_come_back_as_they_were(
         self, open_store: Callable[[], Store], at: datetime
     ) -> None:
-        at = at.replace(tzinfo=UTC)
         given = {
             f"tasks/{n}": Facts(name, name, name, name, {name: name}, name, at, at, at)
             for n, name in enumerate(HOSTILE_NAMES)
@@ -132,8 +132,8 @@ class FactsOfStreams:
         told(store, STREAM, facts)
         assert list(store.due("tasks/", AT)) in ([(STREAM, facts)], [(STREAM, None)])
 
-    def test_more_streams_than_a_page_are_all_listed(self, store: Store) -> None:
-        streams = [f"tasks/{n:04}" for n in range(620)]
+    def test_many_streams_are_all_listed(self, store: Store) -> None:
+        streams = [f"tasks/{n:04}" for n in range(130)]
         for n, stream in enumerate(streams):
             lease = store.acquire(stream, "me", LONG_S)
             wake_at = AT + timedelta(microseconds=n // 7) if n % 3 else None

@@ -84,7 +84,7 @@ class Reading:
         assert list(other.read(STREAM)) == []
 
     def test_readers_see_a_prefix_while_a_writer_writes(self, store: Store, other: Store) -> None:
-        lines = lines_of(STREAM, 400, 300)
+        lines = lines_of(STREAM, 200, 300)
         lease = store.acquire(STREAM, "me", LONG_S)
         done = threading.Event()
         wrong: list[str] = []

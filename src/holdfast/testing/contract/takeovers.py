@@ -19,7 +19,6 @@ from holdfast.testing.contract.samples import (
     lines_of,
 )
 
-
 REFUSED = (Conflict, LeaseLost)
 """What a stale writer that was refused already may be told when it tries again: its own count of
 the lines may have gone on."""
