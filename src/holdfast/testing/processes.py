@@ -157,7 +157,11 @@ def _serve(line: Connection, make: Callable[[], Store]) -> None:
             name, given, named = line.recv()
             given = _map(given, lambda v: leases[v.number] if isinstance(v, _Numbered) else v)
             asked = getattr(store, name)
-            call = partial(asked, *given, **named) if callable(asked) else partial(getattr, store, name)
+            call = (
+                partial(asked, *given, **named)
+                if callable(asked)
+                else partial(getattr, store, name)
+            )
             line.send(_outcome(call, leases))
 
 
