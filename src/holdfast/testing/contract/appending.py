@@ -90,6 +90,20 @@ class Appending:
         store.sync(again)
         assert list(other.read(STREAM)) == lines_of(STREAM, 4)
 
+    def test_the_end_of_a_long_log_is_found_by_who_takes_it(
+        self, store: Store, other: Store
+    ) -> None:
+        lines = [b"%d %s" % (n % 10, b"x" * 98) for n in range(3000)]  # they say no number
+        lease = store.acquire(STREAM, "me", LONG_S)
+        store.append(lease, 0, lines)
+        store.release(lease)
+        lease = other.acquire(STREAM, "next", LONG_S)
+        with pytest.raises(Conflict):
+            other.append(lease, 2999, [b"bad"])
+        other.append(lease, 3000, [b"next"])
+        other.sync(lease)
+        assert list(store.read(STREAM)) == [*lines, b"next"]
+
     def test_lines_may_be_any_bytes_without_a_newline(
         self, open_store: Callable[[], Store], store: Store
     ) -> None:

@@ -123,6 +123,18 @@ class FactsOfStreams:
             expected = {STREAM} if wake_at is not None and wake_at <= AT else set()
             assert due(store, AT) == due(other, AT) == expected
 
+    def test_what_an_append_says_is_due_is_found_without_another_word(
+        self, store: Store, other: Store
+    ) -> None:
+        done = Facts("job", "completed", created_at=AT - 2 * DAY)
+        told(store, STREAM, done)
+        assert due(store, AT) == due(other, AT) == set()
+        lease = store.acquire(STREAM, "me", LONG_S)
+        later = Facts("job", "in_progress", created_at=AT - 2 * DAY, wake_at=AT)
+        store.append(lease, 2, lines_of(STREAM, 3)[2:], later)
+        store.sync(lease)
+        assert due(store, AT) == due(other, AT) == {STREAM}
+
     def test_a_stream_of_unknown_facts_is_due(self, store: Store) -> None:
         begun(store)
         assert list(store.due("tasks/", AT)) == [(STREAM, None)]

@@ -13,10 +13,12 @@ from holdfast.store import Facts, Store
 from holdfast.testing.contract.samples import (
     AT,
     LONG_S,
+    SHORT_S,
     STREAM,
     begun,
     hung,
     lines_of,
+    run_out,
 )
 
 REFUSED = (Conflict, LeaseLost)
@@ -128,6 +130,14 @@ class Takeovers:
         taker.append(fresh, 1, lines_of(STREAM, 2)[1:])
         taker.sync(fresh)
         assert list(taker.read(STREAM)) == lines_of(STREAM, 2)
+
+    def test_a_stale_holder_can_not_renew_its_lease(self, store: Store, taker: Store) -> None:
+        stale = hung(store)
+        second = taker.acquire(STREAM, "second", SHORT_S)
+        run_out()
+        with pytest.raises(LeaseLost):
+            store.renew(stale)
+        assert taker.acquire(STREAM, "third", LONG_S).epoch > second.epoch
 
     def test_a_stale_holder_can_delete_nothing(self, store: Store, taker: Store) -> None:
         stale = hung(store)
