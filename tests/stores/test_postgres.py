@@ -57,6 +57,14 @@ class TestContract(StoreContract):
             conn.execute(spoil, [bytes.fromhex(digest)])
 
 
+def test_a_deleted_stream_leaves_no_line_behind(store):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one", b"two"])
+    store.delete(lease)
+    with superuser(store._full_url) as conn:
+        assert conn.execute("select count(*) from holdfast.lines").fetchall() == [(0,)]
+
+
 class TestStore(DatabaseStore):
     @pytest.fixture
     def url(self, postgres_url):

@@ -37,6 +37,16 @@ class TestContract(StoreContract):
             conn.execute("update blobs set data = x'77726f6e67' where digest = ?", [digest])
 
 
+def test_a_deleted_stream_leaves_no_line_behind(tmp_path):
+    store = SqliteStore(tmp_path / "tasks.db")
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one", b"two"])
+    store.delete(lease)
+    store.close()
+    with closing(sqlite3.connect(store.path)) as conn:
+        assert conn.execute("select count(*) from lines").fetchall() == [(0,)]
+
+
 class TestStore(DatabaseStore):
     @pytest.fixture
     def url(self, tmp_path):

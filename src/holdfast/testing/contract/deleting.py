@@ -53,13 +53,15 @@ class Deleting:
 
     def test_what_is_not_deleted_stays(self, store: Store, other: Store) -> None:
         others = ["tasks/t", "tasks/t-10", "tasks/t-1/x", "tasks/T-1", "sessions/t-1"]
-        leases = {stream: begun(store, stream) for stream in others}
+        leases = {stream: begun(store, stream) for stream in others[:2]}
+        gone = begun(store)
+        leases |= {stream: begun(store, stream) for stream in others[2:]}
         for stream in others:
             store.append(leases[stream], 1, lines_of(stream, 2)[1:], PENDING)
             store.sync(leases[stream])
             store.post(stream, "m", b"{}")
         digest = store.put_blob(b"kept")
-        store.delete(begun(store))
+        store.delete(gone)
         for reader in (store, other):
             for stream in others:
                 assert list(reader.read(stream)) == lines_of(stream, 2)
