@@ -14,7 +14,7 @@ from hypothesis import Phase, settings
 
 from holdfast.errors import HoldfastError, LeaseLost, StorageFailed
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing import StoreProcesses, run_store_machine
+from holdfast.testing import StoreMachine, StoreProcesses, run_store_machine
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -256,7 +256,7 @@ def test_a_broken_store_is_caught(kind):
 
 
 def test_a_store_that_does_not_notice_a_death_is_caught_if_it_says_it_does(monkeypatch):
-    monkeypatch.setattr("holdfast.testing.machine.writing.NOTICE_S", 0.1)
+    monkeypatch.setattr(StoreMachine, "notice_s", 0.1)
     hunt = settings(max_examples=300, phases=[Phase.generate], database=None, derandomize=True)
     with pytest.raises(AssertionError, match="TaskBusy"):
         in_this_process(Slow, Slow.crash, settings=hunt)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
+from typing import ClassVar
 
 import msgspec
 from hypothesis import strategies as st
@@ -31,6 +32,8 @@ class Story(RuleBasedStateMachine):
     open_store: Callable[[], Store]
     crash_store: Callable[[Store], None] | None
     notices_death: bool
+    notice_s: ClassVar[float] = 10.0
+    """How long a store may take to notice that a process was killed."""
 
     def __init__(self) -> None:
         super().__init__()

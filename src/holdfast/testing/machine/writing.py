@@ -30,9 +30,6 @@ from holdfast.testing.machine.story import (
     the_newest_or_so,
 )
 
-NOTICE_S = 10.0
-"""How long a store may take to notice that a process was killed."""
-
 DAY = timedelta(days=1)
 Wake = tuple[datetime | None] | None
 """When to wake somebody, if any facts are told."""
@@ -55,6 +52,26 @@ class Writing(Story):
             self._append(hold, hold.seq, count, wake_at)
             self._sync(hold)
 
+    @rule(
+        who=some_process,
+        taker=some_process,
+        name=some_name,
+        before=st.integers(0, 2),
+        between=st.integers(0, 1),
+    )
+    def freeze(self, who: int, taker: int, name: str, before: int, between: int) -> None:
+        """Hold a stream, hang, be taken over, and go on as if nothing had happened."""
+        known = self.streams[self.prefix + name]
+        self.acquire(who, name, False)
+        stale = known.last
+        if stale is not None and stale.process is self.process(who) and not stale.lasts:
+            self._append(stale, stale.seq, before, None)
+            self.acquire(taker, name, True)
+            fresh = self.holds[-1]
+            self._append(fresh, fresh.seq, between, None)
+            self._append(stale, stale.seq, 1, (None,))
+            self._sync(stale)
+
     @rule(who=some_process, name=some_name, lasts=st.booleans())
     def acquire(self, who: int, name: str, lasts: bool) -> None:
         """Take a stream: one that is free, that is held, or whose holder hangs or died."""
@@ -63,9 +80,10 @@ class Writing(Story):
         given = (stream, f"owner {next(self.numbers)}", LONG_S if lasts else SHORT_S)
         expected = outcome(process.model.acquire, *given)
         found = outcome(process.real.acquire, *given)
-        give_up_at = time.monotonic() + NOTICE_S
+        give_up_at = time.monotonic() + self.notice_s
         while expected.error is None and known.has_crashed and _is_busy(found):
             if time.monotonic() > give_up_at:
+                type(self).notice_s = 0.1  # to tell it again, shorter, need not take so long
                 break
             time.sleep(0.005)
             found = outcome(process.real.acquire, *given)
