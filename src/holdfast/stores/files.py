@@ -144,11 +144,13 @@ class FileStore(Workspace):
         if handle.pid != os.getpid():
             raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
 
+    def _is_held(self, handle: Handle) -> bool:
+        return self._disk.has_name(handle.taken.lock) and self._disk.has_name(handle.taken.log)
+
     def _must_hold(self, handle: Handle) -> None:
-        disk, taken = self._disk, handle.taken
-        if disk.has_name(taken.lock) and disk.has_name(taken.log):
+        if self._is_held(handle):
             return
-        stream = handle.lease.stream
+        disk, taken, stream = self._disk, handle.taken, handle.lease.stream
         if disk.inode_of(LOCK, taken.folder) is None or disk.inode_of(LOG, taken.folder) is None:
             raise LeaseLost(f"{stream}: its folder was removed while it was being driven")
         raise LeaseLost(
@@ -188,7 +190,8 @@ class FileStore(Workspace):
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
-            if facts is not None and not at_once:
+            # Of a holder that was taken over it might be believed: the log may be as long by now.
+            if facts is not None and not at_once and self._is_held(handle):
                 self._note(lease.stream, facts, handle.size)
 
     def sync(self, lease: Lease) -> None:

@@ -190,8 +190,12 @@ class Takeovers:
             store.append(stale, 1, lines_of(STREAM, 2)[1:], wrong)
             store.sync(stale)
         taker.append(fresh, 1, lines_of(STREAM, 2)[1:], right)
-        with pytest.raises(LeaseLost):
+        taker.sync(fresh)
+        assert dict(taker.facts("tasks/")) in ({STREAM: right}, {STREAM: None})
+        taker.append(fresh, 2, lines_of(STREAM, 3)[2:])
+        with pytest.raises(LeaseLost):  # a line like the taker's, so that the logs are as long
             store.append(stale, 2, lines_of(STREAM, 3)[2:], wrong)
             store.sync(stale)
         taker.sync(fresh)
         assert dict(taker.facts("tasks/")) in ({STREAM: right}, {STREAM: None})
+        assert STREAM in dict(taker.due("tasks/", AT))
