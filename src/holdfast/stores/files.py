@@ -176,7 +176,8 @@ class FileStore(Workspace):
                     f"{lease.stream} is at event {handle.head}, the writer thought {expected_seq}"
                 )
             data = b"\n".join((*lines, b""))
-            at_once = facts is not None and _is_due_at_once(facts)
+            # What a holder notes that was taken over might be believed: its log may be as long.
+            at_once = facts is not None and _is_due_at_once(facts) and self._is_held(handle)
             if at_once:
                 self._note(lease.stream, facts, UNKNOWN)
             try:
@@ -190,7 +191,6 @@ class FileStore(Workspace):
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
-            # Of a holder that was taken over it might be believed: the log may be as long by now.
             if facts is not None and not at_once and self._is_held(handle):
                 self._note(lease.stream, facts, handle.size)
 
