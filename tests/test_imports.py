@@ -113,7 +113,11 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def third_party(modules: set[str]) -> set[str]:
-    return {name.split(".")[0] for name in modules} - sys.stdlib_module_names - {"holdfast"}
+    return (
+        {name.split(".")[0] for name in modules}
+        - sys.stdlib_module_names
+        - {"holdfast", "__mp_main__"}
+    )
 
 
 def test_import_holdfast_loads_exactly_these_modules_of_its_own() -> None:
@@ -136,3 +140,12 @@ def test_what_is_loaded_is_seen() -> None:
     loaded = loaded_by("import sqlite3, click")
     assert "sqlite3" in loaded & LATER
     assert "click" in third_party(loaded)
+
+
+def test_holdfast_testing_needs_neither_pytest_nor_hypothesis_until_they_are_used() -> None:
+    loaded = third_party(loaded_by("import holdfast.testing, holdfast.testing.processes"))
+    assert loaded <= THIRD_PARTY
+    hidden = "import sys; sys.modules['pytest'] = None; import holdfast.testing as t"
+    script = f"{hidden}\ntry: t.StoreContract\nexcept ModuleNotFoundError as e: print(e)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "needs pytest: pip install 'holdfast[testing]'" in run.stdout

@@ -28,7 +28,7 @@ LAYERS = (
         "driving",
         "family",
     }
-    | {"handle", "meter", "inspection", "step", "task", "waiting", "worker"},
+    | {"handle", "inspection", "meter", "step", "task", "upkeep", "waiting", "worker"},
     ("engines", "stores", "verify", "views", "workspace"),
     ("keys",),
     ("tail",),

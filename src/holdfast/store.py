@@ -1,7 +1,9 @@
 """The port to where logs live, and its rules in words.
 
 A store keeps **streams** (one log each, named `tasks/<id>`) of **lines** (opaque bytes without a
-newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
+newline), and **blobs**. It knows nothing of tasks, events or sums. (A line that is a JSON object
+with a `seq` says its own number there, and the first line of a log has the stream's id as `id`: a
+store may make use of that.) Its rules:
 
 1. *Append is guarded.* The lines are added if the stream's head is `expected_seq` and the lease
    is the newest one; else nothing changes and `Conflict` or `LeaseLost` is raised, `LeaseLost` at
@@ -11,7 +13,8 @@ newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
    then so are all lines after it: what is left is always a prefix.
 3. *A stale writer is never acknowledged.* Taking a lease over ends the older one: what it synced
    is in the log as the new holder reads it; a sync under way either is too, or raises `LeaseLost`.
-4. *Reading needs no lease and changes nothing.* A reader sees a prefix of what was appended.
+4. *Reading needs no lease and changes nothing.* A reader sees a prefix of what was appended: at
+   least what was synced, and all of what was appended by the same store object.
 5. *Failure poisons.* After a failed write or sync the lease is of no use: what is on the disk is
    unknown until a new one is taken, which reads it anew.
 6. *Facts are a copy.* What a store tells of streams without reading them (`facts`, `due`) may be

@@ -19,7 +19,7 @@ from holdfast.stores import open_store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres_database import VERSION, bring_up_to_date
 from holdfast.stores.queries import migration, schema
-from holdfast.testing.stores import StoreContract
+from holdfast.testing import StoreContract
 from tests.stores import agents
 from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore, process, until
 from tests.stores.postgres_server import postgres_server, postgres_url
@@ -48,10 +48,21 @@ def cut_connections(url: str, where: str = "true") -> int:
 
 class TestContract(StoreContract):
     @pytest.fixture
-    def store(self, postgres_url):
-        store = PostgresStore(postgres_url)
-        yield store
-        store.close()
+    def open_store(self, postgres_url):
+        return lambda: PostgresStore(postgres_url)
+
+    def spoil_blob(self, store, digest):
+        with superuser(store._full_url) as conn:
+            spoil = "update holdfast.blobs set data = 'wrong' where digest = %s"
+            conn.execute(spoil, [bytes.fromhex(digest)])
+
+
+def test_a_deleted_stream_leaves_no_line_behind(store):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one", b"two"])
+    store.delete(lease)
+    with superuser(store._full_url) as conn:
+        assert conn.execute("select count(*) from holdfast.lines").fetchall() == [(0,)]
 
 
 class TestStore(DatabaseStore):

@@ -20,7 +20,7 @@ from holdfast.stores import open_store, sqlite_file
 from holdfast.stores.queries import migration, queries, schema
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import VERSION, bring_up_to_date, statements
-from holdfast.testing.stores import StoreContract
+from holdfast.testing import StoreContract
 from tests.stores import agents
 from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore
 
@@ -29,10 +29,22 @@ SOURCE = ROOT / "src/holdfast/stores"
 
 class TestContract(StoreContract):
     @pytest.fixture
-    def store(self, tmp_path):
-        store = SqliteStore(tmp_path / "tasks.db")
-        yield store
-        store.close()
+    def open_store(self, tmp_path):
+        return lambda: SqliteStore(tmp_path / "tasks.db")
+
+    def spoil_blob(self, store, digest):
+        with closing(sqlite3.connect(store.path)) as conn, conn:
+            conn.execute("update blobs set data = x'77726f6e67' where digest = ?", [digest])
+
+
+def test_a_deleted_stream_leaves_no_line_behind(tmp_path):
+    store = SqliteStore(tmp_path / "tasks.db")
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one", b"two"])
+    store.delete(lease)
+    store.close()
+    with closing(sqlite3.connect(store.path)) as conn:
+        assert conn.execute("select count(*) from lines").fetchall() == [(0,)]
 
 
 class TestStore(DatabaseStore):

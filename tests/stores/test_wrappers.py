@@ -9,6 +9,7 @@ import pytest
 from holdfast.keys import Keys
 from holdfast.store import Store
 from holdfast.stores import open_store, secured
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sealed import SealedStore
 from holdfast.stores.signed import SignedStore
 from holdfast.stores.wrapped import Wrapped
@@ -23,10 +24,14 @@ WAYS = {"encrypted": (KEY, None), "signed": (None, KEY), "both": (KEY, KEY)}
 
 class Secured(StoreContract):
     @pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
-    def store(self, url, request):
-        store = secured(open_store(url), *request.param)
-        yield store
-        store.close()
+    def open_store(self, url, request):
+        first = MemoryStore()
+
+        def opened():
+            plain = MemoryStore(beside=first) if url == "memory://" else open_store(url)
+            return secured(plain, *request.param)
+
+        return opened
 
 
 class TestAroundMemory(Secured):

@@ -171,13 +171,14 @@ class FileStore(Workspace):
             raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
 
     def _must_hold(self, handle: Handle) -> None:
+        if not self._is_held(handle):
+            raise self._lost(handle)
+
+    def _is_held(self, handle: Handle) -> bool:
         if handle.log >= 0:
             status = self._disk.status(handle.log)
-            if status.has_name and status.may_be_written:
-                return
-        elif self._has(handle, self._disk.status_of(f"{handle.way}/{LOG}", self._root)):
-            return
-        raise self._lost(handle)
+            return status.has_name and status.may_be_written
+        return self._has(handle, self._disk.status_of(f"{handle.way}/{LOG}", self._root))
 
     def _has(self, handle: Handle, found: Status | None) -> bool:
         """Whether we still hold a stream, given the log as it was just found there."""
@@ -226,7 +227,8 @@ class FileStore(Workspace):
                 self._reopen(handle)
             handle.used = True
             data = b"\n".join((*lines, b""))
-            at_once = facts is not None and _is_due_at_once(facts)
+            # What a holder notes that was taken over might be believed: its log may be as long.
+            at_once = facts is not None and _is_due_at_once(facts) and self._is_held(handle)
             if at_once:
                 self._note(lease.stream, facts, UNKNOWN)
             try:
@@ -240,7 +242,7 @@ class FileStore(Workspace):
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
-            if facts is not None and not at_once:
+            if facts is not None and not at_once and self._is_held(handle):
                 self._note(lease.stream, facts, handle.size)
 
     def _reopen(self, handle: Handle) -> None:

@@ -14,11 +14,18 @@ from holdfast.stores.leftovers import NothingLeft
 
 
 class MemoryStore(NothingLeft):
-    """Streams in a dict. What it holds ends with the object."""
+    """Streams in a dict. What it holds ends with the object.
+
+    One that is opened `beside` another shares its streams, as two processes share a folder.
+    """
 
     url = "memory://"
 
-    def __init__(self) -> None:
+    def __init__(self, beside: MemoryStore | None = None) -> None:
+        self._mine: set[Lease] = set()
+        if beside is not None:
+            vars(self).update(vars(beside) | vars(self))
+            return
         self._lock = threading.Lock()
         self._streams: dict[str, list[bytes]] = {}
         self._epochs: dict[str, int] = {}
@@ -36,6 +43,7 @@ class MemoryStore(NothingLeft):
             epoch = self._epochs[stream] = self._epochs.get(stream, 0) + 1
             lease = Lease(stream, owner, epoch)
             self._held[stream] = (lease, time.monotonic() + lease_s, lease_s)
+            self._mine.add(lease)
             return lease
 
     def holder(self, stream: str) -> str | None:
@@ -51,9 +59,7 @@ class MemoryStore(NothingLeft):
 
     def release(self, lease: Lease) -> None:
         with self._lock:
-            held = self._held.get(lease.stream)
-            if held and held[0] == lease:
-                del self._held[lease.stream]
+            self._let_go(lease)
 
     def append(
         self,
@@ -69,7 +75,8 @@ class MemoryStore(NothingLeft):
                 raise Conflict(
                     f"{lease.stream} is at event {head}, the writer thought {expected_seq}"
                 )
-            self._streams.setdefault(lease.stream, []).extend(lines)
+            if lines:
+                self._streams.setdefault(lease.stream, []).extend(lines)
             if facts is not None:
                 self._facts[lease.stream] = facts
 
@@ -93,7 +100,7 @@ class MemoryStore(NothingLeft):
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         with self._lock:
-            if len(self._streams.get(stream, ())) == seq:
+            if 0 < seq == len(self._streams.get(stream, ())):
                 self._facts[stream] = facts
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
@@ -128,7 +135,7 @@ class MemoryStore(NothingLeft):
             for stream, name in list(self._posts):
                 if stream == lease.stream:
                     del self._posts[stream, name]
-            del self._held[lease.stream]
+            self._let_go(lease)
 
     def rename(self, lease: Lease, stream: str) -> None:
         with self._lock:
@@ -180,7 +187,14 @@ class MemoryStore(NothingLeft):
 
     def close(self) -> None:
         with self._lock:
-            self._held.clear()
+            for lease in list(self._mine):
+                self._let_go(lease)
+
+    def _let_go(self, lease: Lease) -> None:
+        self._mine.discard(lease)
+        held = self._held.get(lease.stream)
+        if held is not None and held[0] == lease:
+            del self._held[lease.stream]
 
     def _must_hold(self, lease: Lease) -> None:
         held = self._held.get(lease.stream)

@@ -140,7 +140,10 @@ class SealedStore(Wrapped):
     ) -> None:
         stream = lease.stream
         told = None if facts is None else self._closed_facts(stream, facts)
-        end = self._ends.get(lease) or self._ends.setdefault(lease, self._end_of(stream))
+        end = self._ends.get(lease)
+        if end is None:
+            self.inner.renew(lease)  # who holds it no more is told that, and nothing else
+            end = self._ends.setdefault(lease, self._end_of(stream))
         with end.writing:
             data_key, total, closed_key = end.data_key, end.total, b""
             if not expected_seq or data_key is None:

@@ -76,7 +76,10 @@ class SignedStore(Wrapped):
         facts: Facts | None = None,
     ) -> None:
         stream = lease.stream
-        end = self._ends.get(lease) or self._ends.setdefault(lease, self._end_of(stream))
+        end = self._ends.get(lease)
+        if end is None:
+            self.inner.renew(lease)  # who holds it no more is told that, and nothing else
+            end = self._ends.setdefault(lease, self._end_of(stream))
         with end.writing:
             mac, signed = end.mac if expected_seq else _NONE, []
             for line in lines:

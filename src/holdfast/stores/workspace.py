@@ -132,11 +132,24 @@ class Workspace:
             raise failed(f"can't read {stream}", error) from error
 
     def _must_never_have_started(self, stream: str, way: tuple[str, str]) -> None:
+        if self._was_started(way):
+            raise locks.lost(stream)
+
+    def _was_started(self, way: tuple[str, str]) -> bool:
         with suppress(OSError):
-            if locks.was_started(self._disk.read_file((*way, LOCK), self._root)):
-                raise locks.lost(stream)
+            return locks.was_started(self._disk.read_file((*way, LOCK), self._root))
+        return False
 
     def streams(self, prefix: str) -> Iterator[str]:
+        for stream in self._folders(prefix):
+            kind, name = stream.split("/", 1)
+            way = (kind, safe_name(name))
+            size = self._disk.size_of("/".join((*way, LOG)), self._root)
+            if size > 0 or self._was_started(way):
+                yield stream
+
+    def _folders(self, prefix: str) -> Iterator[str]:
+        """The streams that have a folder, which whoever takes hold of one makes."""
         kind = prefix.split("/", 1)[0]
         for _, found in self._named(kind):
             if found is not None and f"{kind}/{found}".startswith(prefix):
@@ -181,13 +194,14 @@ class Workspace:
         except FileNotFoundError:
             return
         try:
-            for stream in self.streams(prefix):
+            for stream in self._folders(prefix):
                 entry = known.get(stream)
                 name = safe_name(stream.split("/", 1)[1])
-                if entry is None or entry.size != self._disk.size_of(f"{name}/{LOG}", folder):
-                    yield stream, None
-                else:
+                size = self._disk.size_of(f"{name}/{LOG}", folder)
+                if entry is not None and entry.size == size > 0:
                     yield stream, entry.facts
+                elif size > 0 or self._was_started((kind, name)):
+                    yield stream, None
         finally:
             self._disk.close(folder)
 
@@ -203,7 +217,7 @@ class Workspace:
                 size = self._disk.size_of(LOG, folder)
         except OSError:
             return
-        if lines.seq_of(next(self.tail(stream), b"")) == seq:
+        if 0 < seq == lines.seq_of(next(self.tail(stream), b"")):
             self._note(stream, facts, size)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
