@@ -20,7 +20,6 @@ reported and never repaired by guessing.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -249,10 +248,10 @@ class FileStore(Workspace):
         try:
             self._disk.rename(safe_name(name), gone, folder)
             self._disk.sync_folder(folder)
+            # Who waits for the lock with the old folder open finds neither lock nor log in it.
+            self._disk.remove_all(gone, folder)
         finally:
             self._disk.close(folder)
-        # Who waits for the lock with the old folder open finds neither lock nor log in it.
-        shutil.rmtree(self.root / kind / gone)
         self.release(lease)
 
     def _stream_folder(self, stream: str, root: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -84,7 +83,7 @@ def messages(disk: Disk, stream: str, folder: int) -> Sequence[Post]:
 def _read(disk: Disk, file_name: str, box: int) -> tuple[Head, bytes]:
     fd = disk.open(file_name, box, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        if not disk.is_plain(fd):
             raise ValueError("not a file")
         first, _, data = disk.read_all(fd).partition(b"\n")
     finally:

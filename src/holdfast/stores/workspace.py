@@ -234,19 +234,20 @@ class Workspace:
             # Not only the last: a parent made by us is as private as the workspace.
             missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
             for folder in reversed(missing):
-                with suppress(FileExistsError):
-                    os.mkdir(folder, 0o700)
-                    os.chmod(folder, 0o700)
-                    self._sync_name_of(folder)
+                self._make(folder)
             return self._disk.folder(self.root)
         except OSError as error:
             raise failed(f"can't open the workspace {self.root}", error) from error
 
-    def _sync_name_of(self, folder: Path) -> None:
-        if self._durable:
-            parent = self._disk.folder(folder.parent)
-            self._disk.sync_folder(parent)
-            self._disk.close(parent)
+    def _make(self, folder: Path) -> None:
+        disk = self._disk
+        parent = disk.folder(folder.parent)
+        try:
+            disk.close(disk.make_folder(folder.name, parent))
+            if self._durable:
+                disk.sync_folder(parent)
+        finally:
+            disk.close(parent)
 
     @property
     def _root(self) -> int:
