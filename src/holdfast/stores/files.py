@@ -38,8 +38,8 @@ class Handle:
     """One stream held open for writing."""
 
     __slots__ = (
-        "appended", "head", "lease", "new", "pid", "poisoned", "size", "synced", "syncing",
-        "taken", "writing",
+        "appended", "head", "lease", "new", "news", "pid", "poisoned", "size", "synced",
+        "syncing", "taken", "writing",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, taken: Taken, size: int, head: int) -> None:
@@ -51,6 +51,8 @@ class Handle:
         self.size = size
         self.appended = 0
         self.synced = 0
+        self.news: tuple[int, Facts, int] | None = None
+        """What the index is to be told once this append is durable, and how long the log is."""
         self.poisoned = ""
         self.writing = threading.Lock()
         self.syncing = threading.Lock()
@@ -188,7 +190,7 @@ class FileStore(Workspace):
             handle.head += len(lines)
             handle.appended += 1
             if facts is not None and not at_once:
-                self._note(lease.stream, facts, handle.size)
+                handle.news = handle.appended, facts, handle.size
 
     def sync(self, lease: Lease) -> None:
         handle = self._handles.get(lease) or self._handle(lease)
@@ -210,6 +212,15 @@ class FileStore(Workspace):
                 raise failed(f"{lease.stream}: can't sync", error) from error
             self._must_hold(handle)
             handle.synced = upto
+            self._tell_news(handle)
+
+    def _tell_news(self, handle: Handle) -> None:
+        # Not before: a crash may leave a log that has its new length, and zeros for its new lines,
+        # and the index would be believed.
+        news = handle.news
+        if news is not None and news[0] <= handle.synced:
+            handle.news = None
+            self._note(handle.lease.stream, news[1], news[2])
 
     def _sync_names(self, handle: Handle) -> None:
         """What is only to be done once: the names on the way to the log are made durable."""

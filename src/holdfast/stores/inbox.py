@@ -47,16 +47,18 @@ def post(disk: Disk, folder: int, name: str, data: bytes, *, durable: bool) -> b
                 disk.sync(fd)
         finally:
             disk.close(fd)
+        is_new = True
         try:
             disk.link(draft, _file_name(name), box)
         except FileExistsError:
-            return False
+            is_new = False
         finally:
             disk.unlink(draft, box)
         if durable:
+            # Also when there was one: who left it may have died before it got this far.
             disk.sync_folder(box)
             disk.sync_folder(folder)
-        return True
+        return is_new
     finally:
         disk.close(box)
 

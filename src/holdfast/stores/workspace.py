@@ -161,7 +161,8 @@ class Workspace:
             for stream in self.streams(prefix):
                 entry = known.get(stream)
                 name = safe_name(stream.split("/", 1)[1])
-                if entry is None or entry.size != self._disk.size_of(f"{name}/{LOG}", folder):
+                size = self._disk.size_of(f"{name}/{LOG}", folder)
+                if entry is None or size < 0 or entry.size != size:
                     yield stream, None
                 else:
                     yield stream, entry.facts
@@ -202,9 +203,21 @@ class Workspace:
     def post(self, stream: str, name: str, data: bytes) -> bool:
         try:
             with self._folder(stream) as folder:
-                return inbox.post(self._disk, folder, name, data, durable=self._durable)
+                is_new = inbox.post(self._disk, folder, name, data, durable=self._durable)
+            if self._durable:
+                self._sync_way_to(stream)
+            return is_new
         except OSError as error:
             raise failed(f"can't leave a message for {stream}", error) from error
+
+    def _sync_way_to(self, stream: str) -> None:
+        """The stream's own folder may be so new that its name is not durable yet."""
+        kind = self._disk.folder(stream.split("/", 1)[0], self._root)
+        try:
+            self._disk.sync_folder(kind)
+            self._disk.sync_folder(self._root)
+        finally:
+            self._disk.close(kind)
 
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
         found: list[Post] = []

@@ -1,0 +1,139 @@
+"""A process that writes, forked from this one: it says over a pipe what was acknowledged.
+
+Forked, and not started: that takes milliseconds, and there are thousands of them. So this process
+must have no threads of its own at that time, which is why `python -m tests.torture` is a process
+apart from the tests that call it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from holdfast.errors import StoreError
+from holdfast.store import Store
+from tests.torture.hand import Hand
+from tests.torture.promises import Mark
+
+_decode = msgspec.json.Decoder(list[str | int]).decode
+
+
+class Process:
+    """A process of ours, and what it said."""
+
+    def __init__(self, main: Callable[[Tell], None]) -> None:
+        self.marks: list[Mark] = []
+        self.last_words = ""
+        self._rest = b""
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        self.pid = os.fork()
+        if not self.pid:
+            ours.close()
+            _live(main, theirs)
+        theirs.close()
+        self._socket = ours
+
+    def hear(self, timeout_s: float = 0.0) -> bool:
+        """Take in what it says; False if it has said everything it ever will."""
+        if not select.select([self._socket], [], [], timeout_s)[0]:
+            return True
+        try:
+            data = self._socket.recv(1 << 20)
+        except ConnectionResetError:
+            data = b""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            mark = _decode(line)
+            if mark[0] == "died":
+                self.last_words = str(mark[1])
+            else:
+                self.marks.append(mark)
+        return bool(data)
+
+    def hear_until(self, is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:
+        """Take in what it says until something is so, or it has no more to say."""
+        give_up_at = time.monotonic() + timeout_s
+        while not is_so() and self.hear(0.05):
+            if time.monotonic() > give_up_at:
+                self.kill()
+                raise TimeoutError(f"a process of ours hangs; its last words: {self.last_words!r}")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it, and take in what it said until then."""
+        self.send(signal.SIGKILL)
+        self.end()
+
+    def end(self, timeout_s: float = 60.0) -> int:
+        """Wait for its end; returns how it ended."""
+        self.hear_until(lambda: False, timeout_s)
+        self._socket.close()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+Tell = Callable[[Mark], None]
+
+
+def _live(main: Callable[[Tell], None], out: socket.socket) -> None:
+    """The life of a forked process, which never returns to where it came from."""
+
+    def tell(mark: Mark) -> None:
+        # Not `write`: that is what is made to fail.
+        out.sendall(msgspec.json.encode(mark) + b"\n")
+
+    code = 1
+    try:
+        main(tell)
+        code = 0
+    except StoreError as error:
+        tell(["died", f"{type(error).__name__}: {error}"])
+    except BaseException as error:
+        tell(["died", f"unclear: {type(error).__name__}: {error}"])
+    finally:
+        os._exit(code)
+
+
+def at_work(
+    open_store: Callable[[], Store], name: str, seed: str, streams: list[str], threads: int = 1
+) -> Callable[[Tell], None]:
+    """What a process does that works on streams until it is stopped: each thread on its own."""
+
+    def main(tell: Tell) -> None:
+        store = open_store()
+        trouble: list[BaseException] = []
+
+        def work(number: int) -> None:
+            hand = Hand(store, f"{name}-{number}", Random(f"{seed} {number}"), tell, 5.0)
+            try:
+                while not trouble:
+                    hand.act(streams[number::threads])
+            except BaseException as error:
+                trouble.append(error)
+
+        others = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(1, threads)]
+        for other in others:
+            other.start()
+        work(0)
+        raise trouble[0]
+
+    return main
+
+
+def is_clear(last_words: str) -> bool:
+    """Whether a process that failed said so in an error of ours."""
+    return not last_words.startswith("unclear")
+
+

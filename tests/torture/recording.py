@@ -1,0 +1,242 @@
+"""A disk that writes down what is done to it, and disks that are broken on purpose.
+
+What is written down are the operations that a crash may undo: names made and removed, bytes
+written and cut, and the syncs after which it can't undo them any more. Files and folders are
+numbered as they are made. Locks, reads and times are no part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.stores.disk import Disk
+
+BUGS = ("no fsync", "no fsync before rename", "no fsync of the folder")
+"""What a store may forget, each of which loses something."""
+
+
+class Made(Struct, tag=True):
+    """A name was made, of a new file or folder."""
+
+    folder: int
+    name: str
+    node: int
+    is_folder: bool
+
+
+class Wrote(Struct, tag=True):
+    """Bytes were written."""
+
+    node: int
+    offset: int
+    data: bytes
+
+
+class Cut(Struct, tag=True):
+    """A file was cut."""
+
+    node: int
+    size: int
+
+
+class Renamed(Struct, tag=True):
+    """A name took the place of another, at once."""
+
+    folder: int
+    old: str
+    new: str
+
+
+class Linked(Struct, tag=True):
+    """A file got a second name."""
+
+    folder: int
+    old: str
+    new: str
+
+
+class Removed(Struct, tag=True):
+    """A name was removed, of a file or of an empty folder."""
+
+    folder: int
+    name: str
+
+
+class Synced(Struct, tag=True):
+    """A file's bytes, or a folder's names, are on the disk."""
+
+    node: int
+
+
+class Said(Struct, tag=True):
+    """Something was acknowledged (see `promises`)."""
+
+    mark: list[str | int]
+
+
+Operation = Made | Wrote | Cut | Renamed | Linked | Removed | Synced | Said
+
+ROOT = 0
+"""The number of the outermost folder."""
+
+
+class Broken(Disk):
+    """A disk that forgets some of its syncs."""
+
+    def __init__(self, bug: str = "") -> None:
+        assert bug in ("", *BUGS), bug
+        self.bug = bug
+        self._drafts: set[int] = set()
+
+    def open(self, name: str, parent: int, flags: int) -> int:
+        fd = super().open(name, parent, flags)
+        # A draft is what is made under a name of chance, and renamed or linked to its own later.
+        if flags & os.O_EXCL and name != "events.jsonl":
+            self._drafts.add(fd)
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._drafts.discard(fd)
+        super().close(fd)
+
+    def forgets(self, fd: int) -> bool:
+        """Whether this sync of a file is one that it forgets."""
+        is_draft = self.bug == "no fsync before rename" and fd in self._drafts
+        return self.bug == "no fsync" or is_draft
+
+    def sync(self, fd: int) -> None:
+        if not self.forgets(fd):
+            super().sync(fd)
+
+    def sync_folder(self, fd: int) -> None:
+        if self.bug not in ("no fsync", "no fsync of the folder"):
+            super().sync_folder(fd)
+
+
+class Recorder(Broken):
+    """A disk under one folder that writes down what is done to it."""
+
+    def __init__(self, root: Path, bug: str = "") -> None:
+        super().__init__(bug)
+        self.operations: list[Operation] = []
+        self._root = root
+        self._names: dict[int, dict[str, int]] = {ROOT: {}}
+        self._nodes: dict[int, int] = {}
+        self._count = ROOT
+        self._lock = threading.RLock()
+
+    def say(self, mark: list[str | int]) -> None:
+        """Write down that something was acknowledged."""
+        with self._lock:
+            self.operations.append(Said(mark))
+
+    def _new(self, folder: int, name: str, is_folder: bool) -> int:
+        self._count = node = self._count + 1
+        self._names[folder][name] = node
+        if is_folder:
+            self._names[node] = {}
+        self.operations.append(Made(folder, name, node, is_folder))
+        return node
+
+    def folder(self, name: str | os.PathLike[str], parent: int | None = None) -> int:
+        with self._lock:
+            fd = super().folder(name, parent)
+            if parent is not None:
+                self._nodes[fd] = self._names[self._nodes[parent]][os.fspath(name)]
+            elif Path(name) == self._root or self._root in Path(name).parents:
+                node = ROOT
+                for part in Path(name).relative_to(self._root).parts:
+                    node = self._names[node][part]
+                self._nodes[fd] = node
+            return fd
+
+    def make_folder(self, name: str, parent: int) -> int:
+        with self._lock:
+            if name not in self._names[self._nodes[parent]]:
+                self._new(self._nodes[parent], name, is_folder=True)
+            return super().make_folder(name, parent)
+
+    def open(self, name: str, parent: int, flags: int) -> int:
+        with self._lock:
+            fd = super().open(name, parent, flags)
+            folder = self._nodes[parent]
+            node = self._names[folder].get(name)
+            assert not flags & os.O_TRUNC, "a file is never emptied by opening it"
+            self._nodes[fd] = node if node is not None else self._new(folder, name, False)
+            return fd
+
+    def write_some(self, fd: int, data: bytes) -> int:
+        with self._lock:
+            done = super().write_some(fd, data)
+            end = os.lseek(fd, 0, os.SEEK_CUR)  # behind what was written, also where it is appended
+            self.operations.append(Wrote(self._nodes[fd], end - done, bytes(data[:done])))
+            return done
+
+    def overwrite(self, fd: int, data: bytes) -> None:
+        with self._lock:
+            super().overwrite(fd, data)
+            self.operations.append(Wrote(self._nodes[fd], 0, bytes(data)))
+
+    def truncate(self, fd: int, size: int) -> None:
+        with self._lock:
+            super().truncate(fd, size)
+            self.operations.append(Cut(self._nodes[fd], size))
+
+    def sync(self, fd: int) -> None:
+        with self._lock:
+            super().sync(fd)
+            if not self.forgets(fd):
+                self.operations.append(Synced(self._nodes[fd]))
+
+    def sync_folder(self, fd: int) -> None:
+        with self._lock:
+            super().sync_folder(fd)
+            if self.bug not in ("no fsync", "no fsync of the folder"):
+                self.operations.append(Synced(self._nodes[fd]))
+
+    def rename(self, old: str, new: str, parent: int) -> None:
+        with self._lock:
+            super().rename(old, new, parent)
+            names = self._names[self._nodes[parent]]
+            names[new] = names.pop(old)
+            self.operations.append(Renamed(self._nodes[parent], old, new))
+
+    def link(self, old: str, new: str, parent: int) -> None:
+        with self._lock:
+            super().link(old, new, parent)
+            names = self._names[self._nodes[parent]]
+            names[new] = names[old]
+            self.operations.append(Linked(self._nodes[parent], old, new))
+
+    def unlink(self, name: str, parent: int) -> None:
+        with self._lock:
+            super().unlink(name, parent)
+            self._forget(name, parent)
+
+    def remove_folder(self, name: str, parent: int) -> None:
+        with self._lock:
+            super().remove_folder(name, parent)
+            self._forget(name, parent)
+
+    def _forget(self, name: str, parent: int) -> None:
+        del self._names[self._nodes[parent]][name]
+        self.operations.append(Removed(self._nodes[parent], name))
+
+    def close(self, fd: int) -> None:
+        with self._lock:
+            self._nodes.pop(fd, None)
+            super().close(fd)
+
+
+READS = frozenset(
+    {
+        *("read_piece", "read_all", "read_file", "size", "size_of", "names", "inode_of"),
+        *("is_folder", "is_plain", "has_name", "touched_at", "touch", "try_lock", "unlock"),
+        *("write", "remove_all"),  # made of others
+    }
+)
+"""What need not be written down. A new method of `Disk` belongs here, or into `Recorder`."""
