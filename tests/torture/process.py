@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder(list[str | int]).decode
 class Process:
     """A process of ours, and what it said."""
 
-    def __init__(self, main: Callable[[Tell], None]) -> None:
+    def __init__(self, main: Callable[[Tell], None], *, at_once: bool = True) -> None:
         self.marks: list[Mark] = []
         self.last_words = ""
         self._rest = b""
@@ -42,6 +42,12 @@ class Process:
             _live(main, theirs)
         theirs.close()
         self._socket = ours
+        if at_once:
+            self.go()
+
+    def go(self) -> None:
+        """Let it begin."""
+        self._socket.sendall(b"!")
 
     def hear(self, timeout_s: float = 0.0) -> bool:
         """Take in what it says; False if it has said everything it ever will."""
@@ -96,6 +102,7 @@ def _live(main: Callable[[Tell], None], out: socket.socket) -> None:
 
     code = 1
     try:
+        out.recv(1)
         main(tell)
         code = 0
     except StoreError as error:
@@ -130,6 +137,37 @@ def at_work(
         raise trouble[0]
 
     return main
+
+
+def acts_in_turn(open_store: Callable[[], Store], seed: str, acts: int) -> Callable[[Tell], None]:
+    """What a process does that is made to fail: always the same; after an error it goes on."""
+
+    def main(tell: Tell) -> None:
+        store = patiently_opened(open_store, tell)
+        hand = Hand(store, "hand", Random(seed), tell, 0.2)
+        for number in range(acts):
+            what = Hand.ACTS[number % len(Hand.ACTS)][0]
+            stream = f"tasks/{'ab'[number % 3 == 0]}"
+            try:
+                hand.take(stream)
+                getattr(hand, what)(stream)
+            except StoreError as error:
+                tell(["failed", f"{type(error).__name__}: {error}"])
+                for stream in list(hand.held):
+                    store.release(hand.held.pop(stream).lease)
+        store.close()
+
+    return main
+
+
+def patiently_opened(open_store: Callable[[], Store], tell: Tell) -> Store:
+    """A store, opened again if it could not be at first."""
+    for _ in range(5):
+        try:
+            return open_store()
+        except StoreError as error:
+            tell(["failed", f"{type(error).__name__}: {error}"])
+    return open_store()
 
 
 def is_clear(last_words: str) -> bool:

@@ -10,6 +10,7 @@ what a store must hold; `broken` opens the store and says what it does not.
     ["deleting", stream]            it is about to be deleted: all of it may be gone, or nothing
     ["deleted", stream]             it is gone for good
     ["making", stream]              it is about to be made, perhaps anew
+    ["failed", error]               something was refused, and nothing acknowledged
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Promises:
         self.gone: set[str] = set()
         self.blobs: set[str] = set()
         self.posts: dict[tuple[str, str], bool] = {}
+        self.failures: list[str] = []
         self.count = 0
         for mark in marks:
             self.hear(mark)
@@ -77,6 +79,9 @@ class Promises:
         self.heads.pop(stream, None)
         self.going.discard(stream)
         self.gone.add(stream)
+
+    def _failed(self, error: str) -> None:
+        self.failures.append(error)
 
     def _making(self, stream: str) -> None:
         self.gone.discard(stream)
@@ -175,6 +180,11 @@ def _posts(store: Store, promises: Promises) -> Iterable[str]:
 
 def _lists(store: Store, promises: Promises) -> Iterable[str]:
     """Facts are right or unknown, and what is due is found."""
+    listed = list(store.streams("tasks/"))
+    if len(listed) != len(set(listed)):
+        yield f"a stream is listed twice: {listed}"
+    for stream in promises.gone.intersection(listed):
+        yield f"{stream}: was deleted, and is listed"
     told = dict(store.facts("tasks/"))
     due = {stream for stream, _ in store.due("tasks/", datetime.now(UTC))}
     for stream in promises.heads:

@@ -123,7 +123,10 @@ class FileStore(Workspace):
         handle = self._handle(lease)
         self._must_be_ours(handle)
         self._must_hold(handle)
-        self._disk.touch(handle.taken.lock)
+        try:
+            self._disk.touch(handle.taken.lock)
+        except OSError as error:
+            raise failed(f"{lease.stream}: can't renew its lease", error) from error
 
     def release(self, lease: Lease) -> None:
         handle = self._handles.pop(lease, None)
@@ -253,17 +256,25 @@ class FileStore(Workspace):
         handle = self._handle(lease)
         self._must_hold(handle)
         self._note(lease.stream, None, UNKNOWN)
-        kind, name = lease.stream.split("/", 1)
-        gone = f".deleted-{os.urandom(6).hex()}"
-        folder = self._disk.folder(kind, self._root)
         try:
-            self._disk.rename(safe_name(name), gone, folder)
-            self._disk.sync_folder(folder)
-            # Who waits for the lock with the old folder open finds neither lock nor log in it.
-            self._disk.remove_all(gone, folder)
+            self._remove(lease.stream)
+        except OSError as error:
+            raise failed(f"can't delete all of {lease.stream}", error) from error
         finally:
-            self._disk.close(folder)
-        self.release(lease)
+            self.release(lease)
+
+    def _remove(self, stream: str) -> None:
+        disk = self._disk
+        kind, name = stream.split("/", 1)
+        gone = f".deleted-{os.urandom(6).hex()}"
+        folder = disk.folder(kind, self._root)
+        try:
+            disk.rename(safe_name(name), gone, folder)
+            disk.sync_folder(folder)
+            # Who waits for the lock with the old folder open finds neither lock nor log in it.
+            disk.remove_all(gone, folder)
+        finally:
+            disk.close(folder)
 
     def _stream_folder(self, stream: str, root: int) -> int:
         kind, name = stream.split("/", 1)

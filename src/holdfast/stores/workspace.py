@@ -135,7 +135,8 @@ class Workspace:
         except OSError as error:
             raise failed(f"can't list {kind}", error) from error
         try:
-            names = sorted(self._disk.names(folder))
+            # A name with a dot in front is of something deleted, which a crash left there.
+            names = sorted(name for name in self._disk.names(folder) if name[0] != ".")
         finally:
             self._disk.close(folder)
         for name in names:
@@ -230,8 +231,11 @@ class Workspace:
         return found
 
     def unpost(self, stream: str, name: str) -> None:
-        with suppress(FileNotFoundError), self._folder(stream) as folder:
-            inbox.remove(self._disk, folder, name)
+        try:
+            with suppress(FileNotFoundError), self._folder(stream) as folder:
+                inbox.remove(self._disk, folder, name)
+        except OSError as error:
+            raise failed(f"can't take a message to {stream} out", error) from error
 
     def put_blob(self, data: bytes) -> str:
         try:
