@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError
 from holdfast.stores.files import FileStore
 from tests.torture.crashes import Medium, State, states
 from tests.torture.hand import Hand
-from tests.torture.promises import Promises, broken
+from tests.torture.promises import STUCK, Mark, Promises, broken
 from tests.torture.recording import Operation, Recorder, Said
 
 ROOT = Path(__file__).parents[2]
@@ -59,32 +59,54 @@ def _work(seed: str, acts: int, bug: str, folder: Path) -> list[Operation]:
 
 
 class Crash(msgspec.Struct):
-    """A state in which something that was acknowledged is not there, or nobody can go on."""
+    """A state that a crash may leave, and what is broken when a store is opened on it."""
 
-    after: int
-    promises: Promises
-    state: State
+    acknowledged: int
     broken: list[str]
+    stuck: int = 0
+    """Logs with a hole in an append that was never acknowledged: nothing is lost, and a person has
+    to look. See docs/decisions/0027-what-a-crash-may-leave.md."""
 
 
-def crash_states(
-    operations: list[Operation], chance: Random, sampled: int
-) -> Iterator[tuple[int, list[list[str | int]], State]]:
-    """Every state that a crash may leave, once: with the marks that were said by then."""
-    medium, marks = Medium(), list[list[str | int]]()
+def crashes(seed: str, bug: str = "", acts: int = 25, most: int = 10) -> Iterator[Crash]:
+    """Crashes of one recording after the other: at each operation, up to `most` states."""
+    chance, number = Random(seed), 0
+    folder = fast_folder()
+    try:
+        while True:
+            operations = record(f"{seed} {number}", acts, bug)
+            for marks, state in _sampled(operations, chance, most):
+                found = recover(state, marks, folder / "state")
+                stuck = state.has_holes and all(STUCK in what for what in found)
+                acknowledged = len(marks)
+                yield Crash(acknowledged, [] if stuck else found, len(found) if stuck else 0)
+            number += 1
+    finally:
+        shutil.rmtree(folder)
+
+
+def _sampled(
+    operations: list[Operation], chance: Random, most: int
+) -> Iterator[tuple[list[Mark], State]]:
+    """States that a crash may leave, each once, with the marks that were said by then."""
+    medium, marks = Medium(), list[Mark]()
     seen: set[tuple[bytes, int]] = set()
-    for number, operation in enumerate(operations, 1):
+    for operation in operations:
         medium.do(operation)
         if isinstance(operation, Said):
             marks.append(operation.mark)
-        for state in states(medium, chance, sampled):
+        found = list(states(medium, chance, 2 * most))
+        chance.shuffle(found)
+        new = 0
+        for state in found:
             key = (state.digest(), len(marks))
-            if key not in seen:
+            if key not in seen and new < most:
                 seen.add(key)
-                yield number, marks, state
+                new += 1
+                yield marks, state
 
 
-def recover(state: State, marks: list[list[str | int]], place: Path) -> list[str]:
+def recover(state: State, marks: list[Mark], place: Path) -> list[str]:
     """What is broken when a store is opened on a state."""
     state.make(place)
     try:

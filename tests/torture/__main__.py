@@ -1,0 +1,109 @@
+"""Try to lose what was acknowledged. Everything here is real but the modelled crashes.
+
+    python -m tests.torture                           until each part has made its rounds
+    python -m tests.torture --minutes 30 --seed 7     for half an hour, from a given seed
+    python -m tests.torture --only "power cuts"       the parts with this in their name
+    python -m tests.torture --bounded                 a few rounds of each, as in `make test`
+
+The seed says what is written and when it is interrupted; how far a process gets until then is up to
+the machine, so a seed narrows a failure down and does not always repeat it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import secrets
+import sys
+import time
+from typing import Any
+
+from tests.torture.parts import Part, parts
+
+
+def main(argv: list[str]) -> int:
+    """Run the parts, and say what they found."""
+    given = _arguments(argv)
+    logging.disable(logging.CRITICAL)  # connections that are cut say so, and that is the point
+    named = [part for part in parts() if given.only in part.name]
+    chosen = [part for part in named if given.only == part.name] or named
+    print(f"seed {given.seed}", flush=True)
+    share_s = given.minutes * 60 / max(1, len(chosen)) if given.minutes else None
+    found = [_run(part, given.seed, share_s, given.bounded) for part in chosen]
+    if given.json:
+        with open(given.json, "w") as out:
+            json.dump({"seed": given.seed, "parts": found}, out, indent=1)
+    bad = [part["part"] for part in found if not part["passed"]]
+    print(f"seed {given.seed}: {f'FAILED: {bad}' if bad else 'nothing acknowledged was lost'}")
+    return 1 if bad or not found else 0
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    about, _, more = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.torture",
+        description=about,
+        epilog=more,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seed", default=secrets.token_hex(4), help="where chance begins")
+    parser.add_argument("--minutes", type=float, default=0, help="how long to run")
+    parser.add_argument("--only", default="", metavar="TEXT", help="the parts that are named so")
+    parser.add_argument("--bounded", action="store_true", help="only a few rounds of each part")
+    parser.add_argument("--json", metavar="FILE", help="write what was found to a file as well")
+    return parser.parse_args(argv)
+
+
+def _run(part: Part, seed: str, share_s: float | None, bounded: bool) -> dict[str, Any]:
+    """One part, until it has made its rounds or its time is up."""
+    if why := part.why_not():
+        print(f"  {part.name:<52} skipped: {why}", flush=True)
+        return {"part": part.name, "skipped": why, "passed": True}
+    goal = part.bounded if bounded else part.goal
+    began = time.monotonic()
+    counts = {"rounds": 0, "acknowledged": 0, "broken": 0}
+    examples: list[str] = []
+    results = part.run(f"{seed} {part.name}")
+    for result in results:
+        counts["rounds"] += 1
+        counts["broken"] += bool(result.broken)
+        for name in ("acknowledged", "zombies", "stuck", "refused"):
+            if hasattr(result, name):
+                counts[name] = counts.get(name, 0) + getattr(result, name)
+        examples += result.broken[: max(0, 5 - len(examples))]
+        spent_s = time.monotonic() - began
+        is_over = spent_s > share_s if share_s is not None else counts["rounds"] >= goal
+        if is_over or (part.has_bug and result.broken) or (share_s and part.has_bug and spent_s > 60):
+            break
+        _show(part, counts, goal)
+    results.close()
+    passed = bool(counts["broken"]) == part.has_bug
+    spent_s = round(time.monotonic() - began, 1)
+    _show(part, counts, goal, f" in {spent_s} s, {_verdict(part, passed)}\n")
+    for example in examples if not passed else []:
+        print(f"      {example}", flush=True)
+    return {"part": part.name, **counts, "seconds": spent_s, "passed": passed, "examples": examples}
+
+
+def _verdict(part: Part, passed: bool) -> str:
+    if part.has_bug:
+        return "caught" if passed else "NOT CAUGHT"
+    return "ok" if passed else "BROKEN"
+
+
+_shown_at = 0.0
+
+
+def _show(part: Part, counts: dict[str, int], goal: int, end: str = "") -> None:
+    global _shown_at
+    if not end and (not sys.stdout.isatty() or time.monotonic() - _shown_at < 0.2):
+        return
+    _shown_at = time.monotonic()
+    numbers = ", ".join(f"{number:,} {name}" for name, number in counts.items())
+    start = "\r" if sys.stdout.isatty() else ""
+    print(f"{start}  {part.name:<52} {numbers}{end or f' (of {goal:,})'}", end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
