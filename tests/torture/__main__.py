@@ -64,7 +64,7 @@ def _run(part: Part, seed: str, share_s: float | None, bounded: bool) -> dict[st
     began = time.monotonic()
     counts = {"rounds": 0, "acknowledged": 0, "broken": 0}
     examples: list[str] = []
-    results = part.run(f"{seed} {part.name}")
+    results: Any = part.run(f"{seed} {part.name}")
     for result in results:
         counts["rounds"] += 1
         counts["broken"] += bool(result.broken)
@@ -74,7 +74,11 @@ def _run(part: Part, seed: str, share_s: float | None, bounded: bool) -> dict[st
         examples += result.broken[: max(0, 5 - len(examples))]
         spent_s = time.monotonic() - began
         is_over = spent_s > share_s if share_s is not None else counts["rounds"] >= goal
-        if is_over or (part.has_bug and result.broken) or (share_s and part.has_bug and spent_s > 60):
+        if (
+            is_over
+            or (part.has_bug and result.broken)
+            or (share_s and part.has_bug and spent_s > 60)
+        ):
             break
         _show(part, counts, goal)
     results.close()

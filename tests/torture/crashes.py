@@ -51,7 +51,7 @@ class State(Struct):
     """What a disk holds: of each folder the names, of each file the bytes."""
 
     names: dict[int, dict[str, int]]
-    bytes: dict[int, bytes]
+    data: dict[int, bytes]
     has_holes: bool = False
     """Whether a sector that was not synced is missing while a later one of its file is there."""
 
@@ -63,7 +63,7 @@ class State(Struct):
                 self.make(place / name, inner)
             else:
                 fd = os.open(place / name, os.O_WRONLY | os.O_CREAT, 0o600)
-                os.write(fd, self.bytes.get(inner, b""))
+                os.write(fd, self.data.get(inner, b""))
                 os.close(fd)
 
     def digest(self, node: int = ROOT) -> bytes:
@@ -71,7 +71,7 @@ class State(Struct):
         total = sha256()
         for name, inner in sorted(self.names[node].items()):
             total.update(name.encode() + b"\0")
-            content = self.digest(inner) if inner in self.names else self.bytes.get(inner, b"")
+            content = self.digest(inner) if inner in self.names else self.data.get(inner, b"")
             total.update(len(content).to_bytes(8) + content)
         return total.digest()
 
@@ -110,8 +110,8 @@ class Medium:
                         _apply(self.safe.names[node], change)
                 self.named = [change for change in self.named if change.folder != node]
             case Synced(node):
-                before = self.safe.bytes.get(node, b"")
-                self.safe.bytes[node] = _written(before, self.written.pop(node, []))
+                before = self.safe.data.get(node, b"")
+                self.safe.data[node] = _written(before, self.written.pop(node, []))
             case Said():
                 pass
 
@@ -127,10 +127,10 @@ class Medium:
         for number, change in enumerate(self.named):
             if number in kept:
                 _apply(names[change.folder], change)
-        return State(names, self.safe.bytes | content, has_holes)
+        return State(names, self.safe.data | content, has_holes)
 
     def _has_hole(self, node: int, data: bytes) -> bool:
-        before = self.safe.bytes.get(node, b"")
+        before = self.safe.data.get(node, b"")
         after = _written(before, self.written[node])
         is_missing = False
         for at in range(0, len(data), SECTOR_BYTES):
@@ -142,13 +142,13 @@ class Medium:
 
     def contents(self, node: int) -> list[bytes]:
         """The plain cases of a file: each prefix of its writes, and grown to its size by zeros."""
-        before, writes = self.safe.bytes.get(node, b""), self.written[node]
+        before, writes = self.safe.data.get(node, b""), self.written[node]
         found = [_written(before, writes[:upto]) for upto in range(len(writes) + 1)]
         return [*found, before + bytes(max(0, len(found[-1]) - len(before)))]
 
     def torn(self, node: int, chance: Random) -> bytes:
         """A file in one of the other cases."""
-        before, writes = self.safe.bytes.get(node, b""), self.written[node]
+        before, writes = self.safe.data.get(node, b""), self.written[node]
         after = _written(before, writes)
         upto = chance.randrange(len(writes))
         last = writes[upto]
@@ -203,8 +203,8 @@ def states(medium: Medium, chance: Random, sampled: int) -> Iterator[State]:
         yield medium.state(every - {number}, whole)
         yield medium.state({number}, none)
     for node in nodes:
-        for content in medium.contents(node):
-            yield medium.state(every, whole | {node: content})
+        for data in medium.contents(node):
+            yield medium.state(every, whole | {node: data})
     for _ in range(sampled if every or nodes else 0):
         names = {number for number in every if chance.random() < chance.choice((0.2, 0.5, 0.9))}
         yield medium.state(names, {node: medium.torn(node, chance) for node in nodes})

@@ -32,7 +32,9 @@ WORKSPACE = "made/by us"
 def fast_folder() -> Path:
     """A new folder, in memory where there is such a place."""
     memory = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="holdfast-torture-", dir=memory if memory.is_dir() else None))
+    return Path(
+        tempfile.mkdtemp(prefix="holdfast-torture-", dir=memory if memory.is_dir() else None)
+    )
 
 
 def record(seed: str, acts: int, bug: str = "") -> list[Operation]:

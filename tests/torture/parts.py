@@ -88,7 +88,9 @@ def parts() -> list[Part]:
             for kind in power.STORES
         ),
         Part("calls failed and killed, files", 1500, 40, partial(_failed, "files"), _why_no_strace),
-        Part("calls failed and killed, sqlite", 1500, 30, partial(_failed, "sqlite"), _why_no_strace),
+        Part(
+            "calls failed and killed, sqlite", 1500, 30, partial(_failed, "sqlite"), _why_no_strace
+        ),
         *(
             Part(f"takeovers, {kind}", 200, 5, partial(_frozen, kind))
             for kind in ("files", "sqlite", "postgres")

@@ -173,5 +173,3 @@ def patiently_opened(open_store: Callable[[], Store], tell: Tell) -> Store:
 def is_clear(last_words: str) -> bool:
     """Whether a process that failed said so in an error of ours."""
     return not last_words.startswith("unclear")
-
-
