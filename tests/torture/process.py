@@ -66,6 +66,14 @@ class Process:
                 self.marks.append(mark)
         return bool(data)
 
+    def hear_so_far(self) -> int:
+        """Take in what it has said; returns how many marks there are."""
+        before = -1
+        while before < len(self.marks):
+            before = len(self.marks)
+            self.hear()
+        return before
+
     def hear_until(self, is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Take in what it says until something is so, or it has no more to say."""
         give_up_at = time.monotonic() + timeout_s

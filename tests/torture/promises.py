@@ -56,6 +56,14 @@ class Promises:
         getattr(self, f"_{what}")(*given)
         self.count += what in ("append", "blob", "post", "deleted")
 
+    def hear_late(self, mark: Mark) -> None:
+        """Take in a mark that counts no more, but may tell that something is gone."""
+        what, *given = mark
+        if what in ("making", "unpost", "deleting"):
+            self.hear(mark)
+        elif what == "deleted":
+            self.heads.pop(str(given[0]), None)
+
     def _append(self, stream: str, seq: int, total: str) -> None:
         self.heads[stream] = seq, total
         self.going.discard(stream)
