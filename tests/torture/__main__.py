@@ -15,8 +15,10 @@ import argparse
 import json
 import logging
 import secrets
+import signal
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 from tests.torture.parts import Part, parts
@@ -26,6 +28,7 @@ def main(argv: list[str]) -> int:
     """Run the parts, and say what they found."""
     given = _arguments(argv)
     logging.disable(logging.CRITICAL)  # connections that are cut say so, and that is the point
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # and unmount on the way
     named = [part for part in parts() if given.only in part.name]
     chosen = [part for part in named if given.only == part.name] or named
     print(f"seed {given.seed}", flush=True)
@@ -55,39 +58,58 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+class Tally:
+    """What a part has come to so far."""
+
+    def __init__(self, part: Part, goal: int, share_s: float | None) -> None:
+        self.part = part
+        self.goal = goal
+        self.counts = {"rounds": 0, "broken": 0}
+        self.examples: list[str] = []
+        self._share_s = share_s
+        self._began = time.monotonic()
+
+    @property
+    def spent_s(self) -> float:
+        return round(time.monotonic() - self._began, 1)
+
+    def add(self, result: Any) -> None:
+        self.counts["rounds"] += 1
+        self.counts["broken"] += bool(result.broken)
+        for name in ("acknowledged", "zombies", "stuck", "refused"):
+            if hasattr(result, name):
+                self.counts[name] = self.counts.get(name, 0) + getattr(result, name)
+        self.examples += result.broken[: max(0, 5 - len(self.examples))]
+
+    def is_over(self) -> bool:
+        if self.part.has_bug and self.counts["broken"]:
+            return True
+        if self._share_s is not None and not self.part.has_bug:
+            return self.spent_s > self._share_s
+        return self.counts["rounds"] >= self.goal
+
+    def passed(self) -> bool:
+        return bool(self.counts["broken"]) == self.part.has_bug
+
+
 def _run(part: Part, seed: str, share_s: float | None, bounded: bool) -> dict[str, Any]:
     """One part, until it has made its rounds or its time is up."""
     if why := part.why_not():
         print(f"  {part.name:<52} skipped: {why}", flush=True)
         return {"part": part.name, "skipped": why, "passed": True}
-    goal = part.bounded if bounded else part.goal
-    began = time.monotonic()
-    counts = {"rounds": 0, "acknowledged": 0, "broken": 0}
-    examples: list[str] = []
+    tally = Tally(part, part.bounded if bounded else part.goal, share_s)
     results: Any = part.run(f"{seed} {part.name}")
-    for result in results:
-        counts["rounds"] += 1
-        counts["broken"] += bool(result.broken)
-        for name in ("acknowledged", "zombies", "stuck", "refused"):
-            if hasattr(result, name):
-                counts[name] = counts.get(name, 0) + getattr(result, name)
-        examples += result.broken[: max(0, 5 - len(examples))]
-        spent_s = time.monotonic() - began
-        is_over = spent_s > share_s if share_s is not None else counts["rounds"] >= goal
-        if (
-            is_over
-            or (part.has_bug and result.broken)
-            or (share_s and part.has_bug and spent_s > 60)
-        ):
-            break
-        _show(part, counts, goal)
-    results.close()
-    passed = bool(counts["broken"]) == part.has_bug
-    spent_s = round(time.monotonic() - began, 1)
-    _show(part, counts, goal, f" in {spent_s} s, {_verdict(part, passed)}\n")
-    for example in examples if not passed else []:
+    with closing(results):
+        for result in results:
+            tally.add(result)
+            if tally.is_over():
+                break
+            _show(tally)
+    _show(tally, f" in {tally.spent_s} s, {_verdict(part, tally.passed())}\n")
+    for example in tally.examples if not tally.passed() else []:
         print(f"      {example}", flush=True)
-    return {"part": part.name, **counts, "seconds": spent_s, "passed": passed, "examples": examples}
+    found = {"seconds": tally.spent_s, "passed": tally.passed(), "examples": tally.examples}
+    return {"part": part.name, **tally.counts, **found}
 
 
 def _verdict(part: Part, passed: bool) -> str:
@@ -99,14 +121,15 @@ def _verdict(part: Part, passed: bool) -> str:
 _shown_at = 0.0
 
 
-def _show(part: Part, counts: dict[str, int], goal: int, end: str = "") -> None:
+def _show(tally: Tally, end: str = "") -> None:
     global _shown_at
     if not end and (not sys.stdout.isatty() or time.monotonic() - _shown_at < 0.2):
         return
     _shown_at = time.monotonic()
-    numbers = ", ".join(f"{number:,} {name}" for name, number in counts.items())
+    numbers = ", ".join(f"{number:,} {name}" for name, number in tally.counts.items())
     start = "\r" if sys.stdout.isatty() else ""
-    print(f"{start}  {part.name:<52} {numbers}{end or f' (of {goal:,})'}", end="", flush=True)
+    text = f"{start}  {tally.part.name:<52} {numbers}{end or f' (of {tally.goal:,})'}"
+    print(text, end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,6 @@ def _work(seed: str, acts: int, bug: str, folder: Path) -> list[Operation]:
 class Crash(msgspec.Struct):
     """A state that a crash may leave, and what is broken when a store is opened on it."""
 
-    acknowledged: int
     broken: list[str]
     stuck: int = 0
     """Logs with a hole in an append that was never acknowledged: nothing is lost, and a person has
@@ -76,12 +75,14 @@ def crashes(seed: str, bug: str = "", acts: int = 25, most: int = 10) -> Iterato
     folder = fast_folder()
     try:
         while True:
-            operations = record(f"{seed} {number}", acts, bug)
-            for marks, state in _sampled(operations, chance, most):
+            name = f"{seed} {number}"
+            for after, marks, state in _sampled(record(name, acts, bug), chance, most):
                 found = recover(state, marks, folder / "state")
-                stuck = state.has_holes and all(STUCK in what for what in found)
-                acknowledged = len(marks)
-                yield Crash(acknowledged, [] if stuck else found, len(found) if stuck else 0)
+                if state.has_holes and all(STUCK in what for what in found):
+                    yield Crash([], stuck=len(found))
+                else:
+                    where = f"recording {name!r}, after operation {after}"
+                    yield Crash([f"{where}: {what}" for what in found])
             number += 1
     finally:
         shutil.rmtree(folder)
@@ -89,11 +90,11 @@ def crashes(seed: str, bug: str = "", acts: int = 25, most: int = 10) -> Iterato
 
 def _sampled(
     operations: list[Operation], chance: Random, most: int
-) -> Iterator[tuple[list[Mark], State]]:
-    """States that a crash may leave, each once, with the marks that were said by then."""
+) -> Iterator[tuple[int, list[Mark], State]]:
+    """States that a crash may leave, each once: after which operation, and with which marks."""
     medium, marks = Medium(), list[Mark]()
     seen: set[tuple[bytes, int]] = set()
-    for operation in operations:
+    for number, operation in enumerate(operations, 1):
         medium.do(operation)
         if isinstance(operation, Said):
             marks.append(operation.mark)
@@ -105,7 +106,7 @@ def _sampled(
             if key not in seen and new < most:
                 seen.add(key)
                 new += 1
-                yield marks, state
+                yield number, marks, state
 
 
 def recover(state: State, marks: list[Mark], place: Path) -> list[str]:
