@@ -18,7 +18,7 @@ from tests.torture import frozen, full, model, power, server, strace
 from tests.torture.recording import BUGS
 
 Results = Iterator[Any]
-"""Each says what is `broken`, and some have numbers of their own, as how much was `acknowledged`."""
+"""Each says what is `broken`; some have numbers of their own, as how much was `acknowledged`."""
 
 
 class Part(Struct):

@@ -80,14 +80,17 @@ class Workspace:
         return self._read_all(stream, after_seq)
 
     def _read_all(self, stream: str, after_seq: int) -> Iterator[bytes]:
-        number = 0
-        for line in self._lines(stream, lines.forwards):
-            number += 1
-            if number > after_seq:
-                yield line
-        if not number:
-            kind, name = stream.split("/", 1)
-            self._must_never_have_started(stream, (kind, safe_name(name)))
+        kind, name = stream.split("/", 1)
+        for _ in range(2):
+            number = 0
+            for line in self._lines(stream, lines.forwards):
+                number += 1
+                if number > after_seq:
+                    yield line
+            if number or not self._was_started((kind, safe_name(name))):
+                return
+            # The first events may have come between the two looks: look once more.
+        raise locks.lost(stream)
 
     def _read_end(self, stream: str, after_seq: int) -> list[bytes] | None:
         """The lines after an event, from the end of the log; None if they do not say which is
@@ -121,10 +124,11 @@ class Workspace:
         except OSError as error:
             raise failed(f"can't read {stream}", error) from error
 
-    def _must_never_have_started(self, stream: str, way: tuple[str, str]) -> None:
-        with suppress(OSError):
-            if locks.was_started(self._disk.read_file((*way, LOCK), self._root)):
-                raise locks.lost(stream)
+    def _was_started(self, way: tuple[str, str]) -> bool:
+        try:
+            return locks.was_started(self._disk.read_file((*way, LOCK), self._root))
+        except OSError:
+            return False
 
     def streams(self, prefix: str) -> Iterator[str]:
         kind = prefix.split("/", 1)[0]
