@@ -129,8 +129,8 @@ def _judged(
             found.append(f"{stream}: line {seq} of who took over is not there")
     if len(theirs) != 2 + _AFTER_THAW:
         found.append(f"{stream}: who took over could not go on: {taker.last_words}")
-    # One that was stopped before it had a lease is told that another has it.
-    expected = ("LeaseLost",) if acks else ("LeaseLost", "TaskBusy")
+    # One that was stopped before it had its lease, or before it had read the log, finds another's.
+    expected = ("LeaseLost",) if acks else ("LeaseLost", "TaskBusy", "Conflict")
     if not zombie.last_words.startswith(expected):
         found.append(f"{stream}: who was taken over heard {zombie.last_words!r}")
     return Takeover(len(acks) + len(theirs), zombies, found)
