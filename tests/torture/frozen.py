@@ -60,6 +60,10 @@ def _one(
     time.sleep(LEASE_S + 0.02)
     taker = Process(lambda tell: _take_over(open_store(), stream, Random(seed + 1), tell))
     taker.hear_until(lambda: len(taker.marks) > 2)
+    if len(taker.marks) <= 2:
+        zombie.kill()
+        taker.end()
+        return Takeover(0, 0, [f"{stream}: could not be taken over: {taker.last_words}"])
     zombie.send(signal.SIGCONT)
     zombie.end()
     taker.end()

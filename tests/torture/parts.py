@@ -75,7 +75,7 @@ _why_no_strace = cache(strace.why_not)
 def parts() -> list[Part]:
     """All of them."""
     return [
-        Part("modelled crashes, files", 20_000, 400, model.crashes),
+        Part("modelled crashes, files", 20_000, 300, model.crashes),
         *(
             Part(
                 f"power cuts, {kind} on {system}",
@@ -87,9 +87,9 @@ def parts() -> list[Part]:
             for system in power.SYSTEMS
             for kind in power.STORES
         ),
-        Part("calls failed and killed, files", 1500, 40, partial(_failed, "files"), _why_no_strace),
+        Part("calls failed and killed, files", 1500, 30, partial(_failed, "files"), _why_no_strace),
         Part(
-            "calls failed and killed, sqlite", 1500, 30, partial(_failed, "sqlite"), _why_no_strace
+            "calls failed and killed, sqlite", 1500, 20, partial(_failed, "sqlite"), _why_no_strace
         ),
         *(
             Part(f"takeovers, {kind}", 200, 5, partial(_frozen, kind))

@@ -7,6 +7,7 @@ apart from the tests that call it.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import select
 import signal
@@ -79,6 +80,8 @@ class Process:
         give_up_at = time.monotonic() + timeout_s
         while not is_so() and self.hear(0.05):
             if time.monotonic() > give_up_at:
+                self.send(signal.SIGUSR1)  # it says where it is
+                time.sleep(0.2)
                 self.kill()
                 raise TimeoutError(f"a process of ours hangs; its last words: {self.last_words!r}")
 
@@ -109,6 +112,7 @@ def _live(main: Callable[[Tell], None], out: socket.socket) -> None:
         out.sendall(msgspec.json.encode(mark) + b"\n")
 
     code = 1
+    faulthandler.register(signal.SIGUSR1)
     try:
         out.recv(1)
         main(tell)

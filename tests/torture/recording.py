@@ -72,13 +72,23 @@ class Synced(Struct, tag=True):
     node: int
 
 
+class SyncedAll(Struct, tag=True):
+    """Everything is on the disk."""
+
+
+class Closed(Struct, tag=True):
+    """The permission to write a file was taken away."""
+
+    node: int
+
+
 class Said(Struct, tag=True):
     """Something was acknowledged (see `promises`)."""
 
     mark: list[str | int]
 
 
-Operation = Made | Wrote | Cut | Renamed | Linked | Removed | Synced | Said
+Operation = Made | Wrote | Cut | Renamed | Linked | Removed | Closed | Synced | SyncedAll | Said
 
 ROOT = 0
 """The number of the outermost folder."""
@@ -176,10 +186,10 @@ class Recorder(Broken):
             self.operations.append(Wrote(self._nodes[fd], end - done, bytes(data[:done])))
             return done
 
-    def overwrite(self, fd: int, data: bytes) -> None:
+    def overwrite(self, fd: int, data: bytes, *offset: int) -> None:
         with self._lock:
-            super().overwrite(fd, data)
-            self.operations.append(Wrote(self._nodes[fd], 0, bytes(data)))
+            super().overwrite(fd, data, *offset)
+            self.operations.append(Wrote(self._nodes[fd], sum(offset), bytes(data)))
 
     def truncate(self, fd: int, size: int) -> None:
         with self._lock:
