@@ -5,6 +5,7 @@ own:
 
 - a *name* that was made, removed or replaced since its folder was synced may be so or not; only a
   rename is all or nothing;
+- a *permission* that was taken away may be back, though the file was synced;
 - a *file* that was written or cut since it was synced may hold any prefix of that, torn at any
   byte; it may have grown without the bytes (zeros); or each of its sectors may be old or new.
 
@@ -26,6 +27,7 @@ from msgspec import Struct
 
 from tests.torture.recording import (
     ROOT,
+    Closed,
     Cut,
     Linked,
     Made,
@@ -34,6 +36,7 @@ from tests.torture.recording import (
     Renamed,
     Said,
     Synced,
+    SyncedAll,
     Wrote,
 )
 
@@ -52,6 +55,8 @@ class State(Struct):
 
     names: dict[int, dict[str, int]]
     data: dict[int, bytes]
+    closed: set[int]
+    """Which files may not be written any more."""
     has_holes: bool = False
     """Whether a sector that was not synced is missing while a later one of its file is there."""
 
@@ -64,13 +69,15 @@ class State(Struct):
             else:
                 fd = os.open(place / name, os.O_WRONLY | os.O_CREAT, 0o600)
                 os.write(fd, self.data.get(inner, b""))
+                if inner in self.closed:
+                    os.fchmod(fd, 0o400)
                 os.close(fd)
 
     def digest(self, node: int = ROOT) -> bytes:
         """Tells states apart."""
         total = sha256()
         for name, inner in sorted(self.names[node].items()):
-            total.update(name.encode() + b"\0")
+            total.update(name.encode() + (b"\0", b"\1")[inner in self.closed])
             content = self.digest(inner) if inner in self.names else self.data.get(inner, b"")
             total.update(len(content).to_bytes(8) + content)
         return total.digest()
@@ -80,11 +87,13 @@ class Medium:
     """A disk while operations are done to it: what is safe, and what is not yet."""
 
     def __init__(self) -> None:
-        self.safe = State({ROOT: {}}, {})
+        self.safe = State({ROOT: {}}, {}, set())
         self.named: list[Named] = []
         """Changes of names that are not safe yet."""
         self.written: dict[int, list[Wrote | Cut]] = {}
         """Of each file, the writes that are not safe yet."""
+        self.closed: set[int] = set()
+        """Files that may not be written any more. To sync their bytes does not make that safe."""
         self._now: dict[int, dict[str, int]] = {ROOT: {}}
 
     def do(self, operation: Operation) -> None:
@@ -104,30 +113,41 @@ class Medium:
                 self._change(folder, ((name, None),))
             case Wrote(node) | Cut(node):
                 self.written.setdefault(node, []).append(operation)
-            case Synced(node) if node in self._now:
-                for change in self.named:
-                    if change.folder == node:
-                        _apply(self.safe.names[node], change)
-                self.named = [change for change in self.named if change.folder != node]
+            case Closed(node):
+                self.closed.add(node)
             case Synced(node):
-                before = self.safe.data.get(node, b"")
-                self.safe.data[node] = _written(before, self.written.pop(node, []))
+                self._sync(node)
+            case SyncedAll():
+                for node in (*self.safe.names, *list(self.written)):
+                    self._sync(node)
+                self.safe.closed |= self.closed
+                self.closed = set()
             case Said():
                 pass
+
+    def _sync(self, node: int) -> None:
+        if node in self._now:
+            for change in self.named:
+                if change.folder == node:
+                    _apply(self.safe.names[node], change)
+            self.named = [change for change in self.named if change.folder != node]
+        else:
+            before = self.safe.data.get(node, b"")
+            self.safe.data[node] = _written(before, self.written.pop(node, []))
 
     def _change(self, folder: int, names: tuple[tuple[str, int | None], ...]) -> None:
         change = Named(folder, names)
         _apply(self._now[folder], change)
         self.named.append(change)
 
-    def state(self, kept: set[int], content: dict[int, bytes]) -> State:
-        """The state in which, of what is not safe, these changes of names and this content is."""
+    def state(self, kept: set[int], content: dict[int, bytes], closed: set[int]) -> State:
+        """The state in which, of what is not safe, these names, this content and this is so."""
         has_holes = any(self._has_hole(node, data) for node, data in content.items())
         names = {folder: dict(inner) for folder, inner in self.safe.names.items()}
         for number, change in enumerate(self.named):
             if number in kept:
                 _apply(names[change.folder], change)
-        return State(names, self.safe.data | content, has_holes)
+        return State(names, self.safe.data | content, self.safe.closed | closed, has_holes)
 
     def _has_hole(self, node: int, data: bytes) -> bool:
         before = self.safe.data.get(node, b"")
@@ -192,19 +212,20 @@ def _written(data: bytes, writes: list[Wrote | Cut]) -> bytes:
 
 def states(medium: Medium, chance: Random, sampled: int) -> Iterator[State]:
     """What the disk may hold if the power fails now: the plain cases, and some at random."""
-    every = set(range(len(medium.named)))
+    every, closed = set(range(len(medium.named))), medium.closed
     nodes = list(medium.written)
     none: dict[int, bytes] = {}
     whole = {node: medium.contents(node)[-2] for node in nodes}
     zeros = {node: medium.contents(node)[-1] for node in nodes}
     for names, content in itertools.product((set[int](), every), (none, whole, zeros)):
-        yield medium.state(names, content)
+        yield medium.state(names, content, closed)
     for number in every:
-        yield medium.state(every - {number}, whole)
-        yield medium.state({number}, none)
+        yield medium.state(every - {number}, whole, closed)
+        yield medium.state({number}, none, closed)
     for node in nodes:
         for data in medium.contents(node):
-            yield medium.state(every, whole | {node: data})
-    for _ in range(sampled if every or nodes else 0):
+            yield medium.state(every, whole | {node: data}, closed)
+    for _ in range(sampled if every or nodes or closed else 0):
         names = {number for number in every if chance.random() < chance.choice((0.2, 0.5, 0.9))}
-        yield medium.state(names, {node: medium.torn(node, chance) for node in nodes})
+        some = {node for node in closed if chance.random() < 0.5}
+        yield medium.state(names, {node: medium.torn(node, chance) for node in nodes}, some)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -208,6 +209,20 @@ class Recorder(Broken):
             if self.bug not in ("no fsync", "no fsync of the folder"):
                 self.operations.append(Synced(self._nodes[fd]))
 
+    def sync_all(self, fd: int) -> None:
+        with self._lock:
+            if self.bug != "no fsync":
+                self._disks_own("sync_all")(fd)
+                self.operations.append(SyncedAll())
+
+    def forbid_writing(self, fd: int) -> None:
+        with self._lock:
+            self._disks_own("forbid_writing")(fd)
+            self.operations.append(Closed(self._nodes[fd]))
+
+    def _disks_own(self, method: str) -> Any:
+        return getattr(super(), method)  # not every disk has it
+
     def rename(self, old: str, new: str, parent: int) -> None:
         with self._lock:
             super().rename(old, new, parent)
@@ -246,6 +261,7 @@ READS = frozenset(
     {
         *("read_piece", "read_all", "read_file", "size", "size_of", "names", "inode_of"),
         *("is_folder", "is_plain", "has_name", "touched_at", "touch", "try_lock", "unlock"),
+        *("peek", "status", "status_of", "is_there", "device"),
         *("write", "remove_all"),  # made of others
     }
 )

@@ -106,7 +106,7 @@ class Refusing(Disk):
         self._refuse("rename")
         super().rename(old, new, parent)
 
-    def touch(self, fd: int) -> None:
+    def touch(self, fd):
         self._refuse("touch")
         super().touch(fd)
 
@@ -117,7 +117,13 @@ class Refusing(Disk):
         ("unlink", lambda store, lease: store.unpost("tasks/t", "cancel")),
         ("rename", lambda store, lease: store.delete(lease)),
         ("unlink", lambda store, lease: store.delete(lease)),
-        ("touch", lambda store, lease: store.renew(lease)),
+        pytest.param(
+            "touch",
+            lambda store, lease: store.renew(lease),
+            marks=pytest.mark.skipif(
+                not hasattr(Disk, "touch"), reason="a lease is kept otherwise"
+            ),
+        ),
     ],
 )
 def test_what_the_disk_refuses_is_an_error_of_the_store(tmp_path, refused, act):
