@@ -145,6 +145,14 @@ class Recorder(Broken):
         with self._lock:
             self.operations.append(Said(mark))
 
+    def _place(self, way: str, parent: int) -> tuple[int, str]:
+        """The folder that a way from another ends in, and the last name of it."""
+        *folders, name = way.split("/")
+        node = self._nodes[parent]
+        for folder in folders:
+            node = self._names[node][folder]
+        return node, name
+
     def _new(self, folder: int, name: str, is_folder: bool) -> int:
         self._count = node = self._count + 1
         self._names[folder][name] = node
@@ -157,7 +165,8 @@ class Recorder(Broken):
         with self._lock:
             fd = super().folder(name, parent)
             if parent is not None:
-                self._nodes[fd] = self._names[self._nodes[parent]][os.fspath(name)]
+                folder, last = self._place(os.fspath(name), parent)
+                self._nodes[fd] = self._names[folder][last]
             elif Path(name) == self._root or self._root in Path(name).parents:
                 node = ROOT
                 for part in Path(name).relative_to(self._root).parts:
@@ -167,17 +176,18 @@ class Recorder(Broken):
 
     def make_folder(self, name: str, parent: int) -> int:
         with self._lock:
-            if name not in self._names[self._nodes[parent]]:
-                self._new(self._nodes[parent], name, is_folder=True)
+            folder, last = self._place(name, parent)
+            if last not in self._names[folder]:
+                self._new(folder, last, is_folder=True)
             return super().make_folder(name, parent)
 
     def open(self, name: str, parent: int, flags: int) -> int:
+        assert not flags & os.O_TRUNC, "a file is never emptied by opening it"
         with self._lock:
             fd = super().open(name, parent, flags)
-            folder = self._nodes[parent]
-            node = self._names[folder].get(name)
-            assert not flags & os.O_TRUNC, "a file is never emptied by opening it"
-            self._nodes[fd] = node if node is not None else self._new(folder, name, False)
+            folder, last = self._place(name, parent)
+            node = self._names[folder].get(last)
+            self._nodes[fd] = node if node is not None else self._new(folder, last, False)
             return fd
 
     def write_some(self, fd: int, data: bytes) -> int:
@@ -226,16 +236,21 @@ class Recorder(Broken):
     def rename(self, old: str, new: str, parent: int) -> None:
         with self._lock:
             super().rename(old, new, parent)
-            names = self._names[self._nodes[parent]]
-            names[new] = names.pop(old)
-            self.operations.append(Renamed(self._nodes[parent], old, new))
+            folder, old, new = self._both(old, new, parent)
+            self._names[folder][new] = self._names[folder].pop(old)
+            self.operations.append(Renamed(folder, old, new))
 
     def link(self, old: str, new: str, parent: int) -> None:
         with self._lock:
             super().link(old, new, parent)
-            names = self._names[self._nodes[parent]]
-            names[new] = names[old]
-            self.operations.append(Linked(self._nodes[parent], old, new))
+            folder, old, new = self._both(old, new, parent)
+            self._names[folder][new] = self._names[folder][old]
+            self.operations.append(Linked(folder, old, new))
+
+    def _both(self, old: str, new: str, parent: int) -> tuple[int, str, str]:
+        (folder, old), (other, new) = self._place(old, parent), self._place(new, parent)
+        assert folder == other, "nothing is moved from one folder to another"
+        return folder, old, new
 
     def unlink(self, name: str, parent: int) -> None:
         with self._lock:
@@ -248,8 +263,9 @@ class Recorder(Broken):
             self._forget(name, parent)
 
     def _forget(self, name: str, parent: int) -> None:
-        del self._names[self._nodes[parent]][name]
-        self.operations.append(Removed(self._nodes[parent], name))
+        folder, last = self._place(name, parent)
+        del self._names[folder][last]
+        self.operations.append(Removed(folder, last))
 
     def close(self, fd: int) -> None:
         with self._lock:
