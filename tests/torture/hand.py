@@ -6,11 +6,12 @@ where a thing may be gone from then on).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
+from typing import cast
 
 from holdfast import chain
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.store import Lease, Store
 from tests.torture.promises import Mark, data_of, facts_at, lines_of, sealed
 
@@ -32,6 +33,7 @@ class Hand:
     ACTS = (
         ("write", 12),
         ("write_much", 2),
+        ("write_everywhere", 2),
         ("write_unsynced", 2),
         ("write_blob", 2),
         ("post", 3),
@@ -98,6 +100,37 @@ class Hand:
     def write_much(self, stream: str) -> None:
         self.append(stream, self.chance.choice((2, 5)), self.chance.choice((300, 900, 1500)))
         self.sync(stream)
+
+    def write_everywhere(self, stream: str) -> None:
+        """Append to all that is held, and sync that together where the store can."""
+        for name in list(self.held):
+            try:
+                self.append(name, 1)
+            except LeaseLost:
+                del self.held[name]
+        held = dict(self.held)
+        for name, error in zip(
+            held, self._sync_all([at.lease for at in held.values()]), strict=True
+        ):
+            if error is None:
+                self.tell(["append", name, held[name].seq, held[name].total.decode()])
+            elif isinstance(error, LeaseLost):
+                del self.held[name]
+            else:
+                raise error
+
+    def _sync_all(self, leases: list[Lease]) -> Sequence[StoreError | None]:
+        together = getattr(self.store, "sync_many", None)
+        if together is not None:
+            return cast("Sequence[StoreError | None]", together(leases))
+        return [self._tried(lease) for lease in leases]
+
+    def _tried(self, lease: Lease) -> StoreError | None:
+        try:
+            self.store.sync(lease)
+        except StoreError as error:
+            return error
+        return None
 
     def write_unsynced(self, stream: str) -> None:
         self.append(stream, 1, self.chance.choice((0, 400)))

@@ -168,7 +168,7 @@ def _write_and_cut(
     bug: str,
 ) -> None:
     threads = chance.choice((1, 1, 3))
-    streams = [f"tasks/{number}" for number in range(6)]
+    streams = [f"tasks/{number}" for number in range(12)]
     work = at_work(lambda: STORES[kind](folder, bug), f"writer {seed}", seed, streams, threads)
     writer = Process(work)
     enough = chance.randint(1, 60)
