@@ -38,6 +38,7 @@ class Hand:
         ("write_blob", 2),
         ("post", 3),
         ("unpost", 1),
+        ("remember", 2),
         ("let_go", 2),
         ("delete", 1),
     )
@@ -155,6 +156,11 @@ class Hand:
             stream, name = self._posts.pop(self.chance.randrange(len(self._posts)))
             self.tell(["unpost", stream, name])
             self.store.unpost(stream, name)
+
+    def remember(self, stream: str) -> None:
+        """As whoever lists tasks, and had to read a log."""
+        if seq := len(lines_of(self.store, stream)):
+            self.store.remember(stream, facts_at(seq, stream), seq)
 
     def let_go(self, stream: str) -> None:
         self.store.release(self.held.pop(stream).lease)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from datetime import UTC, datetime
+from unittest.mock import ANY
 
 import pytest
 
@@ -12,7 +13,7 @@ from holdfast.errors import StorageFailed
 from holdfast.store import Facts
 from holdfast.stores.disk import Disk
 from holdfast.stores.files import FileStore
-from tests.torture.recording import Made, Recorder, Synced
+from tests.torture.recording import Made, Recorder, Synced, Wrote
 
 LINE = b'{"id":"t","seq":1}'
 LATER = Facts("x", "asleep", wake_at=datetime(2099, 1, 1, tzinfo=UTC))
@@ -29,6 +30,22 @@ def test_the_index_says_nothing_of_a_log_that_is_not_durable_yet(tmp_path):
     after = FileStore(tmp_path / "w")
     assert list(after.facts("tasks/")) == [("tasks/t", None)]
     assert list(after.due("tasks/", NOW)) == [("tasks/t", None)]
+
+
+def test_nor_does_one_who_read_such_a_log_and_remembers_it(tmp_path):
+    (tmp_path / "real").mkdir()
+    disk = Recorder(tmp_path / "real")
+    store = FileStore(tmp_path / "real/w", disk=disk)
+    lease = store.acquire("tasks/t", "me", 60)
+    store.append(lease, 0, [LINE])
+    reader = FileStore(tmp_path / "real/w", disk=disk)
+    reader.remember("tasks/t", LATER, 1)
+    log, index = (
+        next(op.node for op in disk.operations if isinstance(op, Made) and op.name == name)
+        for name in ("events.jsonl", "index.jsonl")
+    )
+    told = next(n for n, op in enumerate(disk.operations) if op == Wrote(index, 0, ANY))
+    assert Synced(log) in disk.operations[:told]
 
 
 def test_a_missing_log_is_not_as_long_as_one_that_was_still_to_be_written(tmp_path):

@@ -183,11 +183,22 @@ class Workspace:
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         try:
             with self._folder(stream) as folder:
-                size = self._disk.size_of(LOG, folder)
+                size = self._durable_size(folder)
         except OSError:
             return
         if lines.seq_of(next(self.tail(stream), b"")) == seq:
             self._note(stream, facts, size)
+
+    def _durable_size(self, folder: int) -> int:
+        """How long a log is, once that is durable: the index must not outlive what it speaks of."""
+        log = self._disk.open(LOG, folder, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            size = self._disk.size(log)
+            if self._durable:
+                self._disk.sync(log)
+            return size
+        finally:
+            self._disk.close(log)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         known = self._known()
