@@ -9,10 +9,12 @@ from unittest.mock import ANY
 
 import pytest
 
+from holdfast import chain
 from holdfast.errors import StorageFailed
 from holdfast.store import Facts
 from holdfast.stores.disk import Disk
 from holdfast.stores.files import FileStore
+from tests.torture.promises import sealed
 from tests.torture.recording import Made, Recorder, Synced, Wrote
 
 LINE = b'{"id":"t","seq":1}'
@@ -55,6 +57,25 @@ def test_a_missing_log_is_not_as_long_as_one_that_was_still_to_be_written(tmp_pa
     store.append(lease, 0, [LINE], at_once)
     os.unlink(tmp_path / "w/tasks/t/events.jsonl")
     assert list(FileStore(tmp_path / "w").facts("tasks/")) == [("tasks/t", None)]
+
+
+def test_a_newline_that_was_never_written_is_a_torn_tail(tmp_path):
+    """It may be the first byte of a sector: then the file has its length, and a zero there."""
+    first, total = sealed(chain.ROOT, "tasks/t", 1, "me")
+    second, _ = sealed(total, "tasks/t", 2, "me")
+    store = FileStore(tmp_path / "w")
+    lease = store.acquire("tasks/t", "me", 60)
+    store.append(lease, 0, [first])
+    store.sync(lease)
+    store.close()
+    with open(tmp_path / "w/tasks/t/events.jsonl", "ab") as log:
+        log.write(second + b"\0")
+    store = FileStore(tmp_path / "w")
+    assert list(store.read("tasks/t")) == [first]
+    lease = store.acquire("tasks/t", "me", 60)
+    store.append(lease, 1, [second])
+    store.sync(lease)
+    assert list(store.read("tasks/t")) == [first, second]
 
 
 def test_a_message_makes_the_whole_way_to_it_durable(tmp_path):
