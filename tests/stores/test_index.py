@@ -210,6 +210,8 @@ def test_what_is_due_later_is_not_due_now(tmp_path):
     store.append(lease, 0, [b'{"id":"t","seq":1}'], Facts("x", "pending", wake_at=AT))
     later = Facts("x", "in_progress", created_at=AT, wake_at=AT + timedelta(hours=1))
     store.append(lease, 1, [b'{"id":"t","seq":2}'], later)
+    assert list(store.due("tasks/", AT)) == [("tasks/t", None)]  # until the log is durable
+    store.sync(lease)
     for _ in range(2):
         assert list(store.due("tasks/", AT)) == []
         assert list(store.due("tasks/", AT + timedelta(hours=1))) == [("tasks/t", later)]

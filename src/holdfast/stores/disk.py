@@ -61,9 +61,13 @@ class Disk:
 
     def write(self, fd: int, data: bytes) -> None:
         """Write all of `data`; short writes are carried on."""
-        done = os.write(fd, data)
+        done = self.write_some(fd, data)
         while done < len(data):
-            done += os.write(fd, data[done:])
+            done += self.write_some(fd, data[done:])
+
+    def write_some(self, fd: int, data: bytes) -> int:
+        """Write as much of `data` as the system takes at once; returns how much that was."""
+        return os.write(fd, data)
 
     def overwrite(self, fd: int, data: bytes, offset: int = 0) -> None:
         """Write a few bytes at a place in a file, all of them at once."""
@@ -151,6 +155,23 @@ class Disk:
         """Remove a file."""
         os.unlink(name, dir_fd=parent)
 
+    def remove_folder(self, name: str, parent: int) -> None:
+        """Remove a folder, which has to be empty."""
+        os.rmdir(name, dir_fd=parent)
+
+    def remove_all(self, name: str, parent: int) -> None:
+        """Remove a folder and what is in it. No symlink is followed: it is removed itself."""
+        folder = self.folder(name, parent)
+        try:
+            for inner in self.names(folder):
+                if self.is_folder(inner, folder):
+                    self.remove_all(inner, folder)
+                else:
+                    self.unlink(inner, folder)
+        finally:
+            self.close(folder)
+        self.remove_folder(name, parent)
+
     def names(self, fd: int) -> Sequence[str]:
         """What a folder holds."""
         return os.listdir(fd)
@@ -201,6 +222,14 @@ class Disk:
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino
+
+    def is_folder(self, name: str, parent: int) -> bool:
+        """Whether a name is of a folder, and not of a symlink to one."""
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+
+    def is_plain(self, fd: int) -> bool:
+        """Whether it is a file, and not a pipe or a device that somebody put there."""
+        return stat.S_ISREG(os.fstat(fd).st_mode)
 
     def has_name(self, fd: int) -> bool:
         """Whether the file still has a name: it has none once another took its place."""

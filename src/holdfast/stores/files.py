@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import threading
 import time
 from collections.abc import Collection, Sequence
@@ -142,7 +141,10 @@ class FileStore(Workspace):
                 self._must_hold(handle)
             finally:
                 handle.syncing.release()
-        self._holder.renew(handle.taken.claim)
+        try:
+            self._holder.renew(handle.taken.claim)
+        except OSError as error:
+            raise failed(f"{lease.stream}: can't renew its lease", error) from error
 
     def release(self, lease: Lease) -> None:
         handle = self._handles.pop(lease, None)
@@ -242,8 +244,8 @@ class FileStore(Workspace):
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
-            if facts is not None and not at_once and self._is_held(handle):
-                self._note(lease.stream, facts, handle.size)
+            if facts is not None and not at_once:
+                handle.news = handle.appended, facts, handle.size
 
     def _reopen(self, handle: Handle) -> None:
         """Open a log again that was closed to make room for others."""
@@ -300,6 +302,15 @@ class FileStore(Workspace):
             handle.used = True
             self._must_hold(handle)
             handle.synced = upto
+            self._tell_news(handle)
+
+    def _tell_news(self, handle: Handle) -> None:
+        # Not before: a crash may leave a log that has its new length, and zeros for its new lines,
+        # and the index would be believed.
+        news = handle.news
+        if news is not None and news[0] <= handle.synced:
+            handle.news = None
+            self._note(handle.lease.stream, news[1], news[2])
 
     def _sync_names(self, handle: Handle) -> None:
         """What is only to be done once: the names on the way to the log are made durable."""
@@ -374,17 +385,25 @@ class FileStore(Workspace):
         with handle.syncing:
             self._must_hold(handle)
         self._note(lease.stream, None, UNKNOWN)
-        kind, name = lease.stream.split("/", 1)
-        gone = f".deleted-{os.urandom(6).hex()}"
-        folder = self._disk.folder(kind, self._root)
         try:
-            self._disk.rename(safe_name(name), gone, folder)
-            self._disk.sync_folder(folder)
+            self._remove(lease.stream)
+        except OSError as error:
+            raise failed(f"can't delete all of {lease.stream}", error) from error
         finally:
-            self._disk.close(folder)
-        # Who waits for the lock with the old folder open finds neither lock nor log in it.
-        shutil.rmtree(self.root / kind / gone)
-        self.release(lease)
+            self.release(lease)
+
+    def _remove(self, stream: str) -> None:
+        disk = self._disk
+        kind, name = stream.split("/", 1)
+        gone = f".deleted-{os.urandom(6).hex()}"
+        folder = disk.folder(kind, self._root)
+        try:
+            disk.rename(safe_name(name), gone, folder)
+            disk.sync_folder(folder)
+            # Who waits for the lock with the old folder open finds neither lock nor log in it.
+            disk.remove_all(gone, folder)
+        finally:
+            disk.close(folder)
 
     def rename(self, lease: Lease, stream: str) -> None:
         handle = self._handle(lease)

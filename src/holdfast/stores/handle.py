@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from holdfast.store import Lease
+from holdfast.store import Facts, Lease
 from holdfast.stores.locks import Taken
 
 
@@ -13,8 +13,8 @@ class Handle:
     """One stream held for writing. Its log is open while `log` is not negative."""
 
     __slots__ = (
-        "appended", "clean", "head", "inode", "lease", "log", "looked", "looked_at", "new", "pid",
-        "poisoned", "rung", "size", "synced", "syncing", "taken", "used", "way",
+        "appended", "clean", "head", "inode", "lease", "log", "looked", "looked_at", "new",
+        "news", "pid", "poisoned", "rung", "size", "synced", "syncing", "taken", "used", "way",
         "writing",
     )  # fmt: skip
 
@@ -33,6 +33,8 @@ class Handle:
         self.clean = 0
         """How many of the appends are on the disk, whether they were acknowledged or not."""
         self.synced = 0
+        self.news: tuple[int, Facts, int] | None = None
+        """What the index is to be told once this append is durable, and how long the log is."""
         self.poisoned = ""
         self.used = True
         self.writing = threading.Lock()

@@ -90,14 +90,17 @@ class Workspace:
         return self._read_all(stream, after_seq)
 
     def _read_all(self, stream: str, after_seq: int) -> Iterator[bytes]:
-        number = 0
-        for line in self._lines(stream, lines.forwards):
-            number += 1
-            if number > after_seq:
-                yield line
-        if not number:
-            kind, name = stream.split("/", 1)
-            self._must_never_have_started(stream, (kind, safe_name(name)))
+        kind, name = stream.split("/", 1)
+        for _ in range(2):
+            number = 0
+            for line in self._lines(stream, lines.forwards):
+                number += 1
+                if number > after_seq:
+                    yield line
+            if number or not self._was_started((kind, safe_name(name))):
+                return
+            # The first events may have come between the two looks: look once more.
+        raise locks.lost(stream)
 
     def _read_end(self, stream: str, after_seq: int) -> list[bytes] | None:
         """The lines after an event, from the end of the log; None if they do not say which is
@@ -173,7 +176,8 @@ class Workspace:
         except OSError as error:
             raise failed(f"can't list {kind}", error) from error
         try:
-            names = sorted(self._disk.names(folder))
+            # A name with a dot in front is of something deleted, which a crash left there.
+            names = sorted(name for name in self._disk.names(folder) if name[0] != ".")
         finally:
             self._disk.close(folder)
         for name in names:
@@ -214,11 +218,22 @@ class Workspace:
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         try:
             with self._folder(stream) as folder:
-                size = self._disk.size_of(LOG, folder)
+                size = self._durable_size(folder)
         except OSError:
             return
         if 0 < seq == lines.seq_of(next(self.tail(stream), b"")):
             self._note(stream, facts, size)
+
+    def _durable_size(self, folder: int) -> int:
+        """How long a log is, once that is durable: the index must not outlive what it speaks of."""
+        log = self._disk.open(LOG, folder, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            size = self._disk.size(log)
+            if self._durable:
+                self._disk.sync(log)
+            return size
+        finally:
+            self._disk.close(log)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         known = self._known()
@@ -239,9 +254,21 @@ class Workspace:
     def post(self, stream: str, name: str, data: bytes) -> bool:
         try:
             with self._folder(stream) as folder:
-                return inbox.post(self._disk, folder, name, data, durable=self._durable)
+                is_new = inbox.post(self._disk, folder, name, data, durable=self._durable)
+            if self._durable:
+                self._sync_way_to(stream)
+            return is_new
         except OSError as error:
             raise failed(f"can't leave a message for {stream}", error) from error
+
+    def _sync_way_to(self, stream: str) -> None:
+        """The stream's own folder may be so new that its name is not durable yet."""
+        kind = self._disk.folder(stream.split("/", 1)[0], self._root)
+        try:
+            self._disk.sync_folder(kind)
+            self._disk.sync_folder(self._root)
+        finally:
+            self._disk.close(kind)
 
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
         found: list[Post] = []
@@ -254,8 +281,11 @@ class Workspace:
         return found
 
     def unpost(self, stream: str, name: str) -> None:
-        with suppress(FileNotFoundError), self._folder(stream) as folder:
-            inbox.remove(self._disk, folder, name)
+        try:
+            with suppress(FileNotFoundError), self._folder(stream) as folder:
+                inbox.remove(self._disk, folder, name)
+        except OSError as error:
+            raise failed(f"can't take a message to {stream} out", error) from error
 
     def put_blob(self, data: bytes, name: str = "") -> str:
         try:
@@ -291,19 +321,20 @@ class Workspace:
             # Not only the last: a parent made by us is as private as the workspace.
             missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
             for folder in reversed(missing):
-                with suppress(FileExistsError):
-                    os.mkdir(folder, 0o700)
-                    os.chmod(folder, 0o700)
-                    self._sync_name_of(folder)
+                self._make(folder)
             return self._disk.folder(self.root)
         except OSError as error:
             raise failed(f"can't open the workspace {self.root}", error) from error
 
-    def _sync_name_of(self, folder: Path) -> None:
-        if self._durable:
-            parent = self._disk.folder(folder.parent)
-            self._disk.sync_folder(parent)
-            self._disk.close(parent)
+    def _make(self, folder: Path) -> None:
+        disk = self._disk
+        parent = disk.folder(folder.parent)
+        try:
+            disk.close(disk.make_folder(folder.name, parent))
+            if self._durable:
+                disk.sync_folder(parent)
+        finally:
+            disk.close(parent)
 
     @property
     def _root(self) -> int:
