@@ -58,8 +58,9 @@ class Forgetful(MemoryStore):
     """In a crash it loses some of what was not synced, and all facts."""
 
     def __init__(self, beside=None):
-        self.synced: dict[str, int] = {}
         super().__init__(beside)
+        if beside is None:
+            self.synced: dict[str, int] = {}
 
     def sync(self, lease):
         super().sync(lease)
