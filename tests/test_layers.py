@@ -28,9 +28,21 @@ LAYERS = (
         "family",
     }
     | {"handle", "meter", "step", "task", "waiting", "worker"},
-    ("engines", "stores", "views", "workspace"),
+    ("engines", "listing", "stores", "views", "workspace"),
     ("tail",),
-    {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}
+    {
+        "chain",
+        "change",
+        "codec",
+        "facts",
+        "finding",
+        "history",
+        "journal",
+        "log",
+        "people",
+        "scope",
+        "spec",
+    }
     | {"store", "words"},
     ("fold",),
     ("state",),

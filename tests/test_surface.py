@@ -20,7 +20,7 @@ PINNED = {
 }  # fmt: skip
 
 METHODS = {
-    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
+    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "page", "resolve",
     "answer", "check", "close", "start", "pause", "unpause", "cancel", "compensate",
 }  # fmt: skip
 

@@ -32,8 +32,7 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.facts import facts_of
-from holdfast.log import read_state
+from holdfast.listing import read_facts
 from holdfast.spec import Spec, registry
 from holdfast.store import Facts
 
@@ -170,7 +169,7 @@ class Worker:
         """The code of a task, if it is ours to drive."""
         found = facts
         try:
-            found = found if found is not None else self._read(stream)
+            found = found if found is not None else read_facts(self._store, stream)
             if found is None or found.wake_at is None or found.wake_at > now:
                 return None
             limit = self._limits.get(found.task)
@@ -193,14 +192,6 @@ class Worker:
             self._put_off(stream.removeprefix(_TASKS), _TOLD_S if ours else _HELD_S)
             return None
         return spec
-
-    def _read(self, stream: str) -> Facts | None:
-        state = read_state(self._store, stream)
-        if state.seq == 0:
-            return None
-        facts = facts_of(state)
-        self._store.remember(stream, facts, state.seq)
-        return facts
 
     def _count(self, kind: str) -> int:
         return sum(other == kind for other, _ in self._active.values())

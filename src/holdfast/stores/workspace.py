@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from holdfast import finding
 from holdfast.errors import BadInput, StorageFailed
-from holdfast.store import Facts, Post
+from holdfast.store import Facts, Page, Post, Query
 from holdfast.stores import blobs, inbox, lines, locks
 from holdfast.stores.disk import Disk
 from holdfast.stores.index import Entry, Index
@@ -198,6 +199,9 @@ class Workspace:
                 del self._strays[stream]
             elif stream.startswith(prefix) and not _is_due(before, now):
                 yield stream, None
+
+    def find(self, query: Query) -> Page:
+        return finding.find(query, self.facts(query.prefix))
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         try:
