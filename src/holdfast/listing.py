@@ -56,7 +56,7 @@ class TaskRecord(Struct, frozen=True):
     parent: str
     created_at: datetime
     updated_at: datetime
-    """When its status last changed."""
+    """When its status last changed, or later."""
 
 
 class TaskPage(Struct, frozen=True):
@@ -106,11 +106,14 @@ def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = Non
     query, tasks, failed = _query(filters), Tasks(), dict[str, StoreError]()
     for stream in _walk(store, query, failed):
         try:
-            tasks.append(view_task(store, stream.removeprefix(_TASKS)))
+            view = view_task(store, stream.removeprefix(_TASKS))
         except TaskNotFound:  # it was deleted meanwhile
             continue
         except StoreError as error:
             failed[str(error)] = error
+            continue
+        if not query.status or view.status in query.status:  # it may have gone on meanwhile
+            tasks.append(view)
         if len(tasks) == limit:
             break
     tasks.unreadable = list(failed.values())
@@ -163,14 +166,14 @@ def _complete(store: Store, query: Query, cursor: str | None) -> tuple[Page, lis
     page = store.find(query)
     if not page.unknown:
         return page, []
-    found, unreadable = dict(page.found), list[StoreError]()
+    matches, found, unreadable = finding.matcher(query), dict(page.found), list[StoreError]()
     for stream in page.unknown:
         try:
             facts = read_facts(store, stream)
         except StoreError as error:
             unreadable.append(error)
             continue
-        if facts is not None and finding.matches(query, stream, facts):
+        if facts is not None and matches(stream, facts):
             found[stream] = facts
     ordered = finding.in_order(found.items(), len(found))
     more = page.more or len(ordered) > query.limit

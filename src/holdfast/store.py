@@ -31,9 +31,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.errors import BadInput
 from holdfast.events import NEVER
@@ -52,8 +52,14 @@ class Lease(Struct, frozen=True, eq=False):
     epoch: int
 
 
+Time = Annotated[datetime, Meta(tz=True)]
+
+
 class Facts(Struct, frozen=True, omit_defaults=True):
-    """What is asked of a stream most often: kept beside the log, so that nobody has to read it."""
+    """What is asked of a stream most often: kept beside the log, so that nobody has to read it.
+
+    The status and the times of change and of waking change; the others are those of its beginning.
+    """
 
     task: str = ""
     status: str = ""
@@ -61,9 +67,9 @@ class Facts(Struct, frozen=True, omit_defaults=True):
     session: str = ""
     labels: dict[str, str] = {}
     parent: str = ""
-    created_at: datetime = NEVER
-    updated_at: datetime = NEVER
-    wake_at: datetime | None = None
+    created_at: Time = NEVER
+    updated_at: Time = NEVER
+    wake_at: Time | None = None
     """From when on somebody should drive it; None while there is nothing to do."""
 
 

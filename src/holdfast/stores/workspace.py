@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from holdfast import finding
 from holdfast.errors import BadInput, StorageFailed
 from holdfast.store import Facts, Page, Post, Query
 from holdfast.stores import blobs, inbox, lines, locks
+from holdfast.stores.catalog import Catalog
 from holdfast.stores.disk import Disk
 from holdfast.stores.index import Entry, Index
 from holdfast.stores.locks import LOCK, LOG
@@ -29,6 +30,7 @@ _LOOK_ANEW_S = 15.0
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
+@lru_cache(1 << 16)
 def safe_name(name: str) -> str:
     """A file name for any text: itself where it is plain, else a readable part and a hash.
 
@@ -152,22 +154,29 @@ class Workspace:
             return None
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        with self._catalog(prefix) as catalog:
+            yield from catalog.facts(prefix)
+
+    def find(self, query: Query) -> Page:
+        with self._catalog(query.prefix) as catalog:
+            return catalog.find(query)
+
+    @contextmanager
+    def _catalog(self, prefix: str) -> Iterator[Catalog]:
+        """What can be told of streams of a kind without reading them."""
         kind = prefix.split("/", 1)[0]
         known = self._known()
         try:
             folder = self._disk.folder(kind, self._root)
         except FileNotFoundError:
-            return
+            folder = -1
+        except OSError as error:
+            raise failed(f"can't list {kind}", error) from error
         try:
-            for stream in self.streams(prefix):
-                entry = known.get(stream)
-                name = safe_name(stream.split("/", 1)[1])
-                if entry is None or entry.size != self._disk.size_of(f"{name}/{LOG}", folder):
-                    yield stream, None
-                else:
-                    yield stream, entry.facts
+            yield Catalog(self._disk, kind, folder, known, safe_name, self._name_in)
         finally:
-            self._disk.close(folder)
+            if folder >= 0:
+                self._disk.close(folder)
 
     def _known(self) -> dict[str, Entry]:
         try:
@@ -199,9 +208,6 @@ class Workspace:
                 del self._strays[stream]
             elif stream.startswith(prefix) and not _is_due(before, now):
                 yield stream, None
-
-    def find(self, query: Query) -> Page:
-        return finding.find(query, self.facts(query.prefix))
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         try:
