@@ -21,13 +21,14 @@ import pytest
 
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
 from holdfast.store import Facts, Lease, Store
+from holdfast.testing.finding import FindContract
 
 STREAM = "tasks/t-1"
 LONG_S = 60.0
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-class StoreContract:
+class StoreContract(FindContract):
     """What the rules at the top of `holdfast.store` come to."""
 
     def test_a_new_stream_is_empty(self, store: Store) -> None:
