@@ -86,8 +86,13 @@ class FindContract:
             assert list(store.find(query).found) == [(stream, now)]
         assert not store.find(Query(status=("failed",))).found
         assert list(store.find(Query(labels={"b": "2"})).found) == [(stream, now)]
-        store.delete(store.acquire(stream, "me", LONG_S))
+        mended = replace(now, labels={"a": "1", "c": "3"}, created_at=AT + SECOND)
+        store.remember(stream, mended, 2)
+        assert list(store.find(Query(labels={"c": "3"})).found) == [(stream, mended)]
+        assert list(store.find(Query(labels={"a": "1", "c": "3"})).found) == [(stream, mended)]
         assert not store.find(Query(labels={"b": "2"})).found
+        store.delete(store.acquire(stream, "me", LONG_S))
+        assert not store.find(Query(labels={"c": "3"})).found
         assert not store.find(Query()).found
 
 
@@ -110,7 +115,10 @@ def complete(store: Store, query: Query, known: dict[str, Facts]) -> Found:
     """A page, with those on it that the store could not tell of."""
     page = store.find(query)
     unknown = {stream: known[stream] for stream in page.unknown if stream in known}
-    return plain_filter(query, {**unknown, **dict(page.found)})[: query.limit]
+    if not unknown:
+        return list(page.found)
+    found = dict([*page.found, *plain_filter(query, unknown)])
+    return sorted(found.items(), key=_place, reverse=True)[: query.limit]
 
 
 def plain_filter(query: Query, known: dict[str, Facts]) -> Found:
@@ -134,7 +142,11 @@ def plain_filter(query: Query, known: dict[str, Facts]) -> Found:
         )
 
     found = [each for each in known.items() if matches(*each)]
-    return sorted(found, key=lambda each: (each[1].created_at, each[0]), reverse=True)
+    return sorted(found, key=_place, reverse=True)
+
+
+def _place(each: tuple[str, Facts]) -> tuple[datetime, str]:
+    return each[1].created_at, each[0]
 
 
 def random_facts(random: Random) -> Facts:
