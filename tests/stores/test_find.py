@@ -8,6 +8,7 @@ import sqlite3
 from base64 import urlsafe_b64encode
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -47,27 +48,29 @@ def hf(store):
 # Any facts, any query
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(HOSTILE)
-few = st.sampled_from(["", "ada", "ADA", "a\0b", "'", "%", "\\", "日本", "🚀"])
-time = st.integers(0, 4).map(lambda n: AT + n * SECOND) | st.datetimes(timezones=st.just(UTC))
+few = st.sampled_from(["", "ada", "ADA", "a\0b", "'%"])
+near = st.integers(0, 3).map(lambda n: AT + n * SECOND)
+time = near | st.datetimes(timezones=st.just(UTC))
 facts = st.builds(
     Facts, few, st.sampled_from(["failed", "completed", "pending"]), few | text, few,
-    st.dictionaries(few, few | text, max_size=3), few, time, time,
+    st.dictionaries(few, few | text, max_size=3), few, near | time, near | time,
 )  # fmt: skip
 
 
 def queries(prefix: str):
-    optional = {name: st.none() | few | text for name in ("task", "user", "session", "parent")} | {
-        name: st.none() | time
-        for name in ("created_after", "created_before", "updated_after", "updated_before")
+    """A few filters each: a query of many matches nothing, which shows nothing."""
+    times = ("created_after", "created_before", "updated_after", "updated_before")
+    filters = {
+        **dict.fromkeys(("task", "user", "session", "parent"), few | text),
+        **dict.fromkeys(times, near | time),
+        "status": st.lists(st.sampled_from(["failed", "completed", "x'"]), min_size=1).map(tuple),
+        "labels": st.dictionaries(few, few, min_size=1, max_size=2),
+        "beyond": st.builds(Place, near, st.sampled_from("abcdef").map(lambda name: prefix + name)),
     }
+    some = st.lists(st.sampled_from(sorted(filters)), max_size=2, unique=True)
+    chosen = some.flatmap(lambda names: st.fixed_dictionaries({n: filters[n] for n in names}))
     return st.builds(
-        Query,
-        prefix=st.just(prefix),
-        status=st.lists(st.sampled_from(["failed", "completed", "x'"]), max_size=3).map(tuple),
-        labels=st.dictionaries(few, few, max_size=2),
-        limit=st.integers(1, 8),
-        beyond=st.none() | st.builds(Place, time, st.just(f"{prefix}b")),
-        **optional,
+        lambda limit, given: Query(prefix=prefix, limit=limit, **given), st.integers(1, 8), chosen
     )
 
 
@@ -83,7 +86,7 @@ def test_every_store_finds_what_a_plain_filter_would(store, data, many):
     known = {f"{prefix}{name}": facts for name, facts in zip("abcdef", many, strict=False)}
     for stream, its_facts in known.items():
         put(store, stream, its_facts)
-    for query in data.draw(st.lists(queries(prefix), min_size=5, max_size=10)):
+    for query in data.draw(st.lists(queries(prefix), min_size=10, max_size=20)):
         assert complete(store, query, known) == plain_filter(query, known)[: query.limit]
 
 
@@ -235,12 +238,15 @@ def test_a_hostile_value_matches_what_is_equal_to_it_and_is_never_sql(ten):
     assert len(ten.page(limit=1000).tasks) == 10 + len(VALUES)
 
 
-WRONG = (
+WRONG: tuple[Any, ...] = (
     *({"user": wrong} for wrong in (7, "\ud800", b"ada", ["ada"], object(), float("nan"))),
-    *({"labels": wrong} for wrong in ("a=b", {"a": 1}, {1: "a"}, {"\udfff": "x"}, [("a", "b")])),
+    *({"labels": wrong} for wrong in ("a=b", {"a": 1}, {1: "a"}, {"\udfff": "x"}, ["a"])),
     {"labels": {str(n): "x" for n in range(101)}},
-    *({"status": wrong} for wrong in ("sleeping", [], 3, [["failed"]], "failed,completed", {})),
-    *({"created_after": wrong} for wrong in ("2026-01-01", 0, datetime(2026, 1, 1))),  # noqa: DTZ001
+    *({"status": wrong} for wrong in ("sleeping", "failed,completed", "", "FAILED")),
+    *({"status": wrong} for wrong in ([], [["failed"]], ["failed", 3])),
+    {"created_after": "2026-01-01"},
+    {"updated_before": 0},
+    {"created_after": datetime(2026, 1, 1)},  # noqa: DTZ001
     *({"limit": wrong} for wrong in (0, -1, True, "5", 1e3, 2**70, None, 1001)),
 )
 
