@@ -54,6 +54,7 @@ HOLDFAST_MODULES = {
     "holdfast.listing",
     "holdfast.log",
     "holdfast.meter",
+    "holdfast.news",
     "holdfast.people",
     "holdfast.scope",
     "holdfast.spec",

@@ -30,6 +30,7 @@ LAYERS = (
     | {"handle", "meter", "step", "task", "waiting", "worker"},
     ("engines", "listing", "stores", "views", "workspace"),
     ("tail",),
+    ("news",),
     {
         "chain",
         "change",

@@ -123,6 +123,13 @@ def run_many(url: str, name: str) -> None:
         print(asyncio.run(main(hf)) == [[0, 4, 8, 12]] * 50, flush=True)
 
 
+def start_adding(url: str, id: str) -> None:
+    """Make a task, and leave it to a worker."""
+    with Holdfast(url) as hf:
+        hf.start(adding, 3, id=id)
+        print("started", flush=True)
+
+
 def answer(url: str, id: str, given: str) -> None:
     """Answer a question."""
     with Holdfast(url) as hf:
@@ -146,6 +153,5 @@ def write_when_told(url: str) -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (run_patient, run_endless, run_many, answer, write_when_told)}[
-        sys.argv[1]
-    ](*sys.argv[2:])
+    commands = (run_patient, run_endless, run_many, start_adding, answer, write_when_told)
+    {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])

@@ -47,6 +47,8 @@ from holdfast.stores.rows import beyond, columns_of, facts_in
 _POOL_SIZE = 8
 _PAGE, _LINES = 500, 200
 _TRIES = 5
+_HEARD_S = 0.2
+"""How long a notification takes, and more."""
 
 
 class PostgresStore:
@@ -113,13 +115,18 @@ class PostgresStore:
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
 
-    def wait_for_news(self, timeout_s: float) -> bool:
+    def wait_for_news(self, timeout_s: float, *, lines: bool = False) -> bool:
         """Wait until facts have changed or a message was left somewhere, by whomever.
 
-        False if nothing was heard of in that time. For those who look for work, or follow a log:
-        they look at once when there is something to see, and from time to time in any case.
+        With `lines`, also until anything was appended: whoever appends is asked to tell of that,
+        as it costs something. False if nothing was heard of in that time.
         """
         self._number()
+        if lines and self._presence.must_ask():
+            is_first = not self._presence.is_asked()
+            self._ask("ask_for_lines")
+            if is_first:  # until it was heard, some may be appended without a word
+                timeout_s = min(timeout_s, _HEARD_S)
         return self._presence.wait_for_news(timeout_s)
 
     # Appending
@@ -162,6 +169,7 @@ class PostgresStore:
         """Append to many streams at once; returns the ids of those that let it happen."""
         self._must_be_open()
         given = _parameters(appends)
+        given["news"] = given["news"] or self._presence.is_asked()
         for left in reversed(range(_TRIES)):
             try:
                 with self._own.use() as conn:

@@ -18,6 +18,8 @@
 -- the row where it stands (a "heap-only" update), for which there is room in every page.
 --
 -- When facts change, or a message is left, `NOTIFY holdfast` wakes those who wait for something.
+-- Who follows a log asks for more in the same way, by the word 'lines': for a minute, processes then
+-- tell of every append.
 --
 -- The version of this schema is in `about`. Every change to it is also a numbered file in
 -- `migrations/`; a test makes a database both ways and compares them.
