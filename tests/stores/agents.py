@@ -86,6 +86,11 @@ def patient(folder: str) -> list[str]:
     return [mark(folder, "first"), wait_for(folder, "go"), mark(folder, "last")]
 
 
+@task(name="stored_watched")
+def watched(folder: str) -> list[str]:
+    return [wait_for(folder, "one"), wait_for(folder, "two")]
+
+
 @step(name="stored_forever")
 async def forever() -> None:
     print("at work", flush=True)

@@ -315,19 +315,22 @@ def test_who_follows_a_task_sees_each_event_at_once(postgres_url, tmp_path):
     """A step that ends is no news to anybody but those who follow."""
     steps: list[str] = []
     with Holdfast(postgres_url) as hf, Holdfast(postgres_url) as other:
-        hf.start(agents.patient, str(tmp_path), id="p")
+        hf.start(agents.watched, str(tmp_path), id="p")
+        view = other.task("p")
 
         def follow() -> None:
-            for event in other.task("p").follow(poll_s=3600):
+            for event in view.follow(poll_s=3600):
                 steps.append(type(event).__name__)
 
-        follower = threading.Thread(target=follow)
+        follower = threading.Thread(target=follow, daemon=True)
         follower.start()
-        driver = threading.Thread(target=hf.resume, args=["p"])
+        driver = threading.Thread(target=hf.resume, args=["p"], daemon=True)
         driver.start()
+        until(lambda: "Claimed" in steps, "the driver was not seen")
+        (tmp_path / "one").touch()
         until(lambda: "Completed" in steps, "the end of the first step was not seen")
         assert "TaskCompleted" not in steps
-        (tmp_path / "go").touch()
+        (tmp_path / "two").touch()
         driver.join(30)
         follower.join(30)
         assert steps[-1] == "TaskCompleted"

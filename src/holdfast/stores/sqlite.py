@@ -208,8 +208,12 @@ class SqliteStore:
     def find(self, query: Query) -> Page:
         # First what is unknown: what becomes known in between is then found twice, and not missed.
         unknown = [name for name, _ in self._unknown(query.prefix)]
-        statement, given = find_statement(query)
         with self._reader() as conn:
+
+            def count(statement: str, given: dict[str, Any]) -> int:
+                return int(conn.execute(statement, given).fetchone()[0])
+
+            statement, given = patiently(lambda: find_statement(query, count))
             rows = patiently(lambda: conn.execute(statement, given).fetchall())
         found = [(name, facts) for name, *columns, _ in rows if (facts := facts_in(columns))]
         return Page(found[: query.limit], len(found) > query.limit, unknown)

@@ -56,6 +56,7 @@ create table holdfast.streams (
 create index streams_to_wake on holdfast.streams (wake_at, id) where wake_at is not null;
 create index streams_to_read on holdfast.streams (id) where status is null;
 create index streams_by_age on holdfast.streams (created_at, id);
+create index streams_by_change on holdfast.streams (updated_at, id);
 create index streams_by_status on holdfast.streams (status, created_at, id);
 -- Hashed where a text is the user's, and may be longer than a sorted index takes.
 create index streams_by_task on holdfast.streams using hash (task);

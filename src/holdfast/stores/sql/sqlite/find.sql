@@ -17,9 +17,10 @@ from streams as s indexed by streams_by_session
 where s.session = :session
 
 -- by_label --
+-- Its parameters are numbered, as there may be several.
     l.created_at as at
 from labels as l cross join streams as s on s.id = l.stream
-where l.name = :label_name_0 and l.value = :label_value_0
+where l.name = :label_name_{0} and l.value = :label_value_{0}
 
 -- by_user --
     s.created_at as at
@@ -27,19 +28,29 @@ from streams as s indexed by streams_by_user
 where s.user = :user
 
 -- by_status --
+-- The names of its parameters, one for each status, are put in.
     s.created_at as at
 from streams as s indexed by streams_by_status
-where s.status = :status_0
+where s.status in ({0})
 
 -- by_task --
     s.created_at as at
 from streams as s indexed by streams_by_task
 where s.task = :task
 
+-- by_change --
+    s.created_at as at
+from streams as s indexed by streams_by_change
+where s.updated_at >= :updated_after and s.updated_at < :updated_before
+
 -- by_age --
     s.created_at as at
 from streams as s indexed by streams_by_age
 where true
+
+-- count --
+-- How many rows there are along an index, as far as that matters.
+select count(*) from (select {0} limit :enough)
 
 -- known --
     and +s.status is not null and s.head > 0 and instr(s.name, :prefix) = 1
@@ -69,11 +80,9 @@ where true
     and +s.task is null
 
 -- status --
--- The names of its parameters, one for each status, are put in.
-    and +s.status in ({})
+    and +s.status in ({0})
 
 -- label --
--- Its parameters are numbered, as there may be several.
     and exists (
         select 1 from labels as other
         where other.name = :label_name_{0} and other.value = :label_value_{0}

@@ -45,6 +45,7 @@ create table streams (
 create index streams_to_wake on streams (wake_at, id) where wake_at is not null;
 create index streams_to_read on streams (id) where status is null;
 create index streams_by_age on streams (created_at, id);
+create index streams_by_change on streams (updated_at, id);
 create index streams_by_status on streams (status, created_at, id);
 create index streams_by_task on streams (task, created_at, id);
 create index streams_by_user on streams (user, created_at, id) where user is not null;

@@ -1,4 +1,4 @@
--- Version 2: labels can be looked for, and children are listed in the order of their creation.
+-- Version 2: labels and times of change can be looked for, and children are listed in order.
 
 create table labels (
     name       text not null,
@@ -17,3 +17,4 @@ where streams.labels is not null and streams.status is not null;
 
 drop index streams_by_parent;
 create index streams_by_parent on streams (parent, created_at, id) where parent is not null;
+create index streams_by_change on streams (updated_at, id);
