@@ -11,7 +11,7 @@ to its end is there to stay.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -24,79 +24,75 @@ from holdfast.stores.locks import LOCK, LOG
 
 
 class Catalog:
-    """The streams of one kind, for one look at them."""
+    """The streams of one kind (`tasks`), as the index knows them."""
 
     def __init__(
         self,
         disk: Disk,
         kind: str,
-        folder: int,
-        known: Mapping[str, Entry],
+        entries: Sequence[Entry],
         safe_name: Callable[[str], str],
         name_in: Callable[[str, str], str | None],
     ) -> None:
+        self.entries = entries
+        """Those of the index, the newest first."""
         self._disk = disk
         self._kind = kind
-        self._folder = folder
-        """The one that holds their folders; -1 if there is none."""
-        self._known = known
         self._safe_name = safe_name
         self._name_in = name_in
+        ours = (entry for entry in entries if entry.stream.startswith(f"{kind}/"))
+        self._by_folder = {self._folder_of(entry.stream): entry for entry in ours}
 
-    def streams(self, prefix: str) -> Iterator[tuple[str, Entry | None]]:
-        """Each stream that has a folder, with the last that was heard of it."""
-        names = set(self._disk.names(self._folder)) if self._folder >= 0 else set()
-        ours = f"{self._kind}/"
-        for stream, entry in self._known.items():
-            if stream.startswith(prefix) and stream.startswith(ours):
-                name = self._folder_of(stream)
-                if name in names:
-                    names.remove(name)
-                    yield stream, entry if entry.facts is not None else None
-        for folder in names:
-            plain = self._safe_name(folder) == folder
-            found = folder if plain else self._name_in(self._kind, folder)
-            if found is not None and f"{ours}{found}".startswith(prefix):
-                yield f"{ours}{found}", None
+    def facts(self, folder: int, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        """Each stream that has a folder, with its facts; None where the log has to be read."""
+        names = set(self._disk.names(folder))
+        for name, entry in self._by_folder.items():
+            if name in names and entry.stream.startswith(prefix):
+                yield entry.stream, self._believed(folder, entry)
+        yield from ((stream, None) for stream in self._strangers(names, prefix))
+
+    def find(self, folder: int, query: Query) -> Page:
+        """A page, with a look at no more logs than are needed for it."""
+        names = set(self._disk.names(folder))
+        gone = self._by_folder.keys() - names
+        unknown = list(self._strangers(names, query.prefix))
+        may_match, matches = finding.matcher(_lasting(query)), finding.matcher(query)
+        found: list[tuple[str, Facts]] = []
+        for entry in self.entries:
+            stream, facts = entry.stream, entry.facts
+            if facts is None or not may_match(stream, facts):
+                continue
+            if gone and self._folder_of(stream) in gone:
+                continue
+            believed = facts if _has_ended(facts) else self._believed(folder, entry)
+            if believed is None:
+                unknown.append(stream)
+            elif matches(stream, believed):
+                found.append((stream, believed))
+                if len(found) > query.limit:
+                    break
+        return Page(found[: query.limit], len(found) > query.limit, unknown)
+
+    def _strangers(self, names: set[str], prefix: str) -> Iterator[str]:
+        """The streams that the index does not know."""
+        for name in names - self._by_folder.keys():
+            plain = self._safe_name(name) == name
+            found = name if plain else self._name_in(self._kind, name)
+            if found is not None and f"{self._kind}/{found}".startswith(prefix):
+                yield f"{self._kind}/{found}"
 
     def _folder_of(self, stream: str) -> str:
         return self._safe_name(stream.split("/", 1)[1])
 
-    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        """Each stream with its facts; None where the log has to be read."""
-        for stream, entry in self.streams(prefix):
-            yield stream, self._believed(stream, entry)
+    def _believed(self, folder: int, entry: Entry) -> Facts | None:
+        name = self._folder_of(entry.stream)
+        size = self._disk.size_of(f"{name}/{LOG}", folder)
+        is_so = size > 0 and (size == entry.size or self._is_held(folder, name))
+        return entry.facts if is_so else None
 
-    def find(self, query: Query) -> Page:
-        """A page, with a look at no more logs than are needed for it."""
-        if not (query.status or query.updated_after or query.updated_before):
-            entries = dict(self.streams(query.prefix))
-            told = ((stream, entry.facts if entry else None) for stream, entry in entries.items())
-            page = finding.find(query, told)
-            stale = [s for s, _ in page.found if self._believed(s, entries[s]) is None]
-            found = [each for each in page.found if each[0] not in stale]
-            return Page(found, page.more, [*page.unknown, *stale])
-        lasting = replace(query, status=(), updated_after=None, updated_before=None)
-        return finding.find(query, self._looked_at(query.prefix, finding.matcher(lasting)))
-
-    def _looked_at(
-        self, prefix: str, may_match: Callable[[str, Facts], bool]
-    ) -> Iterator[tuple[str, Facts | None]]:
-        for stream, entry in self.streams(prefix):
-            facts = entry.facts if entry is not None else None
-            if facts is None or may_match(stream, facts):
-                yield stream, facts if _has_ended(facts) else self._believed(stream, entry)
-
-    def _believed(self, stream: str, entry: Entry | None) -> Facts | None:
-        if entry is None:
-            return None
-        name = self._folder_of(stream)
-        size = self._disk.size_of(f"{name}/{LOG}", self._folder)
-        return entry.facts if size > 0 and (size == entry.size or self._is_held(name)) else None
-
-    def _is_held(self, name: str) -> bool:
+    def _is_held(self, folder: int, name: str) -> bool:
         try:
-            lock = self._disk.open(f"{name}/{LOCK}", self._folder, os.O_RDONLY | os.O_NONBLOCK)
+            lock = self._disk.open(f"{name}/{LOCK}", folder, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
             return False
         try:
@@ -105,5 +101,9 @@ class Catalog:
             self._disk.close(lock)
 
 
-def _has_ended(facts: Facts | None) -> bool:
-    return facts is not None and facts.status in ("completed", "cancelled")
+def _lasting(query: Query) -> Query:
+    return replace(query, status=(), updated_after=None, updated_before=None)
+
+
+def _has_ended(facts: Facts) -> bool:
+    return facts.status in ("completed", "cancelled")

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.events import NEVER
 from holdfast.store import Facts
 from holdfast.stores.disk import Disk
 
@@ -71,6 +74,10 @@ def _newest(data: bytes) -> dict[str, Entry]:
     return found
 
 
+def _place(entry: Entry) -> tuple[datetime, str]:
+    return entry.facts.created_at if entry.facts is not None else NEVER, entry.stream
+
+
 class Index:
     """The index as one process knows it."""
 
@@ -82,6 +89,7 @@ class Index:
         self._lines = 0
         self._rest = b""
         self._entries: dict[str, Entry] = {}
+        self._in_order: list[Entry] | None = None
         self._lock = threading.RLock()
 
     def note(self, stream: str, facts: Facts | None, size: int) -> None:
@@ -106,6 +114,18 @@ class Index:
                 self._rewrite()
             return dict(self._entries)
 
+    def newest_first(self) -> Sequence[Entry]:
+        """What is known of each stream that was not deleted, in the order of a list.
+
+        The same object, as long as nothing has changed.
+        """
+        with self._lock:
+            self.entries()
+            if self._in_order is None:
+                live = [entry for entry in self._entries.values() if entry.facts is not None]
+                self._in_order = sorted(live, key=_place, reverse=True)
+            return self._in_order
+
     def close(self) -> None:
         """Let the file go."""
         with self._lock:
@@ -118,6 +138,7 @@ class Index:
             self._read_bytes = self._lines = 0
             self._rest = b""
             self._entries = {}
+            self._in_order = None
         return self._fd
 
     def _close(self) -> None:
@@ -129,7 +150,9 @@ class Index:
         new = self._disk.read_all(fd, self._read_bytes)
         self._read_bytes += len(new)
         whole, newline, self._rest = (self._rest + new).rpartition(b"\n")
-        self._entries |= _newest(whole + newline)
+        if new:
+            self._entries |= _newest(whole + newline)
+            self._in_order = None
         self._lines += whole.count(b"\n") // 2
 
     def _rewrite(self) -> None:

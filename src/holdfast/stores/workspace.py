@@ -59,6 +59,7 @@ class Workspace:
         self._durable = sync
         self._root_fd = self._open_root()
         self._index = Index(self._disk, self._root_fd)
+        self._catalogs: dict[str, Catalog] = {}
         self._looked_at: float | None = None
         self._strays: dict[str, Entry | None] = {}
         """The streams of which the index knew nothing for sure when we last looked at all."""
@@ -154,28 +155,36 @@ class Workspace:
             return None
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        with self._catalog(prefix) as catalog:
-            yield from catalog.facts(prefix)
+        with self._catalog(prefix) as (catalog, folder):
+            if folder is not None:
+                yield from catalog.facts(folder, prefix)
 
     def find(self, query: Query) -> Page:
-        with self._catalog(query.prefix) as catalog:
-            return catalog.find(query)
+        with self._catalog(query.prefix) as (catalog, folder):
+            return catalog.find(folder, query) if folder is not None else Page()
 
     @contextmanager
-    def _catalog(self, prefix: str) -> Iterator[Catalog]:
-        """What can be told of streams of a kind without reading them."""
+    def _catalog(self, prefix: str) -> Iterator[tuple[Catalog, int | None]]:
+        """What can be told of the streams of a kind without reading them, and their folder."""
         kind = prefix.split("/", 1)[0]
-        known = self._known()
         try:
-            folder = self._disk.folder(kind, self._root)
-        except FileNotFoundError:
-            folder = -1
+            entries = self._index.newest_first()
+        except OSError:
+            entries = ()  # it is only a copy: then every log is read
+        catalog = self._catalogs.get(kind)
+        if catalog is None or catalog.entries is not entries:
+            catalog = Catalog(self._disk, kind, entries, safe_name, self._name_in)
+            self._catalogs[kind] = catalog
+        folder = None
+        try:
+            with suppress(FileNotFoundError):
+                folder = self._disk.folder(kind, self._root)
         except OSError as error:
             raise failed(f"can't list {kind}", error) from error
         try:
-            yield Catalog(self._disk, kind, folder, known, safe_name, self._name_in)
+            yield catalog, folder
         finally:
-            if folder >= 0:
+            if folder is not None:
                 self._disk.close(folder)
 
     def _known(self) -> dict[str, Entry]:
