@@ -21,10 +21,11 @@ newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
    for each name, and stays until the holder of the lease has taken it.
 8. *A page is complete.* `find` gives the newest streams whose facts match, each once, in one order
    for all stores: by `created_at`, then by name, the greatest first. It goes by an index and reads
-   no log; streams whose facts it does not know are named beside the page, on every page, for the
-   caller to read. A stream that is added, or removed, moves no other one to another page.
+   no log; streams whose facts it does not know, and which may belong on the page, are named beside
+   it for the caller to read. A stream that is added, or removed, moves no other to another page.
 
-Stores are synchronous. The async driver calls them off the loop.
+Stores are synchronous. The async driver calls them off the loop. One that can tell of news as they
+happen has one method more: see `holdfast.news`.
 """
 
 from __future__ import annotations
