@@ -31,20 +31,8 @@ LAYERS = (
     ("engines", "listing", "stores", "views", "workspace"),
     ("tail",),
     ("news",),
-    {
-        "chain",
-        "change",
-        "codec",
-        "facts",
-        "finding",
-        "history",
-        "journal",
-        "log",
-        "people",
-        "scope",
-        "spec",
-    }
-    | {"store", "words"},
+    {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "scope", "spec"}
+    | {"finding", "store", "words"},
     ("fold",),
     ("state",),
     ("events",),
