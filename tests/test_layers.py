@@ -29,11 +29,12 @@ LAYERS = (
         "family",
     }
     | {"handle", "inspection", "meter", "step", "task", "upkeep", "waiting", "worker"},
-    ("engines", "stores", "verify", "views", "workspace"),
+    ("engines", "listing", "stores", "verify", "views", "workspace"),
     ("keys",),
     ("tail",),
+    ("news",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "redact"}
-    | {"scope", "secret", "spec", "store", "values", "words"},
+    | {"finding", "scope", "secret", "spec", "store", "values", "words"},
     ("fold",),
     ("state",),
     ("lists",),

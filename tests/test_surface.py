@@ -9,35 +9,28 @@ import pytest
 import holdfast
 
 PINNED = {
-    "AlreadyAnswered", "Artifact", "BadId", "BadInput", "Child", "CodeChanged", "CodeMissing",
-    "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError", "HoldsSecret",
-    "IdempotencyKey", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged", "NewerFormat",
-    "NotATask", "NotFinished", "Redact", "Results", "Retry", "Secret", "StepFailed",
-    "StorageFailed", "StoreError", "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound",
-    "TaskPaused", "TaskReleased", "TaskWaiting", "TooLarge", "Unanswered", "Undecodable",
-    "Unserializable", "Worker", "WrongArguments", "WrongKey", "ask", "checkpoint", "current",
-    "decide", "each", "gather", "keep", "note", "now", "patched", "progress", "random", "restore",
-    "sleep", "start", "step", "task", "tool", "uuid",
-}  # fmt: skip
-
-METHODS = {
     "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child", "CodeChanged",
     "CodeMissing", "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError",
-    "HoldsSecret", "IdempotencyKey", "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged",
+    "HoldsSecret", "IdempotencyKey", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged",
     "NewerFormat", "NotATask", "NotFinished", "Redact", "Results", "Retention", "Retry", "Secret",
     "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskCancelled", "TaskFailed",
     "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting", "TooLarge", "Unanswered",
-    "Undecodable", "Unserializable", "Worker", "WrongArguments", "answer", "aresume", "aretry",
-    "arun", "ask", "cancel", "check", "checkpoint", "close", "compensate", "current", "decide",
-    "each", "gather", "heads", "keep", "note", "now", "open", "patched", "pause", "progress",
-    "random", "resolve", "restore", "resume", "retry", "run", "sleep", "start", "step", "task",
-    "tasks", "tool", "unpause", "uuid", "verify",
+    "Undecodable", "Unserializable", "Worker", "WrongArguments", "WrongKey", "ask", "checkpoint",
+    "current", "decide", "each", "gather", "keep", "note", "now", "patched", "progress", "random",
+    "restore", "sleep", "start", "step", "task", "tool", "uuid",
+}  # fmt: skip
+
+METHODS = {
+    "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
+    "copy_to", "gc", "heads", "open", "page", "pause", "resolve", "restore_from", "resume",
+    "retry", "run", "start", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
 METHODS = {
     "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
     "answer", "archive_to", "cancel", "check", "close", "compensate", "copy_to", "gc", "open",
     "pause", "restore_from", "start", "unpause",
+    "page",
 }  # fmt: skip
 
 

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import control
 from holdfast.beginning import Given
@@ -18,6 +17,7 @@ from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
 from holdfast.inspection import Inspection
 from holdfast.keys import KeySource
+from holdfast.listing import Filters, TaskPage, Tasks, list_tasks, page_of_tasks
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
@@ -25,7 +25,7 @@ from holdfast.stores import open_store, secured
 from holdfast.task import task_spec
 from holdfast.upkeep.housekeeping import Housekeeping
 from holdfast.values import MAX_VALUE_BYTES
-from holdfast.views import Tasks, TaskView, list_tasks, view_task
+from holdfast.views import TaskView, view_task
 from holdfast.words import checked_id
 
 if TYPE_CHECKING:
@@ -82,12 +82,7 @@ class Holdfast(Inspection, Housekeeping):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -355,22 +350,29 @@ class Holdfast(Inspection, Housekeeping):
         """
         return view_task(self.store, checked_id(id))
 
-    def tasks(
-        self,
-        *,
-        status: str | None = None,
-        type: str | None = None,
-        user: str | None = None,
-        session: str | None = None,
-        labels: dict[str, str] | None = None,
-    ) -> Tasks:
-        """The tasks that match, oldest first. Those whose log can't be read are in `unreadable`.
+    def tasks(self, *, limit: int | None = None, **filters: Unpack[Filters]) -> Tasks:
+        """The views of the tasks that match (the newest so many), oldest first. See `page`.
 
-        >>> with Holdfast("memory://") as hf:
-        ...     hf.tasks(status="failed")
+        The logs of those, and of no others, are read; those that can't be are in `unreadable`.
+
+        >>> Holdfast("memory://").tasks(status=["failed", "cancelled"], limit=10)
         []
         """
-        return list_tasks(self.store, status, type, user, session, labels)
+        return list_tasks(self.store, filters, limit)
+
+    def page(
+        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[Filters]
+    ) -> TaskPage:
+        """A page of the tasks that match, the newest first, without reading their logs.
+
+        `status` (one, or several), `type`, `user`, `session`, `parent`, `labels` (all of them),
+        `created_after`, `created_before`, `updated_after`, `updated_before`. The `next` of a page
+        is the `cursor` of the one after it.
+
+        >>> Holdfast("memory://").page(user="ada", labels={"team": "travel"})
+        TaskPage(tasks=(), next=None, unreadable=())
+        """
+        return page_of_tasks(self.store, filters, limit, cursor)
 
     def resolve(
         self,

@@ -27,19 +27,30 @@ store may make use of that.) Its rules:
    age, counted from its last put, also where it was there before (and known to the minute), and is
    deleted only if it is older than the one who deletes it says. The two do not cross: when
    `put_blob` returns, the blob is there and is young.
+10. *A page is complete.* `find` gives the newest streams whose facts match, each once, in one order
+   for all stores: by `created_at`, then by name, the greatest first. It goes by an index and reads
+   no log; streams whose facts it does not know, and which may belong on the page, are named beside
+   it for the caller to read. A stream that is added, or removed, moves no other to another page.
 
-Stores are synchronous. The async driver calls them off the loop.
+Stores are synchronous. The async driver calls them off the loop. One that can tell of news as they
+happen has one method more: see `holdfast.news`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Annotated, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from holdfast.errors import BadInput
 from holdfast.events import NEVER
+from holdfast.words import must_be_texts
+
+LONGEST_PAGE = 1000
+MOST_LABELS = 100
+"""In one query: a database has its limits."""
 
 
 class Lease(Struct, frozen=True, eq=False):
@@ -50,8 +61,14 @@ class Lease(Struct, frozen=True, eq=False):
     epoch: int
 
 
+Time = Annotated[datetime, Meta(tz=True)]
+
+
 class Facts(Struct, frozen=True, omit_defaults=True):
-    """What is asked of a stream most often: kept beside the log, so that nobody has to read it."""
+    """What is asked of a stream most often: kept beside the log, so that nobody has to read it.
+
+    The status and the times of change and of waking change; the others are those of its beginning.
+    """
 
     task: str = ""
     status: str = ""
@@ -59,10 +76,85 @@ class Facts(Struct, frozen=True, omit_defaults=True):
     session: str = ""
     labels: dict[str, str] = {}
     parent: str = ""
-    created_at: datetime = NEVER
-    updated_at: datetime = NEVER
-    wake_at: datetime | None = None
+    created_at: Time = NEVER
+    updated_at: Time = NEVER
+    wake_at: Time | None = None
     """From when on somebody should drive it; None while there is nothing to do."""
+
+
+class Place(NamedTuple):
+    """Where a stream stands in a list: the order of a page, and where the next one begins."""
+
+    created_at: datetime
+    stream: str
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """Which streams, and how many of them. What is left out (None, or empty) matches everything.
+
+    Texts match what is equal to them and nothing else. Of two times, `after` is included and
+    `before` is not, so that neither a task is missed between two spans nor counted in both.
+    """
+
+    prefix: str = "tasks/"
+    status: tuple[str, ...] = ()
+    """Any of these."""
+    task: str | None = None
+    user: str | None = None
+    session: str | None = None
+    parent: str | None = None
+    labels: dict[str, str] = {}
+    """All of these."""
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
+    limit: int = 50
+    beyond: Place | None = None
+    """Only what comes after this place: the last one of the page before."""
+
+    def __post_init__(self) -> None:
+        # Here, so that whatever a store is given to bind to its SQL is of the right kind.
+        for name in ("task", "user", "session", "parent"):
+            if getattr(self, name) is not None:
+                must_be_texts("a query", **{name: getattr(self, name)})
+        for status in self.status:
+            must_be_texts("a query", status=status)
+        _must_be_labels(self.labels)
+        for name in ("created_after", "created_before", "updated_after", "updated_before"):
+            _must_be_a_time(name, getattr(self, name))
+        if type(self.limit) is not int or not 1 <= self.limit <= LONGEST_PAGE:
+            raise BadInput(
+                f"a query: limit={self.limit!a:.60} must be 1 to {LONGEST_PAGE}, the longest page: "
+                f"for more, take the next page by its cursor"
+            )
+
+
+def _must_be_labels(labels: object) -> None:
+    if not isinstance(labels, dict) or len(labels) > MOST_LABELS:
+        raise BadInput(
+            f"a query: labels={labels!a:.60} must be a dict of at most {MOST_LABELS} texts"
+        )
+    for name, value in labels.items():
+        must_be_texts("a query", **{"the name of a label": name, "a label": value})
+
+
+def _must_be_a_time(name: str, time: object) -> None:
+    if time is None or (isinstance(time, datetime) and time.utcoffset() is not None):
+        return
+    raise BadInput(
+        f"a query: {name}={time!a:.60} must be a datetime with its time zone, such as "
+        f"datetime(2026, 1, 1, tzinfo=UTC)"
+    )
+
+
+class Page(Struct, frozen=True):
+    """What a store found, in order, and what it can't tell anything of without reading it."""
+
+    found: Sequence[tuple[str, Facts]] = ()
+    more: bool = False
+    """Whether there are others that match, after those found."""
+    unknown: Sequence[str] = ()
 
 
 class Post(Struct, frozen=True):
@@ -144,6 +236,9 @@ class Store(Protocol):
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         """The streams that somebody should drive now, as `facts` gives them. Some may be held."""
+
+    def find(self, query: Query) -> Page:
+        """A page of the streams that match. `holdfast.finding.find` makes it of `facts`."""
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         """Leave a message for the holder of a stream; False if there is one of that name."""

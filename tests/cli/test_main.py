@@ -104,7 +104,7 @@ def test_a_fault_of_our_own_is_told_as_such(cli, recorded, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("holdfast.cli.ls.read_all", broken)
+    monkeypatch.setattr("holdfast.cli.ls._listed", broken)
     code, out, err = cli("ls")
     assert (code, out) == (70, "")
     assert err.startswith("error: unexpected ZeroDivisionError: oops")

@@ -102,6 +102,11 @@ def patient(folder: str) -> list[str]:
     return [mark(folder, "first"), wait_for(folder, "go"), mark(folder, "last")]
 
 
+@task(name="stored_watched")
+def watched(folder: str) -> list[str]:
+    return [wait_for(folder, "one"), wait_for(folder, "two")]
+
+
 @step(name="stored_forever")
 async def forever() -> None:
     print("at work", flush=True)
@@ -139,6 +144,13 @@ def run_many(url: str, name: str) -> None:
         print(asyncio.run(main(hf)) == [[0, 4, 8, 12]] * 50, flush=True)
 
 
+def start_adding(url: str, id: str) -> None:
+    """Make a task, and leave it to a worker."""
+    with Holdfast(url) as hf:
+        hf.start(adding, 3, id=id)
+        print("started", flush=True)
+
+
 def answer(url: str, id: str, given: str) -> None:
     """Answer a question."""
     with Holdfast(url) as hf:
@@ -162,6 +174,5 @@ def write_when_told(url: str) -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (run_patient, run_endless, run_many, answer, write_when_told)}[
-        sys.argv[1]
-    ](*sys.argv[2:])
+    commands = (run_patient, run_endless, run_many, start_adding, answer, write_when_told)
+    {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])

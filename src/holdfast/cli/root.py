@@ -137,7 +137,7 @@ def root(ctx: click.Context) -> None:
 
     \b
     Examples:
-      holdfast ls                       all tasks, the latest first
+      holdfast ls                       the newest tasks, a page at a time
       holdfast show trip-42             where a task is, and what happened to get there
       holdfast log -f trip-42           watch it as it works
       holdfast run agents:plan Oslo     start a task, and drive it here

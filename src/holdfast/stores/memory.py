@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 
+from holdfast import finding
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
-from holdfast.store import Blob, Facts, Lease, Post
+from holdfast.store import Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores.leftovers import NothingLeft
 
 
@@ -107,6 +108,9 @@ class MemoryStore(NothingLeft):
         for name, facts in self.facts(prefix):
             if facts is None or (facts.wake_at is not None and facts.wake_at <= now):
                 yield name, facts
+
+    def find(self, query: Query) -> Page:
+        return finding.find(query, self.facts(query.prefix))
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         with self._lock:

@@ -27,7 +27,7 @@ from psycopg import errors
 from psycopg_pool import ConnectionPool
 
 from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError
-from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Post
+from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.groups import Groups
 from holdfast.stores.held import Append, Held, Leases, busy, taken_over
@@ -41,12 +41,15 @@ from holdfast.stores.postgres_database import (
     prepare,
     without_password,
 )
+from holdfast.stores.postgres_find import find_statement
 from holdfast.stores.presence import Connection, Presence
 from holdfast.stores.rows import beyond, columns_of, facts_in
 
 _POOL_SIZE = 8
 _PAGE, _LINES = 500, 200
 _TRIES = 5
+_HEARD_S = 0.2
+"""How long a notification takes, and more."""
 
 
 class PostgresStore(NothingLeft):
@@ -113,13 +116,18 @@ class PostgresStore(NothingLeft):
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
 
-    def wait_for_news(self, timeout_s: float) -> bool:
+    def wait_for_news(self, timeout_s: float, *, lines: bool = False) -> bool:
         """Wait until facts have changed or a message was left somewhere, by whomever.
 
-        False if nothing was heard of in that time. For those who look for work, or follow a log:
-        they look at once when there is something to see, and from time to time in any case.
+        With `lines`, also until anything was appended: whoever appends is asked to tell of that,
+        as it costs something. False if nothing was heard of in that time.
         """
         self._number()
+        if lines and self._presence.must_ask():
+            is_first = not self._presence.is_asked()
+            self._ask("ask_for_lines")
+            if is_first:  # until it was heard, some may be appended without a word
+                timeout_s = min(timeout_s, _HEARD_S)
         return self._presence.wait_for_news(timeout_s)
 
     # Appending
@@ -162,6 +170,7 @@ class PostgresStore(NothingLeft):
         """Append to many streams at once; returns the ids of those that let it happen."""
         self._must_be_open()
         given = _parameters(appends)
+        given["news"] = given["news"] or self._presence.is_asked()
         for left in reversed(range(_TRIES)):
             try:
                 with self._own.use() as conn:
@@ -198,9 +207,14 @@ class PostgresStore(NothingLeft):
 
     def _ask(self, query: str, /, **given: Any) -> list[Any]:
         """All rows of a query; of one that returns none, an empty list."""
+        return self._fetched(SQL[query], given)
+
+    def _fetched(
+        self, statement: str, given: dict[str, Any], *, prepare: bool | None = None
+    ) -> list[Any]:
         try:
             with self._connection() as conn, conn.cursor(binary=True) as cursor:
-                cursor.execute(SQL[query], given)
+                cursor.execute(statement, given, prepare=prepare)
                 return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
@@ -247,6 +261,16 @@ class PostgresStore(NothingLeft):
         told = msgspec.json.encode(_columns(facts)).decode()
         self._look("remember", stream=stream, facts=told, seq=seq)
 
+    def find(self, query: Query) -> Page:
+        # First what is unknown: what becomes known in between is then found twice, and not missed.
+        unknown = [name for name, _ in self._unknown(query.prefix)]
+        statement = find_statement(query)
+        # Never prepared: the plan is made for the values, of which one may have ten thousand rows
+        # and another three.
+        rows = self._fetched(*statement, prepare=False) if statement is not None else []
+        found = [(name, facts) for name, *columns in rows if (facts := facts_in(columns))]
+        return Page(found[: query.limit], len(found) > query.limit, unknown)
+
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         bounds = _bounds(prefix)
         after: dict[str, Any] = {"now": now, "after_at": None, "after_id": 0}
@@ -255,10 +279,14 @@ class PostgresStore(NothingLeft):
                 after |= {"after_at": columns[-1], "after_id": id}
                 if name.startswith(prefix):
                     yield name, facts_in(columns)
-        after = {"after_id": 0}
-        while rows := self._look("unknown", **after, **bounds):
+        yield from self._unknown(prefix)
+
+    def _unknown(self, prefix: str) -> Iterator[tuple[str, None]]:
+        """The streams whose log has to be read before anything can be said."""
+        after_id = 0
+        while rows := self._look("unknown", after_id=after_id, **_bounds(prefix)):
             yield from ((name, None) for name, _ in rows if name.startswith(prefix))
-            after["after_id"] = rows[-1][1]
+            after_id = rows[-1][1]
 
     # Inboxes
 

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.keys import KEY_BYTES, Keys, derived
-from holdfast.store import Blob, Facts, Lease, Post, Store
+from holdfast.store import Blob, Facts, Lease, Page, Post, Query, Store
 from holdfast.stores import KEYS, ring
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
 from holdfast.stores.wrapped import Wrapped, name_bound_in, with_older
@@ -232,9 +232,19 @@ class SealedStore(Wrapped):
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         return self._open_facts(self.inner.due(prefix, now))
 
-    def looked_for(
-        self, user: str, session: str, labels: dict[str, str]
-    ) -> tuple[str, str, dict[str, str]]:
+    def find(self, query: Query) -> Page:
+        user, session, labels = self._hidden(query.user, query.session, query.labels)
+        page = self.inner.find(replace(query, user=user, session=session, labels=labels))
+        opened = list(self._open_facts(iter(page.found)))
+        return Page(
+            found=[(stream, facts) for stream, facts in opened if facts is not None],
+            more=page.more,
+            unknown=[*page.unknown, *(stream for stream, facts in opened if facts is None)],
+        )
+
+    def _hidden(
+        self, user: str | None, session: str | None, labels: dict[str, str]
+    ) -> tuple[str | None, str | None, dict[str, str]]:
         """A user, a session and labels, as the store knows them: to be kept, or to be found."""
         hidden = self._digests.of
         return (
@@ -247,11 +257,11 @@ class SealedStore(Wrapped):
         clear = _encode(_Clear(facts.user, facts.session, facts.labels))
         if clear == b"{}":
             return facts
-        user, session, labels = self.looked_for(facts.user, facts.session, facts.labels)
+        user, session, labels = self._hidden(facts.user, facts.session, facts.labels)
         stream = name_bound_in(stream)
         box = Box(derived(self._root_of_facts, stream.encode())).close(clear, "facts", stream)
         labels[_SEALED] = b64encode(box).decode()
-        return replace(facts, user=user, session=session, labels=labels)
+        return replace(facts, user=user or "", session=session or "", labels=labels)
 
     def _open_facts(
         self, found: Iterator[tuple[str, Facts | None]]

@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TooLarge
-from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Post
+from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores import alive
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.held import Leases, busy, taken_over
 from holdfast.stores.leftovers import NothingLeft
 from holdfast.stores.rows import beyond
 from holdfast.stores.sqlite_file import connect, failed, patiently, prepare, size_of
+from holdfast.stores.sqlite_find import find_statement
 from holdfast.stores.sqlite_rows import columns_of, facts_in, micros_of
-from holdfast.stores.sqlite_writer import SQL, Writer
+from holdfast.stores.sqlite_writer import SQL, Writer, tell
 
 _LARGEST_BYTES = 1_000_000_000
 _PAGE, _PAGE_BYTES = 500, 1 << 20
@@ -126,14 +127,14 @@ class SqliteStore(NothingLeft):
     # Reading
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        for id, head in self._all("find", stream=stream):
+        for id, head in self._all("stream", stream=stream):
             after, upto = (id << 32) + after_seq, (id << 32) + head
             while found := self._piece("read", after=after, upto=upto):
                 yield from (line for _, line in found)
                 after = found[-1][0]
 
     def tail(self, stream: str) -> Iterator[bytes]:
-        for id, head in self._all("find", stream=stream):
+        for id, head in self._all("stream", stream=stream):
             before, first = (id << 32) + head + 1, (id << 32) + 1
             while found := self._piece("tail", before=before, first=first):
                 yield from (line for _, line in found)
@@ -197,8 +198,26 @@ class SqliteStore(NothingLeft):
             yield name, facts_in(columns)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
-        given = {"stream": stream, "seq": seq, **columns_of(facts)}
-        self._write(lambda conn: conn.execute(SQL["remember"], given).rowcount)
+        given = {"seq": seq, **columns_of(facts)}
+
+        def remember(conn: sqlite3.Connection) -> None:
+            for id, _ in conn.execute(SQL["stream"], {"stream": stream}).fetchall():
+                tell(conn, "remember", {"id": id, **given})
+
+        self._write(remember)
+
+    def find(self, query: Query) -> Page:
+        # First what is unknown: what becomes known in between is then found twice, and not missed.
+        unknown = [name for name, _ in self._unknown(query.prefix)]
+        with self._reader() as conn:
+
+            def count(statement: str, given: dict[str, Any]) -> int:
+                return int(conn.execute(statement, given).fetchone()[0])
+
+            statement, given = patiently(lambda: find_statement(query, count))
+            rows = patiently(lambda: conn.execute(statement, given).fetchall())
+        found = [(name, facts) for name, *columns, _ in rows if (facts := facts_in(columns))]
+        return Page(found[: query.limit], len(found) > query.limit, unknown)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         bounds = _bounds(prefix)
@@ -208,10 +227,14 @@ class SqliteStore(NothingLeft):
                 after |= {"after_at": columns[-1], "after_id": id}
                 if name.startswith(prefix):
                     yield name, facts_in(columns)
-        after = {"after_id": 0}
-        while rows := self._all("unknown", **after, **bounds):
+        yield from self._unknown(prefix)
+
+    def _unknown(self, prefix: str) -> Iterator[tuple[str, None]]:
+        """The streams whose log has to be read before anything can be said."""
+        after_id = 0
+        while rows := self._all("unknown", after_id=after_id, **_bounds(prefix)):
             yield from ((name, None) for name, _ in rows if name.startswith(prefix))
-            after["after_id"] = rows[-1][1]
+            after_id = rows[-1][1]
 
     # Inboxes
 
@@ -238,7 +261,7 @@ class SqliteStore(NothingLeft):
         lines = {"after": held.id << 32, "upto": (held.id + 1) << 32}
 
         def delete(conn: sqlite3.Connection) -> None:
-            if not conn.execute(SQL["delete_stream"], given).rowcount:
+            if not tell(conn, "delete_stream", given):
                 raise taken_over(lease)
             conn.execute(SQL["delete_lines"], lines)
             conn.execute(SQL["delete_posts"], given)

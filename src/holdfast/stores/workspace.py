@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,8 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import BadInput, StorageFailed
-from holdfast.store import Blob, Facts, Leftovers, Post
+from holdfast.store import Blob, Facts, Leftovers, Page, Post, Query
 from holdfast.stores import blobs, inbox, leftovers, lines, locks
+from holdfast.stores.catalog import Catalog
 from holdfast.stores.disk import Disk
 from holdfast.stores.index import Entry, Index
 from holdfast.stores.locks import LOCK, LOG
@@ -28,6 +30,7 @@ _LOOK_ANEW_S = 15.0
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
+@lru_cache(1 << 16)
 def safe_name(name: str) -> str:
     """A file name for any text: itself where it is plain, else a readable part and a hash.
 
@@ -66,6 +69,7 @@ class Workspace:
         self._durable = sync
         self._root_fd = self._open_root()
         self._index = Index(self._disk, self._root_fd)
+        self._catalogs: dict[str, Catalog] = {}
         self._looked_at: float | None = None
         self._strays: dict[str, Entry | None] = {}
         """The streams of which the index knew nothing for sure when we last looked at all."""
@@ -191,23 +195,39 @@ class Workspace:
             return None
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        with self._catalog(prefix) as (catalog, folder):
+            if folder is not None:
+                yield from catalog.facts(folder, prefix)
+
+    def find(self, query: Query) -> Page:
+        with self._catalog(query.prefix) as (catalog, folder):
+            return catalog.find(folder, query) if folder is not None else Page()
+
+    @contextmanager
+    def _catalog(self, prefix: str) -> Iterator[tuple[Catalog, int | None]]:
+        """What can be told of the streams of a kind without reading them, and their folder."""
         kind = prefix.split("/", 1)[0]
-        known = self._known()
         try:
-            folder = self._disk.folder(kind, self._root)
-        except FileNotFoundError:
-            return
+            entries = self._index.newest_first()
+        except OSError:
+            entries = ()  # it is only a copy: then every log is read
+        catalog = self._catalogs.get(kind)
+        if catalog is None or catalog.entries is not entries:
+            catalog = Catalog(
+                self._disk, self._root, kind, entries, safe_name, self._name_in, self._was_started
+            )
+            self._catalogs[kind] = catalog
+        folder = None
         try:
-            for stream in self._folders(prefix):
-                entry = known.get(stream)
-                name = safe_name(stream.split("/", 1)[1])
-                size = self._disk.size_of(f"{name}/{LOG}", folder)
-                if entry is not None and entry.size == size > 0:
-                    yield stream, entry.facts
-                elif size > 0 or self._was_started((kind, name)):
-                    yield stream, None
+            with suppress(FileNotFoundError):
+                folder = self._disk.folder(kind, self._root)
+        except OSError as error:
+            raise failed(f"can't list {kind}", error) from error
+        try:
+            yield catalog, folder
         finally:
-            self._disk.close(folder)
+            if folder is not None:
+                self._disk.close(folder)
 
     def _known(self) -> dict[str, Entry]:
         try:

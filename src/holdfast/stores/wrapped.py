@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from holdfast.store import Blob, Facts, Lease, Leftovers, Post, Store
+from holdfast.store import Blob, Facts, Lease, Leftovers, Page, Post, Query, Store
 
 T = TypeVar("T")
 
@@ -69,6 +69,9 @@ class Wrapped:
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         return self.inner.due(prefix, now)
+
+    def find(self, query: Query) -> Page:
+        return self.inner.find(query)
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         return self.inner.post(stream, name, data)

@@ -27,6 +27,7 @@ from holdfast.testing.contract.inboxes import Inboxes
 from holdfast.testing.contract.leases import Leases
 from holdfast.testing.contract.reading import Reading
 from holdfast.testing.contract.takeovers import Takeovers
+from holdfast.testing.finding import FindContract
 from holdfast.testing.housekeeping import HousekeepingContract
 
 
@@ -40,6 +41,7 @@ class StoreContract(
     Deleting,
     Blobs,
     HousekeepingContract,
+    FindContract,
 ):
     """What the rules at the top of `holdfast.store` come to.
 

@@ -144,6 +144,10 @@ with put as (
 )
 select id, pg_notify('holdfast', '')::text from put;
 
+-- ask_for_lines --
+-- Asks all processes to tell, for a while, of every append.
+select pg_notify('holdfast', 'lines')::text;
+
 -- inbox --
 select stream, name, data from holdfast.inbox where stream = any(%(streams)s) order by id;
 

@@ -38,6 +38,15 @@ set head = head + :count, status = :status, task = :task, user = :user, session 
     wake_at = :wake_at
 where id = :id and epoch = :epoch and head = :seq;
 
+-- labels_of --
+select labels, created_at from streams where id = :id;
+
+-- drop_label --
+delete from labels where name = ? and value = ? and created_at = ? and stream = ?;
+
+-- add_label --
+insert into labels (name, value, created_at, stream) values (?, ?, ?, ?);
+
 -- add_line --
 insert into lines (id, line) values (?, ?);
 
@@ -45,7 +54,7 @@ insert into lines (id, line) values (?, ?);
 -- What stood in the way of an append.
 select epoch, head from streams where id = :id;
 
--- find --
+-- stream --
 select id, head from streams where name = :stream;
 
 -- read --
@@ -73,7 +82,7 @@ order by name limit :page;
 update streams
 set status = :status, task = :task, user = :user, session = :session, labels = :labels,
     parent = :parent, created_at = :created_at, updated_at = :updated_at, wake_at = :wake_at
-where name = :stream and head = :seq;
+where id = :id and head = :seq;
 
 -- due --
 -- A page of what should be driven, the longest due first.
