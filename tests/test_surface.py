@@ -26,13 +26,6 @@ METHODS = {
     "retry", "run", "start", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
-METHODS = {
-    "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
-    "answer", "archive_to", "cancel", "check", "close", "compensate", "copy_to", "gc", "open",
-    "pause", "restore_from", "start", "unpause",
-    "page",
-}  # fmt: skip
-
 
 def test_the_public_names_are_pinned_and_sorted():
     assert set(holdfast.__all__) == PINNED
