@@ -34,7 +34,7 @@ LAYERS = (
     ("tail",),
     ("news",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "redact"}
-    | {"finding", "scope", "secret", "spec", "store", "values", "words"},
+    | {"finding", "naming", "scope", "secret", "spec", "store", "values", "words"},
     ("fold",),
     ("state",),
     ("lists",),

@@ -19,6 +19,7 @@ from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent
 from holdfast.fold import advance
 from holdfast.log import read_sums, stream_of
+from holdfast.naming import references
 from holdfast.state import State
 from holdfast.store import Store
 from holdfast.values import blobs_in
@@ -167,26 +168,36 @@ class Blobs:
     def check(self, event: AnyEvent) -> Iterator[str]:
         """What is wrong with those that an event names."""
         for digest in digests(event):
-            if digest not in self.problems:
-                self.problems[digest] = self._problem(digest)
-            if problem := self.problems[digest]:
+            if problem := self._known_problem(digest):
                 yield f"it has a value in a blob, and {problem}"
 
     def _problem(self, digest: str) -> str:
         if not re.fullmatch("[0-9a-f]{64}", digest):
             return f"{digest[:80]!r} names no blob"
         try:
-            self._store.get_blob(digest)
+            data = self._store.get_blob(digest)
         except LogDamaged as error:
             return f"{error.stream} is damaged: {error.what}"
         except StoreError as error:
             return str(error)
-        return ""
+        self.problems[digest] = ""
+        return next(filter(None, map(self._known_problem, parts_named(data))), "")
+
+    def _known_problem(self, digest: str) -> str:
+        if digest not in self.problems:
+            self.problems[digest] = self._problem(digest)
+        return self.problems[digest]
 
 
 def digests(event: AnyEvent) -> Iterator[str]:
-    """The blobs that an event names."""
+    """The blobs that an event names: where it has a value in one, and those of artifacts."""
     for name in event.__struct_fields__:
         value = getattr(event, name)
         if isinstance(value, Raw):
             yield from blobs_in(value)
+            yield from parts_named(bytes(value))
+
+
+def parts_named(data: bytes) -> Iterator[str]:
+    """The blobs of the artifacts that some data names, or of an artifact that it lists."""
+    return (each.digest for each in references(data) if each.is_sure and each.kind != "blob")

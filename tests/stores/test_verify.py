@@ -14,7 +14,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Holdfast, Keys, LogDamaged, TaskNotFound, WrongKey, chain, step, task
+from holdfast import (
+    Artifact,
+    Holdfast,
+    Keys,
+    LogDamaged,
+    TaskNotFound,
+    WrongKey,
+    chain,
+    keep,
+    step,
+    task,
+)
 from holdfast.stores import open_store, secured
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.workspace import safe_name
@@ -437,3 +448,24 @@ def test_the_lines_of_a_signed_store_are_chained_whatever_is_in_them():
             list(store.read("tasks/a"))
         with pytest.raises(LogDamaged):
             list(store.tail("tasks/a"))
+
+
+@step
+def verified_report() -> Artifact:
+    return keep([b"x" * 3_000_000], name="report")
+
+
+@task
+def verified_reporting() -> list[Artifact]:
+    return [verified_report()]
+
+
+def test_a_part_of_an_artifact_that_is_gone_shows(tmp_path):
+    with Holdfast(tmp_path / "w") as hf:
+        hf.run(verified_reporting, id="t")
+        assert hf.verify().sound
+        assert hf.verify().blobs == 3, "parts, of which two are equal, and their list"
+        blobs = [path for path in (tmp_path / "w/blobs").rglob("*") if path.is_file()]
+        largest = max(blobs, key=lambda path: path.stat().st_size)
+        largest.unlink()
+        assert "blob is gone" in str(hf.verify().damage[0])

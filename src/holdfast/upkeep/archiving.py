@@ -19,6 +19,7 @@ from holdfast import chain
 from holdfast.engines.holding import Holding
 from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed, StoreError
 from holdfast.log import read_state, stream_of
+from holdfast.naming import blob_of, may_name, references
 from holdfast.store import Store
 from holdfast.upkeep.archive import (
     ARCHIVE_FORMAT,
@@ -32,7 +33,6 @@ from holdfast.upkeep.archive import (
 from holdfast.upkeep.choosing import Wanted, choose
 from holdfast.upkeep.copied import Progress, Refused, Tell
 from holdfast.upkeep.families import told_by
-from holdfast.upkeep.naming import blob_of, may_name, references
 
 
 class Archived(Struct, frozen=True):

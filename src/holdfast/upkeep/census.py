@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.errors import StoreError
+from holdfast.naming import Naming, may_name
 from holdfast.store import Blob, Store
 from holdfast.upkeep.copied import Progress, Tell
 from holdfast.upkeep.families import KINDS
-from holdfast.upkeep.naming import Naming, may_name
 
 
 class Census:

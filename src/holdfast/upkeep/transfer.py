@@ -23,11 +23,11 @@ from holdfast import chain
 from holdfast.errors import Conflict, LogDamaged
 from holdfast.events import PauseRequested, dump_event
 from holdfast.log import stream_of
+from holdfast.naming import Reference, blob_of, references
 from holdfast.state import State
 from holdfast.store import Facts, Lease, Post, Store
 from holdfast.upkeep.families import COPIES
 from holdfast.upkeep.keeping import Keeping
-from holdfast.upkeep.naming import Reference, blob_of, references
 
 How = Literal["copied", "continued", "there", "ahead"]
 """It was not there; it was there in part; it is there; it is there, and has gone on."""

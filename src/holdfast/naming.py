@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
 
 from msgspec import Struct
 
@@ -27,20 +28,24 @@ class Reference(Struct, frozen=True, array_like=True):
     """A name of a blob."""
 
     digest: str
-    names_more: bool
-    """Whether the blob may name others in turn."""
+    kind: Literal["blob", "parts", "part"]
     is_sure: bool
     """Whether it is one, and does not only look like it."""
+
+    @property
+    def names_more(self) -> bool:
+        """Whether the blob may name others in turn."""
+        return self.kind != "part"
 
 
 def references(data: bytes) -> Iterator[Reference]:
     """The blobs that bytes name.
 
     >>> list(references(b'{"args":{"$part":"%s","size_bytes":9}}' % (b"0" * 64)))
-    [Reference(digest='0000...', names_more=False, is_sure=True)]
+    [Reference(digest='0000...', kind='part', is_sure=True)]
     """
     for before, kind, after, digest in _REFERENCE.findall(data):
-        yield Reference(digest.decode(), kind != b"part", not before and not after)
+        yield Reference(digest.decode(), kind.decode(), not before and not after)
 
 
 def may_name(data: bytes) -> bool:
