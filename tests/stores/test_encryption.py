@@ -226,7 +226,9 @@ def test_a_key_comes_from_a_file_the_environment_or_a_callable(url, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "passphrase", "hfk_", KEY[:-1], KEY + "A", b"short", 7, Path("/nowhere/key")]
+    "wrong",
+    ["", "passphrase", "hfk_", KEY[:-1], KEY + "A", b"short", 7, Path("/nowhere/key")],
+    ids=["none", "passphrase", "prefix", "cut", "longer", "short", "number", "no file"],
 )
 def test_what_is_no_key_is_refused_and_not_repeated(url, wrong):
     with pytest.raises(BadInput) as caught:

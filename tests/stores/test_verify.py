@@ -468,4 +468,4 @@ def test_a_part_of_an_artifact_that_is_gone_shows(tmp_path):
         blobs = [path for path in (tmp_path / "w/blobs").rglob("*") if path.is_file()]
         largest = max(blobs, key=lambda path: path.stat().st_size)
         largest.unlink()
-        assert "blob is gone" in str(hf.verify().damage[0])
+        assert f"{largest.name} is damaged" in str(hf.verify().damage[0])
