@@ -150,7 +150,9 @@ class _Reading(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        self._place = max(0, start + offset)
+        if start + offset < 0:
+            raise ValueError(f"a place before the beginning: {start + offset}")
+        self._place = start + offset
         return self._place
 
     def readinto(self, buffer: WriteableBuffer) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.errors import BadInput
 
 KEY_BYTES = 32
 _PREFIX = "hfk_"
+_KEY = re.compile(r"hfk_[A-Za-z0-9_-]{43}")
 
 
 class Keys:
@@ -153,7 +155,7 @@ def _bytes_of(key: str | bytes) -> bytes:
         return key
     text = key if isinstance(key, str) else _text_of(key)
     try:
-        if text.startswith(_PREFIX):
+        if _KEY.fullmatch(text):
             found = urlsafe_b64decode(text.removeprefix(_PREFIX) + "=")
             if len(found) == KEY_BYTES:
                 return found

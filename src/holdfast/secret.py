@@ -8,7 +8,7 @@ they can be found in texts about to be written: an error that shows a URL with t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from hmac import compare_digest
 from typing import Any, NoReturn, final
@@ -23,6 +23,7 @@ provider: ContextVar[Secrets | None] = ContextVar("holdfast_secrets", default=No
 """What the `Holdfast` that drives the running code was given."""
 
 SHORTEST = 6
+_SHORTEST_LINE = 8
 """A shorter value is not searched for: it would stand in texts by chance."""
 
 _MOST_KNOWN = 1024
@@ -200,18 +201,30 @@ def without_known(text: str, also: Iterable[str] = ()) -> str:
 
 
 def _spellings(value: str) -> tuple[str, ...]:
-    """How a value may stand in a message: as it is, quoted, in a URL, in base64."""
-    import base64
+    """How a value may stand in a message: as it is, quoted, in a URL, in base64; or line by line,
+    as the traceback of a group of exceptions has it."""
     import json
     from urllib.parse import quote, quote_plus
 
     data = value.encode("utf-8", "replace")
-    coded = base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode()
     spelt = [
         *(value, value.strip(), repr(value)[1:-1]),
         *(json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]),
         *(quote(data), quote(data, safe=""), quote_plus(data)),
-        *(each.rstrip("=") for each in coded),
+        *_in_base64(data),
     ]
     long = {each for each in spelt if len(each) >= SHORTEST}
+    lines = (line.strip() for line in value.splitlines())
+    long |= {line for line in lines if len(line) >= _SHORTEST_LINE}
     return tuple(sorted(long, key=len, reverse=True))
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """What base64 makes of some bytes, whatever stands before and after them in what is encoded."""
+    import base64
+
+    for before in range(3):
+        padded = bytes(before) + data
+        start, end = -(-before * 8 // 6), len(padded) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(padded).decode()[start:end]

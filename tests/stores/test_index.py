@@ -473,3 +473,17 @@ def test_the_last_word_of_who_holds_a_stream_is_believed_until_they_let_go(tmp_p
     assert list(other.find(query).found) == [("tasks/t", running)]
     store.close()
     other.close()
+
+
+def test_tasks_that_were_started_are_listed_without_their_logs(tmp_path, monkeypatch):
+    with Holdfast(tmp_path / "w") as hf:
+        for n in range(5):
+            hf.start(listed_later, id=f"t-{n}")
+    with Holdfast(tmp_path / "w") as hf:
+        monkeypatch.setattr(FileStore, "read", None)
+        monkeypatch.setattr(FileStore, "tail", None)
+        assert len(hf.page().tasks) == 5
+
+
+@task
+def listed_later() -> None: ...

@@ -469,3 +469,31 @@ def test_a_part_of_an_artifact_that_is_gone_shows(tmp_path):
         largest = max(blobs, key=lambda path: path.stat().st_size)
         largest.unlink()
         assert f"{largest.name} is damaged" in str(hf.verify().damage[0])
+
+
+def test_lines_that_are_missing_at_the_end_of_a_sqlite_log_show(tmp_path):
+    url = f"sqlite:///{tmp_path}/w.db"
+    for what in ("where id = (select max(id) from lines)", ""):
+        with Holdfast(url) as hf:
+            hf.run(verified_reporting, id="t")
+            assert hf.verify().sound
+        with sqlite3.connect(tmp_path / "w.db") as conn:
+            conn.execute(f"delete from lines {what}")
+        with Holdfast(url) as hf:
+            assert "those after it are gone" in str(hf.verify().damage[0])
+            with pytest.raises(LogDamaged, match="those after it are gone"):
+                hf.task("t")
+            with pytest.raises(LogDamaged, match="those after it are gone"):
+                hf.run(verified_reporting, id="t")
+        (tmp_path / "w.db").unlink()
+
+
+def test_lines_that_are_missing_at_the_end_of_a_postgresql_log_show(postgres_url):
+    with Holdfast(postgres_url) as hf:
+        hf.run(verified_reporting, id="t")
+        assert hf.verify().sound
+        with psycopg.connect(postgres_url) as conn:
+            conn.execute("delete from holdfast.lines where seq > 3")
+        assert "those after it are gone" in str(hf.verify().damage[0])
+        with pytest.raises(LogDamaged, match="those after it are gone"):
+            hf.run(verified_reporting, id="t")

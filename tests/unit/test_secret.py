@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import dataclasses
 import json
@@ -541,3 +542,36 @@ def test_a_person_is_not_asked_for_a_secret():
 
     with Holdfast("memory://") as hf, pytest.raises(TaskFailed, match="Ask for the name"):
         hf.run(body)
+
+
+@step
+def group_of_errors(key: Secret) -> None:
+    raise ExceptionGroup("many", [ValueError("bad " + key.reveal())])
+
+
+@step
+def basic_auth(key: Secret, before: str) -> None:
+    coded = base64.b64encode(f"{before}{key.reveal()}&more".encode()).decode()
+    raise ValueError(f"refused: {coded}")
+
+
+@task
+def leaking(before: str) -> None:
+    for call in (
+        lambda: group_of_errors(Secret("first-line-4711\nsecond-line-4711\nthird-line-4711")),
+        lambda: basic_auth(Secret("plain-secret-4711"), before),
+    ):
+        try:
+            call()
+        except StepFailed:
+            continue
+
+
+@pytest.mark.parametrize("before", ["", "a", "ad", "ada:"])
+def test_a_secret_is_found_line_by_line_and_anywhere_in_base64(tmp_path, before):
+    with Holdfast(tmp_path / "w") as hf:
+        hf.run(leaking, before, id="t")
+    written = next(tmp_path.rglob("events.jsonl")).read_text()
+    assert "-line-4711" not in written
+    coded = base64.b64encode(f"{before}plain-secret-4711&more".encode()).decode()
+    assert coded[8:20] not in written

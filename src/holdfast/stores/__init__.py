@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from holdfast.store import Store
 
 KEYS = "keys/"
 """Where an encrypted store has its keys: streams of that prefix."""
+
+
+_LIKE_A_URL = re.compile(r"(postgres(ql)?|sqlite|memory|file):")
 
 
 def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
@@ -36,6 +40,8 @@ def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
 
         return MemoryStore()
     scheme, found, rest = text.partition("://")
+    if not found and _LIKE_A_URL.match(text):
+        raise BadInput(f"{text!r} is neither a folder nor a URL: write {_with_slashes(text)!r}")
     if not found or scheme == "file":
         from holdfast.stores.files import FileStore
 
@@ -60,6 +66,11 @@ def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
         f"{text!r} names no store Holdfast knows: give a folder, sqlite:///…, postgresql://…, "
         f"or memory://"
     )
+
+
+def _with_slashes(text: str) -> str:
+    scheme, _, rest = text.partition(":")
+    return f"{scheme}://{'/' if scheme == 'sqlite' else ''}{rest.lstrip('/')}"
 
 
 def secured(store: Store, key: KeySource | None, sign_key: KeySource | None = None) -> Store:

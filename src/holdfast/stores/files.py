@@ -244,7 +244,7 @@ class FileStore(Workspace):
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
-            if facts is not None and not at_once:
+            if facts is not None:
                 handle.news = handle.appended, facts, handle.size
 
     def _reopen(self, handle: Handle) -> None:

@@ -43,10 +43,11 @@ from holdfast.stores.postgres_database import (
 )
 from holdfast.stores.postgres_find import find_statement
 from holdfast.stores.presence import Connection, Presence
-from holdfast.stores.rows import beyond, columns_of, facts_in
+from holdfast.stores.rows import GONE, beyond, columns_of, facts_in
 
 _POOL_SIZE = 8
 _PAGE, _LINES = 500, 200
+_NO_END = 1 << 62
 _TRIES = 5
 _HEARD_S = 0.2
 """How long a notification takes, and more."""
@@ -227,18 +228,28 @@ class PostgresStore(NothingLeft):
     # Reading
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        rows = self._look("read", stream=stream, after=after_seq, page=_LINES)
-        while rows:
-            yield from (line for _, _, line in rows)
-            id, seq, _ = rows[-1]
-            rows = self._ask("read_on", id=id, after=seq, page=_LINES)
+        seq, known = after_seq, self._look("length", stream=stream)
+        for id, head in known:
+            while rows := self._ask("read_on", id=id, after=seq, page=_LINES):
+                yield from (line for _, _, line in rows)
+                seq = rows[-1][1]
+            self._must_be_all(stream, id, head, seq)
 
     def tail(self, stream: str) -> Iterator[bytes]:
-        rows = self._look("tail", stream=stream, page=_LINES)
-        while rows:
-            yield from (line for _, _, line in rows)
-            id, seq, _ = rows[-1]
-            rows = self._ask("tail_on", id=id, before=seq, page=_LINES)
+        for id, head in self._look("length", stream=stream):
+            before = _NO_END
+            while rows := self._ask("tail_on", id=id, before=before, page=_LINES):
+                if before == _NO_END:
+                    self._must_be_all(stream, id, head, rows[0][1])
+                yield from (line for _, _, line in rows)
+                before = rows[-1][1]
+            if before == _NO_END:
+                self._must_be_all(stream, id, head, 0)
+
+    def _must_be_all(self, stream: str, id: int, head: int, found: int) -> None:
+        """Raise `LogDamaged` if lines are missing at the end of a stream that is still there."""
+        if found < head and any(row[0] == id for row in self._look("length", stream=stream)):
+            raise LogDamaged(stream, found + 1, GONE)
 
     def streams(self, prefix: str) -> Iterator[str]:
         for (name,) in self._pages("names", prefix):

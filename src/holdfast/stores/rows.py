@@ -7,6 +7,9 @@ from typing import Any
 
 from holdfast.store import Facts
 
+GONE = "events were recorded here, and this one and those after it are gone"
+"""What is wrong with a log whose row says that it is longer."""
+
 
 def columns_of(facts: Facts) -> dict[str, Any]:
     """Facts as columns. Only `status` is never NULL: it shows that the others are known."""

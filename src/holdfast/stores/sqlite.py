@@ -23,7 +23,7 @@ from holdfast.stores import alive
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.held import Leases, busy, taken_over
 from holdfast.stores.leftovers import NothingLeft
-from holdfast.stores.rows import beyond
+from holdfast.stores.rows import GONE, beyond
 from holdfast.stores.sqlite_file import connect, failed, patiently, prepare, size_of
 from holdfast.stores.sqlite_find import find_statement
 from holdfast.stores.sqlite_rows import columns_of, facts_in, micros_of
@@ -132,13 +132,24 @@ class SqliteStore(NothingLeft):
             while found := self._piece("read", after=after, upto=upto):
                 yield from (line for _, line in found)
                 after = found[-1][0]
+            self._must_be_all(stream, id, head, after - (id << 32))
 
     def tail(self, stream: str) -> Iterator[bytes]:
         for id, head in self._all("stream", stream=stream):
-            before, first = (id << 32) + head + 1, (id << 32) + 1
+            upto, first = (id << 32) + head, (id << 32) + 1
+            before = upto + 1
             while found := self._piece("tail", before=before, first=first):
+                if before > upto and found[0][0] != upto:
+                    self._must_be_all(stream, id, head, found[0][0] - (id << 32))
                 yield from (line for _, line in found)
                 before = found[-1][0]
+            if before > upto:
+                self._must_be_all(stream, id, head, 0)
+
+    def _must_be_all(self, stream: str, id: int, head: int, found: int) -> None:
+        """Raise `LogDamaged` if lines are missing at the end of a stream that is still there."""
+        if found < head and any(row[0] == id for row in self._all("stream", stream=stream)):
+            raise LogDamaged(stream, found + 1, GONE)
 
     def _piece(self, name: str, **bounds: int) -> list[tuple[int, bytes]]:
         """Some lines of a log: not too many of them, nor too much."""

@@ -75,21 +75,14 @@ select id, case when %(news)s then pg_notify('holdfast', '')::text end from move
 -- What stood in the way of an append.
 select epoch, head from holdfast.streams where id = %(id)s;
 
--- read --
--- A page of lines in order, by the name of the stream; the pages after it go by its id.
-select stream, seq, line from holdfast.lines
-where stream = (select id from holdfast.streams where name = %(stream)s) and seq > %(after)s
-order by seq limit %(page)s;
+-- length --
+-- How many lines a stream has. Read first: what is added meanwhile is no matter, what is missing is.
+select id, head from holdfast.streams where name = %(stream)s;
 
 -- read_on --
 select stream, seq, line from holdfast.lines
 where stream = %(id)s and seq > %(after)s
 order by seq limit %(page)s;
-
--- tail --
-select stream, seq, line from holdfast.lines
-where stream = (select id from holdfast.streams where name = %(stream)s)
-order by seq desc limit %(page)s;
 
 -- tail_on --
 select stream, seq, line from holdfast.lines
