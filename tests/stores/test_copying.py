@@ -178,6 +178,17 @@ def test_a_store_is_not_copied_to_itself(tmp_path):
                 hf.copy_to(hf, move=True)
 
 
+@pytest.mark.parametrize("given", [{}, {"move": True}, {"dry_run": True}])
+def test_a_memory_store_that_nobody_holds_is_no_place_to_copy_to(here, given):
+    here.run(agents.adding, 1, id="a")
+    with pytest.raises(BadInput, match="would be gone with all that is copied"):
+        here.copy_to("memory://", **given)
+    assert here.task("a").status == "completed"
+    with Holdfast("memory://") as there:
+        assert [task.id for task in here.copy_to(there.store, move=True).tasks] == ["a"]
+        assert there.task("a").status == "completed"
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_one_store_under_two_names_loses_nothing(tmp_path, finished):
     """As it may be with a server that has two addresses."""

@@ -41,6 +41,7 @@ def copy_tasks(
     named = isinstance(url, str | os.PathLike)
     target: Store = url  # type: ignore[assignment]
     if named:
+        must_last(url)  # type: ignore[arg-type]
         target = secure(stand_in(url) if dry_run else open_store(url))  # type: ignore[arg-type]
     holding = Holding(target, source.owner, source.lease_s, source.clock, MAX_VALUE_BYTES)
     try:
@@ -65,6 +66,15 @@ def copy_tasks(
         holding.close()
         if named:
             holding.store.close()
+
+
+def must_last(url: str | os.PathLike[str]) -> None:
+    """Refuse to copy to what ends with the copy."""
+    if os.fspath(url) == "memory://":
+        raise BadInput(
+            "memory:// is a new store in this process, and would be gone with all that is copied "
+            "to it: name a store that lasts (in Python, an open Holdfast('memory://') will do)"
+        )
 
 
 def stand_in(url: str | os.PathLike[str]) -> Store:
