@@ -16,7 +16,7 @@ from holdfast.stores import open_store
 from holdfast.stores.memory import MemoryStore
 from holdfast.upkeep.choosing import Wanted, choose
 from holdfast.upkeep.copied import Copied, CopiedTask, Progress, Refused, Tell
-from holdfast.upkeep.copying import REFUSALS, Copying
+from holdfast.upkeep.copying import REFUSALS, Copying, place_of
 from holdfast.upkeep.families import Told, told_by
 from holdfast.upkeep.keeping import Keeping
 from holdfast.upkeep.transfer import Source, Transfer, compared
@@ -103,9 +103,7 @@ def _must_not_be_gone(wanted: Wanted, told: Told, source: Store, target: Store) 
 
 def _must_be_another(source: Store, target: Store) -> None:
     """One store under two names is found later too, before anything is deleted."""
-    places = [getattr(store, "root", None) or getattr(store, "path", None) or store.url
-              for store in (source, target)]  # fmt: skip
-    ours, theirs = (p.resolve() if isinstance(p, Path) else p for p in places)
+    ours, theirs = place_of(source), place_of(target)
     if source is target or (ours == theirs and ours != "memory://"):
         raise BadInput(f"{target.url} is where the tasks are: name another store to copy them to")
 
