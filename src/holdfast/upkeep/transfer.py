@@ -98,13 +98,14 @@ class Transfer:
         stream = stream_of(id)
         how = compared(self._source, self._target, stream)
         if how in ("there", "ahead"):
-            return self._read_through(stream, how, None, 0)
+            found = self._read_through(stream, how, None, 0)
+            _must_have(events, found, id)
+            return found
         draft = self._keeping.take(self._target, COPIES + id, self._owner)
         try:
             draft, begun = self._begun(draft, stream)
             found = self._read_through(stream, how, draft, begun)
-            if events not in (None, found.events):
-                raise TaskBusy(f"task {id!r} has gone on since: copy it again")
+            _must_have(events, found, id)
             last: list[bytes] = []
             if arrives_paused is not None:
                 last = [self._pause(arrives_paused, found.head)]
@@ -240,6 +241,11 @@ def compared(source: Source, target: Source, stream: str) -> How:
                 f"delete the one you don't need, or copy it elsewhere"
             )
     return "there"
+
+
+def _must_have(events: int | None, found: Brought, id: str) -> None:
+    if events not in (None, found.events):
+        raise TaskBusy(f"task {id!r} has gone on since: copy it again")
 
 
 def _sum_after(stream: str, seq: int, total: bytes, line: bytes) -> bytes:
