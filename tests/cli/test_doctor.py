@@ -254,6 +254,16 @@ def test_a_blob_that_no_log_names_is_a_note(recorded, found):
     assert found() == (0, [("note", "blobs")])
 
 
+def test_gc_is_no_advice_while_a_log_is_damaged(recorded, cli):
+    with Holdfast("workspace") as hf:
+        hf.store.put_blob(b"nobody's")
+    assert "`holdfast gc` removes them" in cli("doctor").out
+    LOG.write_bytes(LOG.read_bytes().replace(b"Oslo Lodge", b"Oslo Lofts"))
+    out = cli("doctor").out
+    assert "until every log can be read" in out
+    assert "holdfast gc" not in out
+
+
 def test_a_log_can_not_make_it_read_other_files(recorded, cli):
     lines = LOG.read_bytes().splitlines()
     body = b'{"type":"task_completed","result":{"$blob":"../../../etc/passwd","size_bytes":1}'

@@ -67,6 +67,15 @@ def test_a_damaged_log_is_told_of_and_the_exit_code_says_so(recorded, cli):
     assert "trip-42" in listed_with_damage(cli)
 
 
+def test_a_damaged_log_keeps_the_tasks_that_would_go_for_their_size(recorded, cli):
+    log = Path("workspace/tasks/both/events.jsonl")
+    log.write_bytes(log.read_bytes().replace(b'"seq":2', b'"seq":3', 1))
+    code, out, err = cli("gc", "--max-size", "0")
+    assert (code, out[:15]) == (4, "deleted 0 tasks")
+    assert "tasks/both can't be read, so no blob was deleted, and no task because of" in err
+    assert "mend-1" in listed_with_damage(cli)
+
+
 def listed_with_damage(cli):
     return cli("ls").out
 

@@ -80,6 +80,13 @@ def leaving() -> str:
     return start(kid, "", "nobody's", on_cancel="leave").id
 
 
+@task(name="moved_mendable")
+def mendable(folder: str) -> bool:
+    if not (Path(folder) / "mended").exists():
+        raise RuntimeError("it is broken")
+    return ask("Sure?", bool)
+
+
 def give_back(result: str) -> None:
     raise RuntimeError("nobody takes it back")
 

@@ -18,6 +18,7 @@ from holdfast import (
     LogDamaged,
     Retention,
     TaskBusy,
+    TaskFailed,
     TaskNotFound,
     TaskPaused,
     Unanswered,
@@ -178,6 +179,17 @@ def test_a_store_is_not_copied_to_itself(tmp_path):
                 hf.copy_to(hf, move=True)
 
 
+@pytest.mark.parametrize("given", [{}, {"move": True}, {"dry_run": True}])
+def test_a_memory_store_that_nobody_holds_is_no_place_to_copy_to(here, given):
+    here.run(agents.adding, 1, id="a")
+    with pytest.raises(BadInput, match="would be gone with all that is copied"):
+        here.copy_to("memory://", **given)
+    assert here.task("a").status == "completed"
+    with Holdfast("memory://") as there:
+        assert [task.id for task in here.copy_to(there.store, move=True).tasks] == ["a"]
+        assert there.task("a").status == "completed"
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_one_store_under_two_names_loses_nothing(tmp_path, finished):
     """As it may be with a server that has two addresses."""
@@ -243,6 +255,42 @@ def test_a_copy_may_arrive_paused_and_leave_the_original_alone(here, there, tmp_
     assert "may have gone on since" in there.task("m").state.because
     here.answer("m", True)
     assert here.resume("m") == [100_000, "its kid", True]
+
+
+@pytest.mark.parametrize("move", [False, True], ids=["copied", "moved"])
+@pytest.mark.parametrize("when", ["before it is read", "while it is verified"])
+def test_a_failed_task_that_is_retried_meanwhile_goes_on_at_one_place(
+    here, tmp_path, when, move
+):  # fmt: skip
+    def retry():
+        if not (tmp_path / "mended").exists():
+            (tmp_path / "mended").touch()
+            with pytest.raises(Unanswered):
+                here.retry("f")
+
+    class Slow(MemoryStore):
+        def acquire(self, stream, owner, lease_s):
+            if stream == "copies/f" and when == "before it is read":
+                retry()
+            return super().acquire(stream, owner, lease_s)
+
+        def sync(self, lease):
+            super().sync(lease)
+            if lease.stream == "copies/f":
+                retry()
+
+    with pytest.raises(TaskFailed):
+        here.run(movers.mendable, str(tmp_path), id="f")
+    with Holdfast(Slow()) as there:
+        copied = here.copy_to(there, move=move)
+        assert here.task("f").status == "awaiting_user"
+        if when == "before it is read":
+            assert [(one.id, one.error) for one in copied.refused] == [("f", "TaskBusy")]
+            assert "has gone on since: copy it again" in copied.refused[0].why
+            assert (copied.tasks, there.tasks()) == ((), [])
+        else:  # it is copied as it was
+            assert [one.error for one in copied.refused] == (["TaskBusy"] if move else [])
+            assert [view.status for view in there.tasks()] == ["failed"]
 
 
 def test_a_task_that_is_being_ended_is_refused(here, there):
@@ -511,6 +559,32 @@ def test_an_interrupted_copy_is_gone_on_with_where_it_stopped(here, monkeypatch)
         assert {stream for stream, _, _ in written} == {"copies/sum"}
         assert written[0][1] == 30
         assert lines(there, "sum") == lines(here, "sum")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("sqlite:///r.db", "sqlite:///{}/r.db"),
+        ("sqlite:///{}/r.db", "sqlite:///./r.db"),
+        ("r", "{}/r"),
+        ("{}/r", "file://r"),
+    ],
+)
+def test_an_interrupted_copy_is_gone_on_with_whatever_the_target_is_called(
+    here, tmp_path, monkeypatch, first, second
+):  # fmt: skip
+    def stop(progress):
+        if progress.what == "paused" and progress.id == "m.3":
+            raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    asked(here, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        here.copy_to(first.format(tmp_path), progress=stop)
+    assert [view.status for view in here.tasks()] == ["paused", "paused"]
+    here.copy_to(second.format(tmp_path))
+    with Holdfast(first.format(tmp_path)) as there:
+        assert [view.status for view in there.tasks()] == ["awaiting_user", "in_progress"]
 
 
 def test_what_an_interrupted_copy_left_of_another_log_is_not_used(here, there):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +23,9 @@ from holdfast import (
     TaskCancelled,
     TaskFailed,
     Unanswered,
+    chain,
 )
+from holdfast.events import FORMAT, TaskCreated, dump_event
 from holdfast.store import Facts
 from holdfast.upkeep.census import Census
 from holdfast.upkeep.copied import nothing
@@ -131,6 +136,18 @@ def test_the_oldest_go_until_the_store_is_small_enough(hf, clock):
     assert gone(hf.gc(policy)) == []
 
 
+def test_no_more_tasks_go_for_blobs_that_are_too_young_to_go(hf, clock):
+    for size, name in ((3, "old"), (2, "middle"), (1, "new")):
+        hf.run(agents.hoarding, size, id=name)
+        clock.now += DAY
+    policy = Retention(max_bytes=4_000_000)
+    swept = hf.gc(policy)
+    assert (gone(swept), swept.blobs) == (["old"], 0)
+    assert swept.size_bytes > 6_000_000  # it is there still, until it is an hour old
+    assert gone(hf.gc(policy)) == []
+    assert (hf.gc(Retention(grace=NOW_ONLY)).blobs, ids(hf)) == (1, ["middle", "new"])
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -138,6 +155,12 @@ def test_the_oldest_go_until_the_store_is_small_enough(hf, clock):
         ({"status": ()}, "only what has ended"),
         ({"keep_last": -1}, "must be 0 or more"),
         ({"max_bytes": "1"}, "must be 0 or more"),
+        ({"keep_last": True}, "must be 0 or more"),
+        ({"status": 5}, r"Retention\(status=5\) must be a text"),
+        ({"status": [[]]}, "must be a text"),
+        ({"type": 5}, r"Retention\(type=5\) must be a text"),
+        ({"type": [5]}, "must be a text"),
+        ({"type": None}, "must be a text"),
         ({"older_than": 30}, "must be a timedelta"),
         ({"grace": -DAY}, "must be a timedelta of 0 or more"),
     ],
@@ -258,6 +281,37 @@ def test_a_damaged_task_stays_and_so_does_every_blob(tmp_path, clock):
         assert len(list(hf.store.blobs())) == 2
 
 
+@pytest.mark.parametrize("kind", ["files", "sqlite"])
+def test_a_log_whose_sums_do_not_fit_keeps_every_blob(kind, new_url, tmp_path, clock):  # noqa: F811
+    url = new_url(kind)
+    with Holdfast(url, clock=clock) as hf:
+        hf.run(agents.hoarding, 1, id="h")
+        clock.now += DAY
+    if kind == "files":
+        log = Path(url) / "tasks/h/events.jsonl"
+        log.write_bytes(log.read_bytes().replace(b"$blob", b"$blub"))
+    else:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db, db:
+            changed = db.execute(
+                "UPDATE lines SET line = CAST(replace(line, '$blob', '$blub') AS BLOB)"
+            )
+            assert changed.rowcount > 0
+    with Holdfast(url, clock=clock) as hf:
+        for policy in (EVERYTHING, Retention(max_bytes=0, grace=NOW_ONLY)):
+            swept = hf.gc(policy)
+            assert (gone(swept), swept.blobs) == ([], 0)
+            assert [stream.id for stream in swept.unreadable] == ["tasks/h"]
+        assert len(list(hf.store.blobs())) == 1
+
+
+def test_while_no_blob_can_go_no_task_goes_for_its_size(memory, clock):
+    every_day(memory, clock, "a", "b", task=agents.hoarding)
+    logged(memory.store, "tasks/broken", reference("0" * 64))
+    swept = memory.gc(Retention(max_bytes=1000, grace=NOW_ONLY))
+    assert (gone(swept), [log.id for log in swept.unreadable]) == ([], ["tasks/broken"])
+    assert gone(memory.gc(Retention(older_than=DAY / 2, status="completed"))) == ["a", "b"]
+
+
 def test_of_two_at_once_the_second_is_told(hf, clock):
     every_day(hf, clock, "a")
     hf.store.acquire("housekeeping/gc", "the first", 60)
@@ -298,6 +352,18 @@ def reference(digest, **more):
     return msgspec.json.encode({"$blob": digest, "size_bytes": 1, **more})
 
 
+def logged(store, stream, args, facts=None):
+    """A log of one event, that names what `args` name."""
+    event = TaskCreated(
+        seq=1, at=START, format=FORMAT, id=stream.partition("/")[2], task="t",
+        args=msgspec.Raw(args), args_hash="",
+    )  # fmt: skip
+    lease = store.acquire(stream, "me", 60)
+    store.append(lease, 0, [chain.seal(chain.ROOT, dump_event(event))[0]], facts)
+    store.sync(lease)
+    store.release(lease)
+
+
 def part(digest):
     return msgspec.json.encode({"$part": digest, "size_bytes": 1})
 
@@ -310,10 +376,7 @@ def test_what_a_blob_names_stays_with_whoever_names_the_blob(hf):
     outer = put(b"[%s,%s]" % (artifact, reference(other, list=True)))
     content = put(part(put(b"not named: a part is content")))
     for name, value in (("a", reference(outer)), ("b", reference(outer)), ("c", part(content))):
-        lease = hf.store.acquire(f"tasks/{name}", "me", 60)
-        hf.store.append(lease, 0, [b'{"id":"%s","args":%s}' % (name.encode(), value)])
-        hf.store.sync(lease)
-        hf.store.release(lease)
+        logged(hf.store, f"tasks/{name}", value)
     census = Census(hf.store, 0, nothing)
     assert {blob.size_bytes for blob in census.spare()} == {28}
     census.remove("tasks/a")
@@ -328,8 +391,7 @@ def test_what_a_blob_names_stays_with_whoever_names_the_blob(hf):
 
 
 def test_a_blob_that_can_not_be_read_keeps_everything(memory):
-    lease = memory.store.acquire("tasks/a", "me", 60)
-    memory.store.append(lease, 0, [b'{"id":"a","args":%s}' % reference("0" * 64)])
+    logged(memory.store, "tasks/a", reference("0" * 64))
     memory.store.put_blob(b"spare")
     swept = memory.gc(Retention(grace=NOW_ONLY))
     assert (swept.blobs, [stream.id for stream in swept.unreadable]) == (0, ["tasks/a"])
@@ -348,9 +410,10 @@ def test_a_blob_that_can_not_be_read_keeps_everything(memory):
 )
 def test_names_are_found_however_they_stand(memory, text):
     digest = memory.store.put_blob(b"needed")
-    lease = memory.store.acquire("tasks/a", "me", 60)
-    memory.store.append(lease, 0, [text % digest.encode() + b'"'])
-    assert memory.gc(Retention(grace=NOW_ONLY)).blobs == 0
+    memory.start(agents.adding, 1, id="a")
+    memory.store.post("tasks/a", "m", text % digest.encode() + b'"')
+    swept = memory.gc(Retention(grace=NOW_ONLY))
+    assert (swept.blobs, swept.unreadable) == (0, ())
 
 
 # What crashes left
@@ -397,13 +460,9 @@ def test_leftovers_of_crashed_writers_go_when_they_are_old(tmp_path, clock):
 
 def test_what_an_interrupted_copy_left_goes_after_a_day_and_keeps_its_blobs_until_then(hf, clock):
     digest = hf.store.put_blob(b"x" * 70_000)
-    lease = hf.store.acquire("copies/m", "who died", 60)
-    line = b'{"id":"m","seq":1,"args":%s}' % reference(digest)
-    hf.store.append(lease, 0, [line], Facts(status="pending", updated_at=clock()))
-    hf.store.sync(lease)
-    hf.store.release(lease)
+    logged(hf.store, "copies/m", reference(digest), Facts(status="pending", updated_at=clock()))
     swept = hf.gc(Retention(grace=NOW_ONLY))
-    assert (swept.blobs, swept.leftovers.count) == (0, 0)
+    assert (swept.blobs, swept.leftovers.count, swept.unreadable) == (0, 0, ())
     clock.now += 2 * DAY
     assert hf.gc(Retention(grace=NOW_ONLY)).leftovers.count == 1
     assert list(hf.store.streams("copies/")) == []

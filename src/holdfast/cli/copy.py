@@ -23,7 +23,7 @@ from holdfast.cli.text import count, plain
 from holdfast.keys import Keys
 from holdfast.state import FINISHED
 from holdfast.upkeep.copied import Copied, Refused
-from holdfast.upkeep.moving import stand_in
+from holdfast.upkeep.moving import must_last, stand_in
 
 COLUMNS = ("ID", "STATUS", "EVENTS", "SIZE", "")
 HOW = {
@@ -107,6 +107,7 @@ def _target(
     if not key_file and not sign_key_file:
         yield url
         return
+    must_last(url)
     key = Keys.from_file(key_file) if key_file else None
     sign_key = Keys.from_file(sign_key_file) if sign_key_file else None
     with Holdfast(stand_in(url) if dry_run else url, key=key, sign_key=sign_key) as target:

@@ -85,22 +85,27 @@ def _check_all(hf: Holdfast, root: Path | None, logs: Logs) -> Iterator[Finding]
         return
     yield from folders.check_filesystem(root, folders.filesystem_of(root))
     yield from folders.check_names(root, root)
+    all_read = True
     for folder, named in folders.task_folders(root):
         if named is None:
             yield folders.check_nameless(root, folder)
-        else:
-            yield from logs.check(named)
-    yield from _check_spare_blobs(hf, root, logs)
+            continue
+        for finding in logs.check(named):
+            all_read = all_read and finding.level == "note"
+            yield finding
+    yield from _check_spare_blobs(hf, root, logs, all_read)
 
 
-def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs) -> Iterator[Finding]:
+def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs, all_read: bool) -> Iterator[Finding]:
     in_store = getattr(hf.store, "blob_in_store", str)  # encrypted, they have other names there
     named = set(map(in_store, logs.blobs))
     spare = {name: size for name, size in folders.blobs_in(root).items() if name not in named}
     if spare:
         size = sum(spare.values())
         what = f"{count(len(spare), 'blob')} ({size:,} bytes) that no readable log names"
-        todo = "`holdfast gc` removes them, unless a task is about to name them."
+        todo = "Nothing, until every log can be read: one that can't may name them."
+        if all_read:
+            todo = "`holdfast gc` removes them, unless a task is about to name them."
         yield Finding("note", "blobs", what, todo)
 
 

@@ -116,8 +116,11 @@ def gc(
         print_json({**asdict(swept), "freed_bytes": swept.freed_bytes})
     else:
         _print(console(), swept)
+    stayed = "no blob was deleted"
+    if max_size is not None:
+        stayed += ", and no task because of --max-size"
     for log in swept.unreadable:
-        print_error(f"warning: {log.id} can't be read, so no blob was deleted: {log.why}")
+        print_error(f"warning: {log.id} can't be read, so {stayed}: {log.why}")
     return Exit.DAMAGED if swept.unreadable else Exit.OK
 
 

@@ -3,26 +3,41 @@
 Blobs are listed before any log is read. So a blob that is among them, is old, and is named by no
 log that was read, is needed by nobody: whoever is about to name it has put it again meanwhile, and
 made it young.
+
+A log is checked as it is read: one that is damaged may have named any blob.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
+
+from msgspec import Struct
 
 from holdfast.errors import StoreError
+from holdfast.log import read_events, stream_of
 from holdfast.naming import Naming, may_name
 from holdfast.store import Blob, Store
 from holdfast.upkeep.copied import Progress, Tell
-from holdfast.upkeep.families import KINDS
+from holdfast.upkeep.families import COPIES, KINDS, TASKS
+
+
+class _Lines(Struct):
+    """A log that is being read, whatever its name."""
+
+    lines: Iterator[bytes]
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        return self.lines
 
 
 class Census:
     """A store, counted, and what is left of it when some of its streams are gone."""
 
     def __init__(self, store: Store, grace_s: float, tell: Tell) -> None:
-        blobs = {blob.digest: blob for blob in store.blobs()}
-        self._old = {digest: blob for digest, blob in blobs.items() if blob.age_s >= grace_s}
-        self.sizes: dict[str, int] = {}
+        self._blobs = {blob.digest: blob for blob in store.blobs()}
+        self._grace_s = grace_s
+        self.sizes: Counter[str] = Counter()
         self.unreadable: dict[str, str] = {}
         """The streams that could not be read: while there are any, no blob is spare."""
         self._names: dict[str, set[str]] = {}
@@ -36,17 +51,33 @@ class Census:
                 self.unreadable[stream] = str(error)
             tell(Progress("reading", stream.partition("/")[2], number + 1, len(streams)))
         self._named.update(digest for names in self._names.values() for digest in names)
-        self.left_bytes = sum(self.sizes.values()) + sum(b.size_bytes for b in blobs.values())
+        self._log_bytes = self.sizes.total()
+        self.needed_bytes = self._log_bytes + sum(
+            blob.size_bytes for digest, blob in self._blobs.items() if self._named[digest]
+        )
+        """How large the logs that are left are, with the blobs that they name."""
+
+    @property
+    def left_bytes(self) -> int:
         """How large logs and blobs are together, without what is gone and what is spare."""
-        self.left_bytes -= sum(blob.size_bytes for blob in self.spare())
+        blobs = sum(blob.size_bytes for blob in self._blobs.values())
+        return self._log_bytes + blobs - sum(blob.size_bytes for blob in self.spare())
 
     def _read(self, store: Store, stream: str) -> None:
-        size, naming = 0, [post.data for post in store.inbox([stream])]
-        for line in store.read(stream):
-            size += len(line) + 1
-            if may_name(line):
-                naming.append(line)
-        self.sizes[stream] = size
+        naming = [post.data for post in store.inbox([stream])]
+
+        def lines() -> Iterator[bytes]:
+            for line in store.read(stream):
+                self.sizes[stream] += len(line) + 1
+                if may_name(line):
+                    naming.append(line)
+                yield line
+
+        kind, _, id = stream.partition("/")
+        if f"{kind}/" in (TASKS, COPIES):  # a draft has the lines of the task
+            deque(read_events(_Lines(lines()), stream_of(id)), maxlen=0)
+        else:
+            deque(lines(), maxlen=0)
         if names := self._naming.named_by(naming):
             self._names[stream] = names
 
@@ -54,7 +85,11 @@ class Census:
         """The blobs that nobody names, and that are old enough to go."""
         if self.unreadable:
             return []
-        return [blob for digest, blob in self._old.items() if not self._named[digest]]
+        return [
+            blob
+            for digest, blob in self._blobs.items()
+            if blob.age_s >= self._grace_s and not self._named[digest]
+        ]
 
     def remove(self, stream: str) -> None:
         """Count as if a stream were gone."""
@@ -65,8 +100,9 @@ class Census:
         self._count(stream, 1)
 
     def _count(self, stream: str, by: int) -> None:
-        self.left_bytes += by * self.sizes[stream]
+        self._log_bytes += by * self.sizes[stream]
+        self.needed_bytes += by * self.sizes[stream]
         for digest in self._names.get(stream, ()):
             before, self._named[digest] = self._named[digest], self._named[digest] + by
-            if digest in self._old and not self.unreadable and 0 in (before, before + by):
-                self.left_bytes += by * self._old[digest].size_bytes
+            if digest in self._blobs and 0 in (before, before + by):
+                self.needed_bytes += by * self._blobs[digest].size_bytes

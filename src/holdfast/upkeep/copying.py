@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -31,6 +32,7 @@ from holdfast.events import PauseRequested, TaskContinued
 from holdfast.facts import facts_of
 from holdfast.log import Log, open_log, read_state, stream_of
 from holdfast.state import FINISHED, State
+from holdfast.store import Store
 from holdfast.upkeep.copied import CopiedTask, Progress, Refused, Tell, What
 from holdfast.upkeep.families import Family
 from holdfast.upkeep.keeping import Keeping
@@ -72,7 +74,7 @@ class Copying:
         self._done, self._total = 0, sum(len(family.ids) for family in families)
         # A name of its own, by which it knows itself: see `_must_be_two_stores`.
         self._owner = f"{source.owner} (copying, {os.urandom(4).hex()})"
-        self._because = f"it goes on in {target.store.url}"
+        self._because = f"it goes on in {place_of(target.store)}"
         self._keeping = Keeping(source.lease_s)
         self._transfer = Transfer(
             source.store, target.store, self._owner, self._keeping, source.clock,
@@ -199,7 +201,9 @@ class Copying:
     def _bring(self, member: Member) -> None:
         open_here = member.state.status not in (*FINISHED, "paused")
         arrives = member.state if self._paused and open_here else None
-        member.brought = self._transfer.bring(member.id, arrives_paused=arrives)
+        # What has ended is not held, and may be retried meanwhile.
+        events = member.state.seq if member.log is None else None
+        member.brought = self._transfer.bring(member.id, arrives_paused=arrives, events=events)
         store, stream = self._target.store, stream_of(member.id)
         state = read_state(store, stream)
         store.remember(stream, facts_of(state), state.seq)
@@ -258,6 +262,16 @@ class Copying:
 
     def _say(self, what: What, id: str, events: int) -> None:
         self._tell(Progress(what, id, self._done, self._total, events))
+
+
+def place_of(store: Store) -> str:
+    """Where a store is, however its URL was written: a copy that is made again is known by it."""
+    while (inner := getattr(store, "inner", None)) is not None:  # encrypted, or signed
+        store = inner
+    root, path = getattr(store, "root", None), getattr(store, "path", None)
+    if isinstance(root, Path):
+        return str(root.resolve())
+    return f"sqlite:///{path.resolve()}" if isinstance(path, Path) else store.url
 
 
 def _refused(id: str, error: Exception, before: str = "") -> Refused:

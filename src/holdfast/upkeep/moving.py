@@ -16,7 +16,7 @@ from holdfast.stores import open_store
 from holdfast.stores.memory import MemoryStore
 from holdfast.upkeep.choosing import Wanted, choose
 from holdfast.upkeep.copied import Copied, CopiedTask, Progress, Refused, Tell
-from holdfast.upkeep.copying import REFUSALS, Copying
+from holdfast.upkeep.copying import REFUSALS, Copying, place_of
 from holdfast.upkeep.families import Told, told_by
 from holdfast.upkeep.keeping import Keeping
 from holdfast.upkeep.transfer import Source, Transfer, compared
@@ -41,6 +41,7 @@ def copy_tasks(
     named = isinstance(url, str | os.PathLike)
     target: Store = url  # type: ignore[assignment]
     if named:
+        must_last(url)  # type: ignore[arg-type]
         target = secure(stand_in(url) if dry_run else open_store(url))  # type: ignore[arg-type]
     holding = Holding(target, source.owner, source.lease_s, source.clock, MAX_VALUE_BYTES)
     try:
@@ -65,6 +66,15 @@ def copy_tasks(
         holding.close()
         if named:
             holding.store.close()
+
+
+def must_last(url: str | os.PathLike[str]) -> None:
+    """Refuse to copy to what ends with the copy."""
+    if os.fspath(url) == "memory://":
+        raise BadInput(
+            "memory:// is a new store in this process, and would be gone with all that is copied "
+            "to it: name a store that lasts (in Python, an open Holdfast('memory://') will do)"
+        )
 
 
 def stand_in(url: str | os.PathLike[str]) -> Store:
@@ -93,9 +103,7 @@ def _must_not_be_gone(wanted: Wanted, told: Told, source: Store, target: Store) 
 
 def _must_be_another(source: Store, target: Store) -> None:
     """One store under two names is found later too, before anything is deleted."""
-    places = [getattr(store, "root", None) or getattr(store, "path", None) or store.url
-              for store in (source, target)]  # fmt: skip
-    ours, theirs = (p.resolve() if isinstance(p, Path) else p for p in places)
+    ours, theirs = place_of(source), place_of(target)
     if source is target or (ours == theirs and ours != "memory://"):
         raise BadInput(f"{target.url} is where the tasks are: name another store to copy them to")
 

@@ -46,6 +46,11 @@ class Retention(Struct, frozen=True, kw_only=True):
     name it. Less only while nobody writes."""
 
     def __post_init__(self) -> None:
+        for name in ("status", "type"):
+            given = getattr(self, name)
+            several = given if isinstance(given, Collection) else (None,)
+            if not all(isinstance(one, str) for one in several):
+                raise BadInput(f"Retention({name}={given!r:.60}) must be a text, or several")
         if not self.statuses or not self.statuses <= FINISHED:
             raise BadInput(
                 f"Retention(status={self.status!r:.80}): only what has ended may be deleted; give "
@@ -53,7 +58,7 @@ class Retention(Struct, frozen=True, kw_only=True):
             )
         for name in ("keep_last", "max_bytes"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 0):
+            if value is not None and (type(value) is not int or value < 0):
                 raise BadInput(f"Retention({name}={value!r:.60}) must be 0 or more")
         for name in ("older_than", "grace"):
             span = getattr(self, name)

@@ -100,8 +100,11 @@ class Sweep:
             return []
         go, spare = candidates(policy, told.facts, families(told.facts), self._now)
         found = [going for candidate in go if (going := self._looked_at(candidate, told, census))]
+        if census.unreadable:  # no blob goes, so it would be of little use that tasks do
+            return found
         for candidate in spare:
-            if census.left_bytes <= (policy.max_bytes or 0):
+            # A blob that is too young to go now goes later: no other task need go for it.
+            if census.needed_bytes <= (policy.max_bytes or 0):
                 break
             if going := self._looked_at(candidate, told, census):
                 found.append(going)

@@ -42,7 +42,8 @@ class Swept(Struct, frozen=True, kw_only=True):
     tasks: tuple[SweptTask, ...] = ()
     kept: tuple[Kept, ...] = ()
     unreadable: tuple[Kept, ...] = ()
-    """The logs that can't be read. While there are any no blob is deleted: they may name it."""
+    """The logs that can't be read, or are damaged. While there are any no blob is deleted, for they
+    may name it, and no task because of `max_bytes`."""
     blobs: int = 0
     """How many blobs went that no log names any more."""
     blob_bytes: int = 0

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from itertools import chain as joined
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from holdfast import chain
-from holdfast.errors import Conflict, LogDamaged
+from holdfast.errors import Conflict, LogDamaged, TaskBusy
 from holdfast.events import PauseRequested, dump_event
 from holdfast.log import stream_of
 from holdfast.naming import Reference, blob_of, references
@@ -87,25 +87,31 @@ class Transfer:
         self._carried: set[tuple[str, bool]] = set()
         self._unverified: list[str] = []
 
-    def bring(self, id: str, *, arrives_paused: State | None = None) -> Brought:
+    def bring(
+        self, id: str, *, arrives_paused: State | None = None, events: int | None = None
+    ) -> Brought:
         """Bring a log, if it is not there already, and verify it.
 
-        One that `arrives_paused` was in that state, and gets an event more than it has.
+        One that `arrives_paused` was in that state, and gets an event more than it has. One that
+        is known to have so many `events`, and has gone on since, is refused.
         """
         stream = stream_of(id)
         how = compared(self._source, self._target, stream)
         if how in ("there", "ahead"):
-            return self._read_through(stream, how, None, 0)
+            found = self._read_through(stream, how, None, 0)
+            _must_have(events, found, id)
+            return found
         draft = self._keeping.take(self._target, COPIES + id, self._owner)
         try:
             draft, begun = self._begun(draft, stream)
             found = self._read_through(stream, how, draft, begun)
+            _must_have(events, found, id)
             last: list[bytes] = []
             if arrives_paused is not None:
                 last = [self._pause(arrives_paused, found.head)]
                 self._target.append(draft, found.events, last)
                 self._target.sync(draft)
-            self._verify(stream, draft.stream, last)
+            self._verify(stream, draft.stream, found.events, last)
             if how == "continued":
                 self._remove_the_older(stream)
             self._target.rename(draft, stream)
@@ -195,10 +201,10 @@ class Transfer:
         self._target.sync(draft)
         self._written(draft.stream.removeprefix(COPIES), seq)
 
-    def _verify(self, stream: str, draft: str, last: Sequence[bytes]) -> None:
+    def _verify(self, stream: str, draft: str, events: int, last: Sequence[bytes]) -> None:
         """Read back what was written: the same lines, and as many, with sums that fit."""
         total = chain.ROOT
-        expected = joined(self._source.read(stream), last)
+        expected = joined(islice(self._source.read(stream), events), last)
         pairs = zip_longest(expected, self._target.read(draft))
         for seq, (ours, theirs) in enumerate(pairs, 1):
             if ours != theirs or ours is None:
@@ -235,6 +241,11 @@ def compared(source: Source, target: Source, stream: str) -> How:
                 f"delete the one you don't need, or copy it elsewhere"
             )
     return "there"
+
+
+def _must_have(events: int | None, found: Brought, id: str) -> None:
+    if events not in (None, found.events):
+        raise TaskBusy(f"task {id!r} has gone on since: copy it again")
 
 
 def _sum_after(stream: str, seq: int, total: bytes, line: bytes) -> bytes:
