@@ -69,9 +69,11 @@ class Holdfast(Inspection, Housekeeping):
     ) -> None:
         if not lease_s > 0:
             raise BadInput(f"lease_s={lease_s} must be more than 0")
-        named = isinstance(url, str | os.PathLike)
-        plain = open_store(url, sync=sync) if named else whole_store(url)
-        self.store = secured(plain, key, sign_key)
+        if isinstance(url, str | os.PathLike):
+            store = open_store(url, sync=sync)
+        else:
+            store = whole_store(url)
+        self.store = secured(store, key, sign_key)
         self._keys = (key, sign_key)
         owner = f"{os.uname().nodename} process {os.getpid()}"
         self._holding = Holding(
