@@ -21,7 +21,7 @@ from holdfast.listing import Filters, TaskPage, Tasks, list_tasks, page_of_tasks
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
-from holdfast.stores import open_store, secured
+from holdfast.stores import open_store, secured, whole_store
 from holdfast.task import task_spec
 from holdfast.upkeep.housekeeping import Housekeeping
 from holdfast.values import MAX_VALUE_BYTES
@@ -69,9 +69,11 @@ class Holdfast(Inspection, Housekeeping):
     ) -> None:
         if not lease_s > 0:
             raise BadInput(f"lease_s={lease_s} must be more than 0")
-        named = isinstance(url, str | os.PathLike)
-        plain: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
-        self.store = secured(plain, key, sign_key)
+        if isinstance(url, str | os.PathLike):
+            store = open_store(url, sync=sync)
+        else:
+            store = whole_store(url)
+        self.store = secured(store, key, sign_key)
         self._keys = (key, sign_key)
         owner = f"{os.uname().nodename} process {os.getpid()}"
         self._holding = Holding(

@@ -35,6 +35,7 @@ class PostgresServer:
         self.folder = folder
         self._durable = durable  # against a power cut, which no test here brings about
         self._numbers = itertools.count()
+        self._spare: list[str] = []
         self._as_user: dict[str, Any] = {}
         self._programs = _installed()
         self._server: subprocess.Popen[bytes] | None = None
@@ -100,10 +101,22 @@ class PostgresServer:
 
     def new_database(self) -> str:
         """The URL of a database that is empty."""
+        if self._spare:
+            return self._spare.pop()
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as conn:
             conn.execute(f"create database {name}".encode())
         return self.url(name)
+
+    def give_back(self, url: str) -> None:
+        """Empty a database for the next test: to make one takes ten times as long."""
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            conn.execute("drop schema if exists holdfast cascade")
+        self._spare.append(url)
 
 
 def _installed() -> Path:
@@ -139,6 +152,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def postgres_url(postgres_server: PostgresServer) -> str:
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """A database for one test."""
-    return postgres_server.new_database()
+    url = postgres_server.new_database()
+    yield url
+    postgres_server.give_back(url)

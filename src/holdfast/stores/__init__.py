@@ -73,6 +73,30 @@ def _with_slashes(text: str) -> str:
     return f"{scheme}://{'/' if scheme == 'sqlite' else ''}{rest.lstrip('/')}"
 
 
+def whole_store(store: Store) -> Store:
+    """A store that somebody made, if it has every method of the port.
+
+    >>> whole_store(open_store("memory://")).url
+    'memory://'
+    """
+    port = [name for name in vars(Store) if not name.startswith("_")]
+    missing = [name for name in port if _is_missing(store, name)]
+    advice = "give a folder, a URL, or an object with every method of holdfast.store.Store"
+    if isinstance(store, type) or missing == port:
+        raise BadInput(f"{store!a:.80} is no store: {advice}")
+    if missing:
+        raise BadInput(
+            f"{type(store).__name__} is no store, it lacks {', '.join(missing)}: {advice}"
+        )
+    return store
+
+
+def _is_missing(store: Store, name: str) -> bool:
+    found = getattr(store, name, None)
+    # One that inherits from the protocol has all of its methods, and they do nothing.
+    return found is None or getattr(found, "__func__", None) is vars(Store)[name]
+
+
 def secured(store: Store, key: KeySource | None, sign_key: KeySource | None = None) -> Store:
     """A store, encrypted with `key` and signed with `sign_key`, where they are given.
 
