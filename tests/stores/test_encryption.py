@@ -542,7 +542,7 @@ def test_facts_that_were_changed_or_moved_are_not_believed(inner):
         assert dict(hf.store.facts("tasks/"))["tasks/a"].user == "ada"
         inner._facts["tasks/a"] = inner._facts["tasks/b"]
         assert dict(hf.store.facts("tasks/"))["tasks/a"] is None
-        assert [view.id for view in hf.tasks(user="ada")] == ["a"]
+        assert [view.id for view in hf.tasks(user="bob")] == ["b"]
 
 
 def test_the_same_user_is_the_same_to_the_store_and_nothing_else_is(inner):
