@@ -226,16 +226,17 @@ class Driving:
         if not task.spec.is_async:
             return await in_own_thread(self.drive, task, patience_s)
         try:
-            async with aio.held(self.holding, task.task_id) as log:
-                await off_loop(task.begin, log)
+            held = aio.Held(self.holding, task.task_id, task.begin)
+            async with held as log:
                 self._must_be_drivable(log, task.spec)
                 if log.state.status in FINISHED:
                     return recorded_end(log.store, log.state, task.spec)
                 with self._running(log, patience_s) as run:
-                    outcome = await aio.run_task(run, task.spec, self._claim(log))
+                    outcome = await aio.run_task(run, task.spec, self._claim(log), held.lines)
         except (TaskBusy, StorageFailed) as error:
             return await off_loop(self._end_of_finished, task, error)
-        await off_loop(self._tell_parent, log.state)
+        if log.state.parent:
+            await off_loop(self._tell_parent, log.state)
         return live_end(log.state, outcome)
 
     @contextmanager

@@ -245,14 +245,20 @@ class Log:
         self._facts: Facts | None = None
         self._is_news = False
         self._lock = threading.Lock()
-        self._broken: StoreError | None = None
+        self._broken: BaseException | None = None
+        self.flushed = 0
+        """Up to which event the store has been given the log."""
+        self._synced = 0
 
     def load(self) -> None:
         """Read what the stream holds, from its last whole checkpoint on."""
+        if self.lease.head == 0:
+            return
         for event, total, size in since_checkpoint(self.store, self.lease.stream):
             advance_checked(self.state, event, self.lease.stream)
             self._total = total
             self.bytes_since_checkpoint += size
+        self.flushed = self._synced = self.state.seq
 
     def append(self, event: Appended, strand: Scope | None = None) -> bool:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
@@ -303,6 +309,7 @@ class Log:
             except StoreError as error:
                 self._broken = error
                 raise
+            self.flushed = seq
             self._broken = None
 
     def _news(self) -> Facts | None:
@@ -319,11 +326,24 @@ class Log:
     def sync(self) -> None:
         """Return when everything appended so far is durable."""
         self.flush()
+        seq = self.flushed
         try:
             self.store.sync(self.lease)
         except StoreError as error:
-            self._broken = error
+            self.was_synced(seq, error)
             raise
+        self.was_synced(seq, None)
+
+    def was_synced(self, seq: int, error: BaseException | None) -> None:
+        """Take notice that the events up to `seq` are durable, or that nobody knows."""
+        if error is not None:
+            self._broken = error
+        else:
+            self._synced = max(self._synced, seq)
+
+    def has_to_be_synced(self) -> bool:
+        """Whether something was appended that may be lost yet, and can be kept."""
+        return self._broken is None and self.state.seq > self._synced
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or a reference to a blob that holds it."""
@@ -336,7 +356,7 @@ class Log:
     def close(self) -> None:
         """Give the task back. What was appended is made durable first, if it can be."""
         try:
-            if self._broken is None and self.state.seq:
+            if self.has_to_be_synced():
                 # What was acknowledged is safe; the rest belongs to who has the lease now.
                 with suppress(LeaseLost):
                     self.sync()
@@ -367,7 +387,11 @@ def fetch(store: Store, value: Raw) -> bytes:
 
 def open_log(store: Store, task_id: str, owner: str, lease_s: float, clock: Clock) -> Log:
     """Take hold of a task's log, or of the place where it will be."""
-    lease = store.acquire(stream_of(task_id), owner, lease_s)
+    return opened(store, store.acquire(stream_of(task_id), owner, lease_s), clock)
+
+
+def opened(store: Store, lease: Lease, clock: Clock) -> Log:
+    """The log of which somebody took the lease."""
     log = Log(store, lease, clock)
     try:
         log.load()

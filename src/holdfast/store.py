@@ -19,6 +19,9 @@ newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
    do is never kept from those who look for work for longer than it takes them to look anew.
 7. *An inbox is for who holds no lease.* A message is durable when `post` returns, is there once
    for each name, and stays until the holder of the lease has taken it.
+8. *Many may be asked for at once.* A store that can do so for the price of one has the methods of
+   `ManyAtOnce` besides. Each lease in such a call is treated as it would be alone: what goes wrong
+   with one is told to that one, and nothing is acknowledged to one that was taken over meanwhile.
 
 Stores are synchronous. The async driver calls them off the loop.
 """
@@ -27,10 +30,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from holdfast.errors import StoreError
 from holdfast.events import NEVER
 
 
@@ -40,6 +44,8 @@ class Lease(Struct, frozen=True, eq=False):
     stream: str
     owner: str
     epoch: int
+    head: int | None = None
+    """How many lines the stream had when the lease was taken, where the store says so."""
 
 
 class Facts(Struct, frozen=True, omit_defaults=True):
@@ -140,3 +146,22 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release every lease this object holds and free what it uses."""
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """What a store may have besides, for the many tasks that one event loop drives.
+
+    Returned is, for each in order, the result or what the call for it alone would have raised.
+    """
+
+    def acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        """`acquire` for many streams. Of a stream that is named twice the second is busy."""
+
+    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        """`sync` for many leases, each of them named once."""
+
+    def release_many(self, leases: Sequence[Lease]) -> None:
+        """`release` for many leases."""

@@ -8,8 +8,7 @@ make it async, or call it with `asyncio.to_thread`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -36,7 +35,8 @@ from holdfast.engines.execution import (
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.engines.threads import off_loop
-from holdfast.errors import HoldfastError, LeaseLost, Stop, Suspend, TaskBusy, TaskWaiting
+from holdfast.engines.together import Lines, lines_of
+from holdfast.errors import Halt, HoldfastError, LeaseLost, Stop, Suspend, TaskBusy, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.journal import (
     Append,
@@ -119,27 +119,40 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     return conclude(run, spec, ended)
 
 
-@asynccontextmanager
-async def held(holding: Holding, task_id: str) -> AsyncIterator[Log]:
-    """A task's log, held until the block ends; the store is asked off the loop."""
-    hold = holding.hold(task_id)
-    taking = off_loop(hold.__enter__)
-    async with AsyncExitStack() as stack:
+class Held:
+    """A task's log, held until the block ends. Signals leave it as the errors they carry."""
 
-        async def let_go(*error: Any) -> bool | None:
-            # Also when we were cancelled while the lease was being taken in its thread.
+    def __init__(self, holding: Holding, task_id: str, begin: Callable[[Log], None]) -> None:
+        self.lines = lines_of(holding)
+        self._wanted = (task_id, begin)
+        self._log: Log
+
+    async def __aenter__(self) -> Log:
+        taking = self.lines.take.wait(self._wanted)
+        try:
+            self._log = await asyncio.shield(taking)
+        except asyncio.CancelledError:
             await asyncio.wait([taking])
-            if taking.exception() is not None:
-                return None
-            return await off_loop(hold.__exit__, *error)
+            if taking.exception() is None:
+                await self.lines.let_go.wait((taking.result(), None))
+            raise
+        return self._log
 
-        stack.push_async_exit(let_go)
-        yield await asyncio.shield(taking)
+    async def __aexit__(self, kind: Any, error: BaseException | None, *_: Any) -> None:
+        waiting = error.waiting if isinstance(error, Suspend) else None
+        await self.lines.let_go.wait((self._log, waiting))
+        if waiting is not None:
+            raise waiting from None
+        if isinstance(error, Halt):
+            raise error.error from error.__cause__
 
 
-async def run_task(run: Run, spec: Spec, claimed: Claimed) -> Returned | Raised | Stopped:
+async def run_task(
+    run: Run, spec: Spec, claimed: Claimed, lines: Lines
+) -> Returned | Raised | Stopped:
     """Drive an async task to its end on this loop."""
     alarm = Alarm(run)
+    run.lines = lines
     run.tick()
     flow = conduct(claimed, run.log.state, spec.undo_when)
     return await drive(flow, run, "", partial(run_function, run, spec, alarm), nothing)
@@ -191,16 +204,33 @@ async def drive(
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
+    send, is_rehearsal = flow.send, run.is_rehearsal
     try:
         while True:
-            request = flow.send(answer)
+            request = send(answer)
             if isinstance(request, RunBody):
                 answer = await run_once()
+            elif isinstance(request, Append) and not is_rehearsal:
+                run.append(to_append(request, path), strand)
+                if request.sync:
+                    await _synced(run)
+                answer = run.log.state.calls.get(path)
             else:
                 answer = await carry_out(request, run, path, strand, check)
     except StopIteration as end:
         ended: T = end.value
         return ended
+
+
+async def _synced(run: Run) -> None:
+    """Wait for what was appended to be durable; what the store refuses halts the run."""
+    try:
+        if run.alarm is not None and run.alarm.is_here():
+            await run.lines.sync(run.log)
+        else:
+            await off_loop(run.log.sync)
+    except HoldfastError as error:
+        run.halt(error)
 
 
 async def carry_out(
@@ -210,14 +240,9 @@ async def carry_out(
     strand: Scope | None,
     check: Callable[[], Awaitable[Returned | Raised | None]],
 ) -> Any:
-    """Do what a flow asks for, apart from running a body."""
+    """Do what a flow asks for, apart from running a body and appending."""
     if run.is_rehearsal and not isinstance(request, Look):
         await _park(run, path, beyond(run, path))
-    if isinstance(request, Append):
-        run.append(to_append(request, path), strand)
-        if request.sync:
-            await off_loop(run.sync)
-        return run.log.state.calls.get(path)
     if isinstance(request, Look | Now):
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
@@ -270,13 +295,16 @@ async def run_body(body: Body) -> Returned | Raised:
     """Run a step's coroutine once, inside its own scope."""
     scope, spec = body.scope(), body.spec
     token = scope_var.set(scope)
-    limit = asyncio.timeout(spec.timeout_s)
+    limit = None if spec.timeout_s is None else asyncio.timeout(spec.timeout_s)
     try:
         args, kwargs = body.arguments()
-        async with limit:
+        if limit is None:
             value = await spec.fn(*args, **kwargs)
+        else:
+            async with limit:
+                value = await spec.fn(*args, **kwargs)
     except Exception as error:
-        if not limit.expired():
+        if limit is None or not limit.expired():
             return body.raised(error)
         # Whatever the body made of being cancelled.
         scope.closed = True

@@ -81,6 +81,8 @@ class Run:
         """What `checkpoint` and `restore` remember between them."""
         self.alarm: Any = None
         """Of the async driver: what waits on its loop."""
+        self.lines: Any = None
+        """Of the async driver: where it waits for the store, together with others."""
         self.is_over = False
         self.working: set[str] = set()
         """The calls that threads are making now."""

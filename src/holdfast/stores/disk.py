@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _READ_BYTES = 1 << 20
@@ -107,6 +108,14 @@ class Disk:
         """Return when the names made in the folder are on the disk."""
         os.fsync(fd)
 
+    def sync_all(self, fd: int) -> None:
+        """Return when everything written to the disk that holds a file or folder is on it."""
+        _sync_all()(fd)
+
+    def device(self, fd: int) -> int:
+        """Which disk a file or folder is on."""
+        return os.fstat(fd).st_dev
+
     def rename(self, old: str, new: str, parent: int) -> None:
         """Replace `new` by `old`, at once."""
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
@@ -163,3 +172,17 @@ class Disk:
     def close(self, fd: int) -> None:
         """Let a descriptor go."""
         os.close(fd)
+
+
+@cache
+def _sync_all() -> Callable[[int], None]:
+    import ctypes  # Python has no call of its own for it
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def sync_all(fd: int) -> None:
+        if libc.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    return sync_all

@@ -23,15 +23,18 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
-from holdfast.errors import Conflict, LeaseLost, StorageFailed
+from holdfast.errors import Conflict, LeaseLost, StorageFailed, StoreError
 from holdfast.store import Facts, Lease
 from holdfast.stores import lines, locks
 from holdfast.stores.disk import Disk
+from holdfast.stores.held import each
 from holdfast.stores.index import UNKNOWN
 from holdfast.stores.locks import LOCK, LOG, Taken
+from holdfast.stores.together import WholeDisk, in_threads
 from holdfast.stores.workspace import Workspace, failed, safe_name
 
 
@@ -39,8 +42,8 @@ class Handle:
     """One stream held open for writing."""
 
     __slots__ = (
-        "appended", "head", "lease", "new", "pid", "poisoned", "size", "synced", "syncing",
-        "taken", "writing",
+        "appended", "head", "lease", "new", "on_whole_disk", "pid", "poisoned", "size", "synced",
+        "syncing", "taken", "writing",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, taken: Taken, size: int, head: int) -> None:
@@ -53,6 +56,7 @@ class Handle:
         self.appended = 0
         self.synced = 0
         self.poisoned = ""
+        self.on_whole_disk: bool | None = None
         self.writing = threading.Lock()
         self.syncing = threading.Lock()
 
@@ -63,6 +67,7 @@ class FileStore(Workspace):
     def __init__(self, root: Path, *, sync: bool = True, disk: Disk | None = None) -> None:
         super().__init__(root, sync=sync, disk=disk)
         self._handles: dict[Lease, Handle] = {}
+        self._whole = WholeDisk(self._disk, self._root)
 
     # Leases
 
@@ -90,7 +95,7 @@ class FileStore(Workspace):
             raise locks.lost(stream)
         if end.size != self._disk.size(taken.log):
             self._mend_tail(taken, end)
-        lease = Lease(stream, taken.holder.owner, taken.holder.epoch)
+        lease = Lease(stream, taken.holder.owner, taken.holder.epoch, end.head)
         return Handle(lease, taken, end.size, end.head)
 
     def _mend_tail(self, taken: Taken, end: lines.End) -> None:
@@ -133,6 +138,14 @@ class FileStore(Workspace):
             handle.poisoned = "its lease was given back"
             if handle.pid == os.getpid():
                 locks.give_back(self._disk, handle.taken)
+
+    def acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        return each(partial(self.acquire, owner=owner, lease_s=lease_s), streams)
+
+    def release_many(self, leases: Sequence[Lease]) -> None:
+        each(self.release, leases)
 
     def _handle(self, lease: Lease) -> Handle:
         handle = self._handles.get(lease)
@@ -212,6 +225,46 @@ class FileStore(Workspace):
             self._must_hold(handle)
             handle.synced = upto
 
+    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        outcomes: dict[Lease, StoreError] = {}
+        left = leases
+        if self._durable and self._whole.is_worth_it(len(leases)):
+            left = self._sync_whole_disk(leases)
+
+        def sync(lease: Lease) -> None:
+            try:
+                self.sync(lease)
+            except StoreError as error:
+                outcomes[lease] = error
+
+        in_threads(sync, left)
+        return [outcomes.get(lease) for lease in leases]
+
+    def _sync_whole_disk(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        """Sync many logs at once; returns those that are still to be synced, or to be refused."""
+        whole = self._whole
+        with whole.turn, ExitStack() as syncing:  # one turn at a time: many locks are held in it
+            handles = [self._handles[lease] for lease in leases if lease in self._handles]
+            for handle in handles:
+                syncing.enter_context(handle.syncing)
+            written = [(h, h.appended) for h in handles if self._is_on_whole_disk(h)]
+            if not whole.sync(len(written)):
+                return leases
+            done = set()
+            for handle, upto in written:
+                with suppress(OSError, LeaseLost):  # which `sync` then raises
+                    if handle.new:
+                        self._names_are_synced(handle)
+                    self._must_hold(handle)
+                    handle.synced = upto
+                    done.add(handle.lease)
+            return [lease for lease in leases if lease not in done]
+
+    def _is_on_whole_disk(self, handle: Handle) -> bool:
+        if handle.on_whole_disk is None:
+            handle.on_whole_disk = self._whole.holds(handle.taken.log)
+        return handle.on_whole_disk and not handle.poisoned and handle.pid == os.getpid()
+
     def _sync_names(self, handle: Handle) -> None:
         """What is only to be done once: the names on the way to the log are made durable."""
         disk, taken = self._disk, handle.taken
@@ -221,6 +274,10 @@ class FileStore(Workspace):
             disk.sync_folder(kind)
             disk.close(kind)
             disk.sync_folder(self._root)
+        self._names_are_synced(handle)
+
+    def _names_are_synced(self, handle: Handle) -> None:
+        disk, taken = self._disk, handle.taken
         handle.new = False
         if not taken.holder.started and handle.head and disk.has_name(taken.lock):
             taken.holder.started = True

@@ -30,7 +30,7 @@ from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.store import Facts, Lease, Post
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.groups import Groups
-from holdfast.stores.held import Append, Held, Leases, busy, taken_over
+from holdfast.stores.held import Append, Held, Leases, busy, each, taken_over
 from holdfast.stores.postgres_database import (
     SQL,
     OwnConnection,
@@ -85,7 +85,7 @@ class PostgresStore:
                 raise busy(stream, holder, silent_s, its_lease_s)
             rows = self._ask("take", **given)  # it was given back in between
         id, epoch, head = rows[0]
-        return self._leases.add(Lease(stream, owner, epoch), id, head)
+        return self._leases.add(Lease(stream, owner, epoch, head), id, head)
 
     def holder(self, stream: str) -> str | None:
         rows = self._ask("holder", stream=stream)
@@ -137,6 +137,9 @@ class PostgresStore:
         if held.newest is not None:
             self._groups.wait(held.newest)
         held.must_be_sound()
+
+    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        return each(self.sync, leases)  # the first commits for all
 
     def _commit(self, jobs: Sequence[Append]) -> None:
         """Write many appends in one statement."""
