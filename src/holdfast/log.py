@@ -64,7 +64,7 @@ _INTERRUPTED = Conflict(
 )
 """Stands while the parts of a log's state do not fit each other."""
 
-_HOT = (Started, Completed)
+_HOT = frozenset({Started, Completed})
 """Made of what the codec checked, and without a word on how the task stands."""
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 
@@ -274,7 +274,7 @@ class Log:
             if strand is not None and strand.is_closed():
                 raise given_up(strand)
             state = self.state
-            if isinstance(event, _HOT):
+            if type(event) in _HOT:
                 placed: AnyEvent = replace(event, seq=state.seq + 1, at=self.clock())
                 data = dump_event(placed)
             else:
@@ -288,7 +288,7 @@ class Log:
             line, self._total = chain.seal(self._total, data)
             self._unwritten.append(line)
             self.bytes_since_checkpoint += len(line)
-            if isinstance(placed, Checkpointed) and placed.carried is not None:
+            if type(placed) is Checkpointed and placed.carried is not None:
                 self.bytes_since_checkpoint = 0
             advance(state, placed)
             self._broken = None
@@ -305,7 +305,8 @@ class Log:
             self._broken = _INTERRUPTED
             self._unwritten = []
             try:
-                self.store.append(self.lease, seq - len(lines), lines, self._news())
+                news = self._news() if self._is_news else None
+                self.store.append(self.lease, seq - len(lines), lines, news)
             except StoreError as error:
                 self._broken = error
                 raise
@@ -314,8 +315,6 @@ class Log:
 
     def _news(self) -> Facts | None:
         """The facts for the store, where they differ in more than the time."""
-        if not self._is_news:
-            return None
         self._is_news = False
         facts = facts_of(self.state)
         if self._facts is not None and facts == replace(self._facts, updated_at=facts.updated_at):

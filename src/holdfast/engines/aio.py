@@ -75,8 +75,7 @@ def call(
     which calls are written is the same on every run, the order in which they run is not."""
     must_be_open(scope)
     _must_be_one_strand(scope)
-    path = scope.next_path()
-    return call_at(scope.run, path, spec, spec.signature.dump(args, kwargs))
+    return call_at(scope.run, scope.next_path(), spec, spec.signature.dump(args, kwargs))
 
 
 def _must_be_one_strand(scope: Scope) -> None:
@@ -89,7 +88,9 @@ def _must_be_one_strand(scope: Scope) -> None:
     except RuntimeError:  # no loop runs yet: the coroutine is made here and run elsewhere
         return
     owner = scope.owner
-    if owner is None or owner is strand or owner.get_loop() is not asyncio.get_running_loop():
+    if owner is strand:
+        return
+    if owner is None or owner.get_loop() is not asyncio.get_running_loop():
         scope.owner = strand  # also of a loop that has ended: one asyncio.run after the other
         return
     scope.run.halt(
@@ -152,7 +153,7 @@ async def run_task(
 ) -> Returned | Raised | Stopped:
     """Drive an async task to its end on this loop."""
     alarm = Alarm(run)
-    run.lines = lines
+    run.lines, run.loop = lines, asyncio.get_running_loop()
     run.tick()
     flow = conduct(claimed, run.log.state, spec.undo_when)
     return await drive(flow, run, "", partial(run_function, run, spec, alarm), nothing)
@@ -189,8 +190,10 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
     finally:
         alarm.end()
         scope_var.reset(token)
-        await _let_end(run)
-        await _end_branches(run.branches)
+        if run.has_streamed or run.working:
+            await _let_end(run)
+        if run.branches:
+            await _end_branches(run.branches)
     return task_returned(run, spec, value)
 
 
@@ -211,7 +214,8 @@ async def drive(
             if isinstance(request, RunBody):
                 answer = await run_once()
             elif isinstance(request, Append) and not is_rehearsal:
-                run.append(to_append(request, path), strand)
+                event = to_append(request, path) if request.while_waiting else request.event
+                run.append(event, strand)
                 if request.sync:
                     await _synced(run)
                 answer = run.log.state.calls.get(path)
@@ -225,7 +229,7 @@ async def drive(
 async def _synced(run: Run) -> None:
     """Wait for what was appended to be durable; what the store refuses halts the run."""
     try:
-        if run.alarm is not None and run.alarm.is_here():
+        if run.loop is asyncio.get_running_loop():
             await run.lines.sync(run.log)
         else:
             await off_loop(run.log.sync)

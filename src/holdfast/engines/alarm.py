@@ -26,10 +26,6 @@ class Alarm:
         run.on_interrupt = self._ring
         run.alarm = self
 
-    def is_here(self) -> bool:
-        """Whether the loop of the task is the one that runs in this thread."""
-        return asyncio.get_running_loop() is self._loop
-
     def _ring(self, signal: Signal) -> None:
         with suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(self._wake, signal)

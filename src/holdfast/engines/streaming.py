@@ -38,6 +38,7 @@ def stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, An
     run: Run = scope.run
     made = _stream(scope, path, spec, data)
     run.streams.add(made)
+    run.has_streamed = True
     return made
 
 

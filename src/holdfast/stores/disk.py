@@ -74,6 +74,16 @@ class Disk:
         except OSError:
             return -1
 
+    def is_there(self, way: str, parent: int) -> bool:
+        """Whether there is something at the end of a way. It is not opened."""
+        try:
+            os.stat(way, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            pass  # who goes that way is told
+        return True
+
     def read_all(self, fd: int, offset: int = 0) -> bytes:
         """The whole file, or what follows after `offset`."""
         parts: list[bytes] = []

@@ -78,14 +78,31 @@ class PostgresStore:
     # Leases
 
     def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        given = {"stream": stream, "owner": owner, "lease_s": lease_s, "process": self._number()}
-        rows = self._ask("take", **given)
-        while not rows:
+        taken = self._take([stream], owner, lease_s)
+        while not taken:
             for holder, its_lease_s, silent_s in self._ask("holder", stream=stream):
                 raise busy(stream, holder, silent_s, its_lease_s)
-            rows = self._ask("take", **given)  # it was given back in between
-        id, epoch, head = rows[0]
-        return self._leases.add(Lease(stream, owner, epoch, head), id, head)
+            taken = self._take([stream], owner, lease_s)  # it was given back in between
+        return taken[stream]
+
+    def acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        taken = self._take(list(set(streams)), owner, lease_s)
+
+        def lease_of(stream: str) -> Lease:
+            # Of one that was not taken, or is asked for twice, `acquire` says who has it.
+            return taken.pop(stream, None) or self.acquire(stream, owner, lease_s)
+
+        return each(lease_of, streams)
+
+    def _take(self, streams: list[str], owner: str, lease_s: float) -> dict[str, Lease]:
+        """Take those leases that can be had."""
+        given = {"owner": owner, "lease_s": lease_s, "process": self._number()}
+        return {
+            name: self._leases.add(Lease(name, owner, epoch, head), id, head)
+            for name, id, epoch, head in self._ask("take", streams=streams, **given)
+        }
 
     def holder(self, stream: str) -> str | None:
         rows = self._ask("holder", stream=stream)
@@ -99,11 +116,15 @@ class PostgresStore:
             held.must_be_sound()
 
     def release(self, lease: Lease) -> None:
-        held = self._leases.drop(lease)
-        if held is not None:
+        self.release_many([lease])
+
+    def release_many(self, leases: Sequence[Lease]) -> None:
+        dropped = [held for lease in leases if (held := self._leases.drop(lease)) is not None]
+        if dropped:
             self._groups.settle()
-            with suppress(StoreError):  # then it runs out by itself
-                self._ask("release", id=held.id, epoch=lease.epoch)
+            ids, epochs = [held.id for held in dropped], [held.lease.epoch for held in dropped]
+            with suppress(StoreError):  # then they run out by themselves
+                self._ask("release", ids=ids, epochs=epochs)
 
     def _number(self) -> int:
         self._must_be_open()
