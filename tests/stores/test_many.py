@@ -227,3 +227,17 @@ def test_a_log_on_another_disk_is_synced_by_itself(files, disk, monkeypatch):
         files.append(lease, 0, [b"line"])
     assert files.sync_many(leases) == [None] * len(leases)
     assert (disk.wholes, disk.files) == (1, 1)
+
+
+def test_a_writer_that_was_taken_over_elsewhere_is_refused_out_of_a_group(tmp_path):
+    ours, theirs = (SqliteStore(tmp_path / "tasks.db") for _ in range(2))
+    leases = list(taken(ours, STREAMS[:1], lease_s=0)) + list(taken(ours, STREAMS[1:]))
+    theirs.acquire(STREAMS[0], "another", 60)
+    for lease in leases[::-1]:
+        ours.append(lease, 0, [b"one"])
+    outcomes = ours.sync_many(leases)
+    assert isinstance(outcomes[0], LeaseLost)
+    assert outcomes[1:] == [None] * 5
+    assert [list(theirs.read(stream)) for stream in STREAMS] == [[]] + [[b"one"]] * 5
+    ours.close()
+    theirs.close()
