@@ -35,10 +35,9 @@ def server(folder: Path) -> Iterator[str]:
         programs = folder / "programs" / programs.relative_to(package.parent)
         os.chown(folder, who["user"], who["group"])
     data = folder / "data"
-    initdb = [programs / "bin" / "initdb", "-D", data, "--auth=trust", "--encoding=utf8"]
-    subprocess.run(
-        [*initdb, "--username=postgres"], check=True, capture_output=True, cwd=folder, **who
-    )
+    made_by = [str(programs / "bin" / "initdb"), "-D", str(data), "--auth=trust"]
+    made_by += ["--encoding=utf8", "--username=postgres"]
+    subprocess.run(made_by, check=True, capture_output=True, cwd=folder, **who)
     options = ["--listen_addresses=", f"--unix_socket_directories={folder}"]
     with open(folder / "log", "ab") as log:
         running = subprocess.Popen(

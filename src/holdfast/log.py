@@ -64,8 +64,6 @@ _INTERRUPTED = Conflict(
 )
 """Stands while the parts of a log's state do not fit each other."""
 
-_HOT = frozenset({Started, Completed})
-"""Made of what the codec checked, and without a word on how the task stands."""
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 
 
@@ -274,7 +272,7 @@ class Log:
             if strand is not None and strand.is_closed():
                 raise given_up(strand)
             state = self.state
-            if type(event) in _HOT:
+            if isinstance(event, Started | Completed):
                 placed: AnyEvent = replace(event, seq=state.seq + 1, at=self.clock())
                 data = dump_event(placed)
             else:
@@ -337,8 +335,8 @@ class Log:
         """Take notice that the events up to `seq` are durable, or that nobody knows."""
         if error is not None:
             self._broken = error
-        else:
-            self._synced = max(self._synced, seq)
+        elif seq > self._synced:
+            self._synced = seq
 
     def has_to_be_synced(self) -> bool:
         """Whether something was appended that may be lost yet, and can be kept."""
@@ -346,6 +344,8 @@ class Log:
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or a reference to a blob that holds it."""
+        if len(value) <= INLINE_BYTES and not value.startswith(BLOB):
+            return Raw(value)
         return stow(self.store, value, self.max_value_bytes)
 
     def fetch(self, value: Raw) -> bytes:

@@ -214,8 +214,9 @@ async def drive(
             if isinstance(request, RunBody):
                 answer = await run_once()
             elif isinstance(request, Append) and not is_rehearsal:
-                event = to_append(request, path) if request.while_waiting else request.event
-                run.append(event, strand)
+                run.append(
+                    to_append(request, path) if request.while_waiting else request.event, strand
+                )
                 if request.sync:
                     await _synced(run)
                 answer = run.log.state.calls.get(path)

@@ -76,6 +76,20 @@ with asked as (
 )
 select id, case when %(news)s then pg_notify('holdfast', '')::text end from moved;
 
+-- append_one --
+-- The same for one stream whose facts stay as they are: the way of a task that runs alone.
+with moved as (
+    update holdfast.streams
+    set head = head + %(count)s
+    where id = %(id)s and epoch = %(epoch)s and head = %(seq)s
+    returning id
+), added as (
+    insert into holdfast.lines (stream, seq, line)
+    select moved.id, %(seq)s + l.number, l.line
+    from moved, unnest(%(lines)b::bytea[]) with ordinality as l (line, number)
+)
+select id from moved;
+
 -- now_at --
 -- What stood in the way of an append.
 select epoch, head from holdfast.streams where id = %(id)s;
