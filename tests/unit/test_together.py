@@ -178,6 +178,7 @@ def test_intents_are_durable_before_any_body_and_results_before_any_task_goes_on
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(together, "_can_be_believed", lambda device: hasattr(os, "fdatasync"))
+    monkeypatch.setattr(together, "_SLOW_S", 1e9)  # however busy the machine is
     disk = Recording()
 
     @tool(in_doubt="retry")
