@@ -271,7 +271,9 @@ class Driving:
 
     def _tell_parent(self, state: State) -> None:
         # One that waits here, for a child that it drove itself, looks at once anyway.
-        if all(run.task_id != state.parent or run.patience_s is not None for run in self.runs):
+        if all(
+            run.task_id != state.parent or run.patience_s is not None for run in list(self.runs)
+        ):
             tell_parent(self.holding, state)
 
     def _claim(self, log: Log) -> Claimed:
