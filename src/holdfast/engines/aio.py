@@ -214,12 +214,7 @@ async def drive(
             if isinstance(request, RunBody):
                 answer = await run_once()
             elif isinstance(request, Append) and not is_rehearsal:
-                run.append(
-                    to_append(request, path) if request.while_waiting else request.event, strand
-                )
-                if request.sync:
-                    await _synced(run)
-                answer = run.log.state.calls.get(path)
+                answer = await append(request, run, path, strand)
             else:
                 answer = await carry_out(request, run, path, strand, check)
     except StopIteration as end:
@@ -227,15 +222,18 @@ async def drive(
         return ended
 
 
-async def _synced(run: Run) -> None:
-    """Wait for what was appended to be durable; what the store refuses halts the run."""
-    try:
-        if run.loop is asyncio.get_running_loop():
-            await run.lines.sync(run.log)
-        else:
-            await off_loop(run.log.sync)
-    except HoldfastError as error:
-        run.halt(error)
+async def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
+    """Append an event for a flow, and wait until it is durable; the record of the call after it."""
+    run.append(to_append(request, path) if request.while_waiting else request.event, strand)
+    if request.sync:
+        try:
+            if run.loop is asyncio.get_running_loop():
+                await run.lines.sync(run.log)
+            else:  # of a sync task, or of a single call: nobody else waits here
+                await off_loop(run.log.sync)
+        except HoldfastError as error:
+            run.halt(error)
+    return run.log.state.calls.get(path)
 
 
 async def carry_out(
@@ -245,9 +243,11 @@ async def carry_out(
     strand: Scope | None,
     check: Callable[[], Awaitable[Returned | Raised | None]],
 ) -> Any:
-    """Do what a flow asks for, apart from running a body and appending."""
+    """Do what a flow asks for, apart from running a body."""
     if run.is_rehearsal and not isinstance(request, Look):
         await _park(run, path, beyond(run, path))
+    if isinstance(request, Append):
+        return await append(request, run, path, strand)
     if isinstance(request, Look | Now):
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):

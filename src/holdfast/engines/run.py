@@ -90,6 +90,7 @@ class Run:
         self.streams: WeakSet[Any] = WeakSet()
         """The streams that were begun in this run, and may still be read."""
         self.has_streamed = False
+        """Whether there ever was one, also one that runs on the loop."""
         self.draining: set[str] = set()
         """The streams whose readers have left, and which run to their end."""
         log.seen, log.waits = log.messages, []
