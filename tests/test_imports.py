@@ -34,6 +34,7 @@ HOLDFAST_MODULES = {
     "holdfast.engines.holding",
     "holdfast.engines.local",
     "holdfast.engines.mail",
+    "holdfast.engines.many",
     "holdfast.engines.run",
     "holdfast.errors",
     "holdfast.events",

@@ -7,7 +7,6 @@ at a time, in threads. What is returned is, for each in order, the result or wha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
@@ -80,5 +79,7 @@ def _each(ask: Callable[[T], R], items: Sequence[T]) -> list[R | BaseException]:
 
     if len(items) == 1:
         return [outcome(items[0])]
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and rarely needed
+
     with ThreadPoolExecutor(min(_THREADS, len(items)), "holdfast store") as pool:
         return list(pool.map(outcome, items))

@@ -17,7 +17,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from holdfast.stores.disk import Disk
@@ -77,6 +76,8 @@ def in_threads(work: Callable[[T], object], items: Sequence[T]) -> None:
         for item in items:
             work(item)
         return
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and rarely needed
+
     with ThreadPoolExecutor(min(_THREADS, len(items)), "holdfast syncs") as pool:
         list(pool.map(work, items))
 
