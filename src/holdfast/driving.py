@@ -222,11 +222,12 @@ class Driving:
         """The same on the running loop; a sync task in a thread."""
         from holdfast.engines import aio
         from holdfast.engines.threads import in_own_thread, off_loop
+        from holdfast.engines.together import Held
 
         if not task.spec.is_async:
             return await in_own_thread(self.drive, task, patience_s)
         try:
-            held = aio.Held(self.holding, task.task_id, task.begin)
+            held = Held(self.holding, task.task_id, task.begin)
             async with held as log:
                 self._must_be_drivable(log, task.spec)
                 if log.state.status in FINISHED:

@@ -32,11 +32,10 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
-from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.engines.threads import off_loop
-from holdfast.engines.together import Lines, lines_of
-from holdfast.errors import Halt, HoldfastError, LeaseLost, Stop, Suspend, TaskBusy, TaskWaiting
+from holdfast.engines.together import Lines
+from holdfast.errors import HoldfastError, LeaseLost, Stop, Suspend, TaskBusy, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.journal import (
     Append,
@@ -57,7 +56,6 @@ from holdfast.journal import (
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.log import Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, is_async
 from holdfast.state import Call, scope_of
@@ -118,34 +116,6 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     finally:
         _land(run, path, mark)
     return conclude(run, spec, ended)
-
-
-class Held:
-    """A task's log, held until the block ends. Signals leave it as the errors they carry."""
-
-    def __init__(self, holding: Holding, task_id: str, begin: Callable[[Log], None]) -> None:
-        self.lines = lines_of(holding)
-        self._wanted = (task_id, begin)
-        self._log: Log
-
-    async def __aenter__(self) -> Log:
-        taking = self.lines.take.wait(self._wanted)
-        try:
-            self._log = await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            await asyncio.wait([taking])
-            if taking.exception() is None:
-                await self.lines.let_go.wait((taking.result(), None))
-            raise
-        return self._log
-
-    async def __aexit__(self, kind: Any, error: BaseException | None, *_: Any) -> None:
-        waiting = error.waiting if isinstance(error, Suspend) else None
-        await self.lines.let_go.wait((self._log, waiting))
-        if waiting is not None:
-            raise waiting from None
-        if isinstance(error, Halt):
-            raise error.error from error.__cause__
 
 
 async def run_task(

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.engines.holding import Ending, Holding, Wanted
 from holdfast.engines.many import sync_together
 from holdfast.engines.threads import off_loop
+from holdfast.errors import Halt, Suspend
 from holdfast.log import Log
 
 T = TypeVar("T")
@@ -102,3 +103,31 @@ def lines_of(holding: Holding) -> Lines:
     if lines is None:
         lines = holding.of_loop[loop] = Lines(holding)
     return lines
+
+
+class Held:
+    """A task's log, held until the block ends. Signals leave it as the errors they carry."""
+
+    def __init__(self, holding: Holding, task_id: str, begin: Callable[[Log], None]) -> None:
+        self.lines = lines_of(holding)
+        self._wanted = (task_id, begin)
+        self._log: Log
+
+    async def __aenter__(self) -> Log:
+        taking = self.lines.take.wait(self._wanted)
+        try:
+            self._log = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            await asyncio.wait([taking])
+            if taking.exception() is None:
+                await self.lines.let_go.wait((taking.result(), None))
+            raise
+        return self._log
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, *_: Any) -> None:
+        waiting = error.waiting if isinstance(error, Suspend) else None
+        await self.lines.let_go.wait((self._log, waiting))
+        if waiting is not None:
+            raise waiting from None
+        if isinstance(error, Halt):
+            raise error.error from error.__cause__
