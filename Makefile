@@ -16,7 +16,7 @@ CODE  = $(wildcard src tests examples bench)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check bench pins clean
+.PHONY: help demo test torture check bench pins clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,13 @@ demo: $(VENV)/.run-stamp  ## run the example trip, crash and all
 
 test: $(VENV)/.dev-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
 	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+# As root it cuts the power of file systems of its own; it installs the programs for that if it can.
+torture: $(VENV)/.dev-stamp  ## try to lose data, for long; SEED=7 MINUTES=30 to choose
+	@.ci/tools
+	@mkdir -p build
+	@$(VENV)/bin/python -m tests.torture --json build/torture.json \
+	  $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 check: $(VENV)/.dev-stamp  ## check format, lint and types
 	@$(VENV)/bin/python -m ruff format --check $(CODE)

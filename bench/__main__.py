@@ -45,6 +45,7 @@ def main() -> None:
             "each": measure_each(options.items, options.rounds, Path(folder)),
             "checkpoints": measure_checkpoints(options.checkpoints, Path(folder)),
             "stores": stores.measure(child, say, options, Path(folder)),
+            "listing": measure_listing(options, Path(folder)),
             "contenders": measure_steps(
                 [CONTENDERS[0], *options.only], options.steps, options.rounds, Path(folder)
             ),
@@ -72,6 +73,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--tasks", type=int, default=200, help="how many tasks at once (200)")
     parser.add_argument("--steps-each", type=int, default=10, help="steps of each of them (10)")
+    parser.add_argument(
+        "--postgres", metavar="URL", help="an empty database, to measure lists in it too"
+    )
     options = parser.parse_args()
     quick = options.quick
     options.steps = options.steps or (200 if quick else 2000)
@@ -80,6 +84,7 @@ def parse() -> argparse.Namespace:
     options.imports = 3 if quick else 10
     options.items = [100, 1000] if quick else [1000, 10_000]
     options.checkpoints = 10_000 if quick else 1_000_000
+    options.listed = 1000 if quick else 10_000
     return options
 
 
@@ -170,6 +175,25 @@ def measure_checkpoints(turns: int, folder: Path) -> Json:
     return {"turns": turns, "seconds": resumed["seconds"], "log_to_change": weight}
 
 
+def measure_listing(options: argparse.Namespace, folder: Path) -> list[Json]:
+    """Milliseconds for a page: of 10,000 tasks in files, and of ten times as many in databases."""
+    stores: list[tuple[str, str | None, int]] = [
+        ("files", str(folder / "listing"), options.listed),
+        ("SQLite", f"sqlite:///{folder}/listing.db", 10 * options.listed),
+        ("PostgreSQL", options.postgres, 10 * options.listed),
+    ]
+    found: list[Json] = []
+    for name, url, count in stores:
+        if url is None:
+            found.append({"store": name, "missing": "give an empty database by --postgres URL"})
+            continue
+        say(f"a page of {count} tasks in {name}")
+        child("bench.listing", "fill", url, str(count))
+        row: Json = {"store": name, "tasks": count}
+        found.append(row | child("bench.listing", "time", url))
+    return found
+
+
 def child(module: str, *arguments: str) -> Json:
     """Run a module of ours in a fresh process; its last line of output is the answer."""
     done = subprocess.run(
@@ -205,6 +229,7 @@ def table(report: Json) -> str:
         f"a task of {report['checkpoints']['turns']} checkpoints goes on after "
         f"{seconds(report['checkpoints'])}; its log is "
         f"{report['checkpoints']['log_to_change']:.2f}× what changed",
+        *(listing_line(row) for row in report["listing"]),
     ]
     raw = report["contenders"][0]
     if raw["steps_per_s"] > 50_000:
@@ -217,6 +242,18 @@ def contender_line(row: Json) -> str:
         return f"{row['contender']:<18} {'–':>20} {'–':>9}  {seconds(row)}"
     ratio = f"{row['ratio']:.2f} ({row['ratio_min']:.2f}–{row['ratio_max']:.2f})"
     return f"{row['contender']:<18} {ratio:>20} {row['steps_per_s']:>9,.0f}  {row['notes']}"
+
+
+def listing_line(row: Json) -> str:
+    if "missing" in row:
+        return f"a page of tasks in {row['store']}: {seconds(row)}"
+    pages = sorted(row["pages"].items(), key=lambda page: page[1])
+    slowest = ", ".join(f"{name} {ms:.1f}" for name, ms in pages[:-4:-1])
+    return (
+        f"a page of {row['tasks']:,} tasks in {row['store']}: "
+        f"{median(ms for _, ms in pages):.1f} ms (median of {len(pages)} filters; slowest: "
+        f"{slowest}); the first in a process {row['first_ms']:.0f} ms"
+    )
 
 
 def seconds(row: Json) -> str:

@@ -11,6 +11,7 @@ import sys
 HOLDFAST_MODULES = {
     "holdfast",
     "holdfast.app",
+    "holdfast.artifacts",
     "holdfast.beginning",
     "holdfast.branches",
     "holdfast.chain",
@@ -21,8 +22,10 @@ HOLDFAST_MODULES = {
     "holdfast.codec.classes",
     "holdfast.codec.closed",
     "holdfast.codec.declared",
+    "holdfast.codec.growing",
     "holdfast.codec.misfit",
     "holdfast.codec.scalars",
+    "holdfast.codec.secrets",
     "holdfast.codec.shape",
     "holdfast.codec.signature",
     "holdfast.codec.tags",
@@ -30,6 +33,7 @@ HOLDFAST_MODULES = {
     "holdfast.driving",
     "holdfast.engines",
     "holdfast.engines.execution",
+    "holdfast.engines.failures",
     "holdfast.engines.heartbeat",
     "holdfast.engines.holding",
     "holdfast.engines.local",
@@ -40,21 +44,31 @@ HOLDFAST_MODULES = {
     "holdfast.events",
     "holdfast.facts",
     "holdfast.family",
+    "holdfast.finding",
     "holdfast.fold",
     "holdfast.fold.calls",
     "holdfast.fold.task",
     "holdfast.fold.waits",
     "holdfast.handle",
+    "holdfast.inspection",
     "holdfast.journal",
     "holdfast.journal.calls",
     "holdfast.journal.requests",
     "holdfast.journal.task",
     "holdfast.journal.waits",
     "holdfast.journal.words",
+    "holdfast.keys",
+    "holdfast.listing",
+    "holdfast.lists",
     "holdfast.log",
     "holdfast.meter",
+    "holdfast.news",
+    "holdfast.patterns",
     "holdfast.people",
+    "holdfast.reading",
+    "holdfast.redact",
     "holdfast.scope",
+    "holdfast.secret",
     "holdfast.spec",
     "holdfast.state",
     "holdfast.step",
@@ -62,6 +76,10 @@ HOLDFAST_MODULES = {
     "holdfast.stores",
     "holdfast.tail",
     "holdfast.task",
+    "holdfast.upkeep",
+    "holdfast.upkeep.housekeeping",
+    "holdfast.upkeep.retention",
+    "holdfast.values",
     "holdfast.views",
     "holdfast.waiting",
     "holdfast.words",
@@ -100,7 +118,11 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def third_party(modules: set[str]) -> set[str]:
-    return {name.split(".")[0] for name in modules} - sys.stdlib_module_names - {"holdfast"}
+    return (
+        {name.split(".")[0] for name in modules}
+        - sys.stdlib_module_names
+        - {"holdfast", "__mp_main__"}
+    )
 
 
 def test_import_holdfast_loads_exactly_these_modules_of_its_own() -> None:
@@ -123,3 +145,12 @@ def test_what_is_loaded_is_seen() -> None:
     loaded = loaded_by("import sqlite3, click")
     assert "sqlite3" in loaded & LATER
     assert "click" in third_party(loaded)
+
+
+def test_holdfast_testing_needs_neither_pytest_nor_hypothesis_until_they_are_used() -> None:
+    loaded = third_party(loaded_by("import holdfast.testing, holdfast.testing.processes"))
+    assert loaded <= THIRD_PARTY
+    hidden = "import sys; sys.modules['pytest'] = None; import holdfast.testing as t"
+    script = f"{hidden}\ntry: t.StoreContract\nexcept ModuleNotFoundError as e: print(e)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "needs pytest: pip install 'holdfast[testing]'" in run.stdout

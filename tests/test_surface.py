@@ -9,19 +9,28 @@ import pytest
 import holdfast
 
 PINNED = {
-    "AlreadyAnswered", "BadId", "BadInput", "Child", "CodeChanged", "CodeMissing", "Conflict",
-    "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError", "IdempotencyKey",
-    "InDoubt", "ItemFailed", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask",
-    "NotFinished", "Results", "Retry", "StepFailed", "StorageFailed", "StoreError", "TaskBusy",
-    "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting",
-    "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker", "WrongArguments",
-    "ask", "checkpoint", "current", "decide", "each", "gather", "note", "now", "patched",
-    "progress", "random", "restore", "sleep", "start", "step", "task", "tool", "uuid",
+    "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child", "CodeChanged",
+    "CodeMissing", "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError",
+    "HoldsSecret", "IdempotencyKey", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged",
+    "NewerFormat", "NotATask", "NotFinished", "Redact", "Results", "Retention", "Retry", "Secret",
+    "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskCancelled", "TaskFailed",
+    "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting", "TooLarge", "Unanswered",
+    "Undecodable", "Unserializable", "Worker", "WrongArguments", "WrongKey", "ask", "checkpoint",
+    "current", "decide", "each", "gather", "keep", "note", "now", "patched", "progress", "random",
+    "restore", "sleep", "start", "step", "task", "tool", "uuid",
+}  # fmt: skip
+
+METHODS = {
+    "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
+    "copy_to", "gc", "heads", "open", "page", "pause", "resolve", "restore_from", "resume",
+    "retry", "run", "start", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
 METHODS = {
     "run", "arun", "resume", "aresume", "retry", "aretry", "task", "tasks", "resolve",
-    "answer", "check", "close", "start", "pause", "unpause", "cancel", "compensate",
+    "answer", "archive_to", "cancel", "check", "close", "compensate", "copy_to", "gc", "open",
+    "pause", "restore_from", "start", "unpause",
+    "page",
 }  # fmt: skip
 
 
@@ -31,7 +40,7 @@ def test_the_public_names_are_pinned_and_sorted():
 
 
 def test_the_methods_of_holdfast_are_pinned():
-    public = {name for name in vars(holdfast.Holdfast) if not name.startswith("_")}
+    public = {name for name in dir(holdfast.Holdfast) if not name.startswith("_")}
     assert public == METHODS
 
 

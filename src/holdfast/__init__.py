@@ -5,11 +5,13 @@ it has already made, and can say at any time where it is and what happened to ge
 """
 
 from holdfast.app import Holdfast
+from holdfast.artifacts import Artifact, keep
 from holdfast.branches import ItemFailed, Results, each, gather
 from holdfast.checkpoints import checkpoint, restore
 from holdfast.children import Child, start
 from holdfast.errors import (
     AlreadyAnswered,
+    ArchiveDamaged,
     BadId,
     BadInput,
     CodeChanged,
@@ -17,6 +19,7 @@ from holdfast.errors import (
     Conflict,
     EachFailed,
     HoldfastError,
+    HoldsSecret,
     InDoubt,
     LeaseLost,
     LogDamaged,
@@ -37,11 +40,16 @@ from holdfast.errors import (
     Undecodable,
     Unserializable,
     WrongArguments,
+    WrongKey,
 )
 from holdfast.handle import Handle, NotFinished
+from holdfast.keys import Keys
+from holdfast.redact import Redact
+from holdfast.secret import Secret
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
 from holdfast.task import current, decide, note, patched, progress, task
+from holdfast.upkeep.retention import Retention
 from holdfast.waiting import ask, now, random, sleep, uuid
 from holdfast.worker import Worker
 
@@ -49,6 +57,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAnswered",
+    "ArchiveDamaged",
+    "Artifact",
     "BadId",
     "BadInput",
     "Child",
@@ -60,16 +70,21 @@ __all__ = [
     "Happened",
     "Holdfast",
     "HoldfastError",
+    "HoldsSecret",
     "IdempotencyKey",
     "InDoubt",
     "ItemFailed",
+    "Keys",
     "LeaseLost",
     "LogDamaged",
     "NewerFormat",
     "NotATask",
     "NotFinished",
+    "Redact",
     "Results",
+    "Retention",
     "Retry",
+    "Secret",
     "StepFailed",
     "StorageFailed",
     "StoreError",
@@ -86,12 +101,14 @@ __all__ = [
     "Unserializable",
     "Worker",
     "WrongArguments",
+    "WrongKey",
     "ask",
     "checkpoint",
     "current",
     "decide",
     "each",
     "gather",
+    "keep",
     "note",
     "now",
     "patched",

@@ -6,8 +6,8 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import control
 from holdfast.beginning import Given
@@ -15,26 +15,35 @@ from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.handle import Handle
-from holdfast.log import MAX_VALUE_BYTES
+from holdfast.inspection import Inspection
+from holdfast.keys import KeySource
+from holdfast.listing import Filters, TaskPage, Tasks, list_tasks, page_of_tasks
+from holdfast.redact import Redact
+from holdfast.secret import Secrets
 from holdfast.store import Store
-from holdfast.stores import open_store
+from holdfast.stores import open_store, secured
 from holdfast.task import task_spec
-from holdfast.views import Tasks, TaskView, list_tasks, view_task
+from holdfast.upkeep.housekeeping import Housekeeping
+from holdfast.values import MAX_VALUE_BYTES
+from holdfast.views import TaskView, view_task
 from holdfast.words import checked_id
 
 if TYPE_CHECKING:
     from holdfast.engines.rehearsal import Rehearsal
 
 R = TypeVar("R")
+_now = partial(datetime.now, UTC)
 
 
-class Holdfast:
+class Holdfast(Inspection, Housekeeping):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or
-    `memory://`. A task is driven under a lease of
-    `lease_s` seconds that is renewed while this process lives; when it hangs for longer, another
-    process may take the task over and this one is refused.
+    `memory://`. A task is driven under a lease of `lease_s` seconds that is renewed while this
+    process lives; when it hangs for longer, another may take the task over and this one is
+    refused. `redact` says what is kept out of the log, `secrets` (a dict, or a function of the
+    name) what `Secret.named` stands for. With a `key` (see `Keys`) everything in the store is
+    encrypted; with a `sign_key` no log can be changed without it.
 
     >>> from holdfast import task
     >>> @task
@@ -52,25 +61,28 @@ class Holdfast:
         sync: bool = True,
         lease_s: float = 30.0,
         max_value_bytes: int = MAX_VALUE_BYTES,
+        redact: Redact | None = None,
+        secrets: Secrets | None = None,
+        key: KeySource | None = None,
+        sign_key: KeySource | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         if not lease_s > 0:
             raise BadInput(f"lease_s={lease_s} must be more than 0")
         named = isinstance(url, str | os.PathLike)
-        self.store: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
+        plain: Store = open_store(url, sync=sync) if named else url  # type: ignore[arg-type,assignment]
+        self.store = secured(plain, key, sign_key)
+        self._keys = (key, sign_key)
         owner = f"{os.uname().nodename} process {os.getpid()}"
-        self._holding = Holding(self.store, owner, lease_s, clock or _utc_now, max_value_bytes)
+        self._holding = Holding(
+            self.store, owner, lease_s, clock or _now, max_value_bytes, redact, secrets
+        )
         self._driving = Driving(self._holding)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -320,7 +332,7 @@ class Holdfast:
         """
         from holdfast.engines.rehearsal import rehearse
 
-        return rehearse(self.store, id, self._driving.spec_of(id), self._holding.clock)
+        return rehearse(self._holding, id, self._driving.spec_of(id))
 
     # Asking about tasks
 
@@ -338,22 +350,29 @@ class Holdfast:
         """
         return view_task(self.store, checked_id(id))
 
-    def tasks(
-        self,
-        *,
-        status: str | None = None,
-        type: str | None = None,
-        user: str | None = None,
-        session: str | None = None,
-        labels: dict[str, str] | None = None,
-    ) -> Tasks:
-        """The tasks that match, oldest first. Those whose log can't be read are in `unreadable`.
+    def tasks(self, *, limit: int | None = None, **filters: Unpack[Filters]) -> Tasks:
+        """The views of the tasks that match (the newest so many), oldest first. See `page`.
 
-        >>> with Holdfast("memory://") as hf:
-        ...     hf.tasks(status="failed")
+        The logs of those, and of no others, are read; those that can't be are in `unreadable`.
+
+        >>> Holdfast("memory://").tasks(status=["failed", "cancelled"], limit=10)
         []
         """
-        return list_tasks(self.store, status, type, user, session, labels)
+        return list_tasks(self.store, filters, limit)
+
+    def page(
+        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[Filters]
+    ) -> TaskPage:
+        """A page of the tasks that match, the newest first, without reading their logs.
+
+        `status` (one, or several), `type`, `user`, `session`, `parent`, `labels` (all of them),
+        `created_after`, `created_before`, `updated_after`, `updated_before`. The `next` of a page
+        is the `cursor` of the one after it.
+
+        >>> Holdfast("memory://").page(user="ada", labels={"team": "travel"})
+        TaskPage(tasks=(), next=None, unreadable=())
+        """
+        return page_of_tasks(self.store, filters, limit, cursor)
 
     def resolve(
         self,
@@ -389,7 +408,3 @@ class Holdfast:
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         control.answer(self._holding, id, answer, question, by)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)

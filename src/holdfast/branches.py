@@ -218,7 +218,7 @@ class Batch:
                 self.items[self.count] = item
             else:
                 self.replayed += 1
-            yield path, self.spec.signature.dump((item,), {})
+            yield path, self.spec.signature.dump_call((item,), {}, self.run.log.growing)
 
     def _say(self, done: int, total: int | None) -> None:
         said = self.run.log.state.progress.get(self.path)

@@ -23,6 +23,7 @@ from holdfast.engines.execution import must_have_made_every_call, older_code
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, Undecodable
 from holdfast.events import Carried, Checkpointed
+from holdfast.lists import newest
 from holdfast.scope import Scope, inside
 from holdfast.spec import Spec
 from holdfast.state import State
@@ -147,11 +148,11 @@ def _event(run: Run, known: Checkpoints, raw: bytes) -> Callable[[State], Checkp
         change = msgspec.json.encode(change_between(before, known.newest))
         most = WHOLE_EVERY * max(len(raw), _SMALL_BYTES)
         if len(change) < max(len(raw), 64) and run.log.bytes_since_checkpoint < most:
-            stowed = run.log.stow(change)
+            stowed = run.log.stow_alone(change)
             return lambda state: Checkpointed(
                 number=state.checkpoints + 1, version=version, change=stowed
             )
-    stowed = run.log.stow(raw)
+    stowed = run.log.stow_alone(raw)
     return lambda state: Checkpointed(
         number=state.checkpoints + 1, version=version, state=stowed, carried=_carried(state)
     )
@@ -168,6 +169,7 @@ def _carried(state: State) -> Carried:
         state.undoable,
         state.posts,
         tuple(Raw(msgspec.json.encode(call)) for call in calls),
+        newest(state.lists),
     )
 
 

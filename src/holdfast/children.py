@@ -121,6 +121,8 @@ def start(
     path = scope.next_path()
     data = spec.signature.dump(args, kwargs)
     child = checked_id(id if id is not None else f"{run.task_id}.{path}")
+    if path not in run.log.state.calls:
+        run.log.redact.must_be_readable(spec.name, spec.signature, data)
     if scope.is_async:
         return Child(scope, path, child, spec, _astart(run, path, spec, data, child, on_cancel))
     run.must_go_on(path)

@@ -45,8 +45,10 @@ from holdfast.events import (
 from holdfast.facts import facts_of
 from holdfast.family import Children
 from holdfast.journal import Raised, Returned, Stopped
-from holdfast.log import Log, fetch, first_event, read_state, stream_of
+from holdfast.log import Log
+from holdfast.reading import first_event, read_state, stream_of, value_in
 from holdfast.scope import scope_var
+from holdfast.secret import provider
 from holdfast.spec import Spec, registry
 from holdfast.state import FINISHED, UNDO, State
 from holdfast.store import Store
@@ -83,17 +85,18 @@ class Driving:
         clock = self.holding.clock
         task_id = checked_id(given.id) if given.id is not None else new_id(spec.name, clock())
         _must_be_words(spec, given)
+        self._must_show_no_secret(task_id, spec, data)
 
         def begin(log: Log) -> None:
             if log.state.seq:
-                _must_be_the_same(log.state, spec, data, digest)
+                _must_be_the_same(log, spec, data, digest)
                 return
             log.append(
                 TaskCreated(
                     format=FORMAT,
                     id=task_id,
                     task=spec.name,
-                    args=log.stow(data),
+                    args=log.stow_alone(data),
                     args_hash=digest,
                     user=given.user,
                     session=given.session,
@@ -110,6 +113,13 @@ class Driving:
             return state.status in FINISHED and same
 
         return Begin(task_id, spec, begin, ends_with, digest)
+
+    def _must_show_no_secret(self, task_id: str, spec: Spec, data: bytes) -> None:
+        try:
+            self.holding.redact.must_be_readable(spec.name, spec.signature, data)
+        except BadInput:
+            if first_event(self.store, stream_of(task_id)) is None:
+                raise  # else it was started when that was no secret yet
 
     def start(self, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any], given: Given) -> str:
         """Make the task and leave it to whoever looks for work; returns its id."""
@@ -247,9 +257,11 @@ class Driving:
         inside = {run} if outer is None else outer.run.inner
         self.runs.add(run)
         inside.add(run)
+        token = provider.set(self.holding.secrets)
         try:
             yield run
         finally:
+            provider.reset(token)
             inside.discard(run)
             self.runs.discard(run)
             run.is_over = True
@@ -288,7 +300,7 @@ def recorded_end(store: Store, state: State, spec: Spec) -> Any:
         raise TaskCancelled(state.id, state.because)
     if state.failure is not None:
         raise TaskFailed(state.id, state.failure, undone=is_undone(state))
-    return spec.signature.returns.load(fetch(store, _raw(state.result)))
+    return spec.signature.returns.load(value_in(store, state, _raw(state.result)))
 
 
 def is_undone(state: State) -> bool:
@@ -336,12 +348,14 @@ def _must_be_words(spec: Spec, given: Given) -> None:
         must_be_texts(f"{spec.name}: labels", name=name, **{str(name): text})
 
 
-def _must_be_the_same(state: State, spec: Spec, data: bytes, digest: str) -> None:
+def _must_be_the_same(log: Log, spec: Spec, data: bytes, digest: str) -> None:
+    state = log.state
     if state.task == spec.name and state.args_hash == digest:
         return
     started = bytes(state.args).decode() if isinstance(state.args, Raw) else ""
+    given = log.redact.arguments(spec.signature, spec.redact, data)[0].decode()
     raise WrongArguments(
         f"task {state.id!r} was started as {state.task}({started:.300}), not "
-        f"{spec.name}({data.decode():.300}): go on with it as it was (hf.resume({state.id!r})), "
+        f"{spec.name}({given:.300}): go on with it as it was (hf.resume({state.id!r})), "
         f"or give the new task another id"
     )

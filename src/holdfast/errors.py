@@ -4,8 +4,10 @@
     ├── BadInput                    refused before anything was written
     │   ├── BadId                   an id that can't name a task
     │   ├── NotATask                not decorated, or decorated as something else
-    │   └── WrongArguments          the id exists, with other arguments or another function
+    │   ├── WrongArguments          the id exists, with other arguments or another function
+    │   └── WrongKey                the store needs a key, or another one than was given
     ├── Unserializable              a value that can't be stored faithfully
+    │   ├── HoldsSecret             a value that would take a secret into the log
     │   └── TooLarge                a value above the size limit
     ├── Undecodable                 a stored value that doesn't fit the type asked for
     ├── TaskNotFound                no task of that id in this store
@@ -26,6 +28,7 @@
         ├── LeaseLost               another process took this task over
         ├── Conflict                the log's head is not where the writer thought
         ├── LogDamaged              a log whose bytes are not what was written
+        ├── ArchiveDamaged          an archive that is not what was written, or none at all
         ├── NewerFormat             a log written by a newer Holdfast
         └── StorageFailed           the disk failed, or is full
 
@@ -107,6 +110,20 @@ class WrongArguments(BadInput):
     """
 
 
+class WrongKey(BadInput):
+    """The store is encrypted or signed, and the key for it was not given, or another one was.
+
+    >>> from holdfast import Holdfast, Keys
+    >>> from holdfast.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> Holdfast(store, key=Keys.new()).close()
+    >>> Holdfast(store)
+    Traceback (most recent call last):
+    holdfast.errors.WrongKey: memory:// is encrypted, and no key was given. Nothing was read or
+    changed: open it with Holdfast(…, key=…), or holdfast --key-file FILE
+    """
+
+
 class Unserializable(HoldfastError):
     """A value can't be stored so that it comes back as it was.
 
@@ -121,6 +138,16 @@ class Unserializable(HoldfastError):
     ...     hf.run(broken)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     holdfast.errors.TaskFailed: task ... failed: ... Unserializable: ...
+    """
+
+
+class HoldsSecret(Unserializable):
+    """A value that would take a secret into the log: nothing was written.
+
+    Refer to it by name, `Secret.named(…)`, or read it inside the step that uses it.
+
+    >>> issubclass(HoldsSecret, Unserializable)
+    True
     """
 
 
@@ -455,6 +482,17 @@ class LogDamaged(StoreError):
             f"{stream}: event {seq} is damaged: {what}. Everything before it is intact. "
             f"Restore the log from a backup, or look with: holdfast doctor"
         )
+
+
+class ArchiveDamaged(StoreError):
+    """An archive is cut short, was changed, or is none. Nothing of it was taken.
+
+    >>> from holdfast import Holdfast
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.restore_from("/dev/null")
+    Traceback (most recent call last):
+    holdfast.errors.ArchiveDamaged: /dev/null: it is cut short, or no archive (...)
+    """
 
 
 class NewerFormat(StoreError):

@@ -286,6 +286,21 @@ class ChildEnded(Event, frozen=True, kw_only=True, tag="child_ended"):
     post: str = ""
 
 
+class ListGrew(Event, frozen=True, kw_only=True, tag="list_grew"):
+    """A long list that values name: the items that it has beyond those of the list `base`.
+
+    Without `base` it goes on from the list of the last such event; with an empty one, from none.
+    What an item has from the result of a call stands there as null, and in `copied`: where it
+    stands in `items`, the path of the call, and the event that has its result.
+    """
+
+    digest: str
+    length: int
+    base: str | None = None
+    items: Raw | UnsetType = UNSET
+    copied: tuple[tuple[tuple[str | int, ...], str, int], ...] = ()
+
+
 class Carried(Struct, frozen=True, omit_defaults=True):
     """What has to be known of the events before a checkpoint by those who don't read them."""
 
@@ -298,6 +313,8 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     posts: tuple[str, ...] = ()
     open: tuple[Raw, ...] = ()
     """The calls that have not ended, as the state has them: they may end after the checkpoint."""
+    lists: tuple[tuple[str, int], ...] = ()
+    """The newest long lists, by digest and length: they may grow after the checkpoint."""
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):
@@ -390,6 +407,7 @@ AnyEvent = (
     | ChildStarted
     | ChildMade
     | ChildEnded
+    | ListGrew
     | Checkpointed
     | Patched
     | Progressed

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from holdfast.driving import recorded_end
 from holdfast.errors import HoldfastError
 from holdfast.events import AnyEvent
+from holdfast.news import pause
 from holdfast.spec import Spec
 from holdfast.state import Status
 from holdfast.tail import Tail
@@ -69,7 +70,7 @@ class Handle(Generic[R]):
         """What the task returned; waits for it. Raises what it ended with, or `NotFinished`."""
         waiting = self._waiting(timeout_s)
         while (pause_s := next(waiting)) is not None:
-            time.sleep(pause_s)
+            pause(self._hf.store, pause_s)
         return self._end()
 
     async def aresult(self, timeout_s: float | None = None) -> R:
@@ -123,4 +124,4 @@ class Handle(Generic[R]):
                 yield event
             if tail.finished:
                 return
-            time.sleep(_LONGEST_S)
+            pause(self._hf.store, _LONGEST_S, lines=True)

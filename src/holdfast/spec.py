@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
@@ -114,6 +114,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     version: int = 0
     upcast: Callable[..., Any] | None = None
     undo_when: frozenset[str] = frozenset()
+    redact: frozenset[str] = frozenset()
 
     @property
     def is_tool(self) -> bool:
@@ -147,6 +148,7 @@ def make_spec(
     version: int = 0,
     upcast: Callable[..., Any] | None = None,
     undo_when: frozenset[str] = frozenset(),
+    redact: Iterable[str] = (),
 ) -> Spec:
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
     if isinstance(fn, staticmethod | classmethod):
@@ -187,7 +189,18 @@ def make_spec(
         version=version,
         upcast=upcast,
         undo_when=undo_when,
+        redact=_parameters(called, signature, redact),
     )
+
+
+def _parameters(called: str, signature: Signature, redact: Any) -> frozenset[str]:
+    if isinstance(redact, str) or not isinstance(redact, Iterable):
+        raise BadInput(f"{called}: redact={redact!r:.60} must be a list of parameters")
+    named = frozenset(redact)
+    unknown = sorted(map(repr, named.difference(signature.names)))
+    if unknown and not signature.entries:
+        raise BadInput(f"{called}: redact=… names {unknown[0]}, and it has no such parameter")
+    return named
 
 
 def _name_of(fn: Callable[..., Any], kind: FunctionKind, name: Any) -> str:

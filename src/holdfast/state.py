@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.events import NEVER, Failure, Kind, OnCancel
+from holdfast.events import NEVER, Failure, Kind, ListGrew, OnCancel
 
 Status = Literal[
     "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
@@ -163,6 +163,8 @@ class State(Struct):
     """The newest whole checkpoint, and what changed since."""
     changes: list[Raw] = []
     checkpoint_version: int = 0
+    lists: dict[str, ListGrew] = {}
+    """The long lists that values name, by their digests: what each has beyond another."""
     progress: dict[str, Progress] = {}
     posts: tuple[str, ...] = ()
     """The messages of its inbox that it has taken, by name."""

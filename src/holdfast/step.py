@@ -20,7 +20,11 @@ R = TypeVar("R")
 def step(fn: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def step(
-    *, name: str | None = None, retry: Retry | None = None, timeout_s: float | None = None
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_s: float | None = None,
+    redact: Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -29,12 +33,14 @@ def step(
     name: str | None = None,
     retry: Retry | None = None,
     timeout_s: float | None = None,
+    redact: Iterable[str] = (),
 ) -> Any:
     """Make a function a step: inside a task its result is recorded before the task goes on.
 
     Outside a task it stays the plain function. `def` and `async def` both work. The recorded
     result is what the task gets, on the first run and on every replay. A generator (also an async
-    one) streams to its caller and is recorded whole at its end; a replay streams it again.
+    one) streams to its caller and is recorded whole at its end; a replay streams it again. The
+    arguments of the parameters in `redact` are not written to the log.
 
     >>> from holdfast import Holdfast, task
     >>> @step
@@ -49,7 +55,7 @@ def step(
     ...     hf.run(sum_of_doubles, 4)
     12
     """
-    return _decorate(fn, "step", name=name, retry=retry, timeout_s=timeout_s)
+    return _decorate(fn, "step", name=name, retry=retry, timeout_s=timeout_s, redact=redact)
 
 
 @overload
@@ -66,6 +72,7 @@ def tool(
     approve: bool = False,
     key_ttl_s: float | None = None,
     invalidates: Iterable[Any] = (),
+    redact: Iterable[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -80,6 +87,7 @@ def tool(
     approve: bool = False,
     key_ttl_s: float | None = None,
     invalidates: Iterable[Any] = (),
+    redact: Iterable[str] = (),
 ) -> Any:
     """Make a function a tool: a step that touches the outside world.
 
@@ -91,7 +99,8 @@ def tool(
 
     `undo(result, *, key)` takes back what the tool did, when the task is cancelled or failed (see
     `@task(compensate=…)`). With `approve` a person has to say yes to each call, with exactly its
-    arguments, before it is made: `hf.answer(id, True)`.
+    arguments, before it is made: `hf.answer(id, True)`. The arguments of the parameters in
+    `redact` are not written to the log.
 
     >>> from holdfast import Happened, Holdfast, IdempotencyKey, task
     >>> sent: dict[str, str] = {}
@@ -121,6 +130,7 @@ def tool(
         undo=undo,
         key_ttl_s=key_ttl_s,
         approve=approve,
+        redact=redact,
     )
 
 

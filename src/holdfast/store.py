@@ -1,7 +1,9 @@
 """The port to where logs live, and its rules in words.
 
 A store keeps **streams** (one log each, named `tasks/<id>`) of **lines** (opaque bytes without a
-newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
+newline), and **blobs**. It knows nothing of tasks, events or sums. (A line that is a JSON object
+with a `seq` says its own number there, and the first line of a log has the stream's id as `id`: a
+store may make use of that.) Its rules:
 
 1. *Append is guarded.* The lines are added if the stream's head is `expected_seq` and the lease
    is the newest one; else nothing changes and `Conflict` or `LeaseLost` is raised, `LeaseLost` at
@@ -11,7 +13,8 @@ newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
    then so are all lines after it: what is left is always a prefix.
 3. *A stale writer is never acknowledged.* Taking a lease over ends the older one: what it synced
    is in the log as the new holder reads it; a sync under way either is too, or raises `LeaseLost`.
-4. *Reading needs no lease and changes nothing.* A reader sees a prefix of what was appended.
+4. *Reading needs no lease and changes nothing.* A reader sees a prefix of what was appended: at
+   least what was synced, and all of what was appended by the same store object.
 5. *Failure poisons.* After a failed write or sync the lease is of no use: what is on the disk is
    unknown until a new one is taken, which reads it anew.
 6. *Facts are a copy.* What a store tells of streams without reading them (`facts`, `due`) may be
@@ -19,23 +22,38 @@ newline), and **blobs**. It knows nothing of tasks, events or sums. Its rules:
    do is never kept from those who look for work for longer than it takes them to look anew.
 7. *An inbox is for who holds no lease.* A message is durable when `post` returns, is there once
    for each name, and stays until the holder of the lease has taken it.
-8. *Many may be asked for at once.* A store that can do so for the price of one has the methods of
+8. *A stream gets another name at once,* whole and with its lease, or keeps the one it had.
+9. *A blob that was just put stays.* Who puts one names it in a line soon after. So a blob has an
+   age, counted from its last put, also where it was there before (and known to the minute), and is
+   deleted only if it is older than the one who deletes it says. The two do not cross: when
+   `put_blob` returns, the blob is there and is young.
+10. *A page is complete.* `find` gives the newest streams whose facts match, each once, in one order
+   for all stores: by `created_at`, then by name, the greatest first. It goes by an index and reads
+   no log; streams whose facts it does not know, and which may belong on the page, are named beside
+   it for the caller to read. A stream that is added, or removed, moves no other to another page.
+11. *Many may be asked for at once.* A store that can do so for the price of one has the methods of
    `ManyAtOnce` besides. Each lease in such a call is treated as it would be alone: what goes wrong
    with one is told to that one, and nothing is acknowledged to one that was taken over meanwhile.
 
-Stores are synchronous. The async driver calls them off the loop.
+Stores are synchronous. The async driver calls them off the loop. One that can tell of news as they
+happen has one method more: see `holdfast.news`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from holdfast.errors import StoreError
+from holdfast.errors import BadInput, StoreError
 from holdfast.events import NEVER
+from holdfast.words import must_be_texts
+
+LONGEST_PAGE = 1000
+MOST_LABELS = 100
+"""In one query: a database has its limits."""
 
 
 class Lease(Struct, frozen=True, eq=False):
@@ -48,8 +66,14 @@ class Lease(Struct, frozen=True, eq=False):
     """How many lines the stream had when the lease was taken, where the store says so."""
 
 
+Time = Annotated[datetime, Meta(tz=True)]
+
+
 class Facts(Struct, frozen=True, omit_defaults=True):
-    """What is asked of a stream most often: kept beside the log, so that nobody has to read it."""
+    """What is asked of a stream most often: kept beside the log, so that nobody has to read it.
+
+    The status and the times of change and of waking change; the others are those of its beginning.
+    """
 
     task: str = ""
     status: str = ""
@@ -57,10 +81,85 @@ class Facts(Struct, frozen=True, omit_defaults=True):
     session: str = ""
     labels: dict[str, str] = {}
     parent: str = ""
-    created_at: datetime = NEVER
-    updated_at: datetime = NEVER
-    wake_at: datetime | None = None
+    created_at: Time = NEVER
+    updated_at: Time = NEVER
+    wake_at: Time | None = None
     """From when on somebody should drive it; None while there is nothing to do."""
+
+
+class Place(NamedTuple):
+    """Where a stream stands in a list: the order of a page, and where the next one begins."""
+
+    created_at: datetime
+    stream: str
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """Which streams, and how many of them. What is left out (None, or empty) matches everything.
+
+    Texts match what is equal to them and nothing else. Of two times, `after` is included and
+    `before` is not, so that neither a task is missed between two spans nor counted in both.
+    """
+
+    prefix: str = "tasks/"
+    status: tuple[str, ...] = ()
+    """Any of these."""
+    task: str | None = None
+    user: str | None = None
+    session: str | None = None
+    parent: str | None = None
+    labels: dict[str, str] = {}
+    """All of these."""
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
+    limit: int = 50
+    beyond: Place | None = None
+    """Only what comes after this place: the last one of the page before."""
+
+    def __post_init__(self) -> None:
+        # Here, so that whatever a store is given to bind to its SQL is of the right kind.
+        for name in ("task", "user", "session", "parent"):
+            if getattr(self, name) is not None:
+                must_be_texts("a query", **{name: getattr(self, name)})
+        for status in self.status:
+            must_be_texts("a query", status=status)
+        _must_be_labels(self.labels)
+        for name in ("created_after", "created_before", "updated_after", "updated_before"):
+            _must_be_a_time(name, getattr(self, name))
+        if type(self.limit) is not int or not 1 <= self.limit <= LONGEST_PAGE:
+            raise BadInput(
+                f"a query: limit={self.limit!a:.60} must be 1 to {LONGEST_PAGE}, the longest page: "
+                f"for more, take the next page by its cursor"
+            )
+
+
+def _must_be_labels(labels: object) -> None:
+    if not isinstance(labels, dict) or len(labels) > MOST_LABELS:
+        raise BadInput(
+            f"a query: labels={labels!a:.60} must be a dict of at most {MOST_LABELS} texts"
+        )
+    for name, value in labels.items():
+        must_be_texts("a query", **{"the name of a label": name, "a label": value})
+
+
+def _must_be_a_time(name: str, time: object) -> None:
+    if time is None or (isinstance(time, datetime) and time.utcoffset() is not None):
+        return
+    raise BadInput(
+        f"a query: {name}={time!a:.60} must be a datetime with its time zone, such as "
+        f"datetime(2026, 1, 1, tzinfo=UTC)"
+    )
+
+
+class Page(Struct, frozen=True):
+    """What a store found, in order, and what it can't tell anything of without reading it."""
+
+    found: Sequence[tuple[str, Facts]] = ()
+    more: bool = False
+    """Whether there are others that match, after those found."""
+    unknown: Sequence[str] = ()
 
 
 class Post(Struct, frozen=True):
@@ -69,6 +168,26 @@ class Post(Struct, frozen=True):
     stream: str
     name: str
     data: bytes
+
+
+class Blob(Struct, frozen=True):
+    """A blob as a store lists it."""
+
+    digest: str
+    size_bytes: int
+    age_s: float
+    """How long ago it was last put, by the store's own clock."""
+
+
+class Leftovers(Struct, frozen=True):
+    """What crashed writers left behind: how many things, and how large they are."""
+
+    count: int = 0
+    size_bytes: int = 0
+
+
+BLOB_AGE_S = 60.0
+"""A put of a blob that is younger than this need not make it younger still."""
 
 
 class Store(Protocol):
@@ -123,6 +242,9 @@ class Store(Protocol):
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         """The streams that somebody should drive now, as `facts` gives them. Some may be held."""
 
+    def find(self, query: Query) -> Page:
+        """A page of the streams that match. `holdfast.finding.find` makes it of `facts`."""
+
     def post(self, stream: str, name: str, data: bytes) -> bool:
         """Leave a message for the holder of a stream; False if there is one of that name."""
 
@@ -138,11 +260,37 @@ class Store(Protocol):
     def delete(self, lease: Lease) -> None:
         """Remove the leased stream, for good, and with it the lease."""
 
-    def put_blob(self, data: bytes) -> str:
-        """Keep bytes under the sha256 of their content, durably; returns its hex digits."""
+    def rename(self, lease: Lease, stream: str) -> None:
+        """Give the leased stream another name, durably, and give the lease back.
 
-    def get_blob(self, digest: str) -> bytes:
-        """The bytes of a blob. `LogDamaged` if it is gone or is not what was put."""
+        `Conflict` if there is a stream of that name, `TaskBusy` if somebody holds it.
+        """
+
+    def put_blob(self, data: bytes, name: str = "") -> str:
+        """Keep bytes under the sha256 of their content, durably; returns its hex digits.
+
+        Or under another `name` of 64 hex digits, for who can tell otherwise that they are right.
+        """
+
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        """The bytes of a blob. `LogDamaged` if it is gone, or its name is not their sha256.
+
+        The latter only if `checked`.
+        """
+
+    def blobs(self) -> Iterator[Blob]:
+        """Every blob, in no order. Some may be put or deleted meanwhile."""
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        """Remove a blob that was last put longer ago than that; False if there is none so old."""
+
+    def sweep(
+        self, older_than_s: float, torn_older_than_s: float | None = None, *, dry_run: bool = False
+    ) -> Leftovers:
+        """Remove what crashed writers left behind, if it is older than that; say what it was.
+
+        Torn tails, which were kept aside for people to look at, go only if an age is given.
+        """
 
     def close(self) -> None:
         """Release every lease this object holds and free what it uses."""

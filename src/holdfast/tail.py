@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import msgspec
@@ -10,7 +9,8 @@ import msgspec
 from holdfast import chain
 from holdfast.errors import LogDamaged, TaskNotFound
 from holdfast.events import FORMAT, AnyEvent, Claimed, TaskCreated, load_event
-from holdfast.log import advance_checked, read_events, stream_of
+from holdfast.news import pause
+from holdfast.reading import advance_checked, read_events, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 
@@ -76,4 +76,4 @@ def follow(store: Store, task_id: str, after_seq: int, poll_s: float) -> Iterato
                 yield event
         if tail.finished:
             return
-        time.sleep(poll_s)
+        pause(store, poll_s, lines=True)

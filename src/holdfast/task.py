@@ -160,7 +160,8 @@ class Current(Struct, frozen=True):
         scope = inside("current().plan")
         mark = scope.named_path("plan", "!")
         if mark not in scope.run.log.state.marks:
-            _record(scope, Planned(items=tuple(str(item) for item in items), mark=mark))
+            text = scope.run.log.redact.text
+            _record(scope, Planned(items=tuple(text(str(item)) for item in items), mark=mark))
 
 
 def current() -> Current:
@@ -223,7 +224,9 @@ def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> 
             path=path,
             name=name,
             choice=run.log.stow(raw),
-            options=UNSET if options is UNSET else run.log.stow(_plain(options)),
+            options=UNSET
+            if options is UNSET
+            else run.log.stow(run.log.redact.data(_plain(options))),
             because=because,
         )
         _record(scope, event)
@@ -253,7 +256,9 @@ def note(text: str, data: Any = UNSET) -> None:
     scope = inside("note()")
     run = scope.run
     run.must_go_on_in(scope)
-    raw = b"" if data is UNSET else _plain(data)
+    redact = run.log.redact
+    text = redact.text(text)  # first, so that not even the mark is made of a secret
+    raw = b"" if data is UNSET else redact.data(_plain(data))
     mark = scope.named_path(sha256(text.encode() + b"\0" + raw).hexdigest()[:16], "!")
     if mark in run.log.state.marks:
         return

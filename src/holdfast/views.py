@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.change import patched_state
-from holdfast.errors import BadInput, StoreError, TaskNotFound
+from holdfast.errors import TaskNotFound
 from holdfast.events import AnyEvent, Failure
-from holdfast.facts import facts_of
 from holdfast.journal.task import to_settle, to_undo, undo_path
-from holdfast.log import fetch, read_events, read_state, stream_of
+from holdfast.reading import all_lists, read_events, read_state, stream_of
 from holdfast.state import FINISHED, UNDO, Attempt, Call, Progress, State, Status, scope_of
-from holdfast.store import Facts, Store
+from holdfast.store import Store
 from holdfast.tail import follow
+from holdfast.values import Reader
 
 _ASIDE = ("decision", "reading", "approval")
 """Kinds of calls that stand beside the steps, under a name instead of a number."""
@@ -131,6 +130,8 @@ class TaskView:
     def __init__(self, store: Store, state: State) -> None:
         self._store = store
         self.state = state
+        stream = stream_of(state.id)
+        self._reader = Reader(store, state.lists, lambda: all_lists(store, stream))
 
     @property
     def id(self) -> str:
@@ -319,7 +320,7 @@ class TaskView:
 
     def value(self, raw: Raw | UnsetType) -> Any:
         """A value of the log as plain JSON data, from its blob where it has one."""
-        return None if raw is UNSET else msgspec.json.decode(fetch(self._store, raw))
+        return None if raw is UNSET else self._reader.plain(raw)
 
 
 def _failed(call: Call) -> int:
@@ -340,48 +341,3 @@ def view_task(store: Store, task_id: str) -> TaskView:
     if state.seq == 0:
         raise TaskNotFound(f"no task {task_id!r} in {store.url}")
     return TaskView(store, state)
-
-
-class Tasks(list[TaskView]):
-    """A list of tasks, and the errors of those that could not be read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unreadable: list[StoreError] = []
-
-
-def list_tasks(
-    store: Store,
-    status: str | None,
-    type: str | None,
-    user: str | None,
-    session: str | None,
-    labels: dict[str, str] | None,
-) -> Tasks:
-    """The tasks that match what is given, oldest first."""
-    if status is not None and status not in get_args(Status):
-        raise BadInput(f"status={status!r:.60} is none of {', '.join(get_args(Status))}")
-    wanted = {"status": status, "task": type, "user": user, "session": session}
-    given = {name: value for name, value in wanted.items() if value is not None}
-
-    def matches(facts: Facts | State) -> bool:
-        same = all(getattr(facts, name) == value for name, value in given.items())
-        return same and (labels or {}).items() <= facts.labels.items()
-
-    found = Tasks()
-    for stream, facts in store.facts("tasks/"):
-        if facts is not None and not matches(facts):
-            continue  # without reading its log
-        try:
-            view = view_task(store, stream.removeprefix("tasks/"))
-        except TaskNotFound:  # made, but nothing was ever appended to it
-            continue
-        except StoreError as error:
-            found.unreadable.append(error)
-            continue
-        if facts is None:
-            store.remember(stream, facts_of(view.state), view.seq)
-        if matches(view.state):
-            found.append(view)
-    found.sort(key=lambda view: (view.state.created_at, view.id))
-    return found

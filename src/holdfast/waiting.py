@@ -6,6 +6,7 @@ In an async task `sleep` and `ask` are awaited.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from hashlib import sha256
@@ -26,10 +27,13 @@ from holdfast.journal import Asked, Flow
 from holdfast.journal import ask as ask_flow
 from holdfast.journal import sleep as sleep_flow
 from holdfast.scope import inside
+from holdfast.secret import Secret
 from holdfast.spec import Spec, make_spec
 from holdfast.state import Call
+from holdfast.words import must_be_texts
 
 _times = shape_of(datetime)
+_LONGEST_QUESTION = 16 * 1024
 
 
 class Done:
@@ -148,6 +152,7 @@ def ask(
         raise BadInput(
             f"{scope.call.name} is a tool and asks a question: ask before the tool is called"
         )
+    _must_be_askable(question, type)
     shape = shape_of(type)
     operation = _Operation(_ASK, {"question": question, "expects": name_of(type)}, shape)
     asked = QuestionAsked(
@@ -171,6 +176,17 @@ def ask(
         return ask_flow(call, record, placed, timeout_s, misfit)
 
     return operation.perform(flow)
+
+
+def _must_be_askable(question: Any, type: Any) -> None:
+    must_be_texts("ask()", question=question)
+    if len(question) > _LONGEST_QUESTION:
+        raise BadInput(f"ask(): a question of {len(question):,} characters is too long to be read")
+    if Secret in (type, *typing.get_args(type)):
+        raise BadInput(
+            "ask(…, Secret): answers are written to the log. Ask for the name of the secret, and "
+            "look it up: Secret.named(ask(…))"
+        )
 
 
 class _Operation:

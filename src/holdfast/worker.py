@@ -32,8 +32,8 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.facts import facts_of
-from holdfast.log import read_state
+from holdfast.listing import read_facts
+from holdfast.news import TellsNews
 from holdfast.spec import Spec, registry
 from holdfast.store import Facts
 
@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 _TASKS = "tasks/"
-_TOLD_S, _HELD_S, _TROUBLE_S = 0.0, 0.5, 30.0
+_TOLD_S, _HELD_S, _TROUBLE_S = 0.02, 0.5, 30.0
 """When to look again at a task that somebody else drives, and at one that could not go on."""
 _MOST_PUT_OFF = 1000
+_LISTEN_S, _CALM_S = 0.5, 0.05
+"""How long to listen for news at a time, and how much to let come together before a look."""
 
 
 class Worker:
@@ -126,6 +128,21 @@ class Worker:
         while not self._news.empty():
             self._news.get()
 
+    def _until_next_look(self) -> float:
+        now = time.monotonic()
+        put_off = [at - now for at in self._not_before.values() if at > now]
+        return min([self._poll_s, *put_off])
+
+    def _listen(self, store: TellsNews, ended: threading.Event) -> None:
+        """Look at once when there is news; by a thread, which ends soon after the worker."""
+        while not ended.is_set():
+            try:
+                if store.wait_for_news(_LISTEN_S):
+                    self._wake()
+            except HoldfastError:  # the store can't be reached: whoever looks for work says so
+                ended.wait(_LISTEN_S)
+            ended.wait(_CALM_S)
+
     @property
     def active(self) -> tuple[str, ...]:
         """The ids of the tasks that it drives now."""
@@ -135,6 +152,12 @@ class Worker:
         from concurrent.futures import ThreadPoolExecutor
 
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast task")
+        ended = threading.Event()
+        if isinstance(self._store, TellsNews) and not until_idle:
+            listening = (self._store, ended)
+            threading.Thread(
+                target=self._listen, args=listening, name="holdfast news", daemon=True
+            ).start()
         try:
             while not self._stopping:
                 self._reap()
@@ -142,8 +165,9 @@ class Worker:
                 taken = self._take_up(threads)
                 if until_idle and not (taken or self._active or self._is_told):
                     break
-                self._wait(self._poll_s)
+                self._wait(self._until_next_look())
         finally:
+            ended.set()
             self._drain()
             threads.shutdown()
             if self._loop is not None:
@@ -170,7 +194,7 @@ class Worker:
         """The code of a task, if it is ours to drive."""
         found = facts
         try:
-            found = found if found is not None else self._read(stream)
+            found = found if found is not None else read_facts(self._store, stream)
             if found is None or found.wake_at is None or found.wake_at > now:
                 return None
             limit = self._limits.get(found.task)
@@ -193,14 +217,6 @@ class Worker:
             self._put_off(stream.removeprefix(_TASKS), _TOLD_S if ours else _HELD_S)
             return None
         return spec
-
-    def _read(self, stream: str) -> Facts | None:
-        state = read_state(self._store, stream)
-        if state.seq == 0:
-            return None
-        facts = facts_of(state)
-        self._store.remember(stream, facts, state.seq)
-        return facts
 
     def _count(self, kind: str) -> int:
         return sum(other == kind for other, _ in self._active.values())

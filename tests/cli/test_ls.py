@@ -35,6 +35,8 @@ def test_tasks_are_listed_with_the_latest_first(recorded, cli):
         (["--label", "team=travel", "--label", "more=x"], []),
         (["--user", "ada", "--status", "failed"], []),
         (["--limit", "2"], ["both", "mend-1"]),
+        (["--status", "failed", "--status", "awaiting_user"], ["mend-1", "trip-42"]),
+        (["--parent", "trip-42"], []),
     ],
 )
 def test_filters(recorded, cli, options, expected):
@@ -52,8 +54,44 @@ def test_json_is_one_array_and_nothing_else(recorded, cli):
     assert {"created_at", "updated_at", "user", "session"} <= task.keys()
 
 
-def test_what_the_limit_leaves_out_is_counted(recorded, cli):
-    assert "… and 1 older task" in cli("ls", "--limit", "2").out
+def test_a_page_says_how_to_see_the_next_one(recorded, cli):
+    first = cli("ls", "--limit", "2").out
+    assert ids(first)[:2] == ["both", "mend-1"]
+    more = first.splitlines()[-1]
+    assert more.startswith("… there are older ones: the same with --cursor ")
+    second = cli("ls", "--limit", "2", "--cursor", more.split()[-1]).out
+    assert ids(second) == ["trip-42"]
+    assert ids(cli("ls", "--limit", "1", "--all").out) == ["both", "mend-1", "trip-42"]
+
+
+def test_with_json_each_task_has_the_cursor_of_what_comes_after_it(recorded, cli):
+    tasks = json.loads(cli("ls", "--json").out)
+    after = cli("ls", "--json", "--cursor", tasks[0]["cursor"])
+    assert json.loads(after.out) == tasks[1:]
+    assert json.loads(cli("ls", "--json", "--cursor", tasks[-1]["cursor"]).out) == []
+
+
+def test_only_the_logs_of_a_page_are_read(recorded, cli, monkeypatch):
+    import holdfast.cli.ls as module
+
+    read = []
+    reading = module.read_task
+    monkeypatch.setattr(module, "read_task", lambda *of: read.append(of[1]) or reading(*of))
+    cli("ls", "--limit", "1")
+    cli("ls", "--user", "ada")
+    assert read == ["both", "trip-42"]
+
+
+def test_a_span_of_time_is_given_by_age_or_by_date(recorded, cli):
+    created = {task["id"]: task["created_at"] for task in json.loads(cli("ls", "--json").out)}
+
+    def listed(*options):
+        return [task["id"] for task in json.loads(cli("ls", "--json", *options).out)]
+
+    assert listed("--since", "1h") == list(created)
+    assert listed("--until", "1h") == listed("--since", "2999-01-01") == []
+    assert listed("--since", created["mend-1"]) == ["both", "mend-1"]
+    assert listed("--until", created["mend-1"]) == ["trip-42"]
 
 
 def test_an_empty_folder_has_no_tasks(folder, cli):
@@ -97,6 +135,9 @@ def test_a_damaged_log_does_not_hide_the_others(recorded, cli):
         (["--label", "a=1", "--label", "a=2"], "'a' is given twice"),
         (["--limit", "0"], "--limit"),
         (["--limit", "many"], "--limit"),
+        (["--limit", "1001"], "--limit"),
+        (["--since", "soon"], "'soon' is no time: give how long ago (30m, 12h, 7d, 2w)"),
+        (["--until", "99999999w"], "is no time"),
         (["--colour"], "--colour"),
         (["extra"], "extra"),
     ],
@@ -107,6 +148,12 @@ def test_wrong_usage_is_one_paragraph_and_exit_code_2(recorded, cli, options, co
     assert err.startswith("error: ")
     assert complaint in err
     assert "holdfast ls --help" in err
+
+
+def test_a_cursor_that_was_not_given_out_is_refused(recorded, cli):
+    code, out, err = cli("ls", "--cursor", "garbage")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: cursor='garbage' is none that was given out")
 
 
 def test_an_unknown_kind_of_store_is_refused(folder, cli):

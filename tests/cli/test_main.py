@@ -40,7 +40,7 @@ def test_help_tells_the_exit_codes_and_settings(cli):
     assert cli() == cli("-h") == (0, out, "")
 
 
-@pytest.mark.parametrize("name", sorted(set(root.commands) - {"completion"}))
+@pytest.mark.parametrize("name", sorted(set(root.commands) - {"completion", "keys"}))
 def test_every_command_has_help_with_examples(cli, name):
     code, out, _ = cli(name, "--help")
     assert code == 0
@@ -104,7 +104,7 @@ def test_a_fault_of_our_own_is_told_as_such(cli, recorded, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("holdfast.cli.ls.read_all", broken)
+    monkeypatch.setattr("holdfast.cli.ls._listed", broken)
     code, out, err = cli("ls")
     assert (code, out) == (70, "")
     assert err.startswith("error: unexpected ZeroDivisionError: oops")
@@ -182,7 +182,7 @@ def complete(folder: Path, words: str) -> list[str]:
 
 
 def test_commands_options_and_task_ids_complete(recorded):
-    assert complete(recorded, "holdfast re") == ["resume", "retry", "resolve"]
+    assert complete(recorded, "holdfast re") == ["resume", "retry", "resolve", "restore"]
     assert complete(recorded, "holdfast show tr") == ["trip-42"]
     assert complete(recorded, "holdfast doubt ") == ["both", "mend-1", "trip-42"]
     assert complete(recorded, "holdfast show trip-42 --lay") == ["--layer"]

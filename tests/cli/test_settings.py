@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.settings import Given, code_of, url_of
+from holdfast.cli.settings import Given, code_of, object_of, url_of
 from holdfast.errors import BadInput
 
 from .conftest import run
@@ -70,6 +70,16 @@ def test_wrong_settings_name_the_file(tmp_path, text, complaint):
     with pytest.raises(BadInput, match=complaint) as refused:
         url_of(Given(), {}, tmp_path)
     assert "pyproject.toml" in str(refused.value)
+
+
+def test_objects_come_from_the_environment_else_from_the_project(tmp_path):
+    assert object_of("redact", {}, tmp_path).modules == ()
+    (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nredact = "a:b"\n')
+    (tmp_path / "sub").mkdir()
+    found = object_of("redact", {}, tmp_path / "sub")
+    assert (found.modules, found.folders) == (("a:b",), (tmp_path / "sub", tmp_path))
+    assert object_of("redact", {"HOLDFAST_REDACT": "c:d"}, tmp_path).modules == ("c:d",)
+    assert object_of("secrets", {"HOLDFAST_REDACT": "c:d"}, tmp_path).modules == ()
 
 
 def test_a_project_without_settings_is_no_error(tmp_path):

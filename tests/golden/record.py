@@ -164,6 +164,26 @@ def golden_control(city: str) -> str:
     return str(ask("Stay for good?", id="stay"))
 
 
+@step
+def reply(chat: list[dict[str, str]], mood: str) -> str:
+    return f"{mood} reply {len(chat)} {'to what was said ' * 16}"
+
+
+@task
+def golden_lists(turns: int) -> list[dict[str, str]]:
+    """A conversation that grows, is cut and goes on: with the whole of it for each step."""
+    chat: list[dict[str, str]] = []
+    for turn in range(turns):
+        chat.append({"role": "assistant", "text": reply(chat, "glad")})
+        if turn == turns // 2:
+            chat = chat[:-2]
+    return chat
+
+
+def run_lists(hf: Holdfast) -> None:
+    hf.run(golden_lists, 44, id="golden-lists")
+
+
 def run_golden(hf: Holdfast) -> None:
     for _ in range(10):
         try:
@@ -219,6 +239,7 @@ def main() -> None:
     logs = {
         f"format-{FORMAT}": ("golden", run_golden),
         f"format-{FORMAT}-control": ("golden-control", run_control),
+        f"format-{FORMAT}-lists": ("golden-lists", run_lists),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     if not missing:

@@ -13,7 +13,8 @@ from holdfast.events import FORMAT, AnyEvent
 from tests.golden import record
 
 FOLDERS = sorted(Path(__file__).parent.glob("format-*"))
-RESULTS = [folder for folder in FOLDERS if "-control" not in folder.name]
+RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
+LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
 CONTROL = [folder for folder in FOLDERS if "-control" in folder.name]
 
 
@@ -61,6 +62,14 @@ def test_the_task_can_still_be_asked_for_its_result(opened):
     assert hf.run(record.golden, "Oslo", id=task_id) == "Oslo Inn: sent"
 
 
+@golden(LISTS)
+def test_long_lists_are_whole_again(opened):
+    hf, _, task_id = opened
+    chat = hf.run(record.golden_lists, 44, id=task_id)
+    assert [said["text"].split()[2] for said in chat] == [str(n) for n in range(42)]
+    assert hf.task(task_id).outputs[-1].input == {"chat": chat[:41], "mood": "glad"}
+
+
 @golden(CONTROL)
 def test_the_task_can_still_be_asked_how_it_ended_and_what_was_undone(opened):
     hf, _, task_id = opened
@@ -88,7 +97,7 @@ def test_what_could_not_be_undone_then_can_be_tried_again_now(opened):
 
 def test_todays_format_is_among_them_with_every_type_of_event():
     found = set()
-    for folder in (f"format-{FORMAT}", f"format-{FORMAT}-control"):
-        log = (Path(__file__).parent / folder / "events.jsonl").read_text()
+    for folder in ("", "-control", "-lists"):
+        log = (Path(__file__).parent / f"format-{FORMAT}{folder}" / "events.jsonl").read_text()
         found |= {msgspec.json.decode(line)["type"] for line in log.splitlines()}
     assert found == {kind.__struct_config__.tag for kind in AnyEvent.__args__}

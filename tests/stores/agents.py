@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import Holdfast, HoldfastError, ask, each, start, step, task, tool
+from holdfast import Artifact, Holdfast, HoldfastError, ask, each, keep, start, step, task, tool
 from holdfast.store import Store
 from holdfast.stores import open_store
 
@@ -38,6 +38,22 @@ def adding(upto: int) -> int:
 async def doubling(upto: int) -> list[int]:
     first = await asyncio.gather(*(double(x) for x in range(upto)))
     return list(await each(double, first, workers=3))
+
+
+@task(name="stored_echoing")
+def echoing(text: str) -> str:
+    return text
+
+
+@step(name="stored_keep")
+def kept(megabytes: int) -> Artifact:
+    return keep(b"0123456789abcdef" * (1 << 16) for _ in range(megabytes))
+
+
+@task(name="stored_keeping")
+def keeping(megabytes: int) -> list[Artifact]:
+    """One artifact many times: the result is too large for a line, and names it in a blob."""
+    return [kept(megabytes)] * 500
 
 
 @task(name="stored_family")
@@ -86,6 +102,11 @@ def patient(folder: str) -> list[str]:
     return [mark(folder, "first"), wait_for(folder, "go"), mark(folder, "last")]
 
 
+@task(name="stored_watched")
+def watched(folder: str) -> list[str]:
+    return [wait_for(folder, "one"), wait_for(folder, "two")]
+
+
 @step(name="stored_forever")
 async def forever() -> None:
     print("at work", flush=True)
@@ -123,6 +144,13 @@ def run_many(url: str, name: str) -> None:
         print(asyncio.run(main(hf)) == [[0, 4, 8, 12]] * 50, flush=True)
 
 
+def start_adding(url: str, id: str) -> None:
+    """Make a task, and leave it to a worker."""
+    with Holdfast(url) as hf:
+        hf.start(adding, 3, id=id)
+        print("started", flush=True)
+
+
 def answer(url: str, id: str, given: str) -> None:
     """Answer a question."""
     with Holdfast(url) as hf:
@@ -146,6 +174,5 @@ def write_when_told(url: str) -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (run_patient, run_endless, run_many, answer, write_when_told)}[
-        sys.argv[1]
-    ](*sys.argv[2:])
+    commands = (run_patient, run_endless, run_many, start_adding, answer, write_when_told)
+    {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])

@@ -16,10 +16,11 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, Worker, ask, note, step, task
-from holdfast.store import Facts
+from holdfast.store import Facts, Query
 from holdfast.stores.disk import Disk
 from holdfast.stores.files import FileStore
 from holdfast.stores.index import Entry, Index
+from holdfast.testing.finding import line_of, put
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW = datetime.now(UTC) + timedelta(days=1)
@@ -210,6 +211,8 @@ def test_what_is_due_later_is_not_due_now(tmp_path):
     store.append(lease, 0, [b'{"id":"t","seq":1}'], Facts("x", "pending", wake_at=AT))
     later = Facts("x", "in_progress", created_at=AT, wake_at=AT + timedelta(hours=1))
     store.append(lease, 1, [b'{"id":"t","seq":2}'], later)
+    assert list(store.due("tasks/", AT)) == [("tasks/t", None)]  # until the log is durable
+    store.sync(lease)
     for _ in range(2):
         assert list(store.due("tasks/", AT)) == []
         assert list(store.due("tasks/", AT + timedelta(hours=1))) == [("tasks/t", later)]
@@ -243,7 +246,7 @@ def test_an_index_that_has_grown_is_rewritten_and_says_the_same(tmp_path):
 
 APPENDER = """
 import os, sys
-from holdfast.store import Facts
+from holdfast.store import Facts, Query
 from holdfast.stores.disk import Disk
 from holdfast.stores.index import Index
 folder, who, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -420,3 +423,53 @@ def test_a_message_for_a_call_deep_in_the_tree_finds_its_place(folder):
         assert list(store.inbox(["tasks/new-0"])) == []
     finally:
         store.close()
+
+
+# Lists
+
+
+class CountingDisk(Disk):
+    """A disk that counts how often somebody asks how long a log is."""
+
+    looks = 0
+
+    def size_of(self, name: str, parent: int) -> int:
+        self.looks += 1
+        return super().size_of(name, parent)
+
+
+def test_a_page_looks_at_no_more_logs_than_it_needs(tmp_path):
+    disk = CountingDisk()
+    store = FileStore(tmp_path / "w", sync=False, disk=disk)
+    for n in range(100):
+        status = "completed" if n % 10 else "failed"
+        put(store, f"tasks/T.{n}", Facts("job", status, f"u{n % 5}", created_at=AT))
+    for query, most in (
+        (Query(limit=5), 5),
+        (Query(user="u3", limit=5), 5),
+        (Query(user="nobody"), 0),
+        (Query(status=("failed",)), 10),
+        (Query(status=("failed",), user="u1"), 0),
+    ):
+        disk.looks = 0
+        page = store.find(query)
+        assert (page.unknown, disk.looks <= most) == ([], True), (query, disk.looks)
+    assert len(store.find(Query(status=("failed",))).found) == 10
+    store.close()
+
+
+@pytest.mark.parametrize("query", [Query(), Query(status=("in_progress",))])
+def test_the_last_word_of_who_holds_a_stream_is_believed_until_they_let_go(tmp_path, query):
+    store, other = (FileStore(tmp_path / "w", sync=False) for _ in range(2))
+    lease = store.acquire("tasks/t", "me", 60)
+    running = Facts("job", "in_progress", created_at=AT, wake_at=AT)
+    store.append(lease, 0, [line_of("tasks/t", 1)], running)
+    store.append(lease, 1, [line_of("tasks/t", 2), line_of("tasks/t", 3)])
+    assert list(other.find(query).found) == [("tasks/t", running)]
+    store.release(lease)
+    page = other.find(query)
+    assert (list(page.found), page.unknown) == ([], ["tasks/t"])
+    other.remember("tasks/t", running, 3)
+    assert list(other.find(query).found) == [("tasks/t", running)]
+    store.close()
+    other.close()

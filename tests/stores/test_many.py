@@ -9,8 +9,9 @@ from contextlib import suppress
 import pytest
 
 from holdfast.errors import LeaseLost, StorageFailed, TaskBusy
+from holdfast.keys import Keys
 from holdfast.store import Lease, ManyAtOnce
-from holdfast.stores import together
+from holdfast.stores import secured, together
 from holdfast.stores.disk import Disk
 from holdfast.stores.files import FileStore
 from holdfast.stores.memory import MemoryStore
@@ -19,12 +20,16 @@ from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
 
+KEY = Keys.new()
+WAYS = {"encrypted": (KEY, None), "signed": (None, KEY), "both": (KEY, KEY)}
 STREAMS = [f"tasks/t-{number}" for number in range(6)]
 
 
-@pytest.fixture(params=["memory", "files", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "files", "sqlite", "postgres", "encrypted", "signed", "both"])
 def store(request, tmp_path):
-    if request.param == "postgres":
+    if request.param in WAYS:
+        made = secured(FileStore(tmp_path / "w"), *WAYS[request.param])
+    elif request.param == "postgres":
         from holdfast.stores.postgres import PostgresStore
 
         made = PostgresStore(request.getfixturevalue("postgres_url"))
@@ -216,14 +221,16 @@ def test_a_disk_that_others_keep_busy_is_not_synced_as_a_whole_for_a_while(
 
 
 def test_a_log_on_another_disk_is_synced_by_itself(files, disk, monkeypatch):
-    leases = taken(files)
+    files.release(files.acquire(STREAMS[0], "me", 60))
     elsewhere = os.stat(files.root / f"{STREAMS[0]}/events.jsonl").st_ino
-    real = Disk.device
-    monkeypatch.setattr(
-        Disk,
-        "device",
-        lambda self, fd: -1 if os.fstat(fd).st_ino == elsewhere else real(self, fd),
-    )
+    real = Disk.status
+
+    def status(self, fd):
+        found = real(self, fd)
+        return found._replace(inode=(-1, elsewhere)) if found.inode[1] == elsewhere else found
+
+    monkeypatch.setattr(Disk, "status", status)
+    leases = taken(files)
     for lease in leases:
         files.append(lease, 0, [b"line"])
     assert files.sync_many(leases) == [None] * len(leases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import subprocess
@@ -13,15 +14,23 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed, TaskBusy
+from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed, TaskBusy, Worker
 from holdfast.store import Facts
 from holdfast.stores import open_store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres_database import VERSION, bring_up_to_date
 from holdfast.stores.queries import migration, schema
-from holdfast.testing.stores import StoreContract
+from holdfast.testing import StoreContract
 from tests.stores import agents
-from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore, process, until
+from tests.stores.databases import (
+    LONG_S,
+    ROOT,
+    STREAM,
+    DatabaseStore,
+    at_work,
+    process,
+    until,
+)
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -48,10 +57,21 @@ def cut_connections(url: str, where: str = "true") -> int:
 
 class TestContract(StoreContract):
     @pytest.fixture
-    def store(self, postgres_url):
-        store = PostgresStore(postgres_url)
-        yield store
-        store.close()
+    def open_store(self, postgres_url):
+        return lambda: PostgresStore(postgres_url)
+
+    def spoil_blob(self, store, digest):
+        with superuser(store._full_url) as conn:
+            spoil = "update holdfast.blobs set data = 'wrong' where digest = %s"
+            conn.execute(spoil, [bytes.fromhex(digest)])
+
+
+def test_a_deleted_stream_leaves_no_line_behind(store):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one", b"two"])
+    store.delete(lease)
+    with superuser(store._full_url) as conn:
+        assert conn.execute("select count(*) from holdfast.lines").fetchall() == [(0,)]
 
 
 class TestStore(DatabaseStore):
@@ -292,6 +312,55 @@ def test_every_thread_that_waits_is_told(store):
     for thread in threads:
         thread.join()
     assert heard == [True] * 5
+
+
+def test_a_worker_takes_up_at_once_what_another_process_starts(postgres_url):
+    with Holdfast(postgres_url) as hf, at_work(Worker(hf, poll_s=3600)):
+        for n in range(5):
+            with process("start_adding", postgres_url, f"t-{n}") as other:
+                assert other.communicate(timeout=60)[0] == "started\n"
+            until(lambda n=n: hf.task(f"t-{n}").status == "completed", "it was not taken up")
+
+
+def test_who_follows_a_task_sees_each_event_at_once(postgres_url, tmp_path):
+    """A step that ends is no news to anybody but those who follow."""
+    steps: list[str] = []
+    with Holdfast(postgres_url) as hf, Holdfast(postgres_url) as other:
+        hf.start(agents.watched, str(tmp_path), id="p")
+        view = other.task("p")
+
+        def follow() -> None:
+            for event in view.follow(poll_s=3600):
+                steps.append(type(event).__name__)
+
+        follower = threading.Thread(target=follow, daemon=True)
+        follower.start()
+        driver = threading.Thread(target=hf.resume, args=["p"], daemon=True)
+        driver.start()
+        until(lambda: "Claimed" in steps, "the driver was not seen")
+        (tmp_path / "one").touch()
+        until(lambda: "Completed" in steps, "the end of the first step was not seen")
+        assert "TaskCompleted" not in steps
+        (tmp_path / "two").touch()
+        driver.join(30)
+        follower.join(30)
+        assert steps[-1] == "TaskCompleted"
+
+
+def test_appends_are_told_of_only_while_somebody_follows(store, postgres_url):
+    other = open_store(postgres_url)
+    lease = other.acquire(STREAM, "me", LONG_S)
+    store.wait_for_news(0, lines=True)
+    until(other._presence.is_asked, "nobody heard that somebody follows")
+    store.wait_for_news(0)
+    other.append(lease, 0, [b"one"])
+    other.sync(lease)
+    assert store.wait_for_news(20)
+    other._presence._heard_asking_at = -math.inf  # as a minute later
+    other.append(lease, 1, [b"two"])
+    other.sync(lease)
+    assert not store.wait_for_news(0.2)
+    other.close()
 
 
 # A server that goes away

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -16,11 +17,13 @@ from contextlib import closing, contextmanager
 import pytest
 
 from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed
+from holdfast.store import Facts, Query
 from holdfast.stores import open_store, sqlite_file
 from holdfast.stores.queries import migration, queries, schema
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import VERSION, bring_up_to_date, statements
-from holdfast.testing.stores import StoreContract
+from holdfast.testing import StoreContract
+from holdfast.testing.finding import AT, put
 from tests.stores import agents
 from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore
 
@@ -29,10 +32,22 @@ SOURCE = ROOT / "src/holdfast/stores"
 
 class TestContract(StoreContract):
     @pytest.fixture
-    def store(self, tmp_path):
-        store = SqliteStore(tmp_path / "tasks.db")
-        yield store
-        store.close()
+    def open_store(self, tmp_path):
+        return lambda: SqliteStore(tmp_path / "tasks.db")
+
+    def spoil_blob(self, store, digest):
+        with closing(sqlite3.connect(store.path)) as conn, conn:
+            conn.execute("update blobs set data = x'77726f6e67' where digest = ?", [digest])
+
+
+def test_a_deleted_stream_leaves_no_line_behind(tmp_path):
+    store = SqliteStore(tmp_path / "tasks.db")
+    lease = store.acquire(STREAM, "me", LONG_S)
+    store.append(lease, 0, [b"one", b"two"])
+    store.delete(lease)
+    store.close()
+    with closing(sqlite3.connect(store.path)) as conn:
+        assert conn.execute("select count(*) from lines").fetchall() == [(0,)]
 
 
 class TestStore(DatabaseStore):
@@ -240,6 +255,46 @@ def test_a_newer_database_is_refused_and_kept(path):
         assert conn.execute("select count(*) from streams").fetchone() == (1,)
 
 
+def test_the_table_of_labels_says_what_the_streams_say_and_no_more(path):
+    store = SqliteStore(path)
+    put(store, "tasks/a", Facts("job", "failed", labels={"x": "1", "y": "2"}, created_at=AT))
+    put(store, "tasks/b", Facts("job", "failed", labels={"x": "1"}, created_at=AT))
+    store.remember("tasks/a", Facts("job", "failed", labels={"x": "1"}, created_at=AT), 1)
+    store.remember("tasks/b", Facts("job", "failed", created_at=AT), 1)
+    store.remember("tasks/b", Facts("job", "failed", labels={"z": "1"}, created_at=AT), 9)
+    with closing(sqlite3.connect(path)) as conn:
+        query = "select l.name, l.value, s.name from labels as l join streams as s on id = stream"
+        assert conn.execute(query).fetchall() == [("x", "1", "tasks/a")]
+        assert conn.execute("select count(*) from labels").fetchone() == (1,)
+        store.delete(store.acquire("tasks/a", "me", LONG_S))
+        assert conn.execute("select count(*) from labels").fetchone() == (0,)
+    store.close()
+
+
+def test_the_labels_of_an_older_database_can_be_looked_for(path):
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        conn.executescript(migration("sqlite", 1))
+        conn.execute(f"pragma application_id = {sqlite_file._APPLICATION}")
+        conn.execute("pragma user_version = 1")
+        for id, labels in enumerate(({"a": 'é"\\ 🚀'}, {"a": "x", "b": "x"}, {"a\0": "x"}, {}), 1):
+            given = (id, f"tasks/{id}", json.dumps(labels) if labels else None, id * 10)
+            conn.execute("insert into streams (id, name, head, status, labels, created_at, "
+                         "updated_at) values (?, ?, 1, 'failed', ?, ?, 0)", given)  # fmt: skip
+    store = SqliteStore(path)
+
+    def found(**labels):
+        return [name for name, _ in store.find(Query(labels=labels)).found]
+
+    assert found(a='é"\\ 🚀') == ["tasks/1"]
+    assert found(a="x") == found(b="x", a="x") == ["tasks/2"]
+    page = store.find(Query())
+    assert [name for name, _ in page.found] == ["tasks/4", "tasks/2", "tasks/1"]
+    assert page.unknown == ["tasks/3"]
+    store.remember("tasks/3", Facts("job", "failed", labels={"a\0": "x"}), 1)
+    assert found(**{"a\0": "x"}) == ["tasks/3"]
+    store.close()
+
+
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_every_query_is_named_explained_or_plain_and_used(dialect):
     modules = SOURCE.glob(f"{dialect}*.py"), SOURCE.glob("presence.py")
@@ -335,7 +390,7 @@ def test_a_full_disk_is_named_and_costs_nothing_that_was_acknowledged(store, pat
             store.append(lease, acknowledged, [b"x" * 3000])
             store.sync(lease)
             acknowledged += 1
-    assert 0 < acknowledged < 10
+    assert 0 < acknowledged < 20
     # The limit was that of the connection, and went with it.
     store.append(others, 0, [b"one"])
     store.sync(others)

@@ -673,13 +673,13 @@ class Interrupted(FileStore):
 
     said: Callable[[], Any] | None = None
 
-    def put_blob(self, data: bytes) -> str:
+    def put_blob(self, data: bytes, name: str = "") -> str:
         if self.said is not None:
             said, self.said = self.said, None
             thread = threading.Thread(target=said)
             thread.start()
             thread.join()
-        return super().put_blob(data)
+        return super().put_blob(data, name)
 
 
 @task

@@ -18,6 +18,7 @@ from holdfast.cli.text import short, to_json
 from holdfast.codec import shape_of
 from holdfast.codec.misfit import name_of
 from holdfast.errors import BadInput, Undecodable
+from holdfast.secret import Secret
 from holdfast.spec import Spec
 from holdfast.task import RESERVED
 
@@ -65,6 +66,11 @@ def _shown(spec: Spec) -> str:
 
 def _fitting(name: str, hint: Any, word: str) -> Any:
     value, shape = value_of(word), shape_of(hint)
+    if Secret in (hint, *typing.get_args(hint)) and isinstance(value, str):
+        raise BadInput(
+            f"argument {name}: a secret is given by its name, which is looked up where the task "
+            f'runs: \'{{"$secret": "OPENAI_API_KEY"}}\''
+        )
     try:
         return shape.load(msgspec.json.encode(value))
     except UnicodeEncodeError:

@@ -48,7 +48,7 @@ def doctor(given: Given, task: str | None, as_json: bool) -> Exit:
       holdfast doctor trip-42
       holdfast doctor --json | jq -e .healthy
     """
-    with opened(given) as hf:
+    with opened(given, only_reads=True) as hf:
         logs = Logs(hf.store)
         root = folder_of(hf.store.url)
         check = _check_task(hf, root, logs, task) if task else _check_all(hf, root, logs)
@@ -90,15 +90,17 @@ def _check_all(hf: Holdfast, root: Path | None, logs: Logs) -> Iterator[Finding]
             yield folders.check_nameless(root, folder)
         else:
             yield from logs.check(named)
-    yield from _check_spare_blobs(root, logs)
+    yield from _check_spare_blobs(hf, root, logs)
 
 
-def _check_spare_blobs(root: Path, logs: Logs) -> Iterator[Finding]:
-    spare = {name: size for name, size in folders.blobs_in(root).items() if name not in logs.blobs}
+def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs) -> Iterator[Finding]:
+    in_store = getattr(hf.store, "blob_in_store", str)  # encrypted, they have other names there
+    named = set(map(in_store, logs.blobs))
+    spare = {name: size for name, size in folders.blobs_in(root).items() if name not in named}
     if spare:
         size = sum(spare.values())
         what = f"{count(len(spare), 'blob')} ({size:,} bytes) that no readable log names"
-        todo = "Nothing: a crash left them, or a task is about to name them."
+        todo = "`holdfast gc` removes them, unless a task is about to name them."
         yield Finding("note", "blobs", what, todo)
 
 

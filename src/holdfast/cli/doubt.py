@@ -12,7 +12,7 @@ from rich.text import Text
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command, resolve_commands
-from holdfast.cli.opening import at_work, find_task, opened, read_all, stored
+from holdfast.cli.opening import at_work, find_task, opened, read_all
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
@@ -106,7 +106,7 @@ def _doubt_view(store: Store, view: TaskView, call: Call, holder: str | None) ->
         at_work=holder,
         since=call.attempts[-1].at if call.attempts else call.at,
         why=call.why,
-        input=stored(store, call.args),
+        input=view.value(call.args),
     )
 
 

@@ -18,16 +18,9 @@ import msgspec
 
 from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
-from holdfast.stores.index import INDEX
+from holdfast.stores.leftovers import DELETED, TEMPORARY, TORN
 from holdfast.stores.locks import LOCK, LOG, was_started
 from holdfast.stores.workspace import Named, safe_name
-
-_HEX = "[0-9a-f]{12}"
-_TORN = re.compile(rf"{re.escape(LOG)}\.torn-.*")
-_TEMPORARY = re.compile(
-    rf"(?:{re.escape(LOG)}|{re.escape(INDEX)}|{LOCK}|\.[0-9a-f]{{64}}|)\.{_HEX}"
-)
-_DELETED = re.compile(rf"\.deleted-{_HEX}")
 
 _NETWORKED = re.compile(r"nfs|cifs|smb|9p|afs|ceph|gluster|lustre|fuse\.|vboxsf|drvfs|virtiofs")
 _IN_MEMORY = ("tmpfs", "ramfs")
@@ -39,7 +32,7 @@ def task_folders(root: Path) -> Iterator[tuple[Path, str | None]]:
     if not tasks.is_dir() or tasks.is_symlink() or not os.access(tasks, os.R_OK | os.X_OK):
         return  # as `check_names` says where there is something wrong
     for name in sorted(os.listdir(tasks)):
-        if stat.S_ISDIR((tasks / name).lstat().st_mode) and not _DELETED.fullmatch(name):
+        if stat.S_ISDIR((tasks / name).lstat().st_mode) and not DELETED.fullmatch(name):
             yield tasks / name, name if safe_name(name) == name else _named_in(tasks / name)
 
 
@@ -93,13 +86,13 @@ def _check_name(where: str, path: Path, mode: int) -> Iterator[Finding]:
     if stat.S_ISLNK(mode):
         what = "it is a symlink, which Holdfast does not follow: what it points to is not read"
         yield Finding("damage", where, what, "Move the real file or folder here in its place.")
-    elif _TORN.fullmatch(name):
+    elif TORN.fullmatch(name):
         what = (
             f"{path.lstat().st_size:,} bytes of a write that a crash cut short. It was never "
             f"acknowledged, so nothing is lost"
         )
         yield Finding("note", where, what, "Delete it whenever you like.")
-    elif _TEMPORARY.fullmatch(name) or _DELETED.fullmatch(name):
+    elif TEMPORARY.fullmatch(name) or DELETED.fullmatch(name):
         what = "a leftover of a process that was killed, unless one is at work right now"
         yield Finding("note", where, what, "Delete it when no process uses the store.")
     elif name == LOG and stat.S_ISREG(mode):

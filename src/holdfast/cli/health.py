@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Literal
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from holdfast.errors import LogDamaged, NewerFormat, StoreError
 from holdfast.events import AnyEvent
 from holdfast.fold import advance
-from holdfast.log import BLOB, BlobRef, read_events, stream_of
+from holdfast.reading import read_events, stream_of
 from holdfast.state import State
 from holdfast.store import Store
+from holdfast.verify import Blobs
 
 Level = Literal["damage", "warning", "note"]
 
@@ -51,9 +50,13 @@ class Logs:
     def __init__(self, store: Store) -> None:
         self.tasks = 0
         self.events = 0
-        self.blobs: dict[str, str] = {}
-        """What is wrong with each blob that a log names; '' where it is sound."""
         self._store = store
+        self._blobs = Blobs(store)
+
+    @property
+    def blobs(self) -> Collection[str]:
+        """The blobs that logs name."""
+        return self._blobs.problems
 
     def check(self, task_id: str) -> Iterator[Finding]:
         """What is wrong with the log of a task."""
@@ -77,31 +80,9 @@ class Logs:
             yield from _whose(stream, task_id, state)
 
     def _blobs_of(self, stream: str, event: AnyEvent) -> Iterator[Finding]:
-        for digest in _digests(event):
-            if digest not in self.blobs:
-                self.blobs[digest] = self._blob_problem(digest)
-            if problem := self.blobs[digest]:
-                what = f"event {event.seq} has a value in a blob, and {problem}"
-                yield Finding("damage", stream, what, "Restore the blob from a backup.")
-
-    def _blob_problem(self, digest: str) -> str:
-        if not re.fullmatch("[0-9a-f]{64}", digest):
-            return f"{digest[:80]!r} names no blob"
-        try:
-            self._store.get_blob(digest)
-        except StoreError as error:
-            return _what(error)
-        return ""
-
-
-def _digests(event: AnyEvent) -> Iterator[str]:
-    for name in event.__struct_fields__:
-        value = getattr(event, name)
-        if isinstance(value, Raw) and bytes(value).startswith(BLOB):
-            try:
-                yield msgspec.json.decode(value, type=BlobRef).digest
-            except (UnicodeDecodeError, msgspec.MsgspecError):
-                yield bytes(value).decode(errors="replace")
+        for problem in self._blobs.check(event):
+            what = f"event {event.seq}: {problem}"
+            yield Finding("damage", stream, what, "Restore the blob from a backup.")
 
 
 def _whose(stream: str, task_id: str, state: State) -> Iterator[Finding]:

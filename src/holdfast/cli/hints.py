@@ -29,7 +29,10 @@ def our_command(
     >>> our_command(Given(url="my state"), "show", "-x; rm")
     "holdfast show --url 'my state' -- '-x; rm'"
     """
-    more = [*options, *(_app(given) if code else ()), *(("--url", given.url) if given.url else ())]
+    more = [*options, *(_app(given) if code else ())]
+    for name in ("url", "key_file", "sign_key_file"):
+        if value := getattr(given, name):
+            more += [f"--{name.replace('_', '-')}", value]
     dashed = any(word.startswith("-") for word in words)
     return shlex.join(
         ["holdfast", command, *((*more, "--", *words) if dashed else (*words, *more))]

@@ -12,8 +12,9 @@ from rich.text import Text
 from holdfast import events as e
 from holdfast.cli.text import count, cut, plain, precise_clock
 from holdfast.events import AnyEvent
-from holdfast.log import BLOB, BlobRef
+from holdfast.lists import in_short
 from holdfast.state import State
+from holdfast.values import BLOB, BlobRef
 
 MOST = 160
 _WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(AnyEvent))
@@ -103,6 +104,31 @@ def _detail(event: AnyEvent) -> str:
             return plain(f"the answer does not fit: {event.why}")
         case e.QuestionExpired():
             return "nobody answered in time: the task is told"
+        case _:
+            return _more_detail(event)
+
+
+_Rest = (
+    e.Parked
+    | e.PauseRequested
+    | e.CancelRequested
+    | e.TaskContinued
+    | e.ChildStarted
+    | e.ChildMade
+    | e.ChildEnded
+    | e.Checkpointed
+    | e.ListGrew
+    | e.Patched
+    | e.Progressed
+    | e.Compensating
+    | e.TaskStopped
+    | e.TaskErrored
+    | e.TaskRetried
+)
+
+
+def _more_detail(event: _Rest) -> str:
+    match event:
         case e.Parked():
             until = f" until {precise_clock(event.until)}" if event.until else ""
             return plain(f"let go of{until}: {event.why}")
@@ -120,6 +146,8 @@ def _detail(event: AnyEvent) -> str:
             return plain(failure.summary()) if failure else f"→ {short_raw(event.result)}"
         case e.Checkpointed():
             return f"number {event.number}: {_checkpoint(event)}"
+        case e.ListGrew():
+            return f"to {count(event.length, 'item')}: {short_raw(event.items)}"
         case e.Patched():
             return f"takes the new way at {plain(event.mark)}"
         case e.Progressed():
@@ -169,4 +197,4 @@ def short_raw(raw: Raw | UnsetType) -> str:
     if data.startswith(BLOB):
         with suppress(msgspec.MsgspecError):
             return f"({msgspec.json.decode(data, type=BlobRef).size_bytes:,} bytes, kept aside)"
-    return cut(plain(data.decode(errors="replace")), MOST)
+    return cut(plain(in_short(data).decode(errors="replace")), MOST)

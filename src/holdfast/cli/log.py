@@ -18,6 +18,7 @@ from holdfast.cli.options import json_option, pass_given, store_options, task_ar
 from holdfast.cli.output import console, print_json_line, print_lines
 from holdfast.cli.settings import Given
 from holdfast.events import AnyEvent
+from holdfast.news import pause
 from holdfast.tail import Tail
 
 POLL_S = 0.25
@@ -68,14 +69,14 @@ def log(
     """
     if wait:
         _wait_for(given, task)
-    with opened(given) as hf:
+    with opened(given, only_reads=True) as hf:
         if not is_there(hf.store, task):
             raise not_found(hf.store, task)
         tail = Tail(hf.store, task)
         show = _show_lines if as_json else _show_texts
         show(tail, after, types)
         while follow and not tail.finished:
-            time.sleep(POLL_S)
+            pause(hf.store, POLL_S, lines=True)
             show(tail, after, types)
     return Exit.OK
 
@@ -83,7 +84,7 @@ def log(
 def _wait_for(given: Given, task: str) -> None:
     while True:
         try:
-            with opened(given) as hf:
+            with opened(given, only_reads=True) as hf:
                 if is_there(hf.store, task):
                     return
         except StoreNotFound:

@@ -4,45 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import click
 from rich.text import Text
 
+from holdfast.app import Holdfast
 from holdfast.cli.exits import Exit
-from holdfast.cli.opening import at_work, opened, read_all
+from holdfast.cli.opening import at_work, opened, read_task
 from holdfast.cli.options import json_option, label_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_table, status_text
 from holdfast.cli.settings import Given
-from holdfast.cli.text import ago, count, plain
+from holdfast.cli.text import ago, plain
+from holdfast.cli.when import when
+from holdfast.errors import StoreError, TaskNotFound
+from holdfast.finding import cursor_of
+from holdfast.listing import Filters, TaskPage
+from holdfast.reading import stream_of
 from holdfast.state import FINISHED, Status
+from holdfast.store import LONGEST_PAGE, Place
 from holdfast.views import TaskView
 
 STATUSES = get_args(Status)
+Listed: TypeAlias = tuple[TaskView, str | None]
+"""A task, and who is at work on it."""
 COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 
 
 @click.command()
-@click.option("--status", type=click.Choice(STATUSES), help="Only tasks in this status.")
+@click.option(
+    "--status",
+    "statuses",
+    type=click.Choice(STATUSES),
+    multiple=True,
+    help="Only tasks in this status; may be repeated, for any of them.",
+)
 @click.option("--type", "kind", metavar="NAME", help="Only runs of this task function.")
 @click.option("--user", help="Only tasks of this user.")
 @click.option("--session", help="Only the tasks of a session.")
+@click.option("--parent", metavar="TASK", help="Only the children of a task.")
 @label_option
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@click.option("--since", metavar="WHEN", callback=when, help="Only tasks made since: 7d, a date.")
+@click.option("--until", metavar="WHEN", callback=when, help="Only tasks made before that.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, LONGEST_PAGE),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="The length of a page.",
+)
+@click.option("--cursor", metavar="CURSOR", help="The page after this place.")
+@click.option("--all", "whole", is_flag=True, help="Every page.")
 @json_option
 @store_options
 @pass_given
 def ls(
     given: Given,
-    status: str | None,
+    statuses: tuple[str, ...],
     kind: str | None,
     user: str | None,
     session: str | None,
+    parent: str | None,
     labels: dict[str, str],
-    limit: int | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    cursor: str | None,
+    whole: bool,
     as_json: bool,
 ) -> Exit:
-    """List tasks, the most recently changed first.
+    """List tasks, the newest first, a page at a time.
+
+    A page is found by the index of the store, and only the logs of the tasks on it are read, for
+    their position. If there are older ones, the last line says how to see them.
 
     \b
     A task that nobody is at work on is marked where that matters:
@@ -50,46 +85,65 @@ def ls(
       waiting      it sleeps, backs off or waits for a child: a worker goes on with it in time
       to be ended  it was cancelled, and has something to do first: resume it, or have a worker
 
-    With --json, at_work says who is at work on a task, or null, and wake_at when a task that was
-    let go of goes on by itself.
+    With --json, at_work says who is at work on a task, or null, wake_at when a task that was let
+    go of goes on by itself, and cursor is its place: the page after the last one begins there.
 
     A task whose log can't be read is named on standard error, and the exit code is then 4.
 
     \b
     Examples:
       holdfast ls
-      holdfast ls --status failed --limit 10
-      holdfast ls --status paused
-      holdfast ls --label team=travel --json | jq -r '.[].id'
+      holdfast ls --status failed --status cancelled --since 7d
+      holdfast ls --user ada --since 2026-01-01 --until 2026-02-01 --limit 10
+      holdfast ls --label team=travel --all --json | jq -r '.[].id'
     """
-    wanted = {"status": status, "type": kind, "user": user, "session": session}
+    filters: Filters = {
+        "status": statuses or None,
+        "type": kind,
+        "user": user,
+        "session": session,
+        "parent": parent,
+        "labels": labels,
+        "created_after": since,
+        "created_before": until,
+    }
     with opened(given) as hf:
-        views, unreadable = read_all(hf.store)
-        found = [view for view in views if _matches(view, wanted, labels)]
-        found.sort(key=lambda view: (view.state.updated_at, view.id), reverse=True)
-        listed = [(view, at_work(hf.store, view)) for view in found[:limit]]
+        listed, unreadable, after = _listed(hf, filters, limit, cursor, whole)
         if as_json:
             print_json([_summary(view, holder) for view, holder in listed])
+        elif listed or unreadable:
+            _print_table(listed, after)
         else:
-            _print_table(
-                listed, len(found), "no tasks match" if views else f"no tasks in {hf.store.url}"
-            )
+            is_empty = cursor is None and not hf.page(limit=1).tasks
+            console().print(plain(f"no tasks in {hf.store.url}" if is_empty else "no tasks match"))
     for error in unreadable:
         print_error(f"warning: {error}")
     return Exit.DAMAGED if unreadable else Exit.OK
 
 
-def _matches(view: TaskView, wanted: dict[str, str | None], labels: dict[str, str]) -> bool:
-    state = view.state
-    has = {
-        "status": view.status,
-        "type": view.type,
-        "user": state.user,
-        "session": state.session,
-    }
-    if any(want is not None and has[name] != want for name, want in wanted.items()):
-        return False
-    return labels.items() <= state.labels.items()
+def _listed(
+    hf: Holdfast, filters: Filters, limit: int, cursor: str | None, whole: bool
+) -> tuple[list[Listed], list[StoreError], str | None]:
+    """What is on the page, or on all of them; what can't be read; and where the next one begins."""
+    listed, unreadable = list[Listed](), list[StoreError]()
+    while True:
+        page = hf.page(limit=LONGEST_PAGE if whole else limit, cursor=cursor, **filters)
+        unreadable = unreadable or list(page.unreadable)  # the same for every page
+        listed += _read(hf, page, unreadable)
+        cursor = page.next
+        if cursor is None or not whole:
+            return listed, unreadable, cursor
+
+
+def _read(hf: Holdfast, page: TaskPage, unreadable: list[StoreError]) -> Iterator[Listed]:
+    for task in page.tasks:
+        try:
+            view = read_task(hf.store, task.id)
+            yield view, at_work(hf.store, view)
+        except TaskNotFound:  # it was deleted meanwhile
+            continue
+        except StoreError as error:
+            unreadable.append(error)
 
 
 def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
@@ -107,17 +161,15 @@ def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
         "parent": state.parent,
         "at_work": holder,
         "wake_at": state.wake_at if state.parked else None,
+        "cursor": cursor_of(Place(state.created_at, stream_of(view.id))),
     }
 
 
-def _print_table(views: list[tuple[TaskView, str | None]], total: int, if_none: str) -> None:
+def _print_table(listed: list[Listed], after: str | None) -> None:
     out = console()
-    if not views:
-        out.print(plain(if_none))
-        return
-    print_table(out, COLUMNS, list(_rows(views)), cut_last=False)
-    if total > len(views):
-        out.print(Text(f"… and {count(total - len(views), 'older task')}", "dim"))
+    print_table(out, COLUMNS, list(_rows(listed)), cut_last=False)
+    if after is not None:
+        out.print(Text(f"… there are older ones: the same with --cursor {after}", "dim"))
 
 
 def _how_it_stands(view: TaskView) -> tuple[str, str]:
@@ -133,7 +185,7 @@ def _how_it_stands(view: TaskView) -> tuple[str, str]:
     return (", waiting", "yellow") if state.parked else (", stopped", "bold yellow")
 
 
-def _rows(views: list[tuple[TaskView, str | None]]) -> Iterator[tuple[str | Text, ...]]:
+def _rows(views: list[Listed]) -> Iterator[tuple[str | Text, ...]]:
     now = datetime.now(UTC)
     for view, holder in views:
         status = status_text(view.status)

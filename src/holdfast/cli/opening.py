@@ -7,15 +7,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import msgspec
-from msgspec import Raw, UnsetType
 
 from holdfast.app import Holdfast
-from holdfast.cli.settings import Given, url_of
+from holdfast.cli.redaction import redaction
+from holdfast.cli.settings import Given, keys_in, url_of
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
-from holdfast.log import fetch, stream_of
+from holdfast.keys import Keys
+from holdfast.reading import stream_of
 from holdfast.state import FINISHED
 from holdfast.store import Store
 from holdfast.views import TaskView, view_task
@@ -34,6 +32,11 @@ def store_url(given: Given) -> str:
     return url_of(given, os.environ, Path.cwd())
 
 
+def keys_of(given: Given, name: str = "key") -> Keys | None:
+    """The key that the command was given, to encrypt (`key`) or to sign (`sign_key`) with."""
+    return keys_in(given, os.environ, Path.cwd(), name)
+
+
 def folder_of(url: str) -> Path | None:
     """The folder of a store that has one.
 
@@ -47,12 +50,16 @@ def folder_of(url: str) -> Path | None:
 
 
 @contextmanager
-def opened(given: Given, *, create: bool = False, lease_s: float = LEASE_S) -> Iterator[Holdfast]:
+def opened(
+    given: Given, *, create: bool = False, lease_s: float = LEASE_S, only_reads: bool = False
+) -> Iterator[Holdfast]:
     """The store, opened. Only with `create` is a folder made that is not there."""
     url = store_url(given)
     if not create:
         must_exist(url)
-    with Holdfast(url, lease_s=lease_s) as hf:
+    key, sign_key = keys_of(given), keys_of(given, "sign_key")
+    more = {} if only_reads else redaction()
+    with Holdfast(url, lease_s=lease_s, key=key, sign_key=sign_key, **more) as hf:
         yield hf
 
 
@@ -136,8 +143,3 @@ def read_all(store: Store) -> tuple[list[TaskView], list[StoreError]]:
         except StoreError as error:
             unreadable.append(error)
     return views, unreadable
-
-
-def stored(store: Store, raw: Raw | UnsetType) -> Any:
-    """A value of an event, as plain data."""
-    return msgspec.json.decode(fetch(store, raw)) if isinstance(raw, Raw) else None

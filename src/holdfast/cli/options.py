@@ -47,14 +47,31 @@ debug_option = click.option(
     callback=_remember,
     help="On an error, show the Python traceback too.",
 )
+key_option = click.option(
+    "--key-file",
+    metavar="FILE",
+    expose_value=False,
+    is_eager=True,
+    callback=_remember,
+    help="The key of an encrypted store.  [default: $HOLDFAST_KEY, $HOLDFAST_KEY_FILE]",
+)
+sign_key_option = click.option(
+    "--sign-key-file",
+    metavar="FILE",
+    expose_value=False,
+    is_eager=True,
+    callback=_remember,
+    help="The key that logs are signed with.  [default: $HOLDFAST_SIGN_KEY, "
+    "$HOLDFAST_SIGN_KEY_FILE]",
+)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
 )
 
 
 def store_options(command: F) -> F:
-    """`--url` and `--debug`: for every command that opens a store."""
-    return url_option(debug_option(command))
+    """`--url`, `--debug` and the keys: for every command that opens a store."""
+    return url_option(key_option(sign_key_option(debug_option(command))))
 
 
 def code_options(command: F) -> F:
@@ -65,7 +82,7 @@ def code_options(command: F) -> F:
 def complete_task(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
     """The ids that begin with what was typed. Whatever is wrong, the shell hears nothing of it."""
     try:
-        with opening.opened(ctx.ensure_object(Given)) as hf:
+        with opening.opened(ctx.ensure_object(Given), only_reads=True) as hf:
             ids = opening.task_ids(hf.store)
             return [CompletionItem(id) for id in ids if id.startswith(typed) and id.isprintable()]
     except (HoldfastError, OSError):

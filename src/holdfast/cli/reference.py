@@ -33,6 +33,9 @@ def _helps() -> Iterator[tuple[str, str]]:
     for name, command in root.commands.items():
         context = click.Context(command, parent=top, info_name=name, terminal_width=80)
         yield f"holdfast {name}", command.get_help(context)
+        for inner, nested in getattr(command, "commands", {}).items():
+            context_of_it = click.Context(nested, context, info_name=inner, terminal_width=80)
+            yield f"holdfast {name} {inner}", nested.get_help(context_of_it)
 
 
 def _section(name: str, text: str) -> str:

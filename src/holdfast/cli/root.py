@@ -13,23 +13,28 @@ import click
 import holdfast
 from holdfast.cli import (
     answer,
+    archive,
     check,
     compensate,
     completion,
     control,
+    copy,
     doctor,
     doubt,
     drive,
+    gc,
+    keys,
     log,
     ls,
     resolve,
     show,
     start,
+    verify,
     worker,
 )
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
 from holdfast.cli.hints import told
-from holdfast.cli.options import app_option, debug_option, url_option
+from holdfast.cli.options import app_option, debug_option, key_option, sign_key_option, url_option
 from holdfast.cli.output import print_error, print_json
 from holdfast.cli.settings import Given
 from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
@@ -120,6 +125,8 @@ def _message(given: Given, error: Exception) -> str:
 @click.version_option(holdfast.__version__, message="holdfast %(version)s")
 @url_option
 @app_option
+@key_option
+@sign_key_option
 @debug_option
 @click.pass_context
 def root(ctx: click.Context) -> None:
@@ -130,7 +137,7 @@ def root(ctx: click.Context) -> None:
 
     \b
     Examples:
-      holdfast ls                       all tasks, the latest first
+      holdfast ls                       the newest tasks, a page at a time
       holdfast show trip-42             where a task is, and what happened to get there
       holdfast log -f trip-42           watch it as it works
       holdfast run agents:plan Oslo     start a task, and drive it here
@@ -142,10 +149,15 @@ def root(ctx: click.Context) -> None:
       holdfast doubt                    calls that may or may not have happened
       holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
+      holdfast verify                   was any log changed or cut?
+      holdfast copy --to URL            copy or move tasks to another store
+      holdfast gc --older-than 30d      delete what has ended long ago
 
     The options below may stand before or after the command's name. Settings come from an option,
-    else from the environment (HOLDFAST_URL, HOLDFAST_APP), else from [tool.holdfast] in the
-    nearest pyproject.toml (url = "…", app = "…"), else from the default.
+    else from the environment (HOLDFAST_URL, HOLDFAST_APP, HOLDFAST_KEY, …), else from
+    [tool.holdfast] in the nearest pyproject.toml (url = "…", app = "…", key_file = "…"), else from
+    the default. HOLDFAST_REDACT and HOLDFAST_SECRETS (redact = "…", secrets = "…") name, as
+    module:attribute, a Redact and where named secrets come from.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -168,6 +180,13 @@ for _command in (
     resolve.resolve,
     check.check,
     doctor.doctor,
+    verify.verify,
+    verify.head,
+    keys.keys,
+    copy.copy,
+    archive.archive,
+    copy.restore,
+    gc.gc,
     completion.completion,
 ):
     root.add_command(_command)

@@ -3,9 +3,16 @@
     option                  environment       [tool.holdfast]     default
     --url FOLDER            HOLDFAST_URL      url = "…"           workspace
     --app MODULE[:ATTR]     HOLDFAST_APP      app = "…" or […]    none
+                            HOLDFAST_REDACT   redact = "…"        what is built in
+                            HOLDFAST_SECRETS  secrets = "…"       the environment
+    --key-file FILE         HOLDFAST_KEY,     key_file = "…"      none
+                            HOLDFAST_KEY_FILE
+    --sign-key-file FILE    HOLDFAST_SIGN_KEY, HOLDFAST_SIGN_KEY_FILE, sign_key_file = "…"
 
-`HOLDFAST_APP` takes several, with commas. The pyproject.toml is the nearest one from the current
-folder upwards; a relative `url` in it is meant from where it stands.
+`HOLDFAST_APP` takes several, with commas. `HOLDFAST_REDACT` and `HOLDFAST_SECRETS` name an object,
+`MODULE:ATTR`: a `Redact`, and a dict or a function that `Secret.named` is looked up in.
+`HOLDFAST_KEY` is the key itself. The pyproject.toml is the nearest one from the current folder
+upwards; a relative path in it is meant from where it stands.
 """
 
 from __future__ import annotations
@@ -18,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import BadInput
+from holdfast.keys import Keys
 
 DEFAULT_URL = "workspace"
 PROJECT = "pyproject.toml"
@@ -28,6 +36,8 @@ class Given(Struct):
 
     url: str = ""
     app: tuple[str, ...] = ()
+    key_file: str = ""
+    sign_key_file: str = ""
     debug: bool = False
     json: bool = False
 
@@ -42,6 +52,10 @@ class Code(Struct, frozen=True):
 class _Table(Struct, forbid_unknown_fields=True):
     url: str = ""
     app: str | list[str] = []
+    redact: str = ""
+    secrets: str = ""
+    key_file: str = ""
+    sign_key_file: str = ""
 
 
 def url_of(given: Given, environment: Mapping[str, str], folder: Path) -> str:
@@ -75,6 +89,39 @@ def code_of(given: Given, environment: Mapping[str, str], folder: Path) -> Code:
     return Code((app,) if isinstance(app, str) else tuple(app), (folder, project.parent))
 
 
+def object_of(setting: str, environment: Mapping[str, str], folder: Path) -> Code:
+    """Where the object of a setting is to be found, if there is one.
+
+    >>> object_of("redact", {"HOLDFAST_REDACT": "agents:redact"}, Path("/")).modules
+    ('agents:redact',)
+    """
+    if found := environment.get(f"HOLDFAST_{setting.upper()}", ""):
+        return Code((found,), (folder,))
+    project = nearest_project(folder)
+    named = getattr(_read(project), setting) if project else ""
+    return Code((named,), (folder, project.parent)) if project and named else Code((), ())
+
+
+def keys_in(
+    given: Given, environment: Mapping[str, str], folder: Path, name: str = "key"
+) -> Keys | None:
+    """The key to encrypt with, or under the name `sign_key` the one to sign with.
+
+    >>> keys_in(Given(), {"HOLDFAST_KEY": Keys.new()}, Path("/"))
+    Keys('...')
+    """
+    variable = f"HOLDFAST_{name.upper()}"
+    if file := getattr(given, f"{name}_file"):
+        return Keys.from_file(file)
+    if text := environment.get(variable, ""):
+        return Keys.from_text(text)
+    if file := environment.get(f"{variable}_FILE", ""):
+        return Keys.from_file(file)
+    project = nearest_project(folder)
+    file = getattr(_read(project), f"{name}_file") if project else ""
+    return Keys.from_file(project.parent / Path(file).expanduser()) if project and file else None
+
+
 def nearest_project(folder: Path) -> Path | None:
     """The pyproject.toml in `folder` or the nearest one above it."""
     for place in (folder, *folder.parents):
@@ -92,5 +139,7 @@ def _read(project: Path) -> _Table:
         raise BadInput(f"can't read the settings in {project}: {error}") from None
     except msgspec.ValidationError as error:
         raise BadInput(
-            f'{project}, [tool.holdfast]: {error}. It knows url = "…" and app = "…" or ["…"]'
+            f'{project}, [tool.holdfast]: {error}. It knows url = "…", app = "…" or ["…"], '
+            f'redact = "…", secrets = "…", '
+            f'key_file = "…" and sign_key_file = "…"'
         ) from None

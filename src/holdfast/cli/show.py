@@ -26,7 +26,7 @@ from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
 from holdfast.cli.standing import children_of, print_children, print_progress, progress_of
 from holdfast.cli.timeline import print_timeline, tree, walk
-from holdfast.log import stream_of
+from holdfast.reading import stream_of
 from holdfast.state import Call
 from holdfast.views import TaskView
 
@@ -67,7 +67,7 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
       holdfast show trip-42 --layer failures --full
       holdfast show trip-42 --json | jq .position
     """
-    with opened(given) as hf:
+    with opened(given, only_reads=True) as hf:
         view = find_task(hf, task)
         seen = Seen(
             at_work(hf.store, view),

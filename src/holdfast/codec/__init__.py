@@ -9,7 +9,21 @@ Code may change between two runs. A field that a class has got since then takes 
 one that it has lost is dropped. A parameter that a function has lost is an error.
 """
 
+from holdfast.codec.growing import Growing, Listing, ListShape, naming
+from holdfast.codec.secrets import is_whole
 from holdfast.codec.shape import Shape, args_hash, canonical, shape_of, shape_of_value
 from holdfast.codec.signature import Signature
 
-__all__ = ["Shape", "Signature", "args_hash", "canonical", "shape_of", "shape_of_value"]
+__all__ = [
+    "Growing",
+    "ListShape",
+    "Listing",
+    "Shape",
+    "Signature",
+    "args_hash",
+    "canonical",
+    "is_whole",
+    "naming",
+    "shape_of",
+    "shape_of_value",
+]

@@ -11,13 +11,16 @@ import msgspec
 
 from holdfast.codec.classes import is_pydantic, record_of
 from holdfast.errors import BadInput
+from holdfast.secret import Secret
 
 
 class Reached(NamedTuple):
-    """What an annotation leads to: the classes it declares, and whether all types are concrete."""
+    """What an annotation leads to: the classes it declares, whether all types are concrete, and
+    whether `Secret` is among them."""
 
     classes: list[type]
     concrete: bool
+    secret: bool
 
 
 def reach(annotation: Any) -> Reached:
@@ -42,8 +45,8 @@ def reach(annotation: Any) -> Reached:
         # msgspec reads any Sequence as a list and leaves out an UNSET, whatever the value was.
         if this.__module__ == "collections.abc" or this is msgspec.UnsetType:
             concrete = False
-        todo.extend(_field_types(this))
-    return Reached(classes, concrete)
+        todo.extend(hints_of(this).values())
+    return Reached(classes, concrete, any(this is Secret for this in seen.values()))
 
 
 def _inner_types(this: Any) -> Iterable[Any]:
@@ -61,18 +64,19 @@ def _inner_types(this: Any) -> Iterable[Any]:
     return [inner for name in names if (inner := getattr(this, name, None)) is not None]
 
 
-def _field_types(cls: Any) -> Iterable[Any]:
+def hints_of(cls: Any) -> dict[str, Any]:
+    """The fields of a class, with their annotations."""
     if is_pydantic(cls):
-        return [field.annotation for field in cls.model_fields.values()]
+        return {name: field.annotation for name, field in cls.model_fields.items()}
     if issubclass(cls, Enum) or (record_of(cls) is None and not typing.is_typeddict(cls)):
-        return ()
+        return {}
     for names in (None, {cls.__name__: cls}):  # a class inside a function is in no module
         try:
-            return typing.get_type_hints(cls, localns=names, include_extras=True).values()
+            return typing.get_type_hints(cls, localns=names, include_extras=True)
         except Exception:  # whatever the text of an annotation may raise
             continue
     # A name that only type checkers know. If an object of it comes, it is refused then.
-    return ()
+    return {}
 
 
 def names_for(classes: list[type]) -> dict[str, type]:

@@ -12,8 +12,10 @@ import msgspec
 from holdfast.codec.closed import Closed
 from holdfast.codec.declared import reach
 from holdfast.codec.misfit import TOO_DEEP, Misfit, decode, name_of
+from holdfast.codec.secrets import Unkept, must_be_secret
 from holdfast.codec.tags import Open
-from holdfast.errors import Undecodable, Unserializable
+from holdfast.errors import HoldsSecret, Undecodable, Unserializable
+from holdfast.lists import for_hashing
 
 
 class Shape:
@@ -28,9 +30,14 @@ class Shape:
 
     __slots__ = ("_way", "annotation")
 
-    def __init__(self, annotation: Any, way: Open | Closed) -> None:
+    def __init__(self, annotation: Any, way: Open | Closed | _Strict) -> None:
         self.annotation = annotation
         self._way = way
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what it writes has tags, so that nothing else looks like one."""
+        return not isinstance(self._way, Closed)
 
     def dump(self, value: Any) -> bytes:
         """The value as compact JSON, or `Unserializable` that says where and why not.
@@ -77,6 +84,8 @@ class Shape:
 
 def _refusal(value: Any, error: Exception) -> Unserializable:
     match error:
+        case Unkept():
+            return HoldsSecret(str(error))
         case Misfit():
             return Unserializable(str(error))
         case UnicodeEncodeError():
@@ -106,8 +115,31 @@ def _make_shape(annotation: Any) -> Shape:
         annotation = Any
     reached = reach(annotation)
     tagged = Open(reached.classes)
+    if reached.secret:
+        return Shape(annotation, _Strict(annotation, tagged))
     closed = Closed.of(annotation, tagged) if reached.concrete else None
     return Shape(annotation, closed or tagged)
+
+
+class _Strict:
+    """The open way for an annotation with `Secret` in it, where nothing else will do."""
+
+    def __init__(self, annotation: Any, tagged: Open) -> None:
+        self._annotation = annotation
+        self._tagged = tagged
+
+    def load(self, data: bytes) -> Any:
+        value = self._tagged.load(data)
+        must_be_secret(self._annotation, value)
+        return value
+
+    def dump(self, value: Any) -> bytes:
+        must_be_secret(self._annotation, value)
+        return self._tagged.dump(value)
+
+    def settle(self, value: Any) -> tuple[bytes, Any]:
+        must_be_secret(self._annotation, value)
+        return self._tagged.settle(value)
 
 
 _cached_shape = functools.lru_cache(maxsize=4096)(_make_shape)
@@ -136,6 +168,7 @@ def args_hash(data: bytes) -> str:
     >>> args_hash(b'{"city":"Oslo","n":2}') == args_hash(b'{"n":2,"city":"Oslo"}')
     True
     """
+    data = for_hashing(data)
     # Where there is no comma no object has a second key, and there is nothing to sort.
     return hashlib.sha256(canonical(data) if b"," in data else data).hexdigest()[:16]
 

@@ -10,9 +10,13 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
+from holdfast.codec.growing import Growing, Known, Listing, naming
 from holdfast.codec.misfit import encode
+from holdfast.codec.secrets import hidden_in, keeping, with_hidden, with_secrets, without
 from holdfast.codec.shape import Shape, shape_of
-from holdfast.errors import BadInput, Undecodable, Unserializable
+from holdfast.errors import BadInput, HoldsSecret, Undecodable, Unserializable
+from holdfast.lists import value_of
+from holdfast.secret import Secret
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -41,6 +45,9 @@ class Signature:
         self.returns = returns
         self._fn = fn
         self._slots = slots
+        self._open = {slot.name for slot in slots if slot.is_open}
+        self.entries = next((slot.name for slot in slots if slot.how == "entries"), "")
+        """The parameter that takes what no other does, as `**options`."""
         stored = [slot.parameter for slot in slots]
         self._signature = inspect.Signature(stored)
         self._is_simple = not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in stored)
@@ -84,10 +91,13 @@ class Signature:
         returns = _shape_for(result, f"the result of {name}")
         return cls(fn, slots, filled, returns)
 
-    def dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def dump(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], growing: Growing | None = None
+    ) -> bytes:
         """The arguments of a call as a JSON object by parameter name; only what was given.
 
-        Arguments that the function does not take raise the `TypeError` that calling it would.
+        With `growing`, long lists are taken out of it and named. Arguments that the function does
+        not take raise the `TypeError` that calling it would.
 
         >>> def add(x: int, y: int = 0) -> int: ...
         >>> Signature.of(add).dump((1,), {})
@@ -96,16 +106,48 @@ class Signature:
         Traceback (most recent call last):
         TypeError: add() missing 1 required positional argument: 'x'
         """
-        given = self._bind(args, kwargs)
+        return self._dumped(self._bind(args, kwargs), growing, None)
+
+    def dump_call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], growing: Growing | None = None
+    ) -> bytes:
+        """The same for a call that is made from here: it may be given secrets by their value.
+
+        >>> from holdfast.secret import Secret
+        >>> def login(user: str, key: Secret) -> None: ...
+        >>> data = Signature.of(login).dump_call(("ada", Secret("hunter22")), {})
+        >>> data, Signature.of(login).load(data)
+        (b'{"user":"ada","key":{"$secret":0}}', (('ada', Secret(•••)), {}))
+        """
+        secrets: list[Secret] = []
+        data = self._dumped(self._bind(args, kwargs), growing, secrets)
+        return with_secrets(data, secrets) if secrets else data
+
+    def _dumped(
+        self, given: dict[str, Any], growing: Growing | None, secrets: list[Secret] | None
+    ) -> bytes:
         written = []
+        named: dict[tuple[str, ...], Known] = {}
         name = ""
         try:
-            for name, start, dump, _, _, _ in self._slots:
-                if name in given:
-                    written.append(start + dump(given[name]))
+            for name, start, dump, _, shape, _, _, _ in self._slots:
+                if name not in given:
+                    continue
+                value = given[name]
+                try:
+                    known = growing.find(value, shape) if growing and shape else None
+                    if known is not None:
+                        named[name,] = known
+                    written.append(start + (dump(value) if known is None else b"null"))
+                except HoldsSecret:
+                    if secrets is None:
+                        raise
+                    with keeping(secrets):
+                        written.append(start + dump(value))
         except Unserializable as error:
-            raise Unserializable(f"{self.name}({name}=…): {error}") from error.__cause__
-        return b"{%b}" % b",".join(written)
+            raise type(error)(f"{self.name}({name}=…): {error}") from error.__cause__
+        data = b"{%b}" % b",".join(written)
+        return naming(data, named) if named else data
 
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call the function with, as `dump` was given them.
@@ -114,17 +156,48 @@ class Signature:
         >>> Signature.of(add).load(b'{"x":1,"y":2}')
         ((1, 2), {})
         """
+        secrets = None if type(data) is bytes else getattr(data, "secrets", None)
+        if secrets is None:
+            return self._loaded(data)
+        with keeping(secrets):
+            return self._loaded(data)
+
+    def without(self, data: bytes, hides: Callable[[str], bool]) -> tuple[bytes, tuple[str, ...]]:
+        """Arguments with those left out that are to be hidden by name; and those that are texts.
+
+        >>> def login(user: str, password: str) -> None: ...
+        >>> data = b'{"user":"ada","password":"hunter22"}'
+        >>> Signature.of(login).without(data, {"password"}.__contains__)
+        (b'{"user":"ada","password":{"$redacted":true}}', ('hunter22',))
+        """
+        if not isinstance(data, Listing):
+            return without(data, hides, self.entries, self._open.__contains__)
+        # Long lists stand beside the rest, which has a null for each.
+        left = {path: known for path, known in data.known.items() if not hides(path[0])}
+        gone = [path[0] for path in data.known if path not in left]
+        rest = with_hidden(value_of(data), gone)
+        shown, texts = without(rest, hides, self.entries, self._open.__contains__)
+        return naming(shown, left) if left else shown, texts
+
+    def left_out(self, data: bytes) -> frozenset[str]:
+        """Which arguments were left out of what a log holds."""
+        return hidden_in(data, self.entries)
+
+    def _loaded(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         in_order = True
         name = ""
+        named = data.known if isinstance(data, Listing) else {}
         try:
-            stored = _split_object(data)
-            for name, _, _, load, how, _ in self._slots:
+            stored = _split_object(value_of(data) if named else data)
+            for name, _, _, load, _, how, _, _ in self._slots:
                 if name not in stored:
                     in_order = in_order and how != "position"
                     continue
-                value = load(bytes(stored.pop(name)))
+                raw = stored.pop(name)
+                known = named.get((name,))
+                value = load(bytes(raw)) if known is None else known.copies()
                 if how == "position" and in_order:
                     args.append(value)
                 elif how == "items" and in_order:
@@ -181,8 +254,10 @@ class _Slot(NamedTuple):
     start: bytes
     dump: Callable[[Any], bytes]
     load: Callable[[bytes], Any]
+    shape: Shape | None
     how: Literal["position", "name", "items", "entries"]
     parameter: inspect.Parameter
+    is_open: bool
 
     @classmethod
     def of(cls, parameter: inspect.Parameter, shape: Shape, *, by_name: bool) -> _Slot:
@@ -190,13 +265,13 @@ class _Slot(NamedTuple):
         name, start = parameter.name, b"%b:" % encode(parameter.name)
         if parameter.kind is parameter.VAR_POSITIONAL:
             dump, load = _items(shape)
-            return cls(name, start, dump, load, "items", parameter)
+            return cls(name, start, dump, load, None, "items", parameter, shape.is_open)
         if parameter.kind is parameter.VAR_KEYWORD:
             dump, load = _entries(shape)
-            return cls(name, start, dump, load, "entries", parameter)
+            return cls(name, start, dump, load, None, "entries", parameter, shape.is_open)
         by_name = by_name or parameter.kind is parameter.KEYWORD_ONLY
         how: Any = "name" if by_name else "position"
-        return cls(name, start, shape.dump, shape.load, how, parameter)
+        return cls(name, start, shape.dump, shape.load, shape, how, parameter, shape.is_open)
 
 
 def _items(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:

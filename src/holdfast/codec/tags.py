@@ -24,6 +24,8 @@ from holdfast.codec.classes import Record, record_of
 from holdfast.codec.declared import names_for
 from holdfast.codec.misfit import MAX_DEPTH, TOO_DEEP, Misfit, decode, encode, label
 from holdfast.codec.scalars import BARE, INT64, READERS, SCALARS, Writer
+from holdfast.codec.secrets import kept, read_secret, write_secret
+from holdfast.secret import Secret
 
 _JSON = BARE | {int, float, list, dict}
 _TEXT = frozenset({str})
@@ -40,6 +42,7 @@ class Open:
             list: self._list,
             tuple: self._tuple,
             dict: self._dict,
+            Secret: write_secret,
             set: functools.partial(self._set, "$set"),
             frozenset: functools.partial(self._set, "$frozenset"),
         }
@@ -54,6 +57,7 @@ class Open:
             "$set": lambda tag: set(self._read(tag["$set"])),
             "$frozenset": lambda tag: frozenset(self._read(tag["$frozenset"])),
             "$dict": lambda tag: {self._read(k): self._read(v) for k, v in tag["$dict"]},
+            "$secret": read_secret,
             "$type": self._read_object,
         }
 
@@ -103,7 +107,11 @@ class Open:
 
     def _set(self, tag: str, items: Iterable[Any], depth: int) -> Any:
         # Sorted, because the order of a set is another in every process.
-        return {tag: sorted(self._items(items, depth), key=encode)}
+        before = kept()
+        written = sorted(self._items(items, depth), key=encode)
+        if kept() > before:  # and so would be the numbers of the secrets in it
+            raise Misfit("a Secret in a set{at} can't be told from the others: use a list")
+        return {tag: written}
 
     def _dict(self, items: dict[Any, Any], depth: int) -> Any:
         if depth > MAX_DEPTH:

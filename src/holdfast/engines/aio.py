@@ -73,7 +73,9 @@ def call(
     which calls are written is the same on every run, the order in which they run is not."""
     must_be_open(scope)
     _must_be_one_strand(scope)
-    return call_at(scope.run, scope.next_path(), spec, spec.signature.dump(args, kwargs))
+    path = scope.next_path()
+    data = spec.signature.dump_call(args, kwargs, scope.run.log.growing)
+    return call_at(scope.run, path, spec, data)
 
 
 def _must_be_one_strand(scope: Scope) -> None:

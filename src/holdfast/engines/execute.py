@@ -7,10 +7,12 @@ while the call is made, so of two deliveries at once the second is told `TaskBus
 
 from __future__ import annotations
 
+from holdfast.codec import is_whole
 from holdfast.engines import local
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
-from holdfast.errors import StepFailed, TaskNotFound
+from holdfast.errors import BadInput, StepFailed, TaskNotFound
+from holdfast.secret import provider
 from holdfast.spec import registry
 from holdfast.state import Call
 
@@ -25,6 +27,10 @@ def execute(holding: Holding, task_id: str, path: str, name: str, args: bytes) -
         if log.state.seq == 0:
             raise TaskNotFound(f"no task {task_id!r} in {log.store.url}")
         run = Run(log, task_id)
+        record = log.state.calls.get(path)
+        if not is_whole(args) and (record is None or record.status not in ("completed", "failed")):
+            raise _left_out(task_id, path, name)
+        token = provider.set(holding.secrets)
         try:
             if spec.is_async:
                 import asyncio
@@ -36,4 +42,14 @@ def execute(holding: Holding, task_id: str, path: str, name: str, args: bytes) -
                 local.call_at(run, path, spec, args)
         except StepFailed:
             pass  # a failure is a recorded end like any other
+        finally:
+            provider.reset(token)
         return log.state.calls[path]
+
+
+def _left_out(task_id: str, path: str, name: str) -> BadInput:
+    return BadInput(
+        f"task {task_id!r}, call {path}: {name} can't be made from here, as one of its arguments "
+        f"is secret and was left out. Pass it as Secret.named(…), which is looked up where the "
+        f"call is made (Holdfast(secrets=…), or the environment)"
+    )

@@ -7,7 +7,6 @@ does not wait is here, once.
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -16,7 +15,8 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from holdfast.codec import args_hash
+from holdfast.codec import Shape, args_hash, naming
+from holdfast.engines.failures import failure_of
 from holdfast.engines.run import Family, Run
 from holdfast.errors import (
     BadInput,
@@ -49,7 +49,6 @@ from holdfast.scope import Scope, given_up, scope_var
 from holdfast.spec import Happened, IdempotencyKey, Spec
 from holdfast.state import UNDO, Call, State
 
-_LONGEST_TEXT = 16 * 1024
 _LOOK_AFTER_CHILDREN = timedelta(minutes=10)
 
 
@@ -58,13 +57,15 @@ class Body:
 
     __slots__ = ("_arguments", "asked", "data", "run", "spec")
 
-    def __init__(self, run: Run, asked: Asked, data: bytes) -> None:
+    def __init__(self, run: Run, asked: Asked, data: bytes, *, is_whole: bool = True) -> None:
         self.run = run
         self.asked = asked
         self.spec = asked.spec
         self.data = data
         # Decoded before anything is written, so that arguments that don't fit leave no trace.
-        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = self._decoded()
+        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        if is_whole:
+            self._arguments = self._decoded()
 
     def _decoded(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
@@ -95,11 +96,11 @@ class Body:
         """What became of a value that the body returned."""
         self.must_not_be_doomed()
         try:
-            raw, settled = self.spec.signature.returns.settle(value)
+            raw, settled = settle(self.run, self.spec.signature.returns, value)
             return Returned(self.run.log.stow(raw), settled)
         except Unserializable as error:
             named = type(error)(f"{self.spec.name} (step {self.asked.path}) returned: {error}")
-            return Raised(failure_of(named), final=True)
+            return Raised(self._failure(named), final=True)
         except HoldfastError as error:
             self.run.halt(error)
 
@@ -109,7 +110,11 @@ class Body:
         if isinstance(error, TaskWaiting):  # of a task that the body runs: this one waits with it
             self.run.park(self.asked.path, error)
         final = isinstance(error, self.spec.retry.unless) and not timed_out
-        return Raised(failure_of(error, timed_out=timed_out), final)
+        return Raised(self._failure(error, timed_out), final)
+
+    def _failure(self, error: BaseException, timed_out: bool = False) -> Failure:
+        redact, hidden = self.run.log.redact, self.asked.hidden
+        return failure_of(error, redact, timed_out=timed_out, also=hidden)
 
     def must_not_be_doomed(self) -> None:
         """Raise the signal that stopped a call of the body, if the body caught it."""
@@ -123,7 +128,7 @@ class Body:
         if isinstance(answer, Happened):
             return self.returned(answer.result)
         found = TypeError(f"a check returns Happened(result) or None, not {answer!r:.100}")
-        return Raised(failure_of(found), final=True)
+        return Raised(self._failure(found), final=True)
 
 
 def must_be_open(scope: Scope) -> None:
@@ -159,12 +164,15 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
     state = run.log.state
     if state.checkpoints:
         must_have_restored(run, path, f"calls {spec.name}")
-    digest = args_hash(data)
+    shown, hidden = run.log.redact.arguments(spec.signature, spec.redact, data)
+    digest = args_hash(shown)
     key = key_of(run.task_id, path, spec.name, digest) if spec.kind == "tool" else ""
     record = state.calls.get(path)
     if record is not None:
+        if record.args_hash != digest and record.name == spec.name:
+            shown, digest = as_recorded(run, spec, record, data)
         # The key in the log is the one that went out, whatever the task is called today.
-        asked = Asked(run.task_id, path, spec, Raw(data), digest, record.key or key)
+        asked = Asked(run.task_id, path, spec, Raw(shown), digest, record.key or key, hidden)
         try:
             must_match(asked, record)
         except CodeChanged as error:
@@ -173,11 +181,30 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
     if path in state.inner:
         run.halt(CodeChanged(run.task_id, path, "branches", f"calls {spec.name}"), path)
     try:
-        return Asked(run.task_id, path, spec, run.log.stow(data), digest, key), None
+        return Asked(run.task_id, path, spec, run.log.stow(shown), digest, key, hidden), None
     except Unserializable as error:
         raise type(error)(f"{spec.name} (step {path}) was called with: {error}") from None
     except HoldfastError as error:
         run.halt(error)
+
+
+def as_recorded(run: Run, spec: Spec, record: Call, data: bytes) -> tuple[bytes, str]:
+    """The arguments without those that the record leaves out, and their hash.
+
+    What is hidden by name may be another than it was when the call was made.
+    """
+    recorded = run.log.fetch(record.args) if isinstance(record.args, Raw) else b"{}"
+    left_out = spec.signature.left_out(recorded)
+    shown, _ = spec.signature.without(data, left_out.__contains__)
+    return shown, args_hash(shown if left_out else data)
+
+
+def settle(run: Run, shape: Shape, value: Any) -> tuple[bytes, Any]:
+    """A result as JSON, with its long lists named, and as a replay will see it."""
+    known = run.log.growing.find(value, shape)
+    if known is None:
+        return shape.settle(value)
+    return naming(b"null", {(): known}), known.copies()
 
 
 def conclude(run: Run, spec: Spec, outcome: Returned | Call) -> Any:
@@ -194,8 +221,10 @@ def conclude(run: Run, spec: Spec, outcome: Returned | Call) -> Any:
 def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
     """The result in a record, by the type that the code gives it today."""
     raw = record.result if isinstance(record.result, Raw) else Raw(b"null")
+    shape = spec.signature.returns
     try:
-        return spec.signature.returns.load(run.log.fetch(raw))
+        known = run.log.recall(raw, shape)
+        return shape.load(run.log.fetch(raw)) if known is None else known
     except Undecodable as error:
         if record.settled_by not in ("", "check"):
             run.halt(misfit(run.task_id, record, error), record.path)
@@ -226,7 +255,9 @@ def must_have_made_every_call(run: Run, error: BaseException | None = None) -> N
     if not missing:
         return
     record = state.calls[min(missing)[1]]
-    asked = f"raises {failure_of(error).summary()} before it" if error else "ends without that call"
+    asked = "ends without that call"
+    if error is not None:
+        asked = f"raises {failure_of(error, run.log.redact).summary()} before it"
     run.stop = Halt(CodeChanged(run.task_id, record.path, describe(record), asked))
     raise run.stop from error
 
@@ -256,10 +287,11 @@ def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised | Stopp
         raise run.stop
     must_have_made_every_call(run)
     try:
-        raw, settled = spec.signature.returns.settle(value)
+        raw, settled = settle(run, spec.signature.returns, value)
         return Returned(run.log.stow(raw), settled)
     except Unserializable as error:
-        return Raised(failure_of(type(error)(f"{spec.name} returned: {error}")))
+        named = type(error)(f"{spec.name} returned: {error}")
+        return Raised(failure_of(named, run.log.redact))
 
 
 def stopped(signal: Stop) -> Raised | Stopped:
@@ -277,7 +309,7 @@ def task_raised(run: Run, error: BaseException) -> Raised | Stopped:
         raise Suspend(error)
     must_have_made_every_call(run, error)
     causes = tuple(dict.fromkeys(failed_paths(error)))
-    return Raised(failure_of(error), causes=causes)
+    return Raised(failure_of(error, run.log.redact), causes=causes)
 
 
 def to_append(request: Append, path: str) -> Appended:
@@ -339,33 +371,3 @@ def awaiting_child(run: Run, child: str) -> TaskWaiting:
 def beyond(run: Run, path: str) -> TaskWaiting:
     """Why a rehearsal ends."""
     return TaskWaiting(run.task_id, f"task {run.task_id!r}: the log ends before call {path}")
-
-
-def failure_of(error: BaseException, *, timed_out: bool = False) -> Failure:
-    """An exception as a fact that can be written down."""
-    kind = type(error)
-    try:
-        message = _bounded(str(error))
-    except Exception as broken:
-        message = f"(its message can't be shown: {type(broken).__name__})"
-    lines = traceback.format_exception(error)
-    return Failure(
-        str(kind.__qualname__),
-        _encodable(message),
-        _encodable(_bounded("".join(lines))),
-        str(kind.__module__),
-        timed_out,
-    )
-
-
-def _bounded(text: str) -> str:
-    # A failure has to fit a line of the log; what is wrong mostly stands at either end.
-    if len(text) <= _LONGEST_TEXT:
-        return text
-    half = _LONGEST_TEXT // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
-
-
-def _encodable(text: str) -> str:
-    # Lone surrogates can't be written as UTF-8, and a failure must always be recordable.
-    return text.encode("utf-8", "backslashreplace").decode()

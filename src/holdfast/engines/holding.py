@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,9 +15,13 @@ from holdfast.engines.mail import Message, deliver, take_in
 from holdfast.engines.many import acquire_many, close_together
 from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
 from holdfast.events import Parked, dump_event
-from holdfast.log import Clock, Log, open_log, opened, read_state, stow, stream_of
+from holdfast.log import Clock, Log, open_log, opened
+from holdfast.reading import read_state, stream_of
+from holdfast.redact import Redact, checked_redact
+from holdfast.secret import Secrets, checked_secrets
 from holdfast.state import FINISHED, State
 from holdfast.store import Lease, Post, Store
+from holdfast.values import stow
 
 Make = Callable[[State, Callable[[bytes], Raw]], Message]
 """Makes a message for a task in a state, or raises; it stows large values where they belong."""
@@ -36,12 +39,21 @@ class Holding:
     """The tasks that this process holds of one store."""
 
     def __init__(
-        self, store: Store, owner: str, lease_s: float, clock: Clock, max_value_bytes: int
+        self,
+        store: Store,
+        owner: str,
+        lease_s: float,
+        clock: Clock,
+        max_value_bytes: int,
+        redact: Redact | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         self.store = store
         self.owner = owner
         self.lease_s = lease_s
         self.clock = clock
+        self.redact = checked_redact(redact)
+        self.secrets = checked_secrets(secrets)
         self._max_value_bytes = max_value_bytes
         self._heartbeat = Heartbeat(store, lease_s)
         self.of_loop: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -111,6 +123,7 @@ class Holding:
 
     def _attended(self, log: Log) -> Log:
         log.max_value_bytes = self._max_value_bytes
+        log.redact = self.redact
         self._heartbeat.add(log)
         return log
 
@@ -153,14 +166,17 @@ class Holding:
             log.sync()
             return True
         stream = stream_of(task_id)
-        stow_here = partial(stow, self.store, max_value_bytes=self._max_value_bytes)
-        message = make(read_state(self.store, stream), stow_here)
+        message = self.redact.event(make(read_state(self.store, stream), self._stow))
         if not self.store.post(stream, name, dump_event(message)):
             return False
         self._see_to_it(task_id, stream, name)
         if any(post.name == name for post in self.store.inbox([stream])):
             return True  # it is safe there, and will be taken
         return name in read_state(self.store, stream).posts
+
+    def _stow(self, value: bytes) -> Raw:
+        self.redact.must_be_free(value)
+        return stow(self.store, value, self._max_value_bytes)
 
     def _see_to_it(self, task_id: str, stream: str, name: str) -> None:
         """Wait until a message was taken: its holder may just have died. It is safe in any case."""

@@ -65,7 +65,8 @@ def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Make a call of a running task: from the log if it is there, else for real."""
     run: Run = scope.run
     must_be_open(scope)
-    return call_at(run, scope.next_path(), spec, spec.signature.dump(args, kwargs))
+    data = spec.signature.dump_call(args, kwargs, run.log.growing)
+    return call_at(run, scope.next_path(), spec, data)
 
 
 def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:

@@ -12,13 +12,16 @@ from msgspec import Raw, Struct
 
 from holdfast.engines import local
 from holdfast.engines.execution import older_code
+from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, Halt, HoldfastError, Suspend
 from holdfast.journal import Raised, Returned, Stopped
-from holdfast.log import Appended, Clock, Log, stream_of
+from holdfast.log import Appended, Log
+from holdfast.reading import stream_of
 from holdfast.scope import Scope
+from holdfast.secret import provider
 from holdfast.spec import Spec
-from holdfast.store import Lease, Store
+from holdfast.store import Lease
 
 
 class Rehearsal(Struct, frozen=True):
@@ -47,9 +50,18 @@ class _Reading(Log):
         return Raw(b"null")
 
 
-def rehearse(store: Store, task_id: str, spec: Spec, clock: Clock) -> Rehearsal:
+def rehearse(holding: Holding, task_id: str, spec: Spec) -> Rehearsal:
     """Find out whether the code of a task fits its log."""
-    log = _Reading(store, Lease(stream_of(task_id), "", 0), clock)
+    token = provider.set(holding.secrets)
+    try:
+        return _rehearsed(holding, task_id, spec)
+    finally:
+        provider.reset(token)
+
+
+def _rehearsed(holding: Holding, task_id: str, spec: Spec) -> Rehearsal:
+    log = _Reading(holding.store, Lease(stream_of(task_id), "", 0), holding.clock)
+    log.redact = holding.redact
     log.load()
     state = log.state
     if max(state.version, state.checkpoint_version) > spec.version:
@@ -74,6 +86,7 @@ def rehearse(store: Store, task_id: str, spec: Spec, clock: Clock) -> Rehearsal:
 def _in_loop(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
+    from contextvars import copy_context
 
     from holdfast.engines import aio
     from holdfast.engines.alarm import Alarm
@@ -83,7 +96,7 @@ def _in_loop(run: Run, spec: Spec) -> Returned | Raised | Stopped:
 
     # In a thread of its own: a loop may run in this one.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, rehearsed()).result()
+        return thread.submit(copy_context().run, asyncio.run, rehearsed()).result()
 
 
 def _diverged(task_id: str, error: HoldfastError) -> Rehearsal:

@@ -32,7 +32,7 @@ def stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, An
     """Make a call that streams; it gets its path now, and runs as its parts are asked for."""
     must_be_open(scope)
     path = scope.next_path()
-    data = spec.signature.dump(args, kwargs)
+    data = spec.signature.dump_call(args, kwargs, scope.run.log.growing)
     run: Run = scope.run
     run.has_streamed = True
     if spec.is_async:

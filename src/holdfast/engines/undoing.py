@@ -12,14 +12,16 @@ from contextlib import suppress
 from functools import partial
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
+from holdfast.codec import is_whole
 from holdfast.engines import local
 from holdfast.engines.execution import Body
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, HoldfastError, StepFailed
 from holdfast.journal import Asked, Flow, settle
 from holdfast.journal.task import to_settle, to_undo, undo_path
-from holdfast.log import read_state
+from holdfast.reading import read_state
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, registry, undo_of
 from holdfast.state import UNDO, Call
@@ -127,6 +129,8 @@ async def _ado(run: Run, work: _Work) -> None:
 
 
 def _settling(run: Run, work: _Work) -> tuple[Flow, Body]:
-    call = work.call
-    asked = Asked(run.task_id, call.path, work.spec, Raw(work.data), call.args_hash, call.key)
-    return settle(asked, call), Body(run, asked, work.data)
+    call, spec, whole = work.call, work.spec, is_whole(work.data)
+    if not whole and spec.in_doubt == "retry":  # it can't be made again without its secrets
+        spec = replace(spec, in_doubt="ask" if spec.check is None else "check")
+    asked = Asked(run.task_id, call.path, spec, Raw(work.data), call.args_hash, call.key)
+    return settle(asked, call), Body(run, asked, work.data, is_whole=whole)

@@ -56,6 +56,7 @@ def _copy(state: State) -> State:
         notes=list(state.notes),
         marks=dict(state.marks),
         changes=list(state.changes),
+        lists=dict(state.lists),
         progress=dict(state.progress),
     )
 
@@ -86,6 +87,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.ChildStarted: waits.child_started,
     e.ChildMade: waits.child_made,
     e.ChildEnded: waits.child_ended,
+    e.ListGrew: task.list_grew,
     e.Checkpointed: task.checkpointed,
     e.Patched: task.patched,
     e.Progressed: task.progressed,

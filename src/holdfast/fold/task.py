@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from holdfast import events as e
 from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.waits import place, took, waits_for_a_person
+from holdfast.lists import with_results
 from holdfast.state import UNDO, Call, Decision, Note, Progress, State, scope_of
 
 _load_call = msgspec.json.Decoder(Call).decode
@@ -111,6 +115,27 @@ def observed(state: State, event: e.Observed) -> None:
     )
 
 
+def list_grew(state: State, event: e.ListGrew) -> None:
+    if event.base is None:
+        event = replace(event, base=next(reversed(state.lists), ""))
+    if event.copied and isinstance(event.items, Raw):
+        try:
+            items = with_results(bytes(event.items), event.copied, partial(_result_of, state))
+            event = replace(event, items=Raw(items), copied=())
+        except LookupError:  # of a call before the checkpoint that reading began with
+            event = replace(event, items=UNSET, copied=())
+    # It goes to the end, where the newest stand.
+    state.lists.pop(event.digest, None)
+    state.lists[event.digest] = event
+
+
+def _result_of(state: State, path: str, seq: int) -> bytes:
+    call = state.calls[path]
+    if call.ended_seq != seq or not isinstance(call.result, Raw):
+        raise LookupError(path)
+    return bytes(call.result)
+
+
 def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.checkpoints = event.number
     state.checkpoint_version = event.version
@@ -127,6 +152,8 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.cancelling = carried.cancelling
     state.undoable = carried.undoable
     state.posts = carried.posts
+    for digest, length in carried.lists:
+        state.lists.setdefault(digest, e.ListGrew(digest=digest, length=length))
     for raw in carried.open:
         call = _load_call(bytes(raw))
         if call.path not in state.calls:

@@ -145,6 +145,8 @@ class Asked(Struct, gc=False):
     args: Raw
     args_hash: str
     key: str
+    hidden: tuple[str, ...] = ()
+    """Texts among the arguments that `args` leaves out."""
 
     def __str__(self) -> str:
         return f"{self.spec.name}({shown(self.args)})"

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from holdfast.errors import BadInput, CodeChanged, InDoubt, StepFailed, Unanswered
 from holdfast.events import Failure
+from holdfast.lists import in_short
 from holdfast.state import Call
 
 if TYPE_CHECKING:
@@ -65,5 +66,5 @@ def step_failed(record: Call) -> StepFailed:
 def shown(raw: Any, most: int = 200) -> str:
     if not isinstance(raw, Raw):
         return ""
-    text = bytes(raw).decode(errors="replace")
+    text = in_short(bytes(raw)).decode(errors="replace")
     return text if len(text) <= most else f"{text[:most]}… {len(text):,} characters"

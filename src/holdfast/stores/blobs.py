@@ -1,25 +1,33 @@
-"""Blobs as files: content-addressed, complete or not there, and checked when they are read."""
+"""Blobs as files: content-addressed, complete or not there, and checked when they are read.
+
+The time of a blob's file is that of its last put. Who deletes a blob looks at it under a lock on
+the folder, and who puts one sets it under the same lock: so a blob that is just being put again is
+either seen to be young, or is gone before the put looks for it, and written anew.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 
 from holdfast.errors import LogDamaged
+from holdfast.store import Blob
 from holdfast.stores.disk import Disk
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def put(disk: Disk, root: int, data: bytes, *, durable: bool) -> str:
-    """Keep bytes under the sha256 of their content."""
-    digest = sha256(data).hexdigest()
+def put(disk: Disk, root: int, data: bytes, name: str = "", *, durable: bool) -> str:
+    """Keep bytes under the sha256 of their content, or under a name like that."""
+    digest = name or sha256(data).hexdigest()
     outer = disk.make_folder("blobs", root)
     inner = disk.make_folder(digest[:2], outer)
     try:
-        if disk.inode_of(digest, inner) is None:
+        if not _made_young(disk, inner, digest):
             _write(disk, inner, digest, data, durable)
         if durable:
             # Also when it was there: who put it may have died before it got this far.
@@ -31,6 +39,29 @@ def put(disk: Disk, root: int, data: bytes, *, durable: bool) -> str:
     return digest
 
 
+@contextmanager
+def _locked(disk: Disk, folder: int) -> Iterator[None]:
+    disk.lock(folder)
+    try:
+        yield
+    finally:
+        disk.unlock(folder)
+
+
+def _made_young(disk: Disk, folder: int, digest: str) -> bool:
+    """Say that a blob was put just now; False if it is not there."""
+    with _locked(disk, folder):
+        try:
+            fd = disk.open(digest, folder, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return False
+        try:
+            disk.touch(fd)
+        finally:
+            disk.close(fd)
+        return True
+
+
 def _write(disk: Disk, folder: int, digest: str, data: bytes, durable: bool) -> None:
     temp = f".{digest}.{os.urandom(6).hex()}"
     fd = disk.open(temp, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -39,16 +70,18 @@ def _write(disk: Disk, folder: int, digest: str, data: bytes, durable: bool) -> 
             disk.write(fd, data)
             if durable:
                 disk.sync(fd)
+            with _locked(disk, folder):
+                disk.touch(fd)
+                disk.rename(temp, digest, folder)
         finally:
             disk.close(fd)
-        disk.rename(temp, digest, folder)
     except OSError:
         with suppress(OSError):
             disk.unlink(temp, folder)
         raise
 
 
-def get(disk: Disk, root: int, digest: str) -> bytes:
+def get(disk: Disk, root: int, digest: str, *, checked: bool = True) -> bytes:
     """The bytes of a blob, or `LogDamaged`."""
     if not _DIGEST.fullmatch(digest):
         raise LogDamaged(f"blobs/{digest:.80}", 0, "that is no name of a blob")
@@ -56,6 +89,47 @@ def get(disk: Disk, root: int, digest: str) -> bytes:
         data = disk.read_file(("blobs", digest[:2], digest), root)
     except OSError as error:
         raise LogDamaged(f"blobs/{digest}", 0, f"the blob can't be read ({error})") from error
-    if sha256(data).hexdigest() != digest:
+    if checked and sha256(data).hexdigest() != digest:
         raise LogDamaged(f"blobs/{digest}", 0, "the blob's bytes do not fit its name")
     return data
+
+
+def listed(disk: Disk, root: int) -> Iterator[Blob]:
+    """Every blob that is there."""
+    now = time.time()
+    with suppress(FileNotFoundError), _opened(disk, "blobs", root) as outer:
+        for part in disk.names(outer):
+            # Not a folder, or gone meanwhile.
+            with suppress(NotADirectoryError, FileNotFoundError), _opened(disk, part, outer) as fd:
+                for name in disk.names(fd):
+                    found = disk.size_and_time_of(name, fd)
+                    if found is not None and _DIGEST.fullmatch(name) and name[:2] == part:
+                        yield Blob(name, found[0], max(now - found[1], 0.0))
+
+
+def delete(disk: Disk, root: int, digest: str, older_than_s: float) -> bool:
+    """Remove a blob that was last put longer ago than that."""
+    if not _DIGEST.fullmatch(digest):
+        return False
+    try:
+        with (
+            _opened(disk, "blobs", root) as outer,
+            _opened(disk, digest[:2], outer) as inner,
+            _locked(disk, inner),
+        ):
+            found = disk.size_and_time_of(digest, inner)
+            if found is None or max(time.time() - found[1], 0.0) < older_than_s:
+                return False
+            disk.unlink(digest, inner)
+            return True
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _opened(disk: Disk, name: str, parent: int) -> Iterator[int]:
+    fd = disk.folder(name, parent)
+    try:
+        yield fd
+    finally:
+        disk.close(fd)

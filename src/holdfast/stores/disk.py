@@ -10,13 +10,25 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import NamedTuple
 
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _READ_BYTES = 1 << 20
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+
+
+class Status(NamedTuple):
+    """What the system knows of a file."""
+
+    inode: tuple[int, int]
+    size: int
+    has_name: bool
+    may_be_written: bool
+    """Whether its owner has left the permission, which those who have it open keep in any case."""
 
 
 class Disk:
@@ -29,6 +41,10 @@ class Disk:
 
     def make_folder(self, name: str, parent: int) -> int:
         """A descriptor of a folder, made if it is not there."""
+        try:
+            return self.folder(name, parent)
+        except FileNotFoundError:
+            pass
         try:
             os.mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:
@@ -46,13 +62,17 @@ class Disk:
 
     def write(self, fd: int, data: bytes) -> None:
         """Write all of `data`; short writes are carried on."""
-        done = os.write(fd, data)
+        done = self.write_some(fd, data)
         while done < len(data):
-            done += os.write(fd, data[done:])
+            done += self.write_some(fd, data[done:])
 
-    def overwrite(self, fd: int, data: bytes) -> None:
-        """Write at the beginning of a file, where the descriptor may stand elsewhere."""
-        os.pwrite(fd, data, 0)
+    def write_some(self, fd: int, data: bytes) -> int:
+        """Write as much of `data` as the system takes at once; returns how much that was."""
+        return os.write(fd, data)
+
+    def overwrite(self, fd: int, data: bytes, offset: int = 0) -> None:
+        """Write a few bytes at a place in a file, all of them at once."""
+        os.pwrite(fd, data, offset)
 
     def read_piece(self, fd: int, offset: int, most_bytes: int) -> bytes:
         """A part of a file; all of it unless the file ends there."""
@@ -62,6 +82,10 @@ class Disk:
         ):
             data += more
         return data
+
+    def peek(self, fd: int, most_bytes: int, offset: int = 0) -> bytes:
+        """A part of a small file, in one read."""
+        return os.pread(fd, most_bytes, offset)
 
     def size(self, fd: int) -> int:
         """How long the file is."""
@@ -83,6 +107,14 @@ class Disk:
         except OSError:
             pass  # who goes that way is told
         return True
+
+    def size_and_time_of(self, name: str, parent: int) -> tuple[int, float] | None:
+        """How long a file is that is not open, and when it was last written or touched."""
+        try:
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return (found.st_size, found.st_mtime) if stat.S_ISREG(found.st_mode) else None
 
     def read_all(self, fd: int, offset: int = 0) -> bytes:
         """The whole file, or what follows after `offset`."""
@@ -130,6 +162,10 @@ class Disk:
         """Replace `new` by `old`, at once."""
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=parent)
 
+    def move(self, old: str, parent: int, new: str, new_parent: int) -> None:
+        """Give a file or folder another name in another folder, at once."""
+        os.rename(old, new, src_dir_fd=parent, dst_dir_fd=new_parent)
+
     def link(self, old: str, new: str, parent: int) -> None:
         """Give a file a second name, if nobody has that name."""
         os.link(old, new, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
@@ -138,26 +174,65 @@ class Disk:
         """Remove a file."""
         os.unlink(name, dir_fd=parent)
 
+    def remove_folder(self, name: str, parent: int) -> None:
+        """Remove a folder, which has to be empty."""
+        os.rmdir(name, dir_fd=parent)
+
+    def remove_all(self, name: str, parent: int) -> None:
+        """Remove a folder and what is in it. No symlink is followed: it is removed itself."""
+        folder = self.folder(name, parent)
+        try:
+            for inner in self.names(folder):
+                if self.is_folder(inner, folder):
+                    self.remove_all(inner, folder)
+                else:
+                    self.unlink(inner, folder)
+        finally:
+            self.close(folder)
+        self.remove_folder(name, parent)
+
     def names(self, fd: int) -> Sequence[str]:
         """What a folder holds."""
         return os.listdir(fd)
 
-    def try_lock(self, fd: int) -> bool:
+    def try_lock(self, fd: int, *, shared: bool = False) -> bool:
         """Take the file's lock if it is free. It is held until the descriptor is closed.
+
+        A shared one is free as long as all who have it share it.
 
         `flock` and not `lockf`: a POSIX lock is lost when *any* descriptor of the file is closed.
         """
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
                 return False
             raise
         return True
 
+    def lock(self, fd: int) -> None:
+        """Wait for the file's lock, and take it."""
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
     def unlock(self, fd: int) -> None:
         """Free a lock before its descriptor is closed."""
         fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def status(self, fd: int) -> Status:
+        """What is known of an open file."""
+        return _status(os.fstat(fd))
+
+    def status_of(self, name: str, parent: int) -> Status | None:
+        """What is known of the file of that name; None if there is none."""
+        try:
+            return _status(os.stat(name, dir_fd=parent, follow_symlinks=False))
+        except FileNotFoundError:
+            return None
+
+    def forbid_writing(self, fd: int) -> None:
+        """Take away the permission to write a file. Who has it open can look at that, and for
+        everybody it is so from one moment to the next."""
+        os.fchmod(fd, 0o400)
 
     def inode_of(self, name: str, parent: int) -> tuple[int, int] | None:
         """Which file a name is of now; None if it is gone."""
@@ -166,6 +241,14 @@ class Disk:
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino
+
+    def is_folder(self, name: str, parent: int) -> bool:
+        """Whether a name is of a folder, and not of a symlink to one."""
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+
+    def is_plain(self, fd: int) -> bool:
+        """Whether it is a file, and not a pipe or a device that somebody put there."""
+        return stat.S_ISREG(os.fstat(fd).st_mode)
 
     def has_name(self, fd: int) -> bool:
         """Whether the file still has a name: it has none once another took its place."""
@@ -182,6 +265,15 @@ class Disk:
     def close(self, fd: int) -> None:
         """Let a descriptor go."""
         os.close(fd)
+
+
+def _status(found: os.stat_result) -> Status:
+    return Status(
+        (found.st_dev, found.st_ino),
+        found.st_size,
+        found.st_nlink > 0,
+        bool(found.st_mode & stat.S_IWUSR),
+    )
 
 
 @cache

@@ -4,6 +4,7 @@
       tasks/<safe id>/events.jsonl    the log, one JSON object a line
       tasks/<safe id>/lock            who is writing (see `locks`)
       tasks/<safe id>/inbox/          messages for who is writing (see `inbox`)
+      holders/                        the processes that are writing (see `holders`)
       index.jsonl                     what the logs say, for lists (see `index`)
       blobs/ab/abcdef…                content-addressed, for what is too large for a line
 
@@ -19,55 +20,48 @@ reported and never repaired by guessing.
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
-import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from holdfast.errors import Conflict, LeaseLost, StorageFailed, StoreError
+from holdfast.errors import Conflict, StoreError
 from holdfast.store import Facts, Lease
-from holdfast.stores import lines, locks
+from holdfast.stores import forks, lines, locks
+from holdfast.stores.descriptors import Descriptors
 from holdfast.stores.disk import Disk
+from holdfast.stores.files_mail import Mail
+from holdfast.stores.files_syncing import Syncing
+from holdfast.stores.handle import Handle
 from holdfast.stores.held import each
 from holdfast.stores.index import UNKNOWN
-from holdfast.stores.locks import LOCK, LOG, Taken
-from holdfast.stores.together import WholeDisk, in_threads
-from holdfast.stores.workspace import Workspace, failed, safe_name
+from holdfast.stores.locks import LOG, Taken
+from holdfast.stores.workspace import failed, safe_name, way_to
+
+_MOMENT_S = 30.0
+"""For what is held only while a name is cleared for another stream."""
 
 
-class Handle:
-    """One stream held open for writing."""
-
-    __slots__ = (
-        "appended", "head", "lease", "new", "on_whole_disk", "pid", "poisoned", "size", "synced",
-        "syncing", "taken", "writing",
-    )  # fmt: skip
-
-    def __init__(self, lease: Lease, taken: Taken, size: int, head: int) -> None:
-        self.lease = lease
-        self.taken = taken
-        self.new = True
-        self.pid = os.getpid()
-        self.head = head
-        self.size = size
-        self.appended = 0
-        self.synced = 0
-        self.poisoned = ""
-        self.on_whole_disk: bool | None = None
-        self.writing = threading.Lock()
-        self.syncing = threading.Lock()
-
-
-class FileStore(Workspace):
+class FileStore(Syncing, Mail):
     """Streams as files under one folder, with one writer for each."""
 
     def __init__(self, root: Path, *, sync: bool = True, disk: Disk | None = None) -> None:
         super().__init__(root, sync=sync, disk=disk)
-        self._handles: dict[Lease, Handle] = {}
-        self._whole = WholeDisk(self._disk, self._root)
+        forks.start_anew_in_children(self)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._logs: Descriptors[Handle] = Descriptors(self._close_log)
+
+    def start_anew(self) -> None:
+        inherited = [handle.log for handle in self._logs if handle.log >= 0]
+        for fd in inherited:
+            self._disk.close(fd)
+        self._holder.start_anew()
+        self._index.start_anew()
+        self._begin()
 
     # Leases
 
@@ -75,28 +69,42 @@ class FileStore(Workspace):
         root = self._root
         try:
             taken = locks.take(
-                self._disk, stream, lambda: self._stream_folder(stream, root), owner, lease_s
+                self._disk,
+                root,
+                stream,
+                lambda: self._stream_folder(stream, root),
+                self._holder,
+                owner,
+                lease_s,
             )
         except OSError as error:
             raise failed(f"can't take hold of {stream}", error) from error
         try:
             handle = self._opened(stream, taken)
         except BaseException as error:
-            locks.give_back(self._disk, taken)
+            self._disk.close(taken.log)
+            locks.give_back(self._disk, root, way_to(stream), self._holder, taken)
             if isinstance(error, OSError):
                 raise failed(f"can't open the log of {stream}", error) from error
             raise
-        self._handles[handle.lease] = handle
+        finally:
+            self._disk.close(taken.folder)
+        self._handles[handle.lease] = self._held[stream] = handle
+        try:
+            self._logs.add(handle)
+        except BaseException:  # an interrupt, while another log was closed
+            self.release(handle.lease)
+            raise
         return handle.lease
 
     def _opened(self, stream: str, taken: Taken) -> Handle:
         end = lines.end_of(self._disk, stream, taken.log)
-        if not end.size and taken.holder.started:
+        if not end.size and taken.lock.started:
             raise locks.lost(stream)
-        if end.size != self._disk.size(taken.log):
+        if end.size != taken.status.size:
             self._mend_tail(taken, end)
-        lease = Lease(stream, taken.holder.owner, taken.holder.epoch, end.head)
-        return Handle(lease, taken, end.size, end.head)
+        lease = Lease(stream, taken.lock.owner, taken.lock.turn, end.head)
+        return Handle(lease, way_to(stream), taken, end.size, end.head)
 
     def _mend_tail(self, taken: Taken, end: lines.End) -> None:
         disk = self._disk
@@ -115,19 +123,23 @@ class FileStore(Workspace):
     def holder(self, stream: str) -> str | None:
         try:
             with self._folder(stream) as folder:
-                lock = self._disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
+                return locks.at_work(self._disk, self._root, folder)
         except OSError:
             return None
-        try:
-            return locks.at_work(self._disk, lock)
-        finally:
-            self._disk.close(lock)
 
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)
         self._must_be_ours(handle)
-        self._must_hold(handle)
-        self._disk.touch(handle.taken.lock)
+        # So that its log is not closed meanwhile; and who is syncing looks for itself.
+        if handle.syncing.acquire(blocking=False):
+            try:
+                self._must_hold(handle)
+            finally:
+                handle.syncing.release()
+        try:
+            self._holder.renew(handle.taken.claim)
+        except OSError as error:
+            raise failed(f"{lease.stream}: can't renew its lease", error) from error
 
     def release(self, lease: Lease) -> None:
         handle = self._handles.pop(lease, None)
@@ -137,7 +149,11 @@ class FileStore(Workspace):
         with handle.writing, handle.syncing:
             handle.poisoned = "its lease was given back"
             if handle.pid == os.getpid():
-                locks.give_back(self._disk, handle.taken)
+                self._logs.remove(handle)
+                self._close_log(handle)
+                if self._held.get(lease.stream) is handle:
+                    del self._held[lease.stream]
+                locks.give_back(self._disk, self._root, handle.way, self._holder, handle.taken)
 
     def acquire_many(
         self, streams: Sequence[str], owner: str, lease_s: float
@@ -146,28 +162,6 @@ class FileStore(Workspace):
 
     def release_many(self, leases: Sequence[Lease]) -> None:
         each(self.release, leases)
-
-    def _handle(self, lease: Lease) -> Handle:
-        handle = self._handles.get(lease)
-        if handle is None:
-            raise LeaseLost(f"{lease.stream}: this lease was given back")
-        return handle
-
-    def _must_be_ours(self, handle: Handle) -> None:
-        if handle.pid != os.getpid():
-            raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
-
-    def _must_hold(self, handle: Handle) -> None:
-        disk, taken = self._disk, handle.taken
-        if disk.has_name(taken.lock) and disk.has_name(taken.log):
-            return
-        stream = handle.lease.stream
-        if disk.inode_of(LOCK, taken.folder) is None or disk.inode_of(LOG, taken.folder) is None:
-            raise LeaseLost(f"{stream}: its folder was removed while it was being driven")
-        raise LeaseLost(
-            f"{stream} was taken over from {handle.lease.owner}, or its log was replaced: this "
-            f"process may write no more of it, and what it did since is settled by the other"
-        )
 
     # Appending
 
@@ -186,131 +180,134 @@ class FileStore(Workspace):
                 raise Conflict(
                     f"{lease.stream} is at event {handle.head}, the writer thought {expected_seq}"
                 )
+            if handle.log < 0:
+                self._reopen(handle)
+            handle.used = True
             data = b"\n".join((*lines, b""))
-            at_once = facts is not None and _is_due_at_once(facts)
+            # What a holder notes that was taken over might be believed: its log may be as long.
+            at_once = facts is not None and _is_due_at_once(facts) and self._is_held(handle)
             if at_once:
                 self._note(lease.stream, facts, UNKNOWN)
             try:
-                self._disk.write(handle.taken.log, data)
+                self._disk.write(handle.log, data)
             except OSError as error:
                 self._poison(handle, error)
                 # A full disk leaves part of a line, which the next writer would cut off.
                 with suppress(OSError):
-                    self._disk.truncate(handle.taken.log, handle.size)
+                    self._disk.truncate(handle.log, handle.size)
                 raise failed(f"{lease.stream}: can't write", error) from error
             handle.size += len(data)
             handle.head += len(lines)
             handle.appended += 1
             if facts is not None and not at_once:
-                self._note(lease.stream, facts, handle.size)
+                handle.news = handle.appended, facts, handle.size
 
-    def sync(self, lease: Lease) -> None:
-        handle = self._handles.get(lease) or self._handle(lease)
-        mine = handle.appended
-        with handle.syncing:
-            if handle.synced >= mine:
-                return  # somebody else's sync began after our write
-            if handle.poisoned or handle.pid != os.getpid():
-                self._must_be_sound(handle)
-            upto = handle.appended
-            try:
-                if self._durable:
-                    self._disk.sync(handle.taken.log)
-                if handle.new:
-                    self._sync_names(handle)
-            except OSError as error:
-                # The kernel may have dropped the dirty pages and would report success next time.
-                self._poison(handle, error)
-                raise failed(f"{lease.stream}: can't sync", error) from error
-            self._must_hold(handle)
-            handle.synced = upto
+    def _reopen(self, handle: Handle) -> None:
+        """Open a log again that was closed to make room for others."""
+        disk = self._disk
+        try:
+            log = disk.open(f"{handle.way}/{LOG}", self._root, os.O_RDWR | os.O_APPEND)
+        except (FileNotFoundError, PermissionError):
+            raise self._lost(handle) from None
+        except OSError as error:
+            raise failed(f"can't open the log of {handle.lease.stream}", error) from error
+        # If we hold it now, we did when it was opened, and who takes over leaves this file behind.
+        found = disk.status(log)
+        if not self._has(handle, found) or found.size != handle.size:
+            disk.close(log)
+            raise self._lost(handle)
+        handle.log = log
+        self._logs.add(handle)
 
-    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
-        outcomes: dict[Lease, StoreError] = {}
-        left = leases
-        if self._durable and self._whole.is_worth_it(len(leases)):
-            left = self._sync_whole_disk(leases)
+    def _close_log(self, handle: Handle) -> None:
+        """Close a log whose locks we have; what was written to it is synced first."""
+        log, handle.log = handle.log, -1
+        if log < 0:
+            return
+        try:
+            if self._durable and not handle.is_clean():
+                self._disk.sync(log)
+            handle.clean = handle.appended
+        except BaseException as error:
+            handle.poisoned = str(error) or type(error).__name__
+            if not isinstance(error, OSError):
+                raise
+        finally:
+            self._disk.close(log)
 
-        def sync(lease: Lease) -> None:
-            try:
-                self.sync(lease)
-            except StoreError as error:
-                outcomes[lease] = error
-
-        in_threads(sync, left)
-        return [outcomes.get(lease) for lease in leases]
-
-    def _sync_whole_disk(self, leases: Sequence[Lease]) -> Sequence[Lease]:
-        """Sync many logs at once; returns those that are still to be synced, or to be refused."""
-        whole = self._whole
-        with whole.turn, ExitStack() as syncing:  # one turn at a time: many locks are held in it
-            handles = [self._handles[lease] for lease in leases if lease in self._handles]
-            for handle in handles:
-                syncing.enter_context(handle.syncing)
-            written = [(h, h.appended) for h in handles if self._is_on_whole_disk(h)]
-            if not whole.sync(len(written)):
-                return leases
-            done = set()
-            for handle, upto in written:
-                with suppress(OSError, LeaseLost):  # which `sync` then raises
-                    if handle.new:
-                        self._names_are_synced(handle)
-                    self._must_hold(handle)
-                    handle.synced = upto
-                    done.add(handle.lease)
-            return [lease for lease in leases if lease not in done]
-
-    def _is_on_whole_disk(self, handle: Handle) -> bool:
-        if handle.on_whole_disk is None:
-            handle.on_whole_disk = self._whole.holds(handle.taken.log)
-        return handle.on_whole_disk and not handle.poisoned and handle.pid == os.getpid()
-
-    def _sync_names(self, handle: Handle) -> None:
-        """What is only to be done once: the names on the way to the log are made durable."""
-        disk, taken = self._disk, handle.taken
-        if self._durable:
-            disk.sync_folder(taken.folder)
-            kind = disk.folder(handle.lease.stream.split("/", 1)[0], self._root)
-            disk.sync_folder(kind)
-            disk.close(kind)
-            disk.sync_folder(self._root)
-        self._names_are_synced(handle)
-
-    def _names_are_synced(self, handle: Handle) -> None:
-        disk, taken = self._disk, handle.taken
-        handle.new = False
-        if not taken.holder.started and handle.head and disk.has_name(taken.lock):
-            taken.holder.started = True
-            locks.write_holder(disk, taken.lock, taken.holder)
-
-    def _poison(self, handle: Handle, error: OSError) -> None:
-        handle.poisoned = error.strerror or str(error)
-
-    def _must_be_sound(self, handle: Handle) -> None:
-        self._must_be_ours(handle)
-        if handle.poisoned:
-            raise StorageFailed(
-                f"{handle.lease.stream}: an earlier write failed ({handle.poisoned}), so what is "
-                f"on the disk is not known: run the task again to read it anew"
-            )
-
-    # Facts
+    # Deleting and closing
 
     def delete(self, lease: Lease) -> None:
         handle = self._handle(lease)
-        self._must_hold(handle)
+        with handle.syncing:
+            self._must_hold(handle)
         self._note(lease.stream, None, UNKNOWN)
-        kind, name = lease.stream.split("/", 1)
-        gone = f".deleted-{os.urandom(6).hex()}"
-        folder = self._disk.folder(kind, self._root)
         try:
-            self._disk.rename(safe_name(name), gone, folder)
-            self._disk.sync_folder(folder)
+            self._remove(lease.stream)
+        except OSError as error:
+            raise failed(f"can't delete all of {lease.stream}", error) from error
+        finally:
+            self.release(lease)
+
+    def _remove(self, stream: str) -> None:
+        disk = self._disk
+        kind, name = stream.split("/", 1)
+        gone = f".deleted-{os.urandom(6).hex()}"
+        folder = disk.folder(kind, self._root)
+        try:
+            disk.rename(safe_name(name), gone, folder)
+            disk.sync_folder(folder)
+            # Who waits for the lock with the old folder open finds neither lock nor log in it.
+            disk.remove_all(gone, folder)
+        finally:
+            disk.close(folder)
+
+    def rename(self, lease: Lease, stream: str) -> None:
+        handle = self._handle(lease)
+        self._must_be_ours(handle)
+        self.sync(lease)
+        self._clear_the_way(lease, stream)
+        folder = self._disk.folder(handle.way, self._root)
+        try:
+            self._disk.lock(folder)  # nobody takes over from here on
+            with handle.syncing:
+                self._must_hold(handle)
+            self._note(lease.stream, None, UNKNOWN)
+            self._move(lease.stream, stream)
+            handle.way = way_to(stream)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise Conflict(f"{stream} is there already") from None
+            raise failed(f"can't rename {lease.stream} to {stream}", error) from error
         finally:
             self._disk.close(folder)
-        # Who waits for the lock with the old folder open finds neither lock nor log in it.
-        shutil.rmtree(self.root / kind / gone)
         self.release(lease)
+
+    def _move(self, old: str, new: str) -> None:
+        disk = self._disk
+        (old_kind, old_name), (kind, name) = old.split("/", 1), new.split("/", 1)
+        before, after = disk.folder(old_kind, self._root), disk.make_folder(kind, self._root)
+        try:
+            disk.move(safe_name(old_name), before, safe_name(name), after)
+            if self._durable:
+                for folder in (after, before, self._root):
+                    disk.sync_folder(folder)
+        finally:
+            disk.close(before)
+            disk.close(after)
+
+    def _clear_the_way(self, lease: Lease, stream: str) -> None:
+        """Remove the folder of a stream that was taken hold of, and never written."""
+        try:
+            with self._folder(stream):
+                pass
+        except FileNotFoundError:
+            return
+        there = self.acquire(stream, lease.owner, _MOMENT_S)
+        if self._handle(there).head:
+            self.release(there)
+            raise Conflict(f"{stream} is there already")
+        self.delete(there)
 
     def _stream_folder(self, stream: str, root: int) -> int:
         kind, name = stream.split("/", 1)
@@ -323,6 +320,7 @@ class FileStore(Workspace):
     def close(self) -> None:
         for lease in list(self._handles):
             self.release(lease)
+        self._holder.close()
         self.close_folder()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -48,16 +47,18 @@ def post(disk: Disk, folder: int, name: str, data: bytes, *, durable: bool) -> b
                 disk.sync(fd)
         finally:
             disk.close(fd)
+        is_new = True
         try:
             disk.link(draft, _file_name(name), box)
         except FileExistsError:
-            return False
+            is_new = False
         finally:
             disk.unlink(draft, box)
         if durable:
+            # Also when there was one: who left it may have died before it got this far.
             disk.sync_folder(box)
             disk.sync_folder(folder)
-        return True
+        return is_new
     finally:
         disk.close(box)
 
@@ -84,7 +85,7 @@ def messages(disk: Disk, stream: str, folder: int) -> Sequence[Post]:
 def _read(disk: Disk, file_name: str, box: int) -> tuple[Head, bytes]:
     fd = disk.open(file_name, box, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        if not disk.is_plain(fd):
             raise ValueError("not a file")
         first, _, data = disk.read_all(fd).partition(b"\n")
     finally:

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.events import NEVER
 from holdfast.store import Facts
 from holdfast.stores.disk import Disk
 
@@ -38,7 +41,14 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     facts: Facts | None = None
 
 
+class _Heading(Struct):
+    """The part of an entry that says whose it is."""
+
+    stream: str
+
+
 _decode = msgspec.json.Decoder(Entry).decode
+_decode_heading = msgspec.json.Decoder(_Heading).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,23 +57,25 @@ def _line(entry: Entry) -> bytes:
     return b"\n" + _encode(entry) + b"\n"
 
 
-def _parsed(data: bytes) -> list[Entry]:
-    """The entries of whole lines. A crash or a full disk may have left part of one, which spoils
-    that line alone."""
-    found = []
+def _newest(data: bytes) -> dict[str, Entry]:
+    """The last entry of each stream. A crash or a full disk may have left part of a line, which
+    spoils that line alone."""
+    lines: dict[str, list[bytes]] = {}
     for line in filter(None, data.split(b"\n")):
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            entry = _decode(line)
-            if _makes_sense(entry):
-                found.append(entry)
+            lines.setdefault(_decode_heading(line).stream, []).append(line)
+    found = {}
+    for stream, its_lines in lines.items():
+        # Only the last is decoded: a task changes a few times, and nobody asks for what was.
+        for line in reversed(its_lines):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                found[stream] = _decode(line)
+                break
     return found
 
 
-def _makes_sense(entry: Entry) -> bool:
-    if entry.facts is None:
-        return True
-    times = (entry.facts.created_at, entry.facts.updated_at, entry.facts.wake_at)
-    return all(time is None or time.tzinfo is not None for time in times)
+def _place(entry: Entry) -> tuple[datetime, str]:
+    return entry.facts.created_at if entry.facts is not None else NEVER, entry.stream
 
 
 class Index:
@@ -77,6 +89,7 @@ class Index:
         self._lines = 0
         self._rest = b""
         self._entries: dict[str, Entry] = {}
+        self._in_order: list[Entry] | None = None
         self._lock = threading.RLock()
 
     def note(self, stream: str, facts: Facts | None, size: int) -> None:
@@ -97,9 +110,26 @@ class Index:
                 self._close()
                 fd = self._opened()
             self._read_on(fd)
-            if self._lines > 4 * len(self._entries) + _SPARE_LINES:
+            if self._lines > 2 * len(self._entries) + _SPARE_LINES:
                 self._rewrite()
             return dict(self._entries)
+
+    def start_anew(self) -> None:
+        """In a process that was forked: open the file anew, for locks belong to an opening."""
+        self._lock = threading.RLock()
+        self._close()
+
+    def newest_first(self) -> Sequence[Entry]:
+        """What is known of each stream that was not deleted, in the order of a list.
+
+        The same object, as long as nothing has changed.
+        """
+        with self._lock:
+            self.entries()
+            if self._in_order is None:
+                live = [entry for entry in self._entries.values() if entry.facts is not None]
+                self._in_order = sorted(live, key=_place, reverse=True)
+            return self._in_order
 
     def close(self) -> None:
         """Let the file go."""
@@ -113,6 +143,7 @@ class Index:
             self._read_bytes = self._lines = 0
             self._rest = b""
             self._entries = {}
+            self._in_order = None
         return self._fd
 
     def _close(self) -> None:
@@ -124,8 +155,9 @@ class Index:
         new = self._disk.read_all(fd, self._read_bytes)
         self._read_bytes += len(new)
         whole, newline, self._rest = (self._rest + new).rpartition(b"\n")
-        for entry in _parsed(whole + newline):
-            self._entries[entry.stream] = entry
+        if new:
+            self._entries |= _newest(whole + newline)
+            self._in_order = None
         self._lines += whole.count(b"\n") // 2
 
     def _rewrite(self) -> None:
@@ -141,10 +173,10 @@ class Index:
             disk.rename(name, INDEX, self._root)
             # What was written after we read, and before the file lost its name; unless somebody
             # has said something newer of the same stream in the new one.
-            late = _parsed(disk.read_all(old, self._read_bytes - len(self._rest)))
-            newer = {entry.stream for entry in _parsed(disk.read_all(new, len(whole)))}
-            for entry in late:
-                if entry.stream not in newer:
+            late = _newest(disk.read_all(old, self._read_bytes - len(self._rest)))
+            newer = _newest(disk.read_all(new, len(whole)))
+            for stream, entry in late.items():
+                if stream not in newer:
                     disk.write(new, _line(entry))
         finally:
             disk.close(new)

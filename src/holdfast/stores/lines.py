@@ -111,7 +111,9 @@ def _whole(disk: Disk, stream: str, fd: int, data: bytes, start: int) -> bytes:
 def _is_whole(stream: str, before: bytes, tail: bytes, count: Callable[[], int]) -> bool:
     if chain.check(before, tail) is not None:
         return True
-    if chain.check(before, tail[:-1]) is not None:
+    # A zero in place of the newline is no damage: the file had grown, and the sector that begins
+    # with it was not written yet.
+    if tail[-1:] != b"\0" and chain.check(before, tail[:-1]) is not None:
         raise LogDamaged(stream, count() + 1, "the newline that ends it was overwritten")
     if len(tail) > LONGEST_TAIL_BYTES:
         what = f"{len(tail):,} bytes without a newline are more than a torn append leaves"

@@ -1,18 +1,24 @@
-"""Who may write: the lock file of a stream, how it is taken, kept, and taken over.
+"""Who may write: the lock file of a stream, how it is taken, given back, and taken over.
 
-The lease is the lock on a file called `lock`, which the system frees when its holder dies. A
-process that hangs keeps it, so a holder that was silent for longer than its lease is replaced: a
-new lock file takes the place of its own, which then has no name any more, and that is how it
-knows. The new holder also puts the log on a fresh inode, so that whatever the old one still writes
-goes to a file that nobody reads. The log is made (empty) together with the lock, so there is
-never a holder that could make one later.
+A file called `lock` beside the log says who holds the stream: by which claim in which file of a
+holder (see `holders`), which the system unlocks when its process dies. A process that hangs keeps
+it, so one that was silent for longer than its lease is replaced. Its log is **closed to it**: the
+file's own permission to be written is taken away, which its writer looks at before it says that
+anything is durable. Then the log is copied to a fresh inode, so that whatever the old holder still
+writes goes to a file that nobody reads. That needs no word from the old holder, nor that anybody
+knows who it was. A log that is found closed was not yet copied by whoever died doing so.
 
 All of this happens under a lock on the stream's folder: two that want to take over do so one
-after the other, and the second finds a holder that is alive.
+after the other, and the second finds a holder that is alive. The log is made (empty) together with
+the lock, so there is never a holder that could make one later.
+
+A lock file is written in place by the holder it names, who may be slow, and by whoever finds that
+nobody holds it. Who takes over from a holder that may be alive puts a new file in its place.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -20,96 +26,181 @@ from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import LogDamaged, TaskBusy
-from holdfast.stores.disk import Disk
+from holdfast.stores import holders
+from holdfast.stores.disk import Disk, Status
+from holdfast.stores.holders import Claim, Holder
 
 LOG, LOCK = "events.jsonl", "lock"
 
+_APPENDING = os.O_RDWR | os.O_APPEND
 
-class Holder(Struct, omit_defaults=True):
+
+class Lock(Struct, frozen=True, omit_defaults=True):
     """What stands in a `lock` file, for those who find it."""
 
     owner: str = ""
-    epoch: int = 0
     lease_s: float = 30.0
-    host: str = ""
-    pid: int = 0
+    claim: Claim | None = None
+    """By which the owner holds the stream; None if nobody does."""
+    turn: int = 0
+    """Counts the holders."""
     started: bool = False
     """Whether events were ever recorded: if so, a log that is empty or gone is a loss."""
+    epoch: int = 0
+    """What `turn` was called when the lease was an `flock` on this file itself. A process of that
+    time finds none here, and moves the log away from under its holder rather than share it."""
     moving: bool = False
-    """Whether its log is still on the inode of the holder before it: see `_take_lock`."""
+    """Of that time: the log is still on the inode of the holder before."""
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is of that time."""
+        return self.epoch > 0
 
 
 class Taken(Struct):
-    """A stream's folder, lock and log, opened for writing."""
+    """A stream taken hold of: its folder and its log, opened, and what its lock file says."""
 
     folder: int
-    lock: int
     log: int
-    holder: Holder
+    status: Status
+    """Of the log."""
+    lock: Lock
+    claim: Claim
+
+
+class Place(Struct, frozen=True):
+    """A stream's folder, being taken hold of."""
+
+    disk: Disk
+    root: int
+    stream: str
+    folder: int
 
 
 def take(
-    disk: Disk, stream: str, open_folder: Callable[[], int], owner: str, lease_s: float
+    disk: Disk,
+    root: int,
+    stream: str,
+    open_folder: Callable[[], int],
+    holder: Holder,
+    owner: str,
+    lease_s: float,
 ) -> Taken:
     """Take hold of a stream, or `TaskBusy`. `open_folder` opens its folder, making it if needed."""
     opened: list[int] = []
+    claim: Claim | None = None
     try:
-        opened.append(open_folder())
-        folder = opened[0]
+        opened.append(folder := open_folder())
+        place = Place(disk, root, stream, folder)
         if not disk.try_lock(folder):
             raise TaskBusy(f"{stream} is being taken hold of by another process at this moment")
-        lock, before = _take_lock(disk, stream, folder, owner, lease_s, opened)
-        log = _open_log(disk, stream, folder, before)
-        opened.append(log)
-        holder = Holder(owner, before.epoch + 1, lease_s, _host(), os.getpid(), before.started)
-        write_holder(disk, lock, holder)
+        opened.append(fd := disk.open(LOCK, folder, os.O_RDWR | os.O_CREAT))
+        data, before = _read(disk, fd)
+        log = -1
+        if before is None and (log := _new_log(disk, folder)) >= 0:
+            opened.append(log)
+        may_be_alive = log < 0 and _may_be_alive(place, fd, before)
+        claim = holder.claim()
+        turn = max(before.turn, before.epoch) + 1 if before else 1
+        mine = Lock(owner, lease_s, claim, turn, before is not None and before.started)
+        if may_be_alive:
+            _close_to_its_holder(disk, folder)
+            _replace(disk, folder, mine)
+        if log < 0:
+            opened.append(log := _open_log(place, mine))
+        status = disk.status(log)
+        if not may_be_alive:
+            _write(disk, fd, mine, data)
         disk.unlock(folder)
     except BaseException:
+        if claim is not None:
+            holder.drop(claim)
         for fd in opened:
             disk.close(fd)
         raise
-    return Taken(folder, lock, log, holder)
+    disk.close(fd)
+    return Taken(folder, log, status, mine, claim)
 
 
-def _take_lock(
-    disk: Disk, stream: str, folder: int, owner: str, lease_s: float, opened: list[int]
-) -> tuple[int, Holder]:
-    lock = disk.open(LOCK, folder, os.O_RDWR | os.O_CREAT)
-    opened.append(lock)
-    before = _holder(disk.read_all(lock))
-    if disk.try_lock(lock):
-        if before.moving or not before.epoch:
-            # Who took over before us died half-way, or the lock file is new though the log may
-            # not be: somebody may have the log open whom no lock file knows of.
-            _move_log_to_fresh_inode(disk, folder)
-        return lock, before
-    silent_s = time.time() - disk.touched_at(lock)
-    if silent_s <= before.lease_s:
+def _may_be_alive(place: Place, fd: int, before: Lock | None) -> bool:
+    """Whether somebody may still write who is no holder any more; `TaskBusy` if there is one."""
+    disk = place.disk
+    if before is None:
+        return True  # somebody removed or spoiled the lock file of whom we can't tell
+    if before.is_old:
+        if disk.try_lock(fd):
+            return before.moving
+        _must_be_silent(place.stream, before, disk.touched_at(fd))
+        return True
+    if before.claim is None:
+        return False
+    seen = holders.look(disk, place.root, before.claim)
+    if seen is None:
+        return True  # its file was removed: perhaps from under it
+    if not seen.is_held:
+        return False
+    if not seen.is_alive:
+        holders.settle(disk, place.root, before.claim)
+        return False
+    _must_be_silent(place.stream, before, seen.renewed_at)
+    return True
+
+
+def _must_be_silent(stream: str, lock: Lock, renewed_at: float) -> None:
+    silent_s = time.time() - renewed_at
+    if silent_s <= lock.lease_s:
         raise TaskBusy(
-            f"{stream} is being driven by {before.owner or 'another process'}, alive "
+            f"{stream} is being driven by {lock.owner or 'another process'}, alive "
             f"{silent_s:.0f} s ago. Wait for it to end; if it hangs, its lease of "
-            f"{before.lease_s:g} s runs out and this can be tried again"
+            f"{lock.lease_s:g} s runs out and this can be tried again"
         )
-    name = f"{LOCK}.{os.urandom(6).hex()}"
-    fresh = disk.open(name, folder, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    opened.append(fresh)
-    disk.try_lock(fresh)
-    taker = Holder(owner, before.epoch + 1, lease_s, started=before.started, moving=True)
-    write_holder(disk, fresh, taker)
-    # From here on the old holder is acknowledged nothing more: what it had acknowledged is in the
-    # log, and so it is in the copy.
-    disk.rename(name, LOCK, folder)
-    _move_log_to_fresh_inode(disk, folder)
-    return fresh, before
 
 
-def _move_log_to_fresh_inode(disk: Disk, folder: int) -> None:
+def _close_to_its_holder(disk: Disk, folder: int) -> None:
     try:
-        old = disk.open(LOG, folder, os.O_RDONLY)
+        log = disk.open(LOG, folder, os.O_RDONLY)
     except FileNotFoundError:
-        return  # a holder has its log open: without one, there is nothing it could still write
+        return  # who held it made it: without one, there is nothing that could still be written
+    try:
+        # From here on the old holder is acknowledged nothing more: what it had acknowledged is in
+        # the log, and so it is in the copy that is made next.
+        disk.forbid_writing(log)
+        if disk.status(log).may_be_written:
+            raise OSError(errno.ENOTSUP, "this filesystem does not keep a file's permissions")
+    finally:
+        disk.close(log)
+
+
+def _new_log(disk: Disk, folder: int) -> int:
+    """The log of a stream that is new; -1 if there is one."""
+    try:
+        return disk.open(LOG, folder, _APPENDING | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        return -1
+
+
+def _open_log(place: Place, lock: Lock) -> int:
+    disk, folder = place.disk, place.folder
+    with suppress(PermissionError):
+        try:
+            log = disk.open(LOG, folder, _APPENDING)
+        except FileNotFoundError:
+            if lock.started:
+                raise lost(place.stream) from None
+            return _new_log(disk, folder)
+        if disk.status(log).may_be_written:
+            return log
+        disk.close(log)  # it is closed, and the superuser may open it all the same
+    _move_to_fresh_inode(disk, folder)
+    return disk.open(LOG, folder, _APPENDING)
+
+
+def _move_to_fresh_inode(disk: Disk, folder: int) -> None:
+    old = disk.open(LOG, folder, os.O_RDONLY)
     name = f"{LOG}.{os.urandom(6).hex()}"
     new = disk.open(name, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -122,16 +213,6 @@ def _move_log_to_fresh_inode(disk: Disk, folder: int) -> None:
     disk.sync_folder(folder)
 
 
-def _open_log(disk: Disk, stream: str, folder: int, before: Holder) -> int:
-    flags = os.O_RDWR | os.O_APPEND
-    try:
-        return disk.open(LOG, folder, flags)
-    except FileNotFoundError:
-        if before.started:
-            raise lost(stream) from None
-        return disk.open(LOG, folder, flags | os.O_CREAT | os.O_EXCL)
-
-
 def lost(stream: str) -> LogDamaged:
     """The error for a log that held events, and holds none any more."""
     return LogDamaged(stream, 1, "events were recorded here, and the log is empty or gone")
@@ -139,59 +220,101 @@ def lost(stream: str) -> LogDamaged:
 
 def was_started(data: bytes) -> bool:
     """Whether a lock file says that events were recorded in its stream."""
-    return _holder(data).started
+    lock = _parsed(data)
+    return lock is not None and lock.started
 
 
-def at_work(disk: Disk, lock: int) -> str | None:
-    """Who holds a lock, as far as can be told without taking it."""
-    holder = _holder(disk.read_all(lock))
-    if not holder.owner or time.time() - disk.touched_at(lock) > holder.lease_s:
-        return None
-    if holder.host == _host() and not _is_alive(holder.pid):
-        return None
-    return holder.owner
-
-
-def write_holder(disk: Disk, lock: int, holder: Holder) -> None:
-    """Say who holds a lock."""
-    data = msgspec.json.encode(holder)
-    disk.overwrite(lock, data)
-    disk.truncate(lock, len(data))
-
-
-def give_back(disk: Disk, taken: Taken) -> None:
-    """Say that nobody holds a lock any more, and let it go."""
-    if disk.has_name(taken.lock):
-        nobody = Holder(epoch=taken.holder.epoch, started=taken.holder.started)
-        with suppress(OSError):
-            write_holder(disk, taken.lock, nobody)
-    with suppress(OSError):
-        disk.unlock(taken.lock)  # a child that was forked meanwhile has it open too
-    for fd in (taken.log, taken.lock, taken.folder):
+def at_work(disk: Disk, root: int, folder: int) -> str | None:
+    """Who holds a stream, as far as can be told without disturbing them."""
+    fd = disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _, lock = _read(disk, fd)
+        if lock is None:
+            return None
+        if lock.is_old:
+            is_held, renewed_at = not disk.try_lock(fd, shared=True), disk.touched_at(fd)
+        elif lock.claim is not None and (seen := holders.look(disk, root, lock.claim)):
+            is_held, renewed_at = seen.is_held and seen.is_alive, seen.renewed_at
+        else:
+            return None
+        return lock.owner if is_held and time.time() - renewed_at <= lock.lease_s else None
+    finally:
         disk.close(fd)
 
 
-def _holder(data: bytes) -> Holder:
-    # Written in place by its holder, so a reader may find it empty or half-way.
+# What is done to the lock file of a stream that is held, by the way to its folder. Nothing is
+# written to a file that does not name our own claim, wherever the way leads.
+
+
+def claim_on(disk: Disk, root: int, way: str) -> Claim | None:
+    """By which claim a stream is held, if it is."""
+    fd = disk.open(f"{way}/{LOCK}", root, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        return msgspec.json.decode(data, type=Holder)
+        _, lock = _read(disk, fd)
+    finally:
+        disk.close(fd)
+    return lock.claim if lock is not None else None
+
+
+def say_started(disk: Disk, root: int, way: str, taken: Taken) -> None:
+    """Say that events were recorded."""
+    taken.lock = replace(taken.lock, started=True)
+    _rewrite(disk, root, way, taken.claim, taken.lock)
+
+
+def give_back(disk: Disk, root: int, way: str, holder: Holder, taken: Taken) -> None:
+    """Say that nobody holds a stream any more."""
+    # First in the lock file: as long as the claim stands, nobody else writes that in place.
+    nobody = Lock(turn=taken.lock.turn, started=taken.lock.started)
+    with suppress(OSError):
+        _rewrite(disk, root, way, taken.claim, nobody)
+    holder.drop(taken.claim)
+
+
+def _rewrite(disk: Disk, root: int, way: str, claim: Claim, lock: Lock) -> None:
+    fd = disk.open(f"{way}/{LOCK}", root, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        data, found = _read(disk, fd)
+        if found is not None and found.claim == claim:
+            # Should it be replaced at this moment, this goes to a file without a name.
+            _write(disk, fd, lock, data)
+    finally:
+        disk.close(fd)
+
+
+def _replace(disk: Disk, folder: int, lock: Lock) -> None:
+    name = f"{LOCK}.{os.urandom(6).hex()}"
+    fd = disk.open(name, folder, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        _write(disk, fd, lock)
+    finally:
+        disk.close(fd)
+    disk.rename(name, LOCK, folder)
+
+
+def _write(disk: Disk, fd: int, lock: Lock, over: bytes = b"") -> None:
+    # In one write, and filled up instead of cut: who finds it free may write it before we could.
+    disk.overwrite(fd, _encode(lock).ljust(len(over)))
+
+
+def _read(disk: Disk, fd: int) -> tuple[bytes, Lock | None]:
+    """What a lock file says; None if it makes no sense."""
+    data = disk.peek(fd, _MOST_BYTES)
+    lock = _parsed(data)
+    if lock is None and data:  # somebody may be writing it at this moment
+        data = disk.peek(fd, _MOST_BYTES)
+        lock = _parsed(data)
+    return data, lock
+
+
+def _parsed(data: bytes) -> Lock | None:
+    try:
+        lock = _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Holder()
+        return None
+    return lock if lock.turn or lock.is_old else None
 
 
-def _host() -> str:
-    return os.uname().nodename
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:  # one that was killed stays listed until its parent has taken notice
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return True
+_MOST_BYTES = 1 << 13
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Lock).decode

@@ -9,22 +9,32 @@ from datetime import datetime
 from functools import partial
 from hashlib import sha256
 
+from holdfast import finding
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, StoreError, TaskBusy
-from holdfast.store import Facts, Lease, Post
+from holdfast.store import Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores.held import each
+from holdfast.stores.leftovers import NothingLeft
 
 
-class MemoryStore:
-    """Streams in a dict. What it holds ends with the object."""
+class MemoryStore(NothingLeft):
+    """Streams in a dict. What it holds ends with the object.
+
+    One that is opened `beside` another shares its streams, as two processes share a folder.
+    """
 
     url = "memory://"
 
-    def __init__(self) -> None:
+    def __init__(self, beside: MemoryStore | None = None) -> None:
+        self._mine: set[Lease] = set()
+        if beside is not None:
+            vars(self).update(vars(beside) | vars(self))
+            return
         self._lock = threading.Lock()
         self._streams: dict[str, list[bytes]] = {}
         self._epochs: dict[str, int] = {}
         self._held: dict[str, tuple[Lease, float, float]] = {}
         self._blobs: dict[str, bytes] = {}
+        self._put_at: dict[str, float] = {}
         self._facts: dict[str, Facts] = {}
         self._posts: dict[tuple[str, str], bytes] = {}
 
@@ -36,6 +46,7 @@ class MemoryStore:
             epoch = self._epochs[stream] = self._epochs.get(stream, 0) + 1
             lease = Lease(stream, owner, epoch, len(self._streams.get(stream, ())))
             self._held[stream] = (lease, time.monotonic() + lease_s, lease_s)
+            self._mine.add(lease)
             return lease
 
     def holder(self, stream: str) -> str | None:
@@ -51,9 +62,7 @@ class MemoryStore:
 
     def release(self, lease: Lease) -> None:
         with self._lock:
-            held = self._held.get(lease.stream)
-            if held and held[0] == lease:
-                del self._held[lease.stream]
+            self._let_go(lease)
 
     def append(
         self,
@@ -69,7 +78,8 @@ class MemoryStore:
                 raise Conflict(
                     f"{lease.stream} is at event {head}, the writer thought {expected_seq}"
                 )
-            self._streams.setdefault(lease.stream, []).extend(lines)
+            if lines:
+                self._streams.setdefault(lease.stream, []).extend(lines)
             if facts is not None:
                 self._facts[lease.stream] = facts
 
@@ -104,13 +114,16 @@ class MemoryStore:
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         with self._lock:
-            if len(self._streams.get(stream, ())) == seq:
+            if 0 < seq == len(self._streams.get(stream, ())):
                 self._facts[stream] = facts
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         for name, facts in self.facts(prefix):
             if facts is None or (facts.wake_at is not None and facts.wake_at <= now):
                 yield name, facts
+
+    def find(self, query: Query) -> Page:
+        return finding.find(query, self.facts(query.prefix))
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
         with self._lock:
@@ -139,21 +152,66 @@ class MemoryStore:
             for stream, name in list(self._posts):
                 if stream == lease.stream:
                     del self._posts[stream, name]
+            self._let_go(lease)
+
+    def rename(self, lease: Lease, stream: str) -> None:
+        with self._lock:
+            self._must_hold(lease)
+            held = self._held.get(stream)
+            if stream in self._streams:
+                raise Conflict(f"{stream} is there already")
+            if held and time.monotonic() < held[1]:
+                raise TaskBusy(f"{stream} is being driven by {held[0].owner}: wait for it to end")
             del self._held[lease.stream]
+            if lease.stream in self._streams:
+                self._streams[stream] = self._streams.pop(lease.stream)
+            if lease.stream in self._facts:
+                self._facts[stream] = self._facts.pop(lease.stream)
+            # Whoever held a stream of that name before holds this one no more than that one.
+            self._epochs[stream] = max(self._epochs.get(stream, 0), lease.epoch)
+            self._held.pop(stream, None)
 
-    def put_blob(self, data: bytes) -> str:
-        digest = sha256(data).hexdigest()
-        self._blobs[digest] = bytes(data)
-        return digest
+    def put_blob(self, data: bytes, name: str = "") -> str:
+        name = name or sha256(data).hexdigest()
+        with self._lock:
+            self._blobs[name] = bytes(data)
+            self._put_at[name] = time.monotonic()
+        return name
 
-    def get_blob(self, digest: str) -> bytes:
-        if digest not in self._blobs:
-            raise LogDamaged(f"blobs/{digest}", 0, "the blob is gone")
-        return self._blobs[digest]
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        if name not in self._blobs:
+            raise LogDamaged(f"blobs/{name}", 0, "the blob is gone")
+        if checked and sha256(self._blobs[name]).hexdigest() != name:
+            raise LogDamaged(f"blobs/{name}", 0, "the blob's bytes do not fit its name")
+        return self._blobs[name]
+
+    def blobs(self) -> Iterator[Blob]:
+        now = time.monotonic()
+        with self._lock:
+            found = [
+                Blob(digest, len(data), now - self._put_at[digest])
+                for digest, data in self._blobs.items()
+            ]
+        return iter(found)
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        with self._lock:
+            put_at = self._put_at.get(digest)
+            if put_at is None or time.monotonic() - put_at < older_than_s:
+                return False
+            del self._blobs[digest], self._put_at[digest]
+            return True
 
     def close(self) -> None:
         with self._lock:
-            self._held.clear()
+            for lease in list(self._mine):
+                self._let_go(lease)
+
+    def _let_go(self, lease: Lease) -> None:
+        self._mine.discard(lease)
+        held = self._held.get(lease.stream)
+        if held is not None and held[0] == lease:
+            del self._held[lease.stream]
 
     def _must_hold(self, lease: Lease) -> None:
         held = self._held.get(lease.stream)

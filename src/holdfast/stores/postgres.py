@@ -26,11 +26,13 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool
 
-from holdfast.errors import BadInput, LogDamaged, StoreError
-from holdfast.store import Facts, Lease, Post
+from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError
+from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.groups import Groups
 from holdfast.stores.held import Append, Held, Leases, busy, each, taken_over
+from holdfast.stores.leftovers import NothingLeft
+from holdfast.stores.postgres_appends import by_stream, statement_of, told_as
 from holdfast.stores.postgres_database import (
     SQL,
     OwnConnection,
@@ -40,15 +42,18 @@ from holdfast.stores.postgres_database import (
     prepare,
     without_password,
 )
+from holdfast.stores.postgres_find import PAGE, bounds, find_statement
 from holdfast.stores.presence import Connection, Presence
-from holdfast.stores.rows import beyond, columns_of, facts_in
+from holdfast.stores.rows import facts_in
 
 _POOL_SIZE = 8
-_PAGE, _LINES = 500, 200
+_LINES = 200
 _TRIES = 5
+_HEARD_S = 0.2
+"""How long a notification takes, and more."""
 
 
-class PostgresStore:
+class PostgresStore(NothingLeft):
     """Streams as rows of a PostgreSQL database."""
 
     def __init__(self, url: str, *, sync: bool = True) -> None:
@@ -133,13 +138,18 @@ class PostgresStore:
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
 
-    def wait_for_news(self, timeout_s: float) -> bool:
+    def wait_for_news(self, timeout_s: float, *, lines: bool = False) -> bool:
         """Wait until facts have changed or a message was left somewhere, by whomever.
 
-        False if nothing was heard of in that time. For those who look for work, or follow a log:
-        they look at once when there is something to see, and from time to time in any case.
+        With `lines`, also until anything was appended: whoever appends is asked to tell of that,
+        as it costs something. False if nothing was heard of in that time.
         """
         self._number()
+        if lines and self._presence.must_ask():
+            is_first = not self._presence.is_asked()
+            self._ask("ask_for_lines")
+            if is_first:  # until it was heard, some may be appended without a word
+                timeout_s = min(timeout_s, _HEARD_S)
         return self._presence.wait_for_news(timeout_s)
 
     # Appending
@@ -165,7 +175,7 @@ class PostgresStore:
     def _commit(self, jobs: Sequence[Append]) -> None:
         """Write many appends in one statement."""
         try:
-            appends = list(_by_stream(jobs))
+            appends = list(by_stream(jobs))
             moved = self._append(appends) if appends else set()
             for held, its_jobs in appends:
                 if held.id not in moved:
@@ -184,7 +194,7 @@ class PostgresStore:
     def _append(self, appends: list[tuple[Held, list[Append]]]) -> set[int]:
         """Append to many streams at once; returns the ids of those that let it happen."""
         self._must_be_open()
-        query, given = _alone(appends) or ("append", _parameters(appends))
+        query, given = statement_of(appends, tell=self._presence.is_asked())
         for left in reversed(range(_TRIES)):
             try:
                 with self._own.use() as conn:
@@ -221,9 +231,14 @@ class PostgresStore:
 
     def _ask(self, query: str, /, **given: Any) -> list[Any]:
         """All rows of a query; of one that returns none, an empty list."""
+        return self._fetched(SQL[query], given)
+
+    def _fetched(
+        self, statement: str, given: dict[str, Any], *, prepare: bool | None = None
+    ) -> list[Any]:
         try:
             with self._connection() as conn, conn.cursor(binary=True) as cursor:
-                cursor.execute(SQL[query], given)
+                cursor.execute(statement, given, prepare=prepare)
                 return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
@@ -256,7 +271,7 @@ class PostgresStore:
     def _pages(self, query: str, prefix: str) -> Iterator[Any]:
         """The rows of a query that goes by name, page by page."""
         after = ""
-        while rows := self._look(query, after=after, **_bounds(prefix)):
+        while rows := self._look(query, after=after, **bounds(prefix)):
             yield from (row for row in rows if row[0].startswith(prefix))
             after = rows[-1][0]
 
@@ -267,21 +282,35 @@ class PostgresStore:
             yield name, facts_in(columns)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
-        told = msgspec.json.encode(_columns(facts)).decode()
+        told = msgspec.json.encode(told_as(facts)).decode()
         self._look("remember", stream=stream, facts=told, seq=seq)
 
+    def find(self, query: Query) -> Page:
+        # First what is unknown: what becomes known in between is then found twice, and not missed.
+        unknown = [name for name, _ in self._unknown(query.prefix)]
+        statement = find_statement(query)
+        # Never prepared: the plan is made for the values, of which one may have ten thousand rows
+        # and another three.
+        rows = self._fetched(*statement, prepare=False) if statement is not None else []
+        found = [(name, facts) for name, *columns in rows if (facts := facts_in(columns))]
+        return Page(found[: query.limit], len(found) > query.limit, unknown)
+
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        bounds = _bounds(prefix)
+        within = bounds(prefix)
         after: dict[str, Any] = {"now": now, "after_at": None, "after_id": 0}
-        while rows := self._look("due", **after, **bounds):
+        while rows := self._look("due", **after, **within):
             for name, *columns, id in rows:
                 after |= {"after_at": columns[-1], "after_id": id}
                 if name.startswith(prefix):
                     yield name, facts_in(columns)
-        after = {"after_id": 0}
-        while rows := self._look("unknown", **after, **bounds):
+        yield from self._unknown(prefix)
+
+    def _unknown(self, prefix: str) -> Iterator[tuple[str, None]]:
+        """The streams whose log has to be read before anything can be said."""
+        after_id = 0
+        while rows := self._look("unknown", after_id=after_id, **bounds(prefix)):
             yield from ((name, None) for name, _ in rows if name.startswith(prefix))
-            after["after_id"] = rows[-1][1]
+            after_id = rows[-1][1]
 
     # Inboxes
 
@@ -305,23 +334,58 @@ class PostgresStore:
             held.must_be_sound()
         self._leases.drop(lease)
 
+    def rename(self, lease: Lease, stream: str) -> None:
+        held = self._leases.of(lease)
+        self.sync(lease)
+        self._ask("clear_name", name=stream)
+        try:
+            with self._connection() as conn:
+                given = {"id": held.id, "epoch": lease.epoch, "name": stream}
+                renamed = conn.execute(SQL["rename"], given).fetchall()
+        except errors.UniqueViolation:
+            for holder, its_lease_s, silent_s in self._ask("holder", stream=stream):
+                raise busy(stream, holder, silent_s, its_lease_s) from None
+            raise Conflict(f"{stream} is there already") from None
+        except psycopg.Error as error:
+            raise failed(f"can't reach {self.url}", error) from error
+        if not renamed:
+            held.spoil(taken_over(lease))
+            held.must_be_sound()
+        self._leases.drop(lease)
+
     # Blobs
 
-    def put_blob(self, data: bytes) -> str:
-        digest = sha256(data)
+    def put_blob(self, data: bytes, name: str = "") -> str:
+        name = name or sha256(data).hexdigest()
+        given = {"digest": bytes.fromhex(name)}
         # One that can be read is durable: what is not committed can't be read.
-        if not self._ask("has_blob", digest=digest.digest()):
-            self._ask("put_blob", digest=digest.digest(), data=data)
-        return digest.hexdigest()
+        if not (
+            self._ask("young_blob", **given, young_s=BLOB_AGE_S)
+            or self._ask("make_blob_young", **given)
+        ):
+            self._ask("put_blob", **given, data=data)
+        return name
 
-    def get_blob(self, digest: str) -> bytes:
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
         with suppress(ValueError):
-            for (data,) in self._ask("get_blob", digest=bytes.fromhex(digest)):
-                if sha256(data).hexdigest() != digest:
+            for (data,) in self._ask("get_blob", digest=bytes.fromhex(name)):
+                if checked and sha256(data).hexdigest() != name:
                     what = "the blob's bytes do not fit its name"
-                    raise LogDamaged(f"blobs/{digest}", 0, what)
+                    raise LogDamaged(f"blobs/{name}", 0, what)
                 return bytes(data)
-        raise LogDamaged(f"blobs/{digest:.80}", 0, "the blob is gone")
+        raise LogDamaged(f"blobs/{name:.80}", 0, "the blob is gone")
+
+    def blobs(self) -> Iterator[Blob]:
+        after = b""
+        while rows := self._ask("blobs", after=after, page=PAGE):
+            yield from (Blob(digest.hex(), size, max(age, 0.0)) for digest, size, age in rows)
+            after = rows[-1][0]
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        with suppress(ValueError):
+            given = {"digest": bytes.fromhex(digest), "older_s": older_than_s}
+            return bool(self._ask("delete_blob", **given))
+        return False
 
     def close(self) -> None:
         if self._closed:
@@ -334,65 +398,3 @@ class PostgresStore:
         self._own.close()
         if self._pool is not None:
             self._pool.close()
-
-
-def _by_stream(jobs: Sequence[Append]) -> Iterator[tuple[Held, list[Append]]]:
-    """The appends of each stream together: a statement moves a head once."""
-    found: dict[int, tuple[Held, list[Append]]] = {}
-    for job in jobs:
-        try:
-            job.held.must_be_sound()
-        except StoreError as error:
-            job.fail(error)
-        else:
-            found.setdefault(id(job.held), (job.held, []))[1].append(job)
-    # In an order that is the same for everybody, so that two of them do not wait for each other.
-    yield from sorted(found.values(), key=lambda pair: pair[0].id)
-
-
-def _alone(appends: list[tuple[Held, list[Append]]]) -> tuple[str, dict[str, Any]] | None:
-    """The simpler statement, if it is about one stream and its lines alone."""
-    ((held, jobs), *others) = appends
-    if others or any(job.facts is not None for job in jobs):
-        return None
-    lines = [line for job in jobs for line in job.lines]
-    given = {"id": held.id, "epoch": held.lease.epoch, "seq": jobs[0].seq, "count": len(lines)}
-    return "append_one", {**given, "lines": lines}
-
-
-def _parameters(appends: list[tuple[Held, list[Append]]]) -> dict[str, Any]:
-    asked: list[dict[str, Any]] = []
-    placed: list[dict[str, int]] = []
-    lines: list[bytes] = []
-    start, news = 1, False
-    for held, jobs in appends:
-        given = {"id": held.id, "epoch": held.lease.epoch, "seq": jobs[0].seq}
-        facts = [job.facts for job in jobs if job.facts is not None]
-        if facts:
-            news = True
-            given |= {"told": True, **_columns(facts[-1])}
-        seq = jobs[0].seq
-        for line in (line for job in jobs for line in job.lines):
-            seq += 1
-            placed.append({"id": held.id, "seq": seq, "start": start, "size": len(line)})
-            start += len(line)
-            lines.append(line)
-        asked.append({**given, "count": seq - jobs[0].seq})
-    return {
-        "appends": msgspec.json.encode(asked).decode(),
-        "lines": msgspec.json.encode(placed).decode(),
-        "block": b"".join(lines),
-        "news": news,
-    }
-
-
-def _bounds(prefix: str) -> dict[str, Any]:
-    return {"prefix": prefix, "beyond": beyond(prefix), "page": _PAGE}
-
-
-def _columns(facts: Facts) -> dict[str, Any]:
-    columns = columns_of(facts)
-    texts = (*columns.values(), *facts.labels, *facts.labels.values())
-    if any("\0" in text for text in texts if isinstance(text, str)):
-        return {}  # PostgreSQL keeps no such text: so the log has to be read
-    return columns

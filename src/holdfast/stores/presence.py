@@ -8,9 +8,11 @@ and the leases are moved to that number.
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -20,6 +22,10 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _PAUSE_S = 0.5
 """Between tries to make a lost connection anew."""
+
+_LINES = "lines"
+_TOLD_S, _ASK_AGAIN_S = 60.0, 20.0
+"""How long every append is told of after somebody asked for that, and when they ask again."""
 
 
 class Presence:
@@ -37,6 +43,7 @@ class Presence:
         self._news = threading.Condition()
         self._heard = 0
         self._seen = threading.local()
+        self._asked_at = self._heard_asking_at = -math.inf
 
     @property
     def number(self) -> int:
@@ -54,6 +61,18 @@ class Presence:
             told = self._news.wait_for(lambda: self._heard != seen, timeout_s)
             self._seen.heard = self._heard
             return told
+
+    def must_ask(self) -> bool:
+        """Whether it is time that this process asks to be told of every append. Once."""
+        now = time.monotonic()
+        if now - self._asked_at < _ASK_AGAIN_S:
+            return False
+        self._asked_at = now
+        return True
+
+    def is_asked(self) -> bool:
+        """Whether somebody wants to be told of every append."""
+        return time.monotonic() - self._heard_asking_at < _TOLD_S
 
     def close(self) -> None:
         """Be gone."""
@@ -106,7 +125,12 @@ class Presence:
         ready.register(conn.fileno(), select.POLLIN)
         ready.register(self._wires[1], select.POLLIN)
         ready.poll()
-        return not self._closing.is_set() and len(list(conn.notifies(timeout=0))) > 0
+        if self._closing.is_set():
+            return False
+        words = {notice.payload for notice in conn.notifies(timeout=0)}
+        if _LINES in words:
+            self._heard_asking_at = time.monotonic()
+        return bool(words - {_LINES})
 
     def _lose(self) -> None:
         conn, self._conn = self._conn, None

@@ -18,15 +18,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.errors import BadInput, LogDamaged, StoreError, TooLarge
-from holdfast.store import Facts, Lease, Post
+from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TooLarge
+from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores import alive
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.held import Leases, busy, each, taken_over
+from holdfast.stores.leftovers import NothingLeft
 from holdfast.stores.rows import beyond
-from holdfast.stores.sqlite_file import connect, failed, patiently, prepare
+from holdfast.stores.sqlite_file import connect, failed, patiently, prepare, size_of
+from holdfast.stores.sqlite_find import find_statement
 from holdfast.stores.sqlite_rows import columns_of, facts_in, micros_of
-from holdfast.stores.sqlite_writer import SQL, Writer
+from holdfast.stores.sqlite_writer import SQL, Writer, tell
 
 _LARGEST_BYTES = 1_000_000_000
 _PAGE, _PAGE_BYTES = 500, 1 << 20
@@ -34,7 +36,7 @@ _PAGE, _PAGE_BYTES = 500, 1 << 20
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(NothingLeft):
     """Streams as rows of one SQLite database."""
 
     def __init__(self, path: Path, *, sync: bool = True) -> None:
@@ -152,14 +154,14 @@ class SqliteStore:
     # Reading
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        for id, head in self._all("find", stream=stream):
+        for id, head in self._all("stream", stream=stream):
             after, upto = (id << 32) + after_seq, (id << 32) + head
             while found := self._piece("read", after=after, upto=upto):
                 yield from (line for _, line in found)
                 after = found[-1][0]
 
     def tail(self, stream: str) -> Iterator[bytes]:
-        for id, head in self._all("find", stream=stream):
+        for id, head in self._all("stream", stream=stream):
             before, first = (id << 32) + head + 1, (id << 32) + 1
             while found := self._piece("tail", before=before, first=first):
                 yield from (line for _, line in found)
@@ -223,8 +225,26 @@ class SqliteStore:
             yield name, facts_in(columns)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
-        given = {"stream": stream, "seq": seq, **columns_of(facts)}
-        self._write(lambda conn: conn.execute(SQL["remember"], given).rowcount)
+        given = {"seq": seq, **columns_of(facts)}
+
+        def remember(conn: sqlite3.Connection) -> None:
+            for id, _ in conn.execute(SQL["stream"], {"stream": stream}).fetchall():
+                tell(conn, "remember", {"id": id, **given})
+
+        self._write(remember)
+
+    def find(self, query: Query) -> Page:
+        # First what is unknown: what becomes known in between is then found twice, and not missed.
+        unknown = [name for name, _ in self._unknown(query.prefix)]
+        with self._reader() as conn:
+
+            def count(statement: str, given: dict[str, Any]) -> int:
+                return int(conn.execute(statement, given).fetchone()[0])
+
+            statement, given = patiently(lambda: find_statement(query, count))
+            rows = patiently(lambda: conn.execute(statement, given).fetchall())
+        found = [(name, facts) for name, *columns, _ in rows if (facts := facts_in(columns))]
+        return Page(found[: query.limit], len(found) > query.limit, unknown)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         bounds = _bounds(prefix)
@@ -234,10 +254,14 @@ class SqliteStore:
                 after |= {"after_at": columns[-1], "after_id": id}
                 if name.startswith(prefix):
                     yield name, facts_in(columns)
-        after = {"after_id": 0}
-        while rows := self._all("unknown", **after, **bounds):
+        yield from self._unknown(prefix)
+
+    def _unknown(self, prefix: str) -> Iterator[tuple[str, None]]:
+        """The streams whose log has to be read before anything can be said."""
+        after_id = 0
+        while rows := self._all("unknown", after_id=after_id, **_bounds(prefix)):
             yield from ((name, None) for name, _ in rows if name.startswith(prefix))
-            after["after_id"] = rows[-1][1]
+            after_id = rows[-1][1]
 
     # Inboxes
 
@@ -264,7 +288,7 @@ class SqliteStore:
         lines = {"after": held.id << 32, "upto": (held.id + 1) << 32}
 
         def delete(conn: sqlite3.Connection) -> None:
-            if not conn.execute(SQL["delete_stream"], given).rowcount:
+            if not tell(conn, "delete_stream", given):
                 raise taken_over(lease)
             conn.execute(SQL["delete_lines"], lines)
             conn.execute(SQL["delete_posts"], given)
@@ -272,26 +296,81 @@ class SqliteStore:
         self._write(delete)
         self._leases.drop(lease)
 
+    def rename(self, lease: Lease, stream: str) -> None:
+        held = self._leases.of(lease)
+        self.sync(lease)
+        given = {"id": held.id, "epoch": lease.epoch, "name": stream}
+
+        def rename(conn: sqlite3.Connection) -> None:
+            there = conn.execute(SQL["holder"], {"stream": stream}).fetchone()
+            if there is not None:
+                id, epoch, head, owner, _, lease_s, expires_at = there
+                if head:
+                    raise Conflict(f"{stream} is there already")
+                if _is_at_work(there[3:], now := time.time()):
+                    raise busy(stream, owner, now + lease_s - expires_at, lease_s)
+                conn.execute(SQL["delete_stream"], {"id": id, "epoch": epoch})
+            if not conn.execute(SQL["rename"], given).rowcount:
+                raise taken_over(lease)
+
+        self._write(rename)
+        self._leases.drop(lease)
+
     # Blobs
 
-    def put_blob(self, data: bytes) -> str:
+    def put_blob(self, data: bytes, name: str = "") -> str:
         if len(data) > _LARGEST_BYTES:
             raise TooLarge(f"{len(data):,} bytes are more than SQLite keeps in one piece")
-        digest = sha256(data).hexdigest()
+        digest = name or sha256(data).hexdigest()
         given = {"digest": digest, "data": data}
         # One that can be read is durable: what is not committed can't be read.
-        if not self._all("has_blob", digest=digest):
-            self._write(lambda conn: conn.execute(SQL["put_blob"], given).rowcount)
+        if self._all("young_blob", digest=digest, after=time.time() - BLOB_AGE_S):
+            return digest
+
+        def put(conn: sqlite3.Connection) -> None:
+            conn.execute(SQL["put_blob"], given)
+            conn.execute(SQL["make_blob_young"], {"digest": digest, "now": time.time()})
+
+        self._write(put)
         return digest
 
-    def get_blob(self, digest: str) -> bytes:
-        rows = self._all("get_blob", digest=digest)
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        rows = self._all("get_blob", digest=name)
         if not rows:
-            raise LogDamaged(f"blobs/{digest:.80}", 0, "the blob is gone")
+            raise LogDamaged(f"blobs/{name:.80}", 0, "the blob is gone")
         data = bytes(rows[0][0])
-        if sha256(data).hexdigest() != digest:
-            raise LogDamaged(f"blobs/{digest}", 0, "the blob's bytes do not fit its name")
+        if checked and sha256(data).hexdigest() != name:
+            raise LogDamaged(f"blobs/{name}", 0, "the blob's bytes do not fit its name")
         return data
+
+    def blobs(self) -> Iterator[Blob]:
+        after, now = "", time.time()
+        while rows := self._all("blobs", after=after, page=_PAGE):
+            yield from (Blob(digest, size, max(now - put, 0.0)) for digest, size, put in rows)
+            after = rows[-1][0]
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        def delete(conn: sqlite3.Connection) -> bool:
+            given = {"digest": digest, "upto": time.time() - older_than_s}
+            if not conn.execute(SQL["delete_blob_age"], given).rowcount:
+                return False
+            return bool(conn.execute(SQL["delete_blob"], {"digest": digest}).rowcount)
+
+        return self._write(delete)
+
+    def compact(self) -> int:
+        """Give the space of what was deleted back to the disk; returns how much that was.
+
+        Without it the space is used for what comes next. It takes as much again while it works,
+        and keeps others from writing.
+        """
+        self._must_be_open()
+        self._writer.settle()
+        before = size_of(self.path)
+        with self._reader() as conn:
+            patiently(lambda: conn.execute("vacuum"))
+            patiently(lambda: conn.execute("pragma wal_checkpoint(truncate)").fetchall())
+        return max(before - size_of(self.path), 0)
 
     def close(self) -> None:
         if self._closed:

@@ -22,6 +22,8 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from holdfast.errors import StoreError
 from holdfast.stores.groups import Groups, Job
 from holdfast.stores.held import Append
@@ -147,10 +149,12 @@ def _do_or_fail(conn: sqlite3.Connection, job: Append | Write[Any]) -> None:
 def _append(conn: sqlite3.Connection, job: Append) -> None:
     held = job.held
     held.must_be_sound()
-    move, given = "move_head", _guard(job)
-    if job.facts is not None:
-        move, given = "move_head_and_tell", given | columns_of(job.facts)
-    if not conn.execute(SQL[move], given).rowcount:
+    given = _guard(job)
+    if job.facts is None:
+        moved = conn.execute(SQL["move_head"], given).rowcount
+    else:
+        moved = tell(conn, "move_head_and_tell", given | columns_of(job.facts))
+    if not moved:
         epoch, head = conn.execute(SQL["now_at"], given).fetchone() or (None, 0)
         raise job.refusal(epoch, head)
     conn.executemany(SQL["add_line"], _rows(job))
@@ -163,6 +167,19 @@ def _guard(job: Append) -> dict[str, Any]:
 
 def _rows(job: Append) -> Iterator[tuple[int, bytes]]:
     return enumerate(job.lines, (job.held.id << 32) + job.seq + 1)
+
+
+def tell(conn: sqlite3.Connection, query: str, given: dict[str, Any]) -> int:
+    """Change the facts in the row of a stream, and its labels with them; 0 if it was refused."""
+    before = conn.execute(SQL["labels_of"], given).fetchone()
+    changed = conn.execute(SQL[query], given).rowcount
+    after = (given.get("labels"), given.get("created_at"))
+    if changed and before != after:  # rare: they come with the first event
+        for change, (labels, created_at) in (("drop_label", before), ("add_label", after)):
+            pairs = msgspec.json.decode(labels or "{}", type=dict[str, str]).items()
+            rows = [(name, value, created_at, given["id"]) for name, value in pairs]
+            conn.executemany(SQL[change], rows)
+    return changed
 
 
 def _mark_done(jobs: Sequence[Job]) -> None:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 class WholeDisk:
     """The disk that a workspace is on."""
 
-    def __init__(self, disk: Disk, root: int) -> None:
+    def __init__(self, disk: Disk, root: Callable[[], int]) -> None:
         self._disk = disk
         self._root = root
         self.turn = threading.Lock()
@@ -47,12 +47,12 @@ class WholeDisk:
         if files < _FEWEST or time.monotonic() < self._not_before:
             return False
         if self._can is None:
-            self._can = _can_be_believed(self._disk.device(self._root))
+            self._can = _can_be_believed(self.device())
         return self._can
 
-    def holds(self, fd: int) -> bool:
-        """Whether a file is on this disk: another may be mounted on a folder of the workspace."""
-        return self._disk.device(fd) == self._disk.device(self._root)
+    def device(self) -> int:
+        """Its number, by which the files that are on it can be told from others."""
+        return self._disk.device(self._root())
 
     def sync(self, files: int) -> bool:
         """Make everything durable that was written, to so many files and to whatever others.
@@ -61,7 +61,7 @@ class WholeDisk:
         """
         began = time.monotonic()
         try:
-            self._disk.sync_all(self._root)
+            self._disk.sync_all(self._root())
         except OSError:
             self._can = False
         ended = time.monotonic()

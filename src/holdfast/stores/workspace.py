@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,8 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import BadInput, StorageFailed
-from holdfast.store import Facts, Post
-from holdfast.stores import blobs, inbox, lines, locks
+from holdfast.store import Blob, Facts, Leftovers, Page, Post, Query
+from holdfast.stores import blobs, inbox, leftovers, lines, locks
+from holdfast.stores.catalog import Catalog
 from holdfast.stores.disk import Disk
 from holdfast.stores.index import Entry, Index
 from holdfast.stores.locks import LOCK, LOG
@@ -28,6 +30,7 @@ _LOOK_ANEW_S = 15.0
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
+@lru_cache(1 << 16)
 def safe_name(name: str) -> str:
     """A file name for any text: itself where it is plain, else a readable part and a hash.
 
@@ -38,6 +41,16 @@ def safe_name(name: str) -> str:
         return name
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:60]
     return f"{readable}~{sha256(name.encode()).hexdigest()[:16]}"
+
+
+def way_to(stream: str) -> str:
+    """The folder of a stream, as seen from the workspace.
+
+    >>> way_to("tasks/trip-42")
+    'tasks/trip-42'
+    """
+    kind, name = stream.split("/", 1)
+    return f"{kind}/{safe_name(name)}"
 
 
 class Named(Struct):
@@ -56,6 +69,7 @@ class Workspace:
         self._durable = sync
         self._root_fd = self._open_root()
         self._index = Index(self._disk, self._root_fd)
+        self._catalogs: dict[str, Catalog] = {}
         self._looked_at: float | None = None
         self._strays: dict[str, Entry | None] = {}
         """The streams of which the index knew nothing for sure when we last looked at all."""
@@ -80,14 +94,17 @@ class Workspace:
         return self._read_all(stream, after_seq)
 
     def _read_all(self, stream: str, after_seq: int) -> Iterator[bytes]:
-        number = 0
-        for line in self._lines(stream, lines.forwards):
-            number += 1
-            if number > after_seq:
-                yield line
-        if not number:
-            kind, name = stream.split("/", 1)
-            self._must_never_have_started(stream, (kind, safe_name(name)))
+        kind, name = stream.split("/", 1)
+        for _ in range(2):
+            number = 0
+            for line in self._lines(stream, lines.forwards):
+                number += 1
+                if number > after_seq:
+                    yield line
+            if number or not self._was_started((kind, safe_name(name))):
+                return
+            # The first events may have come between the two looks: look once more.
+        raise locks.lost(stream)
 
     def _read_end(self, stream: str, after_seq: int) -> list[bytes] | None:
         """The lines after an event, from the end of the log; None if they do not say which is
@@ -122,12 +139,40 @@ class Workspace:
             raise failed(f"can't read {stream}", error) from error
 
     def _must_never_have_started(self, stream: str, way: tuple[str, str]) -> None:
+        if self._was_started(way):
+            raise locks.lost(stream)
+
+    def _was_started(self, way: tuple[str, str]) -> bool:
         with suppress(OSError):
-            if locks.was_started(self._disk.read_file((*way, LOCK), self._root)):
-                raise locks.lost(stream)
+            return locks.was_started(self._disk.read_file((*way, LOCK), self._root))
+        return False
 
     def streams(self, prefix: str) -> Iterator[str]:
+        for stream in self._folders(prefix):
+            kind, name = stream.split("/", 1)
+            way = (kind, safe_name(name))
+            size = self._disk.size_of("/".join((*way, LOG)), self._root)
+            if size > 0 or self._was_started(way):
+                yield stream
+
+    def _folders(self, prefix: str) -> Iterator[str]:
+        """The streams that have a folder, which whoever takes hold of one makes."""
         kind = prefix.split("/", 1)[0]
+        for _, found in self._named(kind):
+            if found is not None and f"{kind}/{found}".startswith(prefix):
+                yield f"{kind}/{found}"
+
+    def nameless(self, kind: str) -> Iterator[str]:
+        """The folders of logs that do not say whose they are, and so are in no list."""
+        for name, found in self._named(kind):
+            ours = name.startswith(".") or (found is not None and safe_name(found) == name)
+            if not ours:
+                with suppress(OSError):
+                    if self._disk.read_file((kind, name, LOG), self._root, 1):
+                        yield f"{kind}/{name}"
+
+    def _named(self, kind: str) -> Iterator[tuple[str, str | None]]:
+        """Each folder, and the name of the stream in it, where that can be told."""
         try:
             folder = self._disk.folder(kind, self._root)
         except FileNotFoundError:
@@ -135,13 +180,12 @@ class Workspace:
         except OSError as error:
             raise failed(f"can't list {kind}", error) from error
         try:
-            names = sorted(self._disk.names(folder))
+            # A name with a dot in front is of something deleted, which a crash left there.
+            names = sorted(name for name in self._disk.names(folder) if name[0] != ".")
         finally:
             self._disk.close(folder)
         for name in names:
-            found = name if _PLAIN.fullmatch(name) else self._name_in(kind, name)
-            if found is not None and f"{kind}/{found}".startswith(prefix):
-                yield f"{kind}/{found}"
+            yield name, name if _PLAIN.fullmatch(name) else self._name_in(kind, name)
 
     def _name_in(self, kind: str, name: str) -> str | None:
         try:
@@ -151,22 +195,39 @@ class Workspace:
             return None
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        with self._catalog(prefix) as (catalog, folder):
+            if folder is not None:
+                yield from catalog.facts(folder, prefix)
+
+    def find(self, query: Query) -> Page:
+        with self._catalog(query.prefix) as (catalog, folder):
+            return catalog.find(folder, query) if folder is not None else Page()
+
+    @contextmanager
+    def _catalog(self, prefix: str) -> Iterator[tuple[Catalog, int | None]]:
+        """What can be told of the streams of a kind without reading them, and their folder."""
         kind = prefix.split("/", 1)[0]
-        known = self._known()
         try:
-            folder = self._disk.folder(kind, self._root)
-        except FileNotFoundError:
-            return
+            entries = self._index.newest_first()
+        except OSError:
+            entries = ()  # it is only a copy: then every log is read
+        catalog = self._catalogs.get(kind)
+        if catalog is None or catalog.entries is not entries:
+            catalog = Catalog(
+                self._disk, self._root, kind, entries, safe_name, self._name_in, self._was_started
+            )
+            self._catalogs[kind] = catalog
+        folder = None
         try:
-            for stream in self.streams(prefix):
-                entry = known.get(stream)
-                name = safe_name(stream.split("/", 1)[1])
-                if entry is None or entry.size != self._disk.size_of(f"{name}/{LOG}", folder):
-                    yield stream, None
-                else:
-                    yield stream, entry.facts
+            with suppress(FileNotFoundError):
+                folder = self._disk.folder(kind, self._root)
+        except OSError as error:
+            raise failed(f"can't list {kind}", error) from error
+        try:
+            yield catalog, folder
         finally:
-            self._disk.close(folder)
+            if folder is not None:
+                self._disk.close(folder)
 
     def _known(self) -> dict[str, Entry]:
         try:
@@ -177,11 +238,22 @@ class Workspace:
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         try:
             with self._folder(stream) as folder:
-                size = self._disk.size_of(LOG, folder)
+                size = self._durable_size(folder)
         except OSError:
             return
-        if lines.seq_of(next(self.tail(stream), b"")) == seq:
+        if 0 < seq == lines.seq_of(next(self.tail(stream), b"")):
             self._note(stream, facts, size)
+
+    def _durable_size(self, folder: int) -> int:
+        """How long a log is, once that is durable: the index must not outlive what it speaks of."""
+        log = self._disk.open(LOG, folder, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            size = self._disk.size(log)
+            if self._durable:
+                self._disk.sync(log)
+            return size
+        finally:
+            self._disk.close(log)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         known = self._known()
@@ -202,9 +274,21 @@ class Workspace:
     def post(self, stream: str, name: str, data: bytes) -> bool:
         try:
             with self._folder(stream) as folder:
-                return inbox.post(self._disk, folder, name, data, durable=self._durable)
+                is_new = inbox.post(self._disk, folder, name, data, durable=self._durable)
+            if self._durable:
+                self._sync_way_to(stream)
+            return is_new
         except OSError as error:
             raise failed(f"can't leave a message for {stream}", error) from error
+
+    def _sync_way_to(self, stream: str) -> None:
+        """The stream's own folder may be so new that its name is not durable yet."""
+        kind = self._disk.folder(stream.split("/", 1)[0], self._root)
+        try:
+            self._disk.sync_folder(kind)
+            self._disk.sync_folder(self._root)
+        finally:
+            self._disk.close(kind)
 
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
         found: list[Post] = []
@@ -221,36 +305,60 @@ class Workspace:
         return found
 
     def unpost(self, stream: str, name: str) -> None:
-        with suppress(FileNotFoundError), self._folder(stream) as folder:
-            inbox.remove(self._disk, folder, name)
-
-    def put_blob(self, data: bytes) -> str:
         try:
-            return blobs.put(self._disk, self._root, data, durable=self._durable)
+            with suppress(FileNotFoundError), self._folder(stream) as folder:
+                inbox.remove(self._disk, folder, name)
+        except OSError as error:
+            raise failed(f"can't take a message to {stream} out", error) from error
+
+    def put_blob(self, data: bytes, name: str = "") -> str:
+        try:
+            return blobs.put(self._disk, self._root, data, name, durable=self._durable)
         except OSError as error:
             raise failed(f"can't write a value of {len(data):,} bytes", error) from error
 
-    def get_blob(self, digest: str) -> bytes:
-        return blobs.get(self._disk, self._root, digest)
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        return blobs.get(self._disk, self._root, name, checked=checked)
+
+    def blobs(self) -> Iterator[Blob]:
+        try:
+            yield from blobs.listed(self._disk, self._root)
+        except OSError as error:
+            raise failed("can't list the blobs", error) from error
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        try:
+            return blobs.delete(self._disk, self._root, digest, older_than_s)
+        except OSError as error:
+            raise failed(f"can't delete the blob {digest}", error) from error
+
+    def sweep(
+        self, older_than_s: float, torn_older_than_s: float | None = None, *, dry_run: bool = False
+    ) -> Leftovers:
+        try:
+            return leftovers.sweep(self.root, older_than_s, torn_older_than_s, dry_run=dry_run)
+        except OSError as error:
+            raise failed("can't remove what crashed writers left", error) from error
 
     def _open_root(self) -> int:
         try:
             # Not only the last: a parent made by us is as private as the workspace.
             missing = [p for p in (self.root, *self.root.parents) if not p.exists()]
             for folder in reversed(missing):
-                with suppress(FileExistsError):
-                    os.mkdir(folder, 0o700)
-                    os.chmod(folder, 0o700)
-                    self._sync_name_of(folder)
+                self._make(folder)
             return self._disk.folder(self.root)
         except OSError as error:
             raise failed(f"can't open the workspace {self.root}", error) from error
 
-    def _sync_name_of(self, folder: Path) -> None:
-        if self._durable:
-            parent = self._disk.folder(folder.parent)
-            self._disk.sync_folder(parent)
-            self._disk.close(parent)
+    def _make(self, folder: Path) -> None:
+        disk = self._disk
+        parent = disk.folder(folder.parent)
+        try:
+            disk.close(disk.make_folder(folder.name, parent))
+            if self._durable:
+                disk.sync_folder(parent)
+        finally:
+            disk.close(parent)
 
     @property
     def _root(self) -> int:

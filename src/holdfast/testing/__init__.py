@@ -1,1 +1,44 @@
-"""For tests of your own: prove that an agent survives a crash anywhere."""
+"""For tests of your own: an agent that survives a crash anywhere, a store that keeps its promises.
+
+| name | |
+|---|---|
+| `crash` | kills an agent everywhere, and compares |
+| `StoreContract` | the tests that every store has to pass |
+| `run_store_machine` | a store against the memory store, under random use and crashes |
+| `StoreMachine` | the rules of that, to add to |
+| `StoreProcesses` | stores in processes of their own, which can be killed |
+
+Loaded when asked for: the contract needs pytest and the machine Hypothesis, which come with
+`pip install 'holdfast[testing]'`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.testing.machine import StoreMachine, run_store_machine
+    from holdfast.testing.processes import StoreProcesses
+    from holdfast.testing.stores import StoreContract
+
+__all__ = ["StoreContract", "StoreMachine", "StoreProcesses", "run_store_machine"]
+
+_HOMES = {
+    "StoreContract": "stores",
+    "StoreMachine": "machine",
+    "StoreProcesses": "processes",
+    "run_store_machine": "machine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{__name__}.{name} needs {error.name}: pip install 'holdfast[testing]'",
+            name=error.name,
+        ) from error

@@ -163,11 +163,28 @@ with put as (
 )
 select id, pg_notify('holdfast', '')::text from put;
 
+-- ask_for_lines --
+-- Asks all processes to tell, for a while, of every append.
+select pg_notify('holdfast', 'lines')::text;
+
 -- inbox --
 select stream, name, data from holdfast.inbox where stream = any(%(streams)s) order by id;
 
 -- unpost --
 delete from holdfast.inbox where stream = %(stream)s and name = %(name)s;
+
+-- clear_name --
+-- Removes the row of a stream that was taken hold of, and never written.
+delete from holdfast.streams
+where name = %(name)s and head = 0 and (owner is null or expires_at <= clock_timestamp()
+    or not exists (select from holdfast.alive where alive.process = streams.process));
+
+-- rename --
+-- A row if the lease was the newest one; it ends with this.
+update holdfast.streams
+set name = %(name)s, owner = null, process = null, expires_at = null
+where id = %(id)s and epoch = %(epoch)s
+returning id, pg_notify('holdfast', '')::text;
 
 -- delete --
 -- A row if the lease was the newest one.
@@ -182,10 +199,30 @@ select id from gone;
 
 -- put_blob --
 -- Whoever was first kept the same bytes.
-insert into holdfast.blobs (digest, data) values (%(digest)s, %(data)s) on conflict do nothing;
+insert into holdfast.blobs (digest, data, put_at)
+values (%(digest)s, %(data)s, clock_timestamp())
+on conflict (digest) do update set put_at = excluded.put_at;
 
--- has_blob --
-select 1 from holdfast.blobs where digest = %(digest)s;
+-- young_blob --
+-- A row if the blob is there, and was put a moment ago.
+select 1 from holdfast.blobs
+where digest = %(digest)s and put_at > clock_timestamp() - make_interval(secs => %(young_s)s);
+
+-- make_blob_young --
+-- A row if the blob is there. Who deletes it at this moment waits for us, and then finds it young.
+update holdfast.blobs set put_at = clock_timestamp() where digest = %(digest)s returning 1;
+
+-- blobs --
+-- A page of blobs. Their length is known without reading them.
+select digest, octet_length(data),
+    extract(epoch from clock_timestamp() - put_at)::double precision
+from holdfast.blobs where digest > %(after)s order by digest limit %(page)s;
+
+-- delete_blob --
+-- A row if it was old enough.
+delete from holdfast.blobs
+where digest = %(digest)s and put_at <= clock_timestamp() - make_interval(secs => %(older_s)s)
+returning 1;
 
 -- get_blob --
 select data from holdfast.blobs where digest = %(digest)s;

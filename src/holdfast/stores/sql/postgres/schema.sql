@@ -18,6 +18,8 @@
 -- the row where it stands (a "heap-only" update), for which there is room in every page.
 --
 -- When facts change, or a message is left, `NOTIFY holdfast` wakes those who wait for something.
+-- Who follows a log asks for more in the same way, by the word 'lines': for a minute, processes then
+-- tell of every append.
 --
 -- The version of this schema is in `about`. Every change to it is also a numbered file in
 -- `migrations/`; a test makes a database both ways and compares them.
@@ -54,6 +56,7 @@ create table holdfast.streams (
 create index streams_to_wake on holdfast.streams (wake_at, id) where wake_at is not null;
 create index streams_to_read on holdfast.streams (id) where status is null;
 create index streams_by_age on holdfast.streams (created_at, id);
+create index streams_by_change on holdfast.streams (updated_at, id);
 create index streams_by_status on holdfast.streams (status, created_at, id);
 -- Hashed where a text is the user's, and may be longer than a sorted index takes.
 create index streams_by_task on holdfast.streams using hash (task);
@@ -81,7 +84,8 @@ create table holdfast.inbox (
 
 create table holdfast.blobs (
     digest bytea primary key,
-    data   bytea not null
+    data   bytea not null,
+    put_at timestamptz not null default now()
 );
 
 create sequence holdfast.processes as integer cycle;

@@ -40,6 +40,15 @@ set head = head + :count, status = :status, task = :task, user = :user, session 
     wake_at = :wake_at
 where id = :id and epoch = :epoch and head = :seq;
 
+-- labels_of --
+select labels, created_at from streams where id = :id;
+
+-- drop_label --
+delete from labels where name = ? and value = ? and created_at = ? and stream = ?;
+
+-- add_label --
+insert into labels (name, value, created_at, stream) values (?, ?, ?, ?);
+
 -- add_line --
 insert into lines (id, line) values (?, ?);
 
@@ -47,7 +56,7 @@ insert into lines (id, line) values (?, ?);
 -- What stood in the way of an append.
 select epoch, head from streams where id = :id;
 
--- find --
+-- stream --
 select id, head from streams where name = :stream;
 
 -- read --
@@ -75,7 +84,7 @@ order by name limit :page;
 update streams
 set status = :status, task = :task, user = :user, session = :session, labels = :labels,
     parent = :parent, created_at = :created_at, updated_at = :updated_at, wake_at = :wake_at
-where name = :stream and head = :seq;
+where id = :id and head = :seq;
 
 -- due --
 -- A page of what should be driven, the longest due first.
@@ -105,6 +114,12 @@ select id, name, data from inbox where stream = :stream order by id;
 -- unpost --
 delete from inbox where stream = :stream and name = :name;
 
+-- rename --
+-- For the newest lease only, which ends with it.
+update streams
+set name = :name, owner = null, process = null, expires_at = null
+where id = :id and epoch = :epoch;
+
 -- delete_stream --
 delete from streams where id = :id and epoch = :epoch;
 
@@ -118,8 +133,25 @@ delete from inbox where stream = :stream;
 -- Whoever was first kept the same bytes.
 insert into blobs (digest, data) values (:digest, :data) on conflict (digest) do nothing;
 
--- has_blob --
-select 1 from blobs where digest = :digest;
+-- make_blob_young --
+insert into blob_ages (digest, put_at) values (:digest, :now)
+on conflict (digest) do update set put_at = :now;
+
+-- young_blob --
+-- A row if the blob is there, and was put a moment ago.
+select 1 from blob_ages where digest = :digest and put_at > :after;
+
+-- blobs --
+-- A page of blobs. Their length is known without reading them.
+select blobs.digest, length(data), put_at from blobs join blob_ages using (digest)
+where blobs.digest > :after order by blobs.digest limit :page;
+
+-- delete_blob_age --
+-- The guard: a row for a blob that is old enough.
+delete from blob_ages where digest = :digest and put_at <= :upto;
+
+-- delete_blob --
+delete from blobs where digest = :digest;
 
 -- get_blob --
 select data from blobs where digest = :digest;

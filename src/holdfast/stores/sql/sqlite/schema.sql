@@ -9,7 +9,9 @@
 --
 -- What a log says in short (its facts) stands beside the head, for lists and for those who look
 -- for work. It is a copy: NULL in `status` means that the log has to be read. An empty text is
--- NULL, so that the indexes hold only those streams that have a user, a session or a parent.
+-- NULL, so that the indexes hold only those streams that have a user, a session or a parent. Each
+-- index goes on with the time of creation, the order of every list: a page is read off one of them,
+-- from where the page before ended, and what else was asked for is checked on the way.
 --
 -- Times of facts are microseconds since 1970, so that they come back as they were and sort; those
 -- of leases are seconds, by the clock that all processes of one machine share.
@@ -43,11 +45,22 @@ create table streams (
 create index streams_to_wake on streams (wake_at, id) where wake_at is not null;
 create index streams_to_read on streams (id) where status is null;
 create index streams_by_age on streams (created_at, id);
+create index streams_by_change on streams (updated_at, id);
 create index streams_by_status on streams (status, created_at, id);
 create index streams_by_task on streams (task, created_at, id);
 create index streams_by_user on streams (user, created_at, id) where user is not null;
 create index streams_by_session on streams (session, created_at, id) where session is not null;
-create index streams_by_parent on streams (parent, id) where parent is not null;
+create index streams_by_parent on streams (parent, created_at, id) where parent is not null;
+
+-- The labels of each stream, once more, for those who look for one: `streams.labels` and these
+-- are always changed together. With the time, so that a page of the newest is one walk.
+create table labels (
+    name       text not null,
+    value      text not null,
+    created_at integer not null,
+    stream     integer not null,
+    primary key (name, value, created_at, stream)
+) without rowid;
 
 -- The id is the stream's id times 2^32 plus the line's number. So a stream's lines lie side by
 -- side in one tree, and an append costs one page.
@@ -69,3 +82,10 @@ create table blobs (
     digest text not null unique,
     data   blob not null
 );
+
+-- When each blob was last put, in seconds since 1970. Apart from the blob, because a row is read
+-- and written as a whole.
+create table blob_ages (
+    digest text primary key,
+    put_at real not null
+) without rowid;

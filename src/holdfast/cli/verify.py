@@ -1,0 +1,130 @@
+"""`holdfast verify` and `holdfast head`: is every log what was written, and all of it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import msgspec
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.opening import is_there, not_found, opened
+from holdfast.cli.options import complete_task, json_option, pass_given, store_options
+from holdfast.cli.output import console, print_json, print_lines
+from holdfast.cli.settings import Given
+from holdfast.cli.text import count, plain
+from holdfast.errors import BadInput, StoreError
+from holdfast.store import Store
+from holdfast.verify import Head, Progress, Verified, heads
+from holdfast.verify import verify as verify_logs
+
+tasks_argument = click.argument("tasks", metavar="[TASK]…", nargs=-1, shell_complete=complete_task)
+
+
+@click.command(short_help="Check that no log was changed or cut.")
+@tasks_argument
+@click.option(
+    "--against",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What `holdfast head` printed at an earlier time: also shows what was cut off since.",
+)
+@json_option
+@store_options
+@pass_given
+def verify(given: Given, tasks: tuple[str, ...], against: Path | None, as_json: bool) -> Exit:
+    """Check tasks, or all of them: every event, the chain of sums, and every blob they name.
+
+    The sums show damage, and changes by somebody who did not compute them anew. With the key of an
+    encrypted store (--key-file) or of a signed one (--sign-key-file) a change by anybody without
+    that key shows. A log that was cut short shows only against a head that was noted before.
+
+    For each task the first event that is wrong is named. The exit code is 4 if there is one.
+
+    \b
+    Examples:
+      holdfast verify
+      holdfast verify trip-42 --sign-key-file sign.key
+      holdfast head > heads.json              kept where nobody who writes the store can
+      holdfast verify --against heads.json
+    """
+    noted = _read_heads(against) if against else []
+    with opened(given) as hf:
+        for task in tasks:
+            if not _may_be_there(hf.store, task) and all(head.task != task for head in noted):
+                raise not_found(hf.store, task)
+        with _progress() as progress:
+            found = verify_logs(hf.store, tasks, noted, progress)
+    if as_json:
+        print_json({"sound": found.sound, **msgspec.structs.asdict(found)})
+    else:
+        _print(found)
+    return Exit.OK if found.sound else Exit.DAMAGED
+
+
+@click.command(short_help="Print how far each log goes, to verify against later.")
+@tasks_argument
+@json_option
+@store_options
+@pass_given
+def head(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
+    """Print how far the log of each task goes: its last event's number and sum.
+
+    Keep it where nobody who can write to the store can change it. `holdfast verify --against` then
+    shows a log that was cut or replaced since, which no sum and no signature in it can. It is JSON,
+    with or without --json.
+
+    \b
+    Examples:
+      holdfast head > heads.json
+      holdfast head trip-42 | jq -r '.[].sum'
+    """
+    with opened(given) as hf:
+        for task in tasks:
+            if not is_there(hf.store, task):
+                raise not_found(hf.store, task)
+        print_json(heads(hf.store, tasks))
+    return Exit.OK
+
+
+def _may_be_there(store: Store, task: str) -> bool:
+    try:
+        return is_there(store, task)
+    except StoreError:
+        return True
+
+
+def _read_heads(path: Path) -> list[Head]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Head])
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise BadInput(f"{path} is not what `holdfast head` prints: {error}") from None
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """How far it is, for who looks at a terminal."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield lambda done, of: None
+        return
+    with Bar(console=out, transient=True) as bar:
+        shown = bar.add_task("checking tasks", total=None)
+        yield lambda done, of: bar.update(shown, completed=done, total=of)
+
+
+def _print(found: Verified) -> None:
+    out = console()
+    for damage in found.damage:
+        event = f", event {damage.seq}" if damage.seq else ""
+        print_lines(out, Text.assemble((plain(damage.task), "bold red"), event))
+        print_lines(out, f"  {plain(damage.what)}")
+    read = ", ".join(
+        count(getattr(found, f"{thing}s"), thing) for thing in ("task", "event", "blob")
+    )
+    result = ("as it was written", "green") if found.sound else ("damage found", "bold red")
+    print_lines(out, Text.assemble(f"{read} checked: ", result))

@@ -1,0 +1,208 @@
+"""Lists of tasks: a page by the index of the store, or the views of all that match.
+
+A store finds a page without reading a log (see `finding`), except of those tasks whose facts it
+lost in a crash. Their logs are read here, once, and what they say is given back to the store to
+remember; where it can't, they are read for every page, so that none is ever missing from a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypedDict, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast import finding
+from holdfast.errors import BadInput, StoreError, TaskNotFound
+from holdfast.facts import facts_of
+from holdfast.reading import read_state
+from holdfast.state import Status
+from holdfast.store import LONGEST_PAGE, Facts, Page, Query, Store
+from holdfast.views import TaskView, view_task
+
+_TASKS = "tasks/"
+
+
+class Filters(TypedDict, total=False):
+    """What tasks can be looked for by. None, or left out, is everything.
+
+    Texts are compared as they are; of `labels` all must be there. Of times, `after` is included
+    and `before` is not. A task is updated when its status changes, not with each of its steps.
+    """
+
+    status: str | Sequence[str] | None
+    type: str | None
+    user: str | None
+    session: str | None
+    parent: str | None
+    labels: Mapping[str, str] | None
+    created_after: datetime | None
+    created_before: datetime | None
+    updated_after: datetime | None
+    updated_before: datetime | None
+
+
+class TaskRecord(Struct, frozen=True):
+    """What is known of a task without reading its log. `hf.task(record.id)` knows the rest."""
+
+    id: str
+    type: str
+    status: Status
+    user: str
+    session: str
+    labels: dict[str, str]
+    parent: str
+    created_at: datetime
+    updated_at: datetime
+    """When its status last changed, or later."""
+
+
+class TaskPage(Struct, frozen=True):
+    """One page of a list of tasks, the newest first. What `hf.page(…)` returns.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def paged(n: int) -> int:
+    ...     return n
+    >>> with Holdfast("memory://") as hf:
+    ...     for n in range(3):
+    ...         _ = hf.run(paged, n, id=f"paged-{n}")
+    ...     first = hf.page(type="paged", limit=2)
+    ...     second = hf.page(type="paged", limit=2, cursor=first.next)
+    >>> [task.id for task in first.tasks], [task.id for task in second.tasks], second.next
+    (['paged-2', 'paged-1'], ['paged-0'], None)
+    """
+
+    tasks: tuple[TaskRecord, ...]
+    next: str | None
+    """The cursor of the page after this one; None if this is the last."""
+    unreadable: tuple[StoreError, ...] = ()
+    """Of those tasks that can't be listed, because their log has to be read and can't be."""
+
+
+class Tasks(list[TaskView]):
+    """A list of tasks, and the errors of those that could not be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable: list[StoreError] = []
+
+
+def page_of_tasks(
+    store: Store, filters: Mapping[str, Any], limit: int = 50, cursor: str | None = None
+) -> TaskPage:
+    """A page of the tasks that match, the newest first."""
+    page, unreadable = _complete(store, replace(_query(filters), limit=limit), cursor)
+    tasks = tuple(_record(stream, facts) for stream, facts in page.found)
+    return TaskPage(tasks, _next(page), tuple(unreadable))
+
+
+def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = None) -> Tasks:
+    """The views of the tasks that match, oldest first; of the newest so many, if limited."""
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise BadInput(f"limit={limit!a:.60} must be 1 or more")
+    query, tasks, failed = _query(filters), Tasks(), dict[str, StoreError]()
+    for stream in _walk(store, query, failed):
+        try:
+            view = view_task(store, stream.removeprefix(_TASKS))
+        except TaskNotFound:  # it was deleted meanwhile
+            continue
+        except StoreError as error:
+            failed[str(error)] = error
+            continue
+        if not query.status or view.status in query.status:  # it may have gone on meanwhile
+            tasks.append(view)
+        if len(tasks) == limit:
+            break
+    tasks.unreadable = list(failed.values())
+    tasks.sort(key=lambda view: (view.state.created_at, view.id))
+    return tasks
+
+
+def _walk(store: Store, query: Query, failed: dict[str, StoreError]) -> Iterator[str]:
+    """The streams that match, page by page."""
+    cursor: str | None = None
+    while True:
+        page, unreadable = _complete(store, replace(query, limit=LONGEST_PAGE), cursor)
+        failed.update({str(error): error for error in unreadable})
+        yield from (stream for stream, _ in page.found)
+        cursor = _next(page)
+        if cursor is None:
+            return
+
+
+def _query(filters: Mapping[str, Any]) -> Query:
+    unknown = [name for name in filters if name not in Filters.__annotations__]
+    if unknown:
+        raise BadInput(
+            f"tasks can't be looked for by {unknown[0]!a:.60}, only by "
+            f"{', '.join(Filters.__annotations__)}"
+        )
+    given = {name: value for name, value in filters.items() if value is not None}
+    if "type" in given:
+        given["task"] = given.pop("type")
+    if "status" in given:
+        given["status"] = _statuses(given["status"])
+    return Query(prefix=_TASKS, **given)
+
+
+def _statuses(wanted: Any) -> tuple[str, ...]:
+    several = (wanted,) if isinstance(wanted, str) else wanted
+    known = get_args(Status)
+    try:
+        if several and all(isinstance(each, str) and each in known for each in several):
+            return tuple(several)
+    except TypeError:
+        pass
+    raise BadInput(f"status={wanted!a:.60} is none of {', '.join(known)}")
+
+
+def _complete(store: Store, query: Query, cursor: str | None) -> tuple[Page, list[StoreError]]:
+    """A page with those on it whose facts the store does not know; and what can't be read."""
+    if cursor is not None:
+        query = replace(query, beyond=finding.place_in(cursor))
+    page = store.find(query)
+    if not page.unknown:
+        return page, []
+    matches, found, unreadable = finding.matcher(query), dict(page.found), list[StoreError]()
+    for stream in page.unknown:
+        try:
+            facts = read_facts(store, stream)
+        except StoreError as error:
+            unreadable.append(error)
+            continue
+        if facts is not None and matches(stream, facts):
+            found[stream] = facts
+    ordered = finding.in_order(found.items(), len(found))
+    more = page.more or len(ordered) > query.limit
+    return Page(ordered[: query.limit], more), unreadable
+
+
+def read_facts(store: Store, stream: str) -> Facts | None:
+    """The facts of a task from its log, which the store then remembers; None if it has no log."""
+    state = read_state(store, stream)
+    if state.seq == 0:
+        return None
+    facts = facts_of(state)
+    store.remember(stream, facts, state.seq)
+    return facts
+
+
+def _next(page: Page) -> str | None:
+    return finding.cursor_of(finding.place_of(*page.found[-1])) if page.more else None
+
+
+def _record(stream: str, facts: Facts) -> TaskRecord:
+    return TaskRecord(
+        id=stream.removeprefix(_TASKS),
+        type=facts.task,
+        status=facts.status,  # type: ignore[arg-type]
+        user=facts.user,
+        session=facts.session,
+        labels=facts.labels,
+        parent=facts.parent,
+        created_at=facts.created_at,
+        updated_at=facts.updated_at,
+    )

@@ -1,0 +1,374 @@
+"""Encryption at rest, around any store: what reaches the disk is closed, what is read is opened.
+
+    {"seq":7,"box":"<base64>","sum":"0123456789abcdef"}
+
+A line stays a JSON object with its place and a chained sum, so that a store can tell a torn line
+from a whole one without the key. What the line says is in the box.
+The first line carries the data key of its log too, closed with the root key of the store (see
+`ring`), so a log is never without its key, and deleting it deletes both. The stream and the place
+are bound into each box: a line that was moved does not open.
+
+    lines     closed with the data key of their log
+    blobs     closed; named by their digest, encrypted, so that equal ones are kept once
+    messages  closed, and so are their names, of which the store sees a keyed digest
+    facts     user, session and labels are keyed digests, which can be looked for but not read;
+              the clear ones are closed, and kept as one more label
+
+Left in the clear: the ids of tasks (they name folders), their types and statuses, when they
+changed, how long each line is, and who holds a lease.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast import chain
+from holdfast.errors import BadInput, LogDamaged, StoreError
+from holdfast.keys import KEY_BYTES, Keys, derived
+from holdfast.store import Blob, Facts, Lease, Page, Post, Query, Store
+from holdfast.stores import KEYS, ring
+from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
+from holdfast.stores.wrapped import Wrapped, name_bound_in, with_older
+
+FORMAT = 1
+_SEALED = "sealed"
+"""The label with the clear facts. All others are digests, so none is called that."""
+_MOST_KEYS = 4096
+
+
+class _Line(Struct, omit_defaults=True, kw_only=True):
+    """A line of a log, as the store sees it. Only the first has more than its place and its box."""
+
+    seq: int
+    id: str = ""
+    sealed: int = 0
+    """The format."""
+    key: bytes = b""
+    box: bytes
+
+
+class _Clear(Struct, omit_defaults=True):
+    """What facts say in the clear."""
+
+    user: str = ""
+    session: str = ""
+    labels: dict[str, str] = {}
+
+
+class _Message(Struct):
+    name: str
+    data: bytes
+
+
+class _End:
+    """The end of a log that is being written."""
+
+    __slots__ = ("data_key", "total", "writing")
+
+    def __init__(self, data_key: Box | None, total: bytes) -> None:
+        self.data_key = data_key
+        self.total = total
+        self.writing = threading.Lock()
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class SealedStore(Wrapped):
+    """A store whose content is encrypted, around one that never sees it."""
+
+    def __init__(self, inner: Store, keys: Keys) -> None:
+        super().__init__(inner)
+        root = ring.open_root(inner, keys)
+        self._data_keys = Box(derived(root, b"data keys"))
+        self._names = BlobNames(derived(root, b"blob names"))
+        self._digests = Digests(derived(root, b"digests"))
+        self._root_of_blobs = derived(root, b"blobs")
+        self._root_of_posts = derived(root, b"posts")
+        self._root_of_facts = derived(root, b"facts")
+        self._known: dict[str, Box] = {}
+        self._ends: dict[Lease, _End] = {}
+
+    # Leases
+
+    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
+        _must_be_free_of_keys(stream)
+        return self.inner.acquire(stream, owner, lease_s)
+
+    def _acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        for stream in streams:
+            _must_be_free_of_keys(stream)
+        return super()._acquire_many(streams, owner, lease_s)
+
+    def release(self, lease: Lease) -> None:
+        self._ends.pop(lease, None)
+        self.inner.release(lease)
+
+    def _release_many(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._ends.pop(lease, None)
+        super()._release_many(leases)
+
+    def delete(self, lease: Lease) -> None:
+        self.inner.delete(lease)
+        self._ends.pop(lease, None)
+        self._known.pop(lease.stream, None)
+
+    def rename(self, lease: Lease, stream: str) -> None:
+        self.inner.rename(lease, stream)
+        self._ends.pop(lease, None)
+        self._known.pop(lease.stream, None)
+        self._known.pop(stream, None)
+
+    def close(self) -> None:
+        self._ends.clear()
+        self.inner.close()
+
+    def streams(self, prefix: str) -> Iterator[str]:
+        found = self.inner.streams(prefix)
+        return (name for name in found if not name.startswith(KEYS))
+
+    # Lines
+
+    def append(
+        self,
+        lease: Lease,
+        expected_seq: int,
+        lines: Sequence[bytes],
+        facts: Facts | None = None,
+    ) -> None:
+        stream = lease.stream
+        told = None if facts is None else self._closed_facts(stream, facts)
+        end = self._ends.get(lease)
+        if end is None:
+            self.inner.renew(lease)  # who holds it no more is told that, and nothing else
+            end = self._ends.setdefault(lease, self._end_of(stream))
+        with end.writing:
+            data_key, total, closed_key = end.data_key, end.total, b""
+            if not expected_seq or data_key is None:
+                key = os.urandom(KEY_BYTES)
+                data_key, total = Box(key), chain.ROOT
+                closed_key = self._data_keys.close(key, "data key", name_bound_in(stream))
+            closed: list[bytes] = []
+            for seq, line in enumerate(lines, expected_seq + 1):
+                box = data_key.close(line, "line", FORMAT, name_bound_in(stream), seq)
+                made = _Line(seq=seq, box=box)
+                if seq == 1:
+                    made.id, made.sealed, made.key = _id_of(stream), FORMAT, closed_key
+                sealed, total = chain.seal(total, _encode(made))
+                closed.append(sealed)
+            self.inner.append(lease, expected_seq, closed, told)
+            if lines:
+                end.data_key, end.total = data_key, total
+
+    def _end_of(self, stream: str) -> _End:
+        newest = next(iter(self.inner.tail(stream)), None)
+        if newest is None:
+            return _End(None, chain.ROOT)
+        return _End(self._data_key(stream, anew=True), chain.sum_of(newest))
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        seq = max(after_seq, 0)
+        before = None if seq else chain.ROOT
+        for line in self.inner.read(stream, after_seq):
+            seq += 1
+            yield self._opened(stream, seq, line, before)
+            before = chain.sum_of(line)
+
+    def tail(self, stream: str) -> Iterator[bytes]:
+        seq = None
+        for line, older in with_older(iter(self.inner.tail(stream))):
+            seq = _parsed(stream, 0, line).seq if seq is None else seq - 1
+            yield self._opened(stream, seq, line, chain.sum_of(older) if older else chain.ROOT)
+
+    def _opened(self, stream: str, seq: int, line: bytes, before: bytes | None) -> bytes:
+        if before is not None and chain.check(before, line) is None:
+            raise LogDamaged(stream, seq, "its sum does not fit its bytes and the event before it")
+        found = _parsed(stream, seq, line)
+        if found.seq != seq:
+            raise LogDamaged(stream, seq, f"it says it is event {found.seq}")
+        if seq == 1:
+            self._learn(stream, found)
+        about = ("line", FORMAT, name_bound_in(stream), seq)
+        opened = self._data_key(stream).open(found.box, *about)
+        if opened is None and seq > 1:  # the log may have been deleted and made anew
+            opened = self._data_key(stream, anew=True).open(found.box, *about)
+        if opened is None:
+            raise LogDamaged(stream, seq, "it does not open: it was changed, or belongs elsewhere")
+        return opened
+
+    def _data_key(self, stream: str, *, anew: bool = False) -> Box:
+        known = None if anew else self._known.get(stream)
+        if known is not None:
+            return known
+        first = next(iter(self.inner.read(stream)), None)
+        if first is None:
+            raise LogDamaged(stream, 1, "it is gone, and with it the key to the others")
+        return self._learn(stream, _parsed(stream, 1, first))
+
+    def _learn(self, stream: str, first: _Line) -> Box:
+        """Take the data key of a log from its first line."""
+        if first.id != _id_of(stream):
+            raise LogDamaged(stream, 1, f"it is the log of {first.id!r}, copied or moved here")
+        if first.sealed > FORMAT:
+            raise LogDamaged(stream, 1, f"it is encrypted in a newer way ({first.sealed})")
+        key = self._data_keys.open(first.key, "data key", name_bound_in(stream))
+        if key is None:
+            raise LogDamaged(stream, 1, "the key in it does not open, which opens all the others")
+        if len(self._known) >= _MOST_KEYS:
+            self._known.clear()
+        box = self._known[stream] = Box(key)
+        return box
+
+    # Facts
+
+    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
+        return self._open_facts(self.inner.facts(prefix))
+
+    def remember(self, stream: str, facts: Facts, seq: int) -> None:
+        self.inner.remember(stream, self._closed_facts(stream, facts), seq)
+
+    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+        return self._open_facts(self.inner.due(prefix, now))
+
+    def find(self, query: Query) -> Page:
+        user, session, labels = self._hidden(query.user, query.session, query.labels)
+        page = self.inner.find(replace(query, user=user, session=session, labels=labels))
+        opened = list(self._open_facts(iter(page.found)))
+        return Page(
+            found=[(stream, facts) for stream, facts in opened if facts is not None],
+            more=page.more,
+            unknown=[*page.unknown, *(stream for stream, facts in opened if facts is None)],
+        )
+
+    def _hidden(
+        self, user: str | None, session: str | None, labels: dict[str, str]
+    ) -> tuple[str | None, str | None, dict[str, str]]:
+        """A user, a session and labels, as the store knows them: to be kept, or to be found."""
+        hidden = self._digests.of
+        return (
+            user and hidden("user", user),
+            session and hidden("session", session),
+            {hidden("label", name): hidden("label", name, value) for name, value in labels.items()},
+        )
+
+    def _closed_facts(self, stream: str, facts: Facts) -> Facts:
+        clear = _encode(_Clear(facts.user, facts.session, facts.labels))
+        if clear == b"{}":
+            return facts
+        user, session, labels = self._hidden(facts.user, facts.session, facts.labels)
+        stream = name_bound_in(stream)
+        box = Box(derived(self._root_of_facts, stream.encode())).close(clear, "facts", stream)
+        labels[_SEALED] = b64encode(box).decode()
+        return replace(facts, user=user or "", session=session or "", labels=labels)
+
+    def _open_facts(
+        self, found: Iterator[tuple[str, Facts | None]]
+    ) -> Iterator[tuple[str, Facts | None]]:
+        for stream, facts in found:
+            if not stream.startswith(KEYS):
+                yield stream, facts and self._opened_facts(stream, facts)
+
+    def _opened_facts(self, stream: str, facts: Facts) -> Facts | None:
+        # They are a copy: where there is anything wrong with them, the log is read.
+        if not (facts.user or facts.session or facts.labels):
+            return facts
+        try:
+            stream = name_bound_in(stream)
+            box = b64decode(facts.labels.get(_SEALED, ""), validate=True)
+            opening = Box(derived(self._root_of_facts, stream.encode()))
+            opened = opening.open(box, "facts", stream)
+            clear = None if opened is None else msgspec.json.decode(opened, type=_Clear)
+        except (ValueError, msgspec.MsgspecError):
+            return None
+        if clear is None:
+            return None
+        return replace(facts, user=clear.user, session=clear.session, labels=clear.labels)
+
+    # Inboxes
+
+    def post(self, stream: str, name: str, data: bytes) -> bool:
+        hidden = self._digests.of("message", stream, name)
+        box = Box(derived(self._root_of_posts, stream.encode()))
+        return self.inner.post(
+            stream, hidden, box.close(_encode(_Message(name, data)), "message", stream, hidden)
+        )
+
+    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+        opened = map(self._opened_post, self.inner.inbox(streams))
+        return [post for post in opened if post is not None]
+
+    def refused(self, streams: Collection[str]) -> Sequence[Post]:
+        return [post for post in self.inner.inbox(streams) if self._opened_post(post) is None]
+
+    def _opened_post(self, post: Post) -> Post | None:
+        box = Box(derived(self._root_of_posts, post.stream.encode()))
+        opened = box.open(post.data, "message", post.stream, post.name)
+        if opened is None:
+            return None
+        found = msgspec.json.decode(opened, type=_Message)
+        return Post(post.stream, found.name, found.data)
+
+    def unpost(self, stream: str, name: str) -> None:
+        self.inner.unpost(stream, self._digests.of("message", stream, name))
+
+    # Blobs
+
+    def put_blob(self, data: bytes, name: str = "") -> str:
+        name = name or sha256(data).hexdigest()
+        self.inner.put_blob(self._blob(name).close(data, "blob", name), self._names.hidden(name))
+        return name
+
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        closed = self.inner.get_blob(self._names.hidden(name), checked=False)
+        data = self._blob(name).open(closed, "blob", name)
+        if data is None or (checked and sha256(data).hexdigest() != name):
+            raise LogDamaged(f"blobs/{name}", 0, "it does not open: it was changed")
+        return data
+
+    def blobs(self) -> Iterator[Blob]:
+        for blob in self.inner.blobs():
+            name, size = self._names.shown(blob.digest), blob.size_bytes - BOX_BYTES
+            yield replace(blob, digest=name, size_bytes=max(size, 0))
+
+    def delete_blob(self, digest: str, older_than_s: float) -> bool:
+        try:
+            hidden = self._names.hidden(digest)
+        except LogDamaged:  # it is the name of no blob
+            return False
+        return self.inner.delete_blob(hidden, older_than_s)
+
+    def _blob(self, name: str) -> Box:
+        return Box(derived(self._root_of_blobs, name.encode()))
+
+    def blob_in_store(self, name: str) -> str:
+        """The name by which the inner store knows a blob."""
+        return self._names.hidden(name)
+
+
+def _must_be_free_of_keys(stream: str) -> None:
+    if stream.startswith(KEYS):
+        raise BadInput(f"{stream} is where the store has its keys: it is no stream of yours")
+
+
+def _parsed(stream: str, seq: int, line: bytes) -> _Line:
+    try:
+        return _decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise LogDamaged(stream, seq, "it is not encrypted, as all of this store is") from None
+
+
+def _id_of(stream: str) -> str:
+    return stream.partition("/")[2]

@@ -1,0 +1,147 @@
+"""What a store may answer: the memory store's answer, and where its rules leave it a choice.
+
+Every call is made on a memory store as well. Where the rules say what comes of a call, the two
+must agree. They leave a choice in few places, and this is about those:
+
+- Lines that were appended but not synced may be gone, from some line on, after a crash or a
+  takeover. What is left is seen when the next lease is taken.
+- Another process may see such lines late, and with them the facts that came along.
+- A holder that was taken over may be told so when it appends, or when it syncs.
+- Facts may be unknown at any time, and after a crash be older ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct, field
+
+from holdfast.errors import HoldfastError
+from holdfast.store import Facts, Lease, Store
+from holdfast.stores.memory import MemoryStore
+
+
+class Memory(MemoryStore):
+    """The memory store, as the one that others are compared with."""
+
+    def __init__(self, beside: Memory | None = None) -> None:
+        super().__init__(beside)
+
+    def lines(self, stream: str) -> list[bytes]:
+        """All that was appended, and is not known to be lost."""
+        return list(self.read(stream))
+
+    def cut(self, stream: str, head: int, facts: Facts | None) -> None:
+        """Forget the lines that a crash took, and the facts that came with them."""
+        with self._lock:
+            del self._streams[stream][head:]
+            if not head:
+                del self._streams[stream]
+            self._facts.pop(stream, None)
+            if facts is not None:
+                self._facts[stream] = facts
+
+
+class Process(Struct, eq=False):
+    """A store that is checked, and the memory store that does the same."""
+
+    real: Store
+    model: Memory
+
+
+class Hold(Struct, eq=False):
+    """A lease that was taken, in both."""
+
+    stream: str
+    process: Process
+    real: Lease
+    model: Lease
+    seq: int
+    """Where its holder thinks that the log ends."""
+    lasts: bool
+    """Else it had run out when it was taken, so that anybody may take over."""
+    unsynced: bool = False
+    is_zombie: bool = False
+    """Whether it appended after its lease was lost."""
+    is_settled: bool = False
+    """Whether all that it appended before is in the log, as the one read it who took over."""
+
+
+class Stream(Struct, eq=False):
+    """What is known of a stream besides what the memory store holds."""
+
+    synced: int = 0
+    """So many lines are there whatever happens."""
+    visible: int = 0
+    """So many lines are there for everybody, unless a crash takes them."""
+    epoch: int = 0
+    told: list[tuple[int, Facts]] = field(default_factory=list)
+    """The facts so far, and after how many lines each was told."""
+    last: Hold | None = None
+    """Who held it last and has not given it back."""
+    owner: str | None = None
+    """Who may still seem to hold it."""
+    has_crashed: bool = False
+    """Whether a process that held it was killed."""
+    has_old_facts: bool = False
+    """Whether that was after facts were last told."""
+
+
+class Outcome(Struct):
+    """What came of a call."""
+
+    value: Any = None
+    error: HoldfastError | None = None
+
+    def __str__(self) -> str:
+        return repr(self.error) if self.error else f"returned {self.value!r}"
+
+
+def outcome(call: Callable[..., Any], *given: Any) -> Outcome:
+    """Call something, and keep what comes of it."""
+    try:
+        return Outcome(call(*given))
+    except HoldfastError as error:
+        return Outcome(error=error)
+
+
+def must_agree(what: str, found: Outcome, expected: Outcome) -> None:
+    """Fail if two outcomes are not of the same kind."""
+    if type(found.error) is not type(expected.error):
+        raise AssertionError(f"{what}: the store {found}, the memory store {expected}")
+
+
+def must_be_prefix(
+    what: str, found: Sequence[bytes], lines: Sequence[bytes], at_least: int, after: int = 0
+) -> None:
+    """Fail if what was read, from a line on, is no prefix of the log, or is too short."""
+    if list(found) != list(lines[after : after + len(found)]):
+        raise AssertionError(f"{what}: read {_shown(found)}, the log is {_shown(lines[after:])}")
+    if len(found) < at_least - after:
+        raise AssertionError(
+            f"{what}: read {len(found)} lines after {after}, but {at_least} of the log are certain"
+        )
+
+
+def must_be_one_of(what: str, found: Any, allowed: Iterable[Any]) -> None:
+    """Fail if something is not among what it may be."""
+    allowed = list(allowed)
+    if found not in allowed:
+        raise AssertionError(f"{what}: found {found!r}, expected one of {allowed!r}")
+
+
+def is_due(facts: Facts | None, now: datetime) -> bool:
+    """Whether facts say that somebody should drive a stream."""
+    return facts is not None and facts.wake_at is not None and facts.wake_at <= now
+
+
+def nobodys_digest(text: str) -> str:
+    """The digest of a blob that nobody put."""
+    return sha256(text.encode()).hexdigest()
+
+
+def _shown(lines: Sequence[bytes]) -> str:
+    return f"{len(lines)} lines ending in {list(lines[-2:])!r}"

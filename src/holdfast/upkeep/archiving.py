@@ -1,0 +1,216 @@
+"""Writing archives: whole and verified, or not at all."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from hashlib import sha256
+from itertools import zip_longest
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast import chain
+from holdfast.engines.holding import Holding
+from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed, StoreError
+from holdfast.reading import read_state, stream_of
+from holdfast.store import Store
+from holdfast.upkeep.archive import (
+    ARCHIVE_FORMAT,
+    MANIFEST,
+    Archive,
+    ArchivedPost,
+    ArchivedStream,
+    Manifest,
+    blob_entry,
+)
+from holdfast.upkeep.choosing import Wanted, choose
+from holdfast.upkeep.copied import Progress, Refused, Tell
+from holdfast.upkeep.families import told_by
+from holdfast.upkeep.naming import blob_of, may_name, references
+
+
+class Archived(Struct, frozen=True):
+    """What was put into an archive."""
+
+    path: str
+    ids: tuple[str, ...]
+    events: int
+    blobs: int
+    unpacked_bytes: int
+    size_bytes: int
+    """Of the file."""
+    refused: tuple[Refused, ...] = ()
+    """What can't be read, and so is not in it."""
+
+
+def place_for(path: Path, now: datetime) -> Path:
+    """Where an archive goes: to that file, or, if it is a folder, to a new file in it."""
+    if path.is_dir():
+        path = path / f"holdfast-{now:%Y%m%d-%H%M%S}.hfa"
+    if path.exists() or path.is_symlink():
+        raise BadInput(f"{path} is there already: give another name")
+    if not path.parent.is_dir():
+        raise BadInput(f"there is no folder {path.parent}: make it first")
+    return path
+
+
+def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> Archived:
+    """Write tasks to an archive: see `Holdfast.archive_to`."""
+    from holdfast import __version__
+
+    now = holding.clock()
+    place = place_for(path, now)
+    told = told_by(holding.store)
+    chosen, _ = choose(told, wanted, holding.store.url)
+    ids: list[str] = []
+    unreadable = {} if wanted.is_by_name else dict(told.unreadable)
+    for family in chosen:
+        try:
+            for id in family.ids:
+                read_state(holding.store, stream_of(id))
+            ids += family.ids
+        except StoreError as error:
+            if wanted.is_by_name:
+                raise
+            unreadable[family.head] = error
+    archived = write_archive(holding.store, ids, place, now, __version__, tell)
+    why = [Refused(id, str(error), type(error).__name__) for id, error in unreadable.items()]
+    return replace(archived, refused=tuple(why))
+
+
+def write_archive(
+    store: Store, ids: Iterable[str], path: Path, now: datetime, version: str, tell: Tell
+) -> Archived:
+    """Write tasks to a new file, read it back, and only then give it its name."""
+    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    try:
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w+b") as file:
+            os.fchmod(fd, 0o600)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as packed:
+                manifest = _Writer(store, packed, tell).write(list(ids), now, version)
+            file.flush()
+            os.fsync(fd)
+        _verify(store, draft, manifest)
+        with _folder(path) as folder:
+            _give_name(draft, path)
+            os.fsync(folder)
+    except FileExistsError:
+        raise BadInput(f"{path} is there already: give another name") from None
+    except OSError as error:
+        raise StorageFailed(f"can't write {path}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            os.unlink(draft)
+    return Archived(
+        path=str(path),
+        ids=tuple(stream.stream.removeprefix("tasks/") for stream in manifest.streams),
+        events=sum(stream.events for stream in manifest.streams),
+        blobs=len(manifest.blobs),
+        unpacked_bytes=manifest.size_bytes,
+        size_bytes=path.stat().st_size,
+    )
+
+
+def _give_name(draft: Path, path: Path) -> None:
+    # A link, and no rename, which would replace what somebody put there meanwhile; but not every
+    # filesystem has links.
+    try:
+        os.link(draft, path)
+        os.unlink(draft)
+    except FileExistsError:
+        raise
+    except OSError:
+        os.rename(draft, path)
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class _Writer:
+    def __init__(self, store: Store, packed: zipfile.ZipFile, tell: Tell) -> None:
+        self._store = store
+        self._packed = packed
+        self._tell = tell
+        self._blobs: dict[str, int] = {}
+        self._followed: set[str] = set()
+
+    def write(self, ids: list[str], now: datetime, version: str) -> Manifest:
+        streams = []
+        for number, id in enumerate(ids):
+            streams.append(self._stream(stream_of(id), f"streams/{number}.jsonl"))
+            self._tell(Progress("archiving", id, number + 1, len(ids), streams[-1].events))
+        url = self._store.url
+        found = Manifest(ARCHIVE_FORMAT, version, now, url, tuple(streams), self._blobs)
+        self._packed.writestr(MANIFEST, msgspec.json.encode(found))
+        return found
+
+    def _stream(self, stream: str, entry: str) -> ArchivedStream:
+        posts = tuple(ArchivedPost(p.name, p.data) for p in self._store.inbox([stream]))
+        total, size, seq, running = sha256(), 0, 0, chain.ROOT
+        named: list[bytes] = [post.data for post in posts]
+        with self._packed.open(entry, "w", force_zip64=True) as file:
+            for line in self._store.read(stream):
+                seq += 1
+                after = chain.check(running, line)
+                if after is None:
+                    raise LogDamaged(stream, seq, "its sum does not fit its bytes")
+                running = after
+                file.write(line + b"\n")
+                total.update(line + b"\n")
+                size += len(line) + 1
+                if may_name(line):
+                    named.append(line)
+        # One entry is written at a time.
+        for data in named:
+            self._blobs_of(data)
+        return ArchivedStream(stream, entry, seq, size, total.hexdigest(), posts)
+
+    def _blobs_of(self, data: bytes) -> None:
+        waiting = list(references(data))
+        while waiting:
+            reference = waiting.pop()
+            digest = reference.digest
+            if digest in self._followed or (digest in self._blobs and not reference.names_more):
+                continue
+            blob = blob_of(reference, self._store.get_blob)
+            if blob is None:
+                continue
+            if digest not in self._blobs:
+                self._blobs[digest] = len(blob)
+                self._packed.writestr(blob_entry(digest), blob)
+            if reference.names_more:
+                self._followed.add(digest)
+                waiting += references(blob)
+
+
+def _verify(store: Store, draft: Path, written: Manifest) -> None:
+    """Read an archive back: it holds what the store does, to the byte."""
+    with Archive(draft, max_bytes=written.size_bytes) as archive:
+        if archive.manifest != written:
+            raise ArchiveDamaged(f"{draft}: it is not what was written: is the disk sound?")
+        for stream in written.streams:
+            # Behind what was archived the log may have grown meanwhile.
+            ours = _first(store.read(stream.stream), stream.events)
+            for mine, theirs in zip_longest(ours, archive.read(stream.stream)):
+                if mine != theirs:
+                    raise ArchiveDamaged(f"{draft}: it is not what was written: is the disk sound?")
+        for digest in written.blobs:
+            archive.get_blob(digest)
+
+
+def _first(lines: Iterator[bytes], count: int) -> Iterator[bytes]:
+    for _, line in zip(range(count), lines, strict=False):
+        yield line

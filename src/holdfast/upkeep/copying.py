@@ -1,0 +1,272 @@
+"""Copying tasks to another store, or moving them there.
+
+A family is copied as a whole, in four strides. Whatever interrupts it (a crash, a power cut), a
+task can go on at one place at most, and the same copy, run again, goes on where it stopped:
+
+1. **Pause** what is unfinished, in the source, with the target's name as the reason. From here on
+   nobody goes on with it by himself.
+2. **Bring** the logs over, verified, each at once (see `transfer`). The pause goes along, so nobody
+   goes on with it there either.
+3. **Let it go on** in the target: an event there, that the source does not have. Now it goes on in
+   the target, and in the source it is paused.
+4. To **move**, delete it in the source.
+
+A task that was paused before stays paused at both places. What has ended is only brought, and
+deleted if it is moved. All of it happens under the leases of what is unfinished. To leave the
+source as it is, the copy may arrive paused instead: then strides 1, 3 and 4 are left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+from msgspec import Struct
+
+from holdfast.engines.holding import Holding
+from holdfast.engines.mail import take_in
+from holdfast.errors import BadInput, HoldfastError, StoreError, TaskBusy, TaskNotFound
+from holdfast.events import PauseRequested, TaskContinued
+from holdfast.facts import facts_of
+from holdfast.log import Log, open_log
+from holdfast.reading import read_state, stream_of
+from holdfast.state import FINISHED, State
+from holdfast.upkeep.copied import CopiedTask, Progress, Refused, Tell, What
+from holdfast.upkeep.families import Family
+from holdfast.upkeep.keeping import Keeping
+from holdfast.upkeep.transfer import Brought, Transfer, compared
+
+REFUSALS = (StoreError, BadInput, TaskNotFound)
+"""What keeps one family from being copied, and not the others."""
+
+
+class Member(Struct):
+    """A task that is being copied; its log is held if it is unfinished."""
+
+    id: str
+    state: State
+    log: Log | None = None
+    brought: Brought | None = None
+    status: str = ""
+
+
+class Copying:
+    """A copy of families from one store to another."""
+
+    def __init__(
+        self,
+        source: Holding,
+        target: Holding,
+        families: Sequence[Family],
+        *,
+        move: bool = False,
+        paused: bool = False,
+        tell: Tell,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._families = families
+        self._move = move
+        self._paused = paused
+        self._tell = tell
+        self._done, self._total = 0, sum(len(family.ids) for family in families)
+        # A name of its own, by which it knows itself: see `_must_be_two_stores`.
+        self._owner = f"{source.owner} (copying, {os.urandom(4).hex()})"
+        self._because = f"it goes on in {target.store.url}"
+        self._keeping = Keeping(source.lease_s)
+        self._transfer = Transfer(
+            source.store, target.store, self._owner, self._keeping, source.clock,
+            lambda id, events: self._say("copying", id, events),
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Raise what would keep any of them from being copied now."""
+        for family in self._families:
+            for id in family.ids:
+                self._state_to_copy(id)
+
+    def plan(self) -> tuple[list[CopiedTask], list[Refused]]:
+        """What `run` would do now."""
+        tasks: list[CopiedTask] = []
+        refused: list[Refused] = []
+        for family in self._families:
+            try:
+                tasks += [self._planned(id) for id in family.ids]
+            except REFUSALS as error:
+                refused.append(_refused(family.head, error))
+        return tasks, refused
+
+    def _planned(self, id: str) -> CopiedTask:
+        state = self._state_to_copy(id)
+        store, stream = self._source.store, stream_of(id)
+        how = compared(store, self._target.store, stream)
+        size = sum(len(line) + 1 for line in store.read(stream))
+        return CopiedTask(id, how, state.status, state.seq, size, 0)
+
+    def run(self) -> tuple[list[CopiedTask], list[Refused]]:
+        """Copy one family after the other. One that is refused does not keep the others from it."""
+        tasks: list[CopiedTask] = []
+        refused: list[Refused] = []
+        with self._keeping:
+            for family in self._families:
+                try:
+                    tasks += self._copy(family, refused)
+                except REFUSALS as error:
+                    refused.append(_refused(family.head, error))
+                self._done += len(family.ids)
+        return tasks, refused
+
+    # The strides
+
+    def _copy(self, family: Family, refused: list[Refused]) -> list[CopiedTask]:
+        with ExitStack() as held:
+            members = [self._taken(id, held) for id in family.ids]
+            with self._paused_here(members):
+                for member in members:
+                    self._bring(member)
+            for member in reversed(members):  # children first: their parent may ask for them
+                self._let_go_on(member)
+            # The head last: by its name what is left of the family is found again.
+            for member in reversed(members) if self._move else ():
+                try:
+                    self._delete(member)
+                except REFUSALS as error:
+                    refused.append(_refused(member.id, error, "was copied, and is not deleted: "))
+        return [
+            CopiedTask(m.id, m.brought.how, m.status, m.brought.events, m.brought.size_bytes,
+                       m.brought.blobs)
+            for m in members if m.brought is not None
+        ]  # fmt: skip
+
+    def _state_to_copy(self, id: str) -> State:
+        """A task's state, or why it can't be copied now."""
+        store, stream = self._source.store, stream_of(id)
+        state = read_state(store, stream)
+        if state.seq == 0:
+            raise TaskNotFound(f"no task {id!r} in {store.url}")
+        if state.status not in FINISHED:
+            holder = store.holder(stream)
+            if holder is not None:
+                raise TaskBusy(
+                    f"task {id!r} is being driven by {holder}: pause it (`holdfast pause`), and "
+                    f"copy it when it was let go of"
+                )
+            _must_not_be_ending(state)
+        compared(store, self._target.store, stream)  # before anything is changed
+        return state
+
+    def _taken(self, id: str, held: ExitStack) -> Member:
+        state = self._state_to_copy(id)
+        if state.status in FINISHED:
+            return Member(id, state)
+        source = self._source
+        log = open_log(source.store, id, self._owner, source.lease_s, source.clock)
+        held.callback(log.close)
+        self._keeping.keep(source.store, log.lease)
+        held.callback(self._keeping.forget, log.lease)
+        self._must_be_two_stores(id)
+        take_in(log)
+        _must_not_be_ending(log.state)
+        return Member(id, log.state, log)
+
+    def _must_be_two_stores(self, id: str) -> None:
+        """For two names of one store: there, who holds a task here holds it too."""
+        if self._target.store.holder(stream_of(id)) == self._owner:
+            raise BadInput(
+                f"{self._source.store.url} and {self._target.store.url} are one and the same store"
+            )
+
+    @contextmanager
+    def _paused_here(self, members: Sequence[Member]) -> Iterator[None]:
+        """Pause what is unfinished; if it can't be brought over, let it go on where it is."""
+        paused: list[Log] = []
+        try:
+            for member in members if not self._paused else ():
+                log = member.log
+                if log is not None and log.state.status not in (*FINISHED, "paused"):
+                    paused.append(log)
+                    log.append(PauseRequested(by=self._source.owner, because=self._because))
+                    log.sync()
+                    self._say("paused", member.id, log.state.seq)
+            yield
+        except Exception:
+            for log in paused:
+                with suppress(HoldfastError):
+                    log.append(TaskContinued(by=self._source.owner))
+                    log.sync()
+            raise
+
+    def _bring(self, member: Member) -> None:
+        open_here = member.state.status not in (*FINISHED, "paused")
+        arrives = member.state if self._paused and open_here else None
+        member.brought = self._transfer.bring(member.id, arrives_paused=arrives)
+        store, stream = self._target.store, stream_of(member.id)
+        state = read_state(store, stream)
+        store.remember(stream, facts_of(state), state.seq)
+        member.status = state.status
+        self._say("copied", member.id, member.brought.events)
+
+    def _is_ours(self, state: State) -> bool:
+        """Whether a task is paused because of this copy, or of one before it to the same place."""
+        return state.status == "paused" and state.because == self._because
+
+    def _let_go_on(self, member: Member) -> None:
+        log = member.log
+        if log is None or not (self._is_ours(log.state) or self._move):
+            return
+        self._source.store.renew(log.lease)  # or somebody else may have gone on with it
+        self._hand_over(member)
+        if not self._is_ours(log.state):
+            return
+        # Busy: somebody has it in hand there already.
+        with suppress(TaskBusy), self._target.hold(member.id) as there:
+            if self._is_ours(there.state):
+                there.append(TaskContinued(by=self._source.owner))
+                there.sync()
+            member.status = there.state.status
+        self._say("goes on", member.id, log.state.seq)
+
+    def _hand_over(self, member: Member) -> None:
+        """Give messages that came meanwhile to who can act on them."""
+        store = self._source.store
+        for post in store.inbox([stream_of(member.id)]):
+            self._transfer.carry(post.data)
+            self._target.store.post(post.stream, post.name, post.data)
+            store.unpost(post.stream, post.name)
+
+    def _delete(self, member: Member) -> None:
+        """Remove a task from the source, if it is in the target, to its last event."""
+        source, target, stream = self._source.store, self._target.store, stream_of(member.id)
+        if member.brought is None:
+            return
+        if member.log is not None:
+            lease = member.log.lease
+            self._hand_over(member)
+        else:
+            lease = self._keeping.take(source, stream, self._owner)
+            self._must_be_two_stores(member.id)
+        try:
+            head, seq = member.brought.head, member.brought.events
+            if next(source.tail(stream), b"") != head:
+                raise TaskBusy(f"task {member.id!r} has gone on since: copy it again")
+            if next(target.read(stream, seq - 1), b"") != head:
+                raise TaskNotFound(f"task {member.id!r} is not in {target.url} any more")
+            source.delete(lease)
+        finally:
+            self._keeping.release(lease)
+        self._say("deleted", member.id, member.brought.events)
+
+    def _say(self, what: What, id: str, events: int) -> None:
+        self._tell(Progress(what, id, self._done, self._total, events))
+
+
+def _refused(id: str, error: Exception, before: str = "") -> Refused:
+    return Refused(id, f"{before}{error}", type(error).__name__)
+
+
+def _must_not_be_ending(state: State) -> None:
+    if state.status not in FINISHED and (state.cancelling or state.ending):
+        raise BadInput(
+            f"task {state.id!r} is being ended, and can't be paused any more: let it end first"
+        )

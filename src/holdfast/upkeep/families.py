@@ -1,0 +1,101 @@
+"""Which tasks belong together, and so are copied, moved, archived and deleted together.
+
+A task can't do without the logs of some others: a parent asks how its children ended, and a child
+tells its parent. What a task needs is said in one place, `pasts_needed`; a family is whatever hangs
+together by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.facts import facts_of
+from holdfast.reading import read_state
+from holdfast.store import Facts, Store
+
+TASKS, COPIES = "tasks/", "copies/"
+KINDS = (TASKS, COPIES, "sessions/")
+"""How the names of streams begin: every line that may name a blob is in one of these."""
+
+
+def pasts_needed(facts: Facts) -> frozenset[str]:
+    """The ids of the tasks whose logs a task can't do without, besides its own.
+
+    >>> sorted(pasts_needed(Facts(parent="report-1")))
+    ['report-1']
+    """
+    return frozenset({facts.parent} - {""})
+
+
+class Family(Struct, frozen=True):
+    """Tasks that belong together: those that need no other first, then those that need them."""
+
+    ids: tuple[str, ...]
+
+    @property
+    def head(self) -> str:
+        """The task that the others are there for."""
+        return self.ids[0]
+
+
+class Told(Struct):
+    """What a store tells of its tasks: the facts of each, and why others can't be read."""
+
+    facts: dict[str, Facts] = {}
+    unreadable: dict[str, HoldfastError] = {}
+
+
+def told_by(store: Store) -> Told:
+    """The facts of all tasks; logs are read only where the store does not know them."""
+    told = Told()
+    for stream, facts in store.facts(TASKS):
+        id = stream.removeprefix(TASKS)
+        try:
+            if facts is None:
+                state = read_state(store, stream)
+                if state.seq == 0:  # taken hold of, and never written
+                    continue
+                facts = facts_of(state)
+                store.remember(stream, facts, state.seq)
+            told.facts[id] = facts
+        except StoreError as error:
+            told.unreadable[id] = error
+    return told
+
+
+def families(facts: Mapping[str, Facts]) -> list[Family]:
+    """Tasks by family, the oldest family first.
+
+    >>> facts = {"a.1": Facts(parent="a"), "b": Facts(parent="gone"), "a": Facts()}
+    >>> [family.ids for family in families(facts)]
+    [('a', 'a.1'), ('b',)]
+    """
+    needed = {id: sorted(pasts_needed(facts[id]) & facts.keys()) for id in facts}
+    needing: dict[str, list[str]] = {}
+    for id, pasts in needed.items():
+        for past in pasts:
+            needing.setdefault(past, []).append(id)
+    found: list[Family] = []
+    seen: set[str] = set()
+    # Those that need nobody come first, so a walk that starts from one meets heads first.
+    for id in sorted(facts, key=lambda id: (bool(needed[id]), facts[id].created_at, id)):
+        if id not in seen:
+            found.append(Family(_together(id, needed, needing, seen)))
+    return found
+
+
+def _together(
+    first: str, needed: Mapping[str, list[str]], needing: Mapping[str, list[str]], seen: set[str]
+) -> tuple[str, ...]:
+    """Everything that hangs together with a task."""
+    ids, seen_here = [first], {first}
+    for id in ids:  # which grows while it is walked
+        for other in (*needed[id], *sorted(needing.get(id, ()))):
+            if other not in seen_here:
+                seen_here.add(other)
+                ids.append(other)
+    seen |= seen_here
+    return tuple(ids)

@@ -1,0 +1,244 @@
+"""One log, brought from where it is to another store, byte by byte.
+
+Its lines are copied as they are, so their sums stay valid. They are written to a stream of another
+name (`copies/<id>`), read back and compared, and only then given the name of the task: so a store
+never holds half of a task, which a worker would go on with as if that were all. What an interrupted
+copy had written is found there by the next one, which goes on behind it.
+
+A blob is put before the line that names it, and put even where it is there already: that makes it
+young, and nobody deletes it before its line is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
+from itertools import chain as joined
+from itertools import zip_longest
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from holdfast import chain
+from holdfast.errors import Conflict, LogDamaged
+from holdfast.events import PauseRequested, dump_event
+from holdfast.reading import stream_of
+from holdfast.state import State
+from holdfast.store import Facts, Lease, Post, Store
+from holdfast.upkeep.families import COPIES
+from holdfast.upkeep.keeping import Keeping
+from holdfast.upkeep.naming import Reference, blob_of, references
+
+How = Literal["copied", "continued", "there", "ahead"]
+"""It was not there; it was there in part; it is there; it is there, and has gone on."""
+
+_BATCH_LINES, _BATCH_BYTES = 500, 1 << 20
+
+
+class Source(Protocol):
+    """What tasks can be copied from: a store, or an archive."""
+
+    @property
+    def url(self) -> str:
+        """How a person would name it."""
+
+    def streams(self, prefix: str) -> Iterator[str]:
+        """The names of the streams that begin with `prefix`."""
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        """The lines after `after_seq`."""
+
+    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+        """The messages that were left for streams."""
+
+    def get_blob(self, digest: str) -> bytes:
+        """The bytes of a blob."""
+
+
+class Brought(Struct, frozen=True):
+    """What came of bringing a log to a store."""
+
+    how: How
+    events: int
+    size_bytes: int
+    blobs: int
+    head: bytes
+    """The last line of the source."""
+
+
+class Transfer:
+    """Brings logs from a source to a store."""
+
+    def __init__(
+        self,
+        source: Source,
+        target: Store,
+        owner: str,
+        keeping: Keeping,
+        clock: Callable[[], datetime],
+        written: Callable[[str, int], None],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._owner = owner
+        self._keeping = keeping
+        self._clock = clock
+        self._written = written
+        self._carried: set[tuple[str, bool]] = set()
+        self._unverified: list[str] = []
+
+    def bring(self, id: str, *, arrives_paused: State | None = None) -> Brought:
+        """Bring a log, if it is not there already, and verify it.
+
+        One that `arrives_paused` was in that state, and gets an event more than it has.
+        """
+        stream = stream_of(id)
+        how = compared(self._source, self._target, stream)
+        if how in ("there", "ahead"):
+            return self._read_through(stream, how, None, 0)
+        draft = self._keeping.take(self._target, COPIES + id, self._owner)
+        try:
+            draft, begun = self._begun(draft, stream)
+            found = self._read_through(stream, how, draft, begun)
+            last: list[bytes] = []
+            if arrives_paused is not None:
+                last = [self._pause(arrives_paused, found.head)]
+                self._target.append(draft, found.events, last)
+                self._target.sync(draft)
+            self._verify(stream, draft.stream, last)
+            if how == "continued":
+                self._remove_the_older(stream)
+            self._target.rename(draft, stream)
+            return found
+        except BaseException:
+            # No log may name what was carried so far, so it may be deleted: carry it again.
+            self._carried.clear()
+            self._unverified.clear()
+            raise
+        finally:
+            self._keeping.release(draft)
+
+    def carry(self, data: bytes) -> int:
+        """Bring the blobs that bytes name, those that a list names before the list itself."""
+        count = 0
+        waiting = list(references(data))
+        while waiting:
+            reference = waiting[-1]
+            blob = None
+            if not self._is_carried(reference):
+                blob = blob_of(reference, self._source.get_blob)
+            if blob is not None:
+                inner = references(blob) if reference.names_more else ()
+                if first := [other for other in inner if not self._is_carried(other)]:
+                    waiting += first
+                    continue
+                if self._target.put_blob(blob) != reference.digest:
+                    what = "the blob's bytes do not fit its name"
+                    raise LogDamaged(f"blobs/{reference.digest}", 0, what)
+                self._unverified.append(reference.digest)
+                count += 1
+            # Where it only looks like a name, there is nothing to carry now nor later.
+            self._carried.add((reference.digest, reference.names_more))
+            waiting.pop()
+        return count
+
+    def _is_carried(self, reference: Reference) -> bool:
+        """One that was carried as content may still name others, to whom it is a value."""
+        digest = reference.digest
+        return not {(digest, True), (digest, reference.names_more)}.isdisjoint(self._carried)
+
+    def _begun(self, draft: Lease, stream: str) -> tuple[Lease, int]:
+        """How much of a log an earlier copy had written, that is still as it is in the source."""
+        count = 0
+        source = self._source.read(stream)
+        for line in self._target.read(draft.stream):
+            if next(source, None) != line:
+                self._target.delete(draft)
+                self._keeping.forget(draft)
+                return self._keeping.take(self._target, draft.stream, self._owner), 0
+            count += 1
+        return draft, count
+
+    def _pause(self, state: State, head: bytes) -> bytes:
+        """The line by which a task is paused from the moment on that it is there."""
+        because = f"it is a copy of that in {self._source.url}, which may have gone on since"
+        event = PauseRequested(
+            seq=state.seq + 1, at=self._clock(), by=self._owner, because=because
+        )  # fmt: skip
+        return chain.seal(chain.sum_of(head), dump_event(event))[0]
+
+    def _read_through(self, stream: str, how: How, draft: Lease | None, begun: int) -> Brought:
+        """Check every line, bring its blobs, and write those that are not written yet."""
+        total, seq, size, blobs, line = chain.ROOT, 0, 0, 0, b""
+        batch: list[bytes] = []
+        waiting = 0
+        for line in self._source.read(stream):
+            seq += 1
+            size += len(line) + 1
+            total = _sum_after(stream, seq, total, line)
+            blobs += self.carry(line)
+            if draft is not None and seq > begun:
+                batch.append(line)
+                waiting += len(line)
+                if len(batch) >= _BATCH_LINES or waiting >= _BATCH_BYTES:
+                    self._write(draft, seq, batch)
+                    batch, waiting = [], 0
+        if draft is not None and batch:
+            self._write(draft, seq, batch)
+        self._verify_blobs()
+        return Brought(how, seq, size, blobs, line)
+
+    def _write(self, draft: Lease, seq: int, batch: list[bytes]) -> None:
+        # Known by its age, so that one that nobody goes on with is found and removed some day.
+        told = Facts(status="pending", created_at=self._clock(), updated_at=self._clock())
+        self._target.append(draft, seq - len(batch), batch, told)
+        self._target.sync(draft)
+        self._written(draft.stream.removeprefix(COPIES), seq)
+
+    def _verify(self, stream: str, draft: str, last: Sequence[bytes]) -> None:
+        """Read back what was written: the same lines, and as many, with sums that fit."""
+        total = chain.ROOT
+        expected = joined(self._source.read(stream), last)
+        pairs = zip_longest(expected, self._target.read(draft))
+        for seq, (ours, theirs) in enumerate(pairs, 1):
+            if ours != theirs or ours is None:
+                what = f"the copy in {self._target.url} is not what was written: copy it again"
+                raise LogDamaged(stream, seq, what)
+            total = _sum_after(stream, seq, total, ours)
+
+    def _verify_blobs(self) -> None:
+        while self._unverified:
+            self._target.get_blob(self._unverified.pop())  # looks whether its bytes fit its name
+
+    def _remove_the_older(self, stream: str) -> None:
+        """Make room for a log that goes on where the one that is there ends."""
+        older = self._keeping.take(self._target, stream, self._owner)
+        try:
+            if compared(self._source, self._target, stream) == "continued":
+                self._target.delete(older)
+        finally:
+            self._keeping.release(older)
+
+
+def compared(source: Source, target: Source, stream: str) -> How:
+    """How a log in the target stands to that of the source; `Conflict` if they went two ways."""
+    pairs = zip_longest(source.read(stream), target.read(stream))
+    for seq, (ours, theirs) in enumerate(pairs, 1):
+        if ours is None:
+            return "ahead"
+        if theirs is None:
+            return "continued" if seq > 1 else "copied"
+        if ours != theirs:
+            raise Conflict(
+                f"{stream} is in {target.url} too, and from event {seq} on it is another: both "
+                f"went on, or they were never the same. Nothing was changed. Look at both, and "
+                f"delete the one you don't need, or copy it elsewhere"
+            )
+    return "there"
+
+
+def _sum_after(stream: str, seq: int, total: bytes, line: bytes) -> bytes:
+    after = chain.check(total, line)
+    if after is None:
+        raise LogDamaged(stream, seq, "its sum does not fit its bytes and the event before it")
+    return after

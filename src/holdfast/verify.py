@@ -1,0 +1,192 @@
+"""Whether logs are what was written, from the first byte to the last, and whether they are whole.
+
+Every event is read: its sum and those before it (and its signature, in a store that has the key),
+its place, that it follows from those before it, the blobs that it names, and the messages that
+wait. A log that was cut short is still a good log; only who knows how long it was can tell. That is
+what a `Head` is for: keep it elsewhere, and compare.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast import chain
+from holdfast.errors import LogDamaged, StoreError, TaskNotFound
+from holdfast.events import AnyEvent
+from holdfast.fold import advance
+from holdfast.reading import read_sums, stream_of
+from holdfast.state import State
+from holdfast.store import Store
+from holdfast.values import blobs_in
+from holdfast.words import checked_id
+
+Progress = Callable[[int, int], None]
+"""Told how many tasks were checked, and of how many."""
+
+
+class Head(Struct, frozen=True):
+    """How far a log went when somebody looked: the number of its last event, and its sum."""
+
+    task: str
+    seq: int
+    sum: str
+
+
+class Damage(Struct, frozen=True):
+    """Something that is not as it was written. `seq` is 0 where it is about no event."""
+
+    task: str
+    seq: int
+    what: str
+
+    def __str__(self) -> str:
+        place = f"event {self.seq}: " if self.seq else ""
+        return f"{self.task}: {place}{self.what}"
+
+
+class Verified(Struct):
+    """What was read, and what is wrong with it: for each task the first thing that is."""
+
+    tasks: int = 0
+    events: int = 0
+    blobs: int = 0
+    damage: list[Damage] = []
+
+    @property
+    def sound(self) -> bool:
+        """Whether everything is as it was written."""
+        return not self.damage
+
+
+def heads(store: Store, ids: Iterable[str] = ()) -> list[Head]:
+    """How far the logs of some tasks go, or of all."""
+    found = []
+    for task_id in [checked_id(id) for id in ids] or _all(store):
+        newest = next(iter(store.tail(stream_of(task_id))), None)
+        if newest is not None:
+            found.append(_head(task_id, newest))
+        elif ids:
+            raise TaskNotFound(f"no task {task_id!r} in {store.url}")
+    return found
+
+
+def verify(
+    store: Store,
+    ids: Iterable[str] = (),
+    against: Iterable[Head] = (),
+    progress: Progress = lambda done, of: None,
+) -> Verified:
+    """Check some tasks, or all; and against the heads, if any, that they had before."""
+    known = {head.task: head for head in against}
+    wanted = [checked_id(id) for id in ids]
+    todo = wanted or sorted({*_all(store), *known})
+    found, blobs = Verified(), Blobs(store)
+    for number, task_id in enumerate(todo):
+        progress(number, len(todo))
+        seq = _check(store, task_id, known.get(task_id), found, blobs)
+        if seq == 0 and task_id in wanted and task_id not in known:
+            raise TaskNotFound(f"no task {task_id!r} in {store.url}")
+    if not wanted and hasattr(store, "nameless"):
+        for folder in store.nameless("tasks"):
+            what = "the first line of its log does not tell whose it is"
+            found.damage.append(Damage(folder, 1, what))
+    found.blobs = len(blobs.problems)
+    progress(len(todo), len(todo))
+    return found
+
+
+class _Placed(Struct):
+    seq: int
+
+
+def _head(task_id: str, newest: bytes) -> Head:
+    try:
+        seq = msgspec.json.decode(newest, type=_Placed).seq
+        return Head(task_id, seq, chain.sum_of(newest).decode("ascii"))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        what = f"the last line makes no sense ({error}), so it is no head to go by"
+        raise LogDamaged(stream_of(task_id), 0, what) from None
+
+
+def _all(store: Store) -> list[str]:
+    return sorted(stream.removeprefix("tasks/") for stream in store.streams("tasks/"))
+
+
+def _check(
+    store: Store, task_id: str, head: Head | None, found: Verified, blobs: Blobs
+) -> int | None:
+    """Read a log to its end, or to the first thing that is wrong; returns how far it goes."""
+    stream, state, seen = stream_of(task_id), State(), head is None
+    try:
+        for event, total in read_sums(store, stream):
+            found.events += 1
+            for problem in blobs.check(event):
+                raise LogDamaged(stream, event.seq, problem)
+            if head is not None and event.seq == head.seq:
+                seen = True
+                if total.decode() != head.sum:
+                    raise LogDamaged(stream, event.seq, "it is another one than when it was noted")
+            advance(state, event)
+        if not seen and head is not None:
+            raise LogDamaged(stream, head.seq, _cut(state.seq, head))
+        if hasattr(store, "refused") and store.refused([stream]):
+            what = "a message for it was changed, or left by somebody without the key"
+            raise LogDamaged(stream, 0, what)
+    except LogDamaged as error:
+        found.damage.append(Damage(task_id, error.seq, error.what))
+    except StoreError as error:
+        found.damage.append(Damage(task_id, 0, f"it can't be checked: {error}"))
+    except (LookupError, TypeError, ValueError) as error:
+        what = f"it does not follow from those before it ({error!r})"
+        found.damage.append(Damage(task_id, state.seq + 1, what))
+    else:
+        found.tasks += bool(state.seq)
+        return state.seq
+    found.tasks += 1
+    return None
+
+
+def _cut(seq: int, head: Head) -> str:
+    if not seq:
+        return f"the task is gone, and it had {head.seq} events when they were noted"
+    return f"the log was cut: it ends with event {seq}, and went up to {head.seq} when it was noted"
+
+
+class Blobs:
+    """Checks the blobs that events name, each one once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.problems: dict[str, str] = {}
+        """What is wrong with each; '' where it is sound."""
+
+    def check(self, event: AnyEvent) -> Iterator[str]:
+        """What is wrong with those that an event names."""
+        for digest in digests(event):
+            if digest not in self.problems:
+                self.problems[digest] = self._problem(digest)
+            if problem := self.problems[digest]:
+                yield f"it has a value in a blob, and {problem}"
+
+    def _problem(self, digest: str) -> str:
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            return f"{digest[:80]!r} names no blob"
+        try:
+            self._store.get_blob(digest)
+        except LogDamaged as error:
+            return f"{error.stream} is damaged: {error.what}"
+        except StoreError as error:
+            return str(error)
+        return ""
+
+
+def digests(event: AnyEvent) -> Iterator[str]:
+    """The blobs that an event names."""
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, Raw):
+            yield from blobs_in(value)

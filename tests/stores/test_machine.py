@@ -1,0 +1,297 @@
+"""Every store against the memory store, in random stories; and broken ones, which must be caught.
+
+`HOLDFAST_EXAMPLES=2000 make test ARGS="tests/stores/test_machine.py"` tells more of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+
+import pytest
+from hypothesis import Phase, settings
+
+from holdfast.errors import HoldfastError, LeaseLost, StorageFailed
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import StoreMachine, StoreProcesses, run_store_machine
+from tests.stores.postgres_server import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
+
+STORIES = settings(max_examples=int(os.environ.get("HOLDFAST_EXAMPLES", "10")))
+
+pytestmark = pytest.mark.timeout(300 + STORIES.max_examples * 2)
+
+
+def check(url: str) -> None:
+    with StoreProcesses("holdfast.stores:open_store", url) as processes:
+        run_store_machine(processes.open, processes.kill, settings=STORIES)
+
+
+def test_files(tmp_path):
+    check(str(tmp_path / "workspace"))
+
+
+def test_sqlite(tmp_path):
+    check(f"sqlite:///{tmp_path}/tasks.db")
+
+
+def test_postgres(postgres_url):
+    check(postgres_url)
+
+
+def in_this_process(kind: type[MemoryStore], crash=MemoryStore.close, **given) -> None:
+    """Tell stories about a kind of memory store, in which a process is but an object."""
+    place = kind()
+    run_store_machine(lambda: kind(beside=place), crash, **given)
+
+
+def test_memory():
+    in_this_process(MemoryStore, settings=STORIES)
+
+
+# Stores that do what the rules allow, though the memory store does not
+
+
+class Forgetful(MemoryStore):
+    """In a crash it loses some of what was not synced, and all facts."""
+
+    def __init__(self, beside=None):
+        super().__init__(beside)
+        if beside is None:
+            self.synced: dict[str, int] = {}
+
+    def sync(self, lease):
+        super().sync(lease)
+        self.synced[lease.stream] = len(self._streams.get(lease.stream, ()))
+
+    def delete(self, lease):
+        super().delete(lease)
+        self.synced.pop(lease.stream, None)
+
+    def crash(self):
+        held = {stream for stream, (lease, *_) in self._held.items() if lease in self._mine}
+        for stream in held & self._streams.keys():
+            lines = self._streams[stream]
+            del lines[random.Random(len(lines)).randint(self.synced.get(stream, 0), len(lines)) :]
+            if not lines:
+                del self._streams[stream]
+        self._facts.clear()
+        self.close()
+
+
+def test_a_store_that_loses_what_was_not_synced_is_right():
+    in_this_process(Forgetful, Forgetful.crash, settings=STORIES)
+
+
+class Slow(MemoryStore):
+    """It does not notice that a holder died: the lease has to run out."""
+
+    def crash(self):
+        self._mine.clear()
+
+
+def test_a_store_that_does_not_notice_a_death_is_right_if_it_says_so():
+    in_this_process(Slow, Slow.crash, notices_death=False, settings=STORIES)
+
+
+class Lenient(MemoryStore):
+    """It takes what a stale writer appends, keeps it to itself, and says so at the sync."""
+
+    def append(self, lease, expected_seq, lines, facts=None):
+        with suppress(LeaseLost):
+            super().append(lease, expected_seq, lines, facts)
+
+
+def test_a_store_that_refuses_a_stale_writer_at_the_sync_is_right():
+    in_this_process(Lenient, settings=STORIES)
+
+
+# Broken stores
+
+
+class LosesASyncedLine(Forgetful):
+    def crash(self):
+        for stream in self.synced:
+            self.synced[stream] = max(0, self.synced[stream] - 1)
+        super().crash()
+
+
+class LosesALineInTheMiddle(Forgetful):
+    def crash(self):
+        for lease in self._mine:
+            del self._streams.get(lease.stream, [])[-2:-1]
+        self.close()
+
+
+class LosesALineWhenItIsClosed(MemoryStore):
+    def close(self):
+        for lease in self._mine:
+            del self._streams.get(lease.stream, [])[-1:]
+        super().close()
+
+
+class TakesAStaleEpoch(MemoryStore):
+    def _must_hold(self, lease):
+        if lease.stream not in self._held:
+            super()._must_hold(lease)
+
+
+class AcknowledgesAStaleWriter(Lenient):
+    def sync(self, lease):
+        pass
+
+
+class TakesAnyPlace(MemoryStore):
+    def append(self, lease, expected_seq, lines, facts=None):
+        super().append(lease, len(list(self.read(lease.stream))), lines, facts)
+
+
+class HandsOutTwice(MemoryStore):
+    def acquire(self, stream, owner, lease_s):
+        self._held.pop(stream, None)
+        return super().acquire(stream, owner, lease_s)
+
+
+class NeverTakesOver(MemoryStore):
+    def acquire(self, stream, owner, lease_s):
+        return super().acquire(stream, owner, 600)
+
+
+class LetsAnybodyRelease(MemoryStore):
+    def _let_go(self, lease):
+        self._mine.discard(lease)
+        self._held.pop(lease.stream, None)
+
+
+class RenewsALostLease(MemoryStore):
+    def renew(self, lease):
+        pass
+
+
+class DeletesTheWrongStream(MemoryStore):
+    def delete(self, lease):
+        super().delete(lease)
+        for stream in [name for name in self._streams if name.startswith(lease.stream)]:
+            del self._streams[stream]
+
+
+class DeletesForAnybody(MemoryStore):
+    def delete(self, lease):
+        self._held[lease.stream] = (lease, 0.0, 0.0)
+        super().delete(lease)
+
+
+class LeavesTheInbox(MemoryStore):
+    def delete(self, lease):
+        posts = dict(self._posts)
+        super().delete(lease)
+        self._posts.update(posts)
+
+
+class LosesMessages(MemoryStore):
+    def close(self):
+        super().close()
+        self._posts.clear()
+
+
+class TakesAMessageTwice(MemoryStore):
+    def post(self, stream, name, data):
+        super().post(stream, name, data)
+        return True
+
+
+class RemembersTooMuch(MemoryStore):
+    def remember(self, stream, facts, seq):
+        if stream in self._streams:
+            self._facts[stream] = facts
+
+
+class HidesWhatIsDue(MemoryStore):
+    def due(self, prefix, now):
+        return (pair for pair in super().due(prefix, now) if pair[1] and pair[1].wake_at != now)
+
+
+class ListsByTheWrongPrefix(MemoryStore):
+    def streams(self, prefix):
+        return super().streams(prefix[:-1])
+
+
+class ForgetsTheEpoch(MemoryStore):
+    def release(self, lease):
+        super().release(lease)
+        self._epochs.pop(lease.stream, None)
+
+
+class LosesBlobs(MemoryStore):
+    def close(self):
+        super().close()
+        self._blobs.clear()
+
+
+class FailsAfterATakeover(MemoryStore):
+    def append(self, lease, expected_seq, lines, facts=None):
+        if lease.epoch > 2:
+            raise StorageFailed("broken")
+        super().append(lease, expected_seq, lines, facts)
+
+
+BROKEN = [
+    LosesASyncedLine, LosesALineInTheMiddle, LosesALineWhenItIsClosed, TakesAStaleEpoch,
+    AcknowledgesAStaleWriter, TakesAnyPlace, HandsOutTwice, NeverTakesOver, LetsAnybodyRelease,
+    RenewsALostLease, DeletesTheWrongStream, DeletesForAnybody, LeavesTheInbox, LosesMessages,
+    TakesAMessageTwice, RemembersTooMuch, HidesWhatIsDue, ListsByTheWrongPrefix, ForgetsTheEpoch,
+    LosesBlobs, FailsAfterATakeover,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_store_is_caught(kind):
+    hunt = settings(
+        max_examples=300, phases=[Phase.generate], database=None, derandomize=True,
+        report_multiple_bugs=False,
+    )  # fmt: skip
+    with pytest.raises((AssertionError, HoldfastError)):
+        in_this_process(kind, getattr(kind, "crash", kind.close), settings=hunt)
+
+
+def test_a_store_that_does_not_notice_a_death_is_caught_if_it_says_it_does(monkeypatch):
+    monkeypatch.setattr(StoreMachine, "notice_s", 0.1)
+    hunt = settings(max_examples=300, phases=[Phase.generate], database=None, derandomize=True)
+    with pytest.raises(AssertionError, match="TaskBusy"):
+        in_this_process(Slow, Slow.crash, settings=hunt)
+
+
+# Processes
+
+
+def test_a_killed_process_is_gone_and_its_errors_are_ours(tmp_path):
+    from holdfast import Conflict, TaskBusy
+
+    with StoreProcesses("holdfast.stores:open_store", str(tmp_path / "w")) as processes:
+        one, two = processes.open(), processes.open()
+        assert one.url == str(tmp_path / "w")
+        lease = one.acquire("tasks/t", "one", 60)
+        one.append(lease, 0, [b'{"id":"t"}'])
+        with pytest.raises(Conflict, match="is at event 1"):
+            one.append(lease, 7, [b"no"])
+        with pytest.raises(TaskBusy, match="being driven by one"):
+            two.acquire("tasks/t", "two", 60)
+        processes.kill(one)
+        assert two.acquire("tasks/t", "two", 60).epoch == lease.epoch + 1
+        assert list(two.read("tasks/t")) == [b'{"id":"t"}']
+        processes.kill(one)
+        with pytest.raises(OSError):
+            one.read("tasks/t")
+
+
+def test_a_store_that_can_not_be_opened_says_why(tmp_path):
+    from holdfast import StorageFailed
+
+    (tmp_path / "w").touch()
+    with (
+        StoreProcesses("holdfast.stores:open_store", str(tmp_path / "w")) as processes,
+        pytest.raises(StorageFailed, match="can't open the workspace"),
+    ):
+        processes.open()

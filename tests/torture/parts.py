@@ -1,0 +1,127 @@
+"""The parts of the torture: what each does, how often it has to, and where it can't."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.store import Store
+from tests.torture import frozen, full, model, power, server, strace
+from tests.torture.recording import BUGS
+
+Results = Iterator[Any]
+"""Each says what is `broken`; some have numbers of their own, as how much was `acknowledged`."""
+
+
+class Part(Struct):
+    """One of them."""
+
+    name: str
+    goal: int
+    """How many rounds a long run makes."""
+    bounded: int
+    """How many `make test` makes."""
+    run: Callable[[str], Results]
+    why_not: Callable[[], str] = lambda: ""
+    has_bug: bool = False
+    """Whether it is run against a store that is broken on purpose, and has to find that."""
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = model.fast_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _frozen(kind: str, seed: str) -> Results:
+    if kind == "postgres":
+        from holdfast.stores.postgres import PostgresStore
+
+        url = server.running().new_database()
+        yield from frozen.takeovers(lambda: PostgresStore(url), seed)
+    with _folder() as folder:
+        opened = partial(power.STORES[kind], folder, "")
+        opened().close()
+        is_free = partial(frozen.is_unlocked, folder / "store.db")
+        yield from frozen.takeovers(opened, seed, is_free if kind == "sqlite" else lambda: True)
+
+
+def _failed(kind: str, seed: str) -> Results:
+    def opened(folder: Path) -> Store:
+        return power.STORES[kind](folder, "")
+
+    for number in itertools.count():
+        every = strace.faults(opened, f"{seed} {number}")
+        Random(seed).shuffle(every)
+        for fault in every:
+            yield strace.outcome(opened, f"{seed} {number}", fault)
+
+
+_why_no_power = cache(power.why_not)
+_why_no_strace = cache(strace.why_not)
+
+
+def parts() -> list[Part]:
+    """All of them."""
+    return [
+        Part("modelled crashes, files", 20_000, 300, model.crashes),
+        *(
+            Part(
+                f"power cuts, {kind} on {system}",
+                500,
+                8,
+                partial(power.cuts, system, kind),
+                partial(_why_no_power, system),
+            )
+            for system in power.SYSTEMS
+            for kind in power.STORES
+        ),
+        Part("calls failed and killed, files", 1500, 30, partial(_failed, "files"), _why_no_strace),
+        Part(
+            "calls failed and killed, sqlite", 1500, 20, partial(_failed, "sqlite"), _why_no_strace
+        ),
+        *(
+            Part(f"takeovers, {kind}", 200, 5, partial(_frozen, kind))
+            for kind in ("files", "sqlite", "postgres")
+        ),
+        Part("crashes of the server, postgres", 25, 2, server.crashes),
+        Part("sessions ended, postgres", 25, 2, server.terminations),
+        *(
+            Part(
+                f"full disk, {kind} on {system}",
+                20,
+                2,
+                partial(full.full_disks, system, kind),
+                partial(_why_no_power, system),
+            )
+            for system in power.SYSTEMS
+            for kind in power.STORES
+        ),
+        *(
+            Part(f"short of room, {kind}", 50, 3, partial(full.files_that_may_not_grow, kind))
+            for kind in power.STORES
+        ),
+        *seeded(),
+    ]
+
+
+def seeded() -> Iterator[Part]:
+    """What runs against a store that forgets to sync. Its first round with a loss ends it."""
+    for bug in BUGS:
+        run = partial(model.crashes, bug=bug)
+        yield Part(f"seeded bug, modelled: {bug}", 3000, 3000, run, has_bug=True)
+        for system in power.SYSTEMS:
+            cuts = partial(power.cuts, system, "files", bug=bug)
+            why = partial(_why_no_power, system)
+            yield Part(f"seeded bug, cut on {system}: {bug}", 300, 150, cuts, why, has_bug=True)

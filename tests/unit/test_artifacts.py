@@ -1,0 +1,145 @@
+"""Artifacts: files of any size, in constant memory, by reference."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Artifact, BadInput, Holdfast, HoldfastError, LogDamaged, keep, step, task
+from holdfast import artifacts as module
+from holdfast.artifacts import PART_BYTES, kept, opened
+from holdfast.stores.memory import MemoryStore
+
+
+@step
+def art_made(source: Path) -> Artifact:
+    return keep(source)
+
+
+@step
+def art_counted(file: Artifact) -> int:
+    with file.open() as content:
+        return sum(1 for _ in content)
+
+
+@task
+def art_flow(source: Path) -> tuple[Artifact, int]:
+    made = art_made(source)
+    return made, art_counted(made)
+
+
+def test_a_step_makes_a_file_and_the_next_reads_it(tmp_path: Path) -> None:
+    lines = b"".join(b"line %d\n" % n for n in range(200_000))
+    (tmp_path / "in.txt").write_bytes(lines)
+    with Holdfast(tmp_path / "w") as hf:
+        made, count = hf.run(art_flow, tmp_path / "in.txt", id="t")
+        assert (made.name, made.size_bytes, count) == ("in.txt", len(lines), 200_000)
+        assert made.sha256 == hashlib.sha256(lines).hexdigest()
+    (tmp_path / "in.txt").unlink()
+    with Holdfast(tmp_path / "w") as hf:
+        again, _ = hf.run(art_flow, tmp_path / "in.txt", id="t")
+        with hf.open(again) as file:
+            assert file.read() == lines
+            file.seek(-9, io.SEEK_END)
+            assert file.read() == b"e 199999\n"
+            file.seek(PART_BYTES - 3)
+            assert file.read(6) == lines[PART_BYTES - 3 : PART_BYTES + 3]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 16))
+def test_any_pieces_come_back_as_one(pieces: list[bytes], part_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PART_BYTES", part_bytes)
+        store = MemoryStore()
+        made = kept(store, iter(pieces))
+        whole = b"".join(pieces)
+        assert made.size_bytes == len(whole)
+        with opened(store, made) as file:
+            assert file.read() == whole
+        with opened(store, made) as file:
+            assert b"".join(iter(lambda: file.read(3), b"")) == whole
+        same = kept(store, io.BytesIO(whole))
+        assert same.digest == made.digest
+
+
+@pytest.mark.parametrize("bad", [b"bytes", "text", ["text"], [1], 7])
+def test_what_is_no_content_is_refused(bad: Any) -> None:
+    @task(name=f"art_bad_{bad!r:.9}")
+    def wrong() -> Artifact:
+        return keep(bad)
+
+    with Holdfast("memory://") as hf, pytest.raises(Exception, match=r"bytes|iterable"):
+        hf.run(wrong, id="t")
+
+
+def test_it_belongs_in_a_task() -> None:
+    with pytest.raises(HoldfastError, match=r"keep\(\) was called outside a task"):
+        keep([b"x"])
+    with pytest.raises(BadInput, match="not str"):
+        kept(MemoryStore(), "text")  # type: ignore[arg-type]
+
+
+def test_a_part_that_is_gone_or_damaged_is_told(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(bytes(range(256)) * 8192)
+    with Holdfast(tmp_path / "w") as hf:
+        made, _ = hf.run(art_flow, tmp_path / "in", id="t")
+        first = max((tmp_path / "w/blobs").rglob("*"), key=lambda path: path.stat().st_size)
+        first.write_bytes(first.read_bytes()[::-1])
+        with hf.open(made) as file, pytest.raises(LogDamaged):
+            file.read()
+        with pytest.raises(LogDamaged):
+            hf.open(Artifact("0" * 64, 3, ""))
+
+
+def test_a_source_that_fails_leaves_no_artifact() -> None:
+    def failing() -> Iterator[bytes]:
+        yield b"x" * 10
+        raise OSError("the line went dead")
+
+    with pytest.raises(OSError, match="line went dead"):
+        kept(MemoryStore(), failing())
+
+
+CHILD = """
+    import resource, sys
+    from holdfast import Artifact, Holdfast, keep, step, task
+
+    @step
+    def large(parts: int) -> Artifact:
+        return keep(bytes([n % 251]) * 1_000_000 for n in range(parts))
+
+    @step
+    def read(file: Artifact) -> int:
+        with file.open() as content:
+            return sum(len(piece) for piece in iter(lambda: content.read(65536), b""))
+
+    @task
+    def flow(parts: int) -> int:
+        return read(large(parts))
+
+    with Holdfast(sys.argv[1]) as hf:
+        hf.run(flow, 2, id="warm")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert hf.run(flow, 128, id="t") == 128_000_000
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("url", ["w", "sqlite:///w.db"])
+def test_128_megabytes_are_written_and_read_in_a_few(tmp_path: Path, url: str) -> None:
+    child = [sys.executable, "-c", dedent(CHILD), url]
+    done = subprocess.run(
+        child, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    grown_kib = int(done.stdout)
+    assert grown_kib < 24 * 1024, f"{grown_kib} KiB"
