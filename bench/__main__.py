@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench import stores
+
 CONTENDERS = ["raw", "holdfast_files", "holdfast_nosync", "langgraph_sqlite", "dbos_sqlite"]
 IMPORTS = ["holdfast", "langgraph.graph", "dbos"]
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +31,11 @@ def main() -> None:
     options = parse()
     # The short measurements first: what is broken shows before the long wait.
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir.resolve()) as folder:
+        if options.stores_only:
+            rows = stores.measure(child, say, options, Path(folder))
+            shown = "\n".join(stores.table(rows, options.rounds))
+            print(json.dumps({"stores": rows}, indent=2) if options.json else shown)
+            return
         report = {
             "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
             "steps": options.steps,
@@ -37,6 +44,7 @@ def main() -> None:
             "resume": measure_resume(options.resume_steps, Path(folder)),
             "each": measure_each(options.items, options.rounds, Path(folder)),
             "checkpoints": measure_checkpoints(options.checkpoints, Path(folder)),
+            "stores": stores.measure(child, say, options, Path(folder)),
             "listing": measure_listing(options, Path(folder)),
             "contenders": measure_steps(
                 [CONTENDERS[0], *options.only], options.steps, options.rounds, Path(folder)
@@ -57,6 +65,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", choices=CONTENDERS[1:], default=CONTENDERS[1:], help="default: all"
     )
+    parser.add_argument(
+        "--stores-only", action="store_true", help="only one task and many on each store"
+    )
+    parser.add_argument(
+        "--media", nargs="+", choices=stores.MEDIA, default=stores.MEDIA, help="default: all"
+    )
+    parser.add_argument("--tasks", type=int, default=200, help="how many tasks at once (200)")
+    parser.add_argument("--steps-each", type=int, default=10, help="steps of each of them (10)")
     parser.add_argument(
         "--postgres", metavar="URL", help="an empty database, to measure lists in it too"
     )
@@ -200,6 +216,8 @@ def table(report: Json) -> str:
         "",
         f"{'contender':<18} {'ratio to raw':>20} {'steps/s':>9}  notes",
         *(contender_line(row) for row in report["contenders"]),
+        "",
+        *stores.table(report["stores"], report["rounds"]),
         "",
         *(f"import {row['module']}: {seconds(row)}" for row in report["import"]),
         f"resume of {report['resume']['steps']} recorded steps: {seconds(report['resume'])}",

@@ -33,8 +33,19 @@ LAYERS = (
     ("keys",),
     ("tail",),
     ("news",),
-    {"chain", "change", "codec", "facts", "history", "journal", "log", "people", "redact"}
-    | {"finding", "naming", "scope", "secret", "spec", "store", "values", "words"},
+    {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
+    | {
+        "finding",
+        "naming",
+        "reading",
+        "redact",
+        "scope",
+        "secret",
+        "spec",
+        "store",
+        "values",
+        "words",
+    },
     ("fold",),
     ("state",),
     ("lists",),

@@ -34,8 +34,8 @@ from holdfast.events import (
     TaskStopped,
 )
 from holdfast.journal import Raised, Returned
-from holdfast.log import first_event, read_state, stream_of
 from holdfast.people import checked_answer, may_be_settled, open_question, result_given
+from holdfast.reading import first_event, read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 from holdfast.views import view_task

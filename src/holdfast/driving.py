@@ -45,7 +45,8 @@ from holdfast.events import (
 from holdfast.facts import facts_of
 from holdfast.family import Children
 from holdfast.journal import Raised, Returned, Stopped
-from holdfast.log import Log, first_event, read_state, stream_of, value_in
+from holdfast.log import Log
+from holdfast.reading import first_event, read_state, stream_of, value_in
 from holdfast.scope import scope_var
 from holdfast.secret import provider
 from holdfast.spec import Spec, registry
@@ -231,20 +232,22 @@ class Driving:
         """The same on the running loop; a sync task in a thread."""
         from holdfast.engines import aio
         from holdfast.engines.threads import in_own_thread, off_loop
+        from holdfast.engines.together import Held
 
         if not task.spec.is_async:
             return await in_own_thread(self.drive, task, patience_s)
         try:
-            async with aio.held(self.holding, task.task_id) as log:
-                await off_loop(task.begin, log)
+            held = Held(self.holding, task.task_id, task.begin)
+            async with held as log:
                 self._must_be_drivable(log, task.spec)
                 if log.state.status in FINISHED:
                     return recorded_end(log.store, log.state, task.spec)
                 with self._running(log, patience_s) as run:
-                    outcome = await aio.run_task(run, task.spec, self._claim(log))
+                    outcome = await aio.run_task(run, task.spec, self._claim(log), held.lines)
         except (TaskBusy, StorageFailed) as error:
             return await off_loop(self._end_of_finished, task, error)
-        await off_loop(self._tell_parent, log.state)
+        if log.state.parent:
+            await off_loop(self._tell_parent, log.state)
         return live_end(log.state, outcome)
 
     @contextmanager
@@ -281,7 +284,9 @@ class Driving:
 
     def _tell_parent(self, state: State) -> None:
         # One that waits here, for a child that it drove itself, looks at once anyway.
-        if all(run.task_id != state.parent or run.patience_s is not None for run in self.runs):
+        if all(
+            run.task_id != state.parent or run.patience_s is not None for run in list(self.runs)
+        ):
             tell_parent(self.holding, state)
 
     def _claim(self, log: Log) -> Claimed:

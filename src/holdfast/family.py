@@ -10,7 +10,7 @@ from holdfast.control import cancel, end_of
 from holdfast.errors import BadInput, TaskBusy, TaskCancelled, TaskFailed
 from holdfast.events import Failure
 from holdfast.journal import Raised, Returned
-from holdfast.log import first_event, read_state, stream_of
+from holdfast.reading import first_event, read_state, stream_of
 from holdfast.spec import registry
 from holdfast.state import State
 

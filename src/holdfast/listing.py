@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from holdfast import finding
 from holdfast.errors import BadInput, StoreError, TaskNotFound
 from holdfast.facts import facts_of
-from holdfast.log import read_state
+from holdfast.reading import read_state
 from holdfast.state import Status
 from holdfast.store import LONGEST_PAGE, Facts, Page, Query, Store
 from holdfast.views import TaskView, view_task

@@ -8,12 +8,11 @@ reference. Many threads may append at once; they wait for each other's syncs tog
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from itertools import islice
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -21,26 +20,15 @@ from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.codec import Growing, Listing, ListShape
-from holdfast.errors import (
-    BadInput,
-    Conflict,
-    LeaseLost,
-    LogDamaged,
-    NewerFormat,
-    StoreError,
-    WrongKey,
-)
+from holdfast.errors import BadInput, Conflict, LeaseLost, StoreError
 from holdfast.events import (
-    FORMAT,
     AnyEvent,
     Checkpointed,
-    Claimed,
     Completed,
     Event,
     ListGrew,
     QuestionAnswered,
     Started,
-    TaskCreated,
     dump_event,
     load_event,
 )
@@ -60,6 +48,7 @@ from holdfast.lists import (
     without_lists,
     without_results,
 )
+from holdfast.reading import advance_checked, all_lists, since_checkpoint, stream_of
 from holdfast.redact import DEFAULT
 from holdfast.scope import Scope, given_up
 from holdfast.state import State
@@ -75,7 +64,6 @@ _WORTH_A_LOOK = 4 * FEWEST_BYTES
 """Long lists are looked for in values of at least this size."""
 _RECENT = 16
 
-
 _INTERRUPTED = Conflict(
     "writing the log was interrupted half-way (by a signal handler that raised?): this run can't "
     "go on; run the task again"
@@ -84,161 +72,6 @@ _INTERRUPTED = Conflict(
 
 _HOT = (Started, Completed, ListGrew)
 """Made of what the codec checked, and without a word on how the task stands."""
-_TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
-
-
-class Readable(Protocol):
-    """What logs can be read from: a store, or an archive."""
-
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        """The lines after `after_seq`; none if there is no such stream."""
-
-
-def stream_of(task_id: str) -> str:
-    """The stream that holds a task's log."""
-    return f"tasks/{task_id}"
-
-
-def read_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
-    """The events of a stream, each checked against the one before it."""
-    for event, _ in read_sums(store, stream):
-        yield event
-
-
-def read_sums(store: Readable, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
-    """The same, each with its sum."""
-    for event, total, _ in _checked(stream, store.read(stream)):
-        yield event, total
-
-
-def read_state(store: Readable, stream: str) -> State:
-    """The state that a stream's events come to; of `seq` 0 if there is none."""
-    state = State()
-    for event in read_events(store, stream):
-        advance_checked(state, event, stream)
-    return state
-
-
-def all_lists(store: Store, stream: str) -> Lists:
-    """Every long list of a log, those from before a checkpoint included."""
-    return read_state(store, stream).lists
-
-
-def value_in(store: Store, state: State, value: Raw) -> bytes:
-    """The bytes of a value of a task, for those who only read."""
-    return fetch(store, value, state.lists, lambda: all_lists(store, stream_of(state.id)))
-
-
-_WHOLE_CHECKPOINT = b'"carried":{'
-_CHECKPOINT = b'{"type":"checkpointed"'
-
-
-def first_event(store: Store, stream: str) -> TaskCreated | None:
-    """What a log begins with, without reading the rest of it."""
-    for event, _, _ in _checked(stream, store.read(stream), most=1):
-        if isinstance(event, TaskCreated):
-            return event
-    return None
-
-
-def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes, int]]:
-    """The first event, and those from the last whole checkpoint on; all, if there is none.
-
-    What lies between is not read. Its sums are not checked then: `verify` does that.
-    """
-    newest: list[bytes] = []
-    lines = store.tail(stream)
-    for line in lines:
-        if not newest:
-            _must_be_ours_to_write(stream, line)
-        newest.append(line)
-        if line.startswith(_CHECKPOINT) and _WHOLE_CHECKPOINT in line:
-            event = _decoded(stream, 0, line)
-            if isinstance(event, Checkpointed) and event.carried is not None:
-                before = next(lines, None)
-                yield from _checked(stream, store.read(stream), most=1)
-                total = chain.sum_of(before) if before is not None else chain.ROOT
-                yield from _checked(stream, reversed(newest), total, event.seq - 1)
-                return
-    yield from _checked(stream, reversed(newest))
-
-
-def advance_checked(state: State, event: AnyEvent, stream: str) -> None:
-    """Change a state by an event that was read: one that makes no sense after it is damage."""
-    try:
-        advance(state, event)
-    except (LookupError, TypeError):
-        what = f"a {type(event).__name__} of a call that was never made"
-        raise LogDamaged(stream, event.seq, what) from None
-
-
-def _checked(
-    stream: str,
-    lines: Iterable[bytes],
-    total: bytes = chain.ROOT,
-    seq: int = 0,
-    most: int | None = None,
-) -> Iterator[tuple[AnyEvent, bytes, int]]:
-    """Lines as events, with the sum after each and its size: those that follow the event `seq`."""
-    for line in islice(lines, most):
-        seq += 1
-        after = chain.check(total, line)
-        if after is None:
-            raise LogDamaged(stream, seq, "its sum does not fit its bytes and the event before it")
-        total = after
-        event = _decoded(stream, seq, line)
-        if event.seq != seq:
-            raise LogDamaged(stream, seq, f"it says it is event {event.seq}")
-        if seq == 1:
-            _must_begin(stream, event)
-        yield event, total, len(line)
-
-
-def _must_be_ours_to_write(stream: str, newest: bytes) -> None:
-    if chain.is_signed(newest):  # a store that has the key takes the signatures off
-        raise WrongKey(
-            f"{stream} is signed, and no key to sign with was given, so it can only be read. "
-            f"Nothing was changed: open it with Holdfast(…, sign_key=…), or holdfast "
-            f"--sign-key-file FILE"
-        )
-
-
-def _must_begin(stream: str, event: AnyEvent) -> None:
-    if not isinstance(event, TaskCreated):
-        raise LogDamaged(stream, 1, "a log begins with the making of its task")
-    if stream_of(event.id) != stream:
-        raise LogDamaged(stream, 1, f"it is the log of task {event.id!r}, copied or moved here")
-
-
-def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
-    try:
-        event = load_event(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        # Its sum is right, so these are the bytes that were written, by somebody who knew more;
-        # unless it is of a type we know, which we never write like that.
-        if _type_of(line) in _TYPES:
-            raise LogDamaged(stream, seq, f"it makes no sense ({error})") from None
-        if b'"box":"' in line:
-            what = "it is encrypted, and the keys that belong to it are not in this store"
-            raise LogDamaged(stream, seq, what) from None
-        raise _newer(stream, seq, f"this version can't read it ({error})") from None
-    if isinstance(event, TaskCreated | Claimed) and event.format > FORMAT:
-        raise _newer(stream, seq, f"it is of format {event.format}, this version knows {FORMAT}")
-    return event
-
-
-def _type_of(line: bytes) -> Any:
-    try:
-        return msgspec.json.decode(line)["type"]
-    except (msgspec.MsgspecError, UnicodeError, LookupError, TypeError):
-        return None
-
-
-def _newer(stream: str, seq: int, what: str) -> NewerFormat:
-    return NewerFormat(
-        f"{stream}: event {seq} was written by a newer Holdfast: {what}. "
-        f"Nothing was changed: open it with that version, or upgrade this one"
-    )
 
 
 def _must_fit_a_line(event: AnyEvent, data: bytes) -> None:
@@ -299,14 +132,20 @@ class Log:
         """The newest longer results, by their bytes: the call, and the event that has them."""
         self.growing = Growing(lambda: self.state.lists)
         """The lists that its driver handed over last."""
-        self._broken: StoreError | None = None
+        self._broken: BaseException | None = None
+        self.flushed = 0
+        """Up to which event the store has been given the log."""
+        self._synced = 0
 
     def load(self) -> None:
         """Read what the stream holds, from its last whole checkpoint on."""
+        if self.lease.head == 0:
+            return
         for event, total, size in since_checkpoint(self.store, self.lease.stream):
             advance_checked(self.state, event, self.lease.stream)
             self._total = total
             self.bytes_since_checkpoint += size
+        self.flushed = self._synced = self.state.seq
 
     def append(self, event: Appended, strand: Scope | None = None) -> bool:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
@@ -337,7 +176,7 @@ class Log:
             line, self._total = chain.seal(self._total, data)
             self._unwritten.append(line)
             self.bytes_since_checkpoint += len(line)
-            if isinstance(placed, Checkpointed) and placed.carried is not None:
+            if type(placed) is Checkpointed and placed.carried is not None:
                 self.bytes_since_checkpoint = 0
             advance(state, placed)
             if isinstance(placed, Completed | QuestionAnswered):
@@ -365,16 +204,16 @@ class Log:
             self._broken = _INTERRUPTED
             self._unwritten = []
             try:
-                self.store.append(self.lease, seq - len(lines), lines, self._news())
+                news = self._news() if self._is_news else None
+                self.store.append(self.lease, seq - len(lines), lines, news)
             except StoreError as error:
                 self._broken = error
                 raise
+            self.flushed = seq
             self._broken = None
 
     def _news(self) -> Facts | None:
         """The facts for the store, where they differ in more than the time."""
-        if not self._is_news:
-            return None
         self._is_news = False
         facts = facts_of(self.state)
         if self._facts is not None and facts == replace(self._facts, updated_at=facts.updated_at):
@@ -385,11 +224,24 @@ class Log:
     def sync(self) -> None:
         """Return when everything appended so far is durable."""
         self.flush()
+        seq = self.flushed
         try:
             self.store.sync(self.lease)
         except StoreError as error:
-            self._broken = error
+            self.was_synced(seq, error)
             raise
+        self.was_synced(seq, None)
+
+    def was_synced(self, seq: int, error: BaseException | None) -> None:
+        """Take notice that the events up to `seq` are durable, or that nobody knows."""
+        if error is not None:
+            self._broken = error
+        elif seq > self._synced:
+            self._synced = seq
+
+    def has_to_be_synced(self) -> bool:
+        """Whether something was appended that may be lost yet, and can be kept."""
+        return self._broken is None and self.state.seq > self._synced
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or what says where it is kept."""
@@ -472,7 +324,7 @@ class Log:
     def close(self) -> None:
         """Give the task back. What was appended is made durable first, if it can be."""
         try:
-            if self._broken is None and self.state.seq:
+            if self.has_to_be_synced():
                 # What was acknowledged is safe; the rest belongs to who has the lease now.
                 with suppress(LeaseLost):
                     self.sync()
@@ -482,7 +334,11 @@ class Log:
 
 def open_log(store: Store, task_id: str, owner: str, lease_s: float, clock: Clock) -> Log:
     """Take hold of a task's log, or of the place where it will be."""
-    lease = store.acquire(stream_of(task_id), owner, lease_s)
+    return opened(store, store.acquire(stream_of(task_id), owner, lease_s), clock)
+
+
+def opened(store: Store, lease: Lease, clock: Clock) -> Log:
+    """The log of which somebody took the lease."""
     log = Log(store, lease, clock)
     try:
         log.load()

@@ -168,9 +168,14 @@ def _wrap(spec: Spec, in_task: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _acall(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _async_driver().call(scope, spec, args, kwargs)
+
+
+@functools.cache
+def _async_driver() -> Any:
     from holdfast.engines import aio  # asyncio is slow to import, and half the tasks are sync
 
-    return aio.call(scope, spec, args, kwargs)
+    return aio
 
 
 def _stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -31,6 +31,9 @@ store may make use of that.) Its rules:
    for all stores: by `created_at`, then by name, the greatest first. It goes by an index and reads
    no log; streams whose facts it does not know, and which may belong on the page, are named beside
    it for the caller to read. A stream that is added, or removed, moves no other to another page.
+11. *Many may be asked for at once.* A store that can do so for the price of one has the methods of
+   `ManyAtOnce` besides. Each lease in such a call is treated as it would be alone: what goes wrong
+   with one is told to that one, and nothing is acknowledged to one that was taken over meanwhile.
 
 Stores are synchronous. The async driver calls them off the loop. One that can tell of news as they
 happen has one method more: see `holdfast.news`.
@@ -40,11 +43,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Meta, Struct
 
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, StoreError
 from holdfast.events import NEVER
 from holdfast.words import must_be_texts
 
@@ -59,6 +62,8 @@ class Lease(Struct, frozen=True, eq=False):
     stream: str
     owner: str
     epoch: int
+    head: int | None = None
+    """How many lines the stream had when the lease was taken, where the store says so."""
 
 
 Time = Annotated[datetime, Meta(tz=True)]
@@ -289,3 +294,22 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release every lease this object holds and free what it uses."""
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """What a store may have besides, for the many tasks that one event loop drives.
+
+    Returned is, for each in order, the result or what the call for it alone would have raised.
+    """
+
+    def acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        """`acquire` for many streams. Of a stream that is named twice the second is busy."""
+
+    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        """`sync` for many leases, each of them named once."""
+
+    def release_many(self, leases: Sequence[Lease]) -> None:
+        """`release` for many leases."""

@@ -9,8 +9,8 @@ import msgspec
 from holdfast import chain
 from holdfast.errors import LogDamaged, TaskNotFound
 from holdfast.events import FORMAT, AnyEvent, Claimed, TaskCreated, load_event
-from holdfast.log import advance_checked, read_events, stream_of
 from holdfast.news import pause
+from holdfast.reading import advance_checked, read_events, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 

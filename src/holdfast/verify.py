@@ -18,8 +18,8 @@ from holdfast import chain
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent
 from holdfast.fold import advance
-from holdfast.log import read_sums, stream_of
 from holdfast.naming import references
+from holdfast.reading import read_sums, stream_of
 from holdfast.state import State
 from holdfast.store import Store
 from holdfast.values import blobs_in

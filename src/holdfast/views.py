@@ -17,7 +17,7 @@ from holdfast.change import patched_state
 from holdfast.errors import TaskNotFound
 from holdfast.events import AnyEvent, Failure
 from holdfast.journal.task import to_settle, to_undo, undo_path
-from holdfast.log import all_lists, read_events, read_state, stream_of
+from holdfast.reading import all_lists, read_events, read_state, stream_of
 from holdfast.state import FINISHED, UNDO, Attempt, Call, Progress, State, Status, scope_of
 from holdfast.store import Store
 from holdfast.tail import follow

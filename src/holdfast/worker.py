@@ -100,6 +100,8 @@ class Worker:
         self._news: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
         self._is_told = False
+        self._told: set[str] = set()
+        """What was put off only because our own process held it to tell it something."""
         self._loop: _LoopThread | None = None
 
     def run(self) -> None:
@@ -182,8 +184,13 @@ class Worker:
             if self._stopping or len(self._active) >= self._concurrency:
                 break
             task_id = stream.removeprefix(_TASKS)
-            if task_id in self._active or self._not_before.get(task_id, 0) > time.monotonic():
+            if task_id in self._active:
                 continue
+            if self._not_before.get(task_id, 0) > time.monotonic():
+                # An end that was seen before it was told wakes us early.
+                self._is_told = self._is_told or task_id in self._told
+                continue
+            self._told.discard(task_id)
             spec = self._wanted(stream, facts, now)
             if spec is not None:
                 self._begin(task_id, spec, threads)
@@ -213,7 +220,9 @@ class Worker:
         if holder is not None:
             # Our own process holds it for a moment only, to tell it something.
             ours = holder == self._holding.owner
-            self._is_told = self._is_told or ours
+            if ours:
+                self._is_told = True
+                self._told.add(stream.removeprefix(_TASKS))
             self._put_off(stream.removeprefix(_TASKS), _TOLD_S if ours else _HELD_S)
             return None
         return spec

@@ -217,3 +217,25 @@ def sync_scenario() -> Trip:
 
 def async_scenario() -> Trip:
     return Trip(async_trip, ["Oslo", "Bergen"])
+
+
+@task
+async def short_trip(city: str) -> dict[str, Any]:
+    paid = await apay(len(city))
+    sent = await ainvite(f"guest in {city}")
+    return {"paid": paid, "sent": sent["kind"]}
+
+
+class Fleet(Trip):
+    """Several tasks on one event loop, whose logs are made durable together."""
+
+    def run(self, hf: Holdfast) -> Any:
+        async def all_of_them() -> list[Any]:
+            trips = (hf.arun(self.agent, city, id=f"trip-{city}") for city in self.argument)
+            return await asyncio.gather(*trips)
+
+        return asyncio.run(all_of_them())
+
+
+def fleet_scenario() -> Fleet:
+    return Fleet(short_trip, ["Oslo", "Bergen", "Rome", "Paris", "Lima"])

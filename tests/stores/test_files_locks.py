@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import LeaseLost, StorageFailed, TaskBusy
-from holdfast.stores import descriptors, files
+from holdfast.errors import LogDamaged
+from holdfast.stores import descriptors, files_mail
 from holdfast.stores.disk import Disk, Status
 from holdfast.stores.files import FileStore
 from tests.stores import open_tasks
@@ -469,7 +470,7 @@ def test_a_workspace_of_an_older_version_goes_on(tmp_path):
         assert store.holder("tasks/t") == "me"
         store.release(lease)
         (folder / "events.jsonl").unlink()
-        with pytest.raises(files.locks.LogDamaged, match="events were recorded here"):
+        with pytest.raises(LogDamaged, match="events were recorded here"):
             store.acquire("tasks/t", "me", 60)
 
 
@@ -531,8 +532,8 @@ def test_a_message_whose_sender_died_before_it_could_say_so_is_found(tmp_path, m
     with opened(tmp_path / "w") as store, opened(tmp_path / "w") as other:
         store.acquire("tasks/t", "me", 60)
         assert store.inbox(["tasks/t"]) == []
-        monkeypatch.setattr(files.holders, "ring", lambda *given: None)
+        monkeypatch.setattr(files_mail.holders, "ring", lambda *given: None)
         other.post("tasks/t", "hello", b"one")
         assert store.inbox(["tasks/t"]) == []
-        monkeypatch.setattr(files, "_LOOK_ANYWAY_S", 0.0)
+        monkeypatch.setattr(files_mail, "_LOOK_ANYWAY_S", 0.0)
         assert [post.name for post in store.inbox(["tasks/t"])] == ["hello"]

@@ -6,9 +6,10 @@ import inspect
 
 import pytest
 
+from holdfast.errors import BadInput
 from holdfast.keys import Keys
-from holdfast.store import Store
-from holdfast.stores import open_store, secured
+from holdfast.store import ManyAtOnce, Store
+from holdfast.stores import KEYS, open_store, secured
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sealed import SealedStore
 from holdfast.stores.signed import SignedStore
@@ -69,3 +70,35 @@ def test_a_wrapper_hands_on_the_whole_port_and_says_so_for_each_method():
         assert list(theirs) == list(ours), name
     assert not hasattr(Wrapped, "__getattr__")
     assert issubclass(SealedStore, Wrapped) and issubclass(SignedStore, Wrapped)
+
+
+@pytest.mark.parametrize("keys", WAYS.values(), ids=WAYS)
+def test_a_wrapper_serves_many_at_once_only_where_the_store_in_it_does(keys):
+    class OneByOne(Wrapped):
+        """A store like that of somebody else, which has the port and nothing besides."""
+
+        def __init__(self, inner):
+            self.inner = inner
+
+    assert isinstance(secured(MemoryStore(), *keys), ManyAtOnce)
+    assert not isinstance(secured(OneByOne(MemoryStore()), *keys), ManyAtOnce)
+
+
+@pytest.mark.parametrize("kind", [SealedStore, SignedStore])
+def test_a_wrapper_forgets_the_ends_of_logs_that_are_given_back_together(kind):
+    store = kind(MemoryStore(), Keys.of(KEY))
+    leases = store.acquire_many(["tasks/a", "tasks/b"], "me", 60)
+    for lease in leases:
+        store.append(lease, 0, [b'{"seq":1,"sum":"0123456789abcdef"}'])
+    assert store.sync_many(leases) == [None, None]
+    assert set(store._ends) == set(leases)
+    store.release_many(leases)
+    assert not store._ends
+    assert store.holder("tasks/a") is None
+
+
+def test_the_keys_of_an_encrypted_store_are_not_taken_among_many():
+    store = SealedStore(MemoryStore(), Keys.of(KEY))
+    with pytest.raises(BadInput, match="has its keys"):
+        store.acquire_many(["tasks/a", f"{KEYS}root"], "me", 60)
+    assert store.holder("tasks/a") is None

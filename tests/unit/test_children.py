@@ -24,7 +24,8 @@ from holdfast import (
     start,
 )
 from holdfast.family import Children
-from holdfast.log import Log, read_state
+from holdfast.log import Log
+from holdfast.reading import read_state
 from holdfast.stores.memory import MemoryStore
 from tests.unit.flavors import Background, Crash, Flavor, eventually
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.errors import LogDamaged, NewerFormat, StoreError
 from holdfast.events import AnyEvent
 from holdfast.fold import advance
-from holdfast.log import read_events, stream_of
+from holdfast.reading import read_events, stream_of
 from holdfast.state import State
 from holdfast.store import Store
 from holdfast.verify import Blobs

@@ -20,7 +20,7 @@ from holdfast.cli.when import when
 from holdfast.errors import StoreError, TaskNotFound
 from holdfast.finding import cursor_of
 from holdfast.listing import Filters, TaskPage
-from holdfast.log import stream_of
+from holdfast.reading import stream_of
 from holdfast.state import FINISHED, Status
 from holdfast.store import LONGEST_PAGE, Place
 from holdfast.views import TaskView

@@ -13,7 +13,7 @@ from holdfast.cli.redaction import redaction
 from holdfast.cli.settings import Given, keys_in, url_of
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.keys import Keys
-from holdfast.log import stream_of
+from holdfast.reading import stream_of
 from holdfast.state import FINISHED
 from holdfast.store import Store
 from holdfast.views import TaskView, view_task

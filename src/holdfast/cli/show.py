@@ -26,7 +26,7 @@ from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
 from holdfast.cli.standing import children_of, print_children, print_progress, progress_of
 from holdfast.cli.timeline import print_timeline, tree, walk
-from holdfast.log import stream_of
+from holdfast.reading import stream_of
 from holdfast.state import Call
 from holdfast.views import TaskView
 

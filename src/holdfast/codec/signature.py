@@ -53,6 +53,9 @@ class Signature:
         self._is_simple = not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in stored)
         self._positional = tuple(p.name for p in stored if p.kind < p.VAR_POSITIONAL)
         self._keywords = {p.name for p in stored if p.kind is not p.POSITIONAL_ONLY}
+        by_position = len(self._positional) == len(stored)
+        self._all_by_position = len(stored) if by_position else -1
+        """How many arguments there are if all are given by position; -1 if they can't be."""
         self._required = {p.name for p in stored if p.default is p.empty}
 
     @classmethod
@@ -214,6 +217,8 @@ class Signature:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by parameter name. The plain case is by hand: `inspect` takes 5 µs for it."""
+        if len(args) == self._all_by_position and not kwargs:
+            return dict(zip(self.names, args, strict=True))
         for name in self.injected:
             if name in kwargs:
                 raise TypeError(f"{self.name}() gets {name!r} inside a task; leave it out")

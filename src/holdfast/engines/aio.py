@@ -8,8 +8,7 @@ make it async, or call it with `asyncio.to_thread`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -33,9 +32,9 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
-from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.engines.threads import off_loop
+from holdfast.engines.together import Lines
 from holdfast.errors import HoldfastError, LeaseLost, Stop, Suspend, TaskBusy, TaskWaiting
 from holdfast.events import Claimed
 from holdfast.journal import (
@@ -57,7 +56,6 @@ from holdfast.journal import (
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.log import Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, is_async
 from holdfast.state import Call, scope_of
@@ -90,7 +88,9 @@ def _must_be_one_strand(scope: Scope) -> None:
     except RuntimeError:  # no loop runs yet: the coroutine is made here and run elsewhere
         return
     owner = scope.owner
-    if owner is None or owner is strand or owner.get_loop() is not asyncio.get_running_loop():
+    if owner is strand:
+        return
+    if owner is None or owner.get_loop() is not asyncio.get_running_loop():
         scope.owner = strand  # also of a loop that has ended: one asyncio.run after the other
         return
     scope.run.halt(
@@ -120,27 +120,12 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     return conclude(run, spec, ended)
 
 
-@asynccontextmanager
-async def held(holding: Holding, task_id: str) -> AsyncIterator[Log]:
-    """A task's log, held until the block ends; the store is asked off the loop."""
-    hold = holding.hold(task_id)
-    taking = off_loop(hold.__enter__)
-    async with AsyncExitStack() as stack:
-
-        async def let_go(*error: Any) -> bool | None:
-            # Also when we were cancelled while the lease was being taken in its thread.
-            await asyncio.wait([taking])
-            if taking.exception() is not None:
-                return None
-            return await off_loop(hold.__exit__, *error)
-
-        stack.push_async_exit(let_go)
-        yield await asyncio.shield(taking)
-
-
-async def run_task(run: Run, spec: Spec, claimed: Claimed) -> Returned | Raised | Stopped:
+async def run_task(
+    run: Run, spec: Spec, claimed: Claimed, lines: Lines
+) -> Returned | Raised | Stopped:
     """Drive an async task to its end on this loop."""
     alarm = Alarm(run)
+    run.lines, run.loop = lines, asyncio.get_running_loop()
     run.tick()
     flow = conduct(claimed, run.log.state, spec.undo_when)
     return await drive(flow, run, "", partial(run_function, run, spec, alarm), nothing)
@@ -177,8 +162,10 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
     finally:
         alarm.end()
         scope_var.reset(token)
-        await _let_end(run)
-        await _end_branches(run.branches)
+        if run.has_streamed or run.working:
+            await _let_end(run)
+        if run.branches:
+            await _end_branches(run.branches)
     return task_returned(run, spec, value)
 
 
@@ -192,16 +179,33 @@ async def drive(
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
+    send, is_rehearsal = flow.send, run.is_rehearsal
     try:
         while True:
-            request = flow.send(answer)
+            request = send(answer)
             if isinstance(request, RunBody):
                 answer = await run_once()
+            elif isinstance(request, Append) and not is_rehearsal:
+                answer = await append(request, run, path, strand)
             else:
                 answer = await carry_out(request, run, path, strand, check)
     except StopIteration as end:
         ended: T = end.value
         return ended
+
+
+async def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
+    """Append an event for a flow, and wait until it is durable; the record of the call after it."""
+    run.append(to_append(request, path) if request.while_waiting else request.event, strand)
+    if request.sync:
+        try:
+            if run.loop is asyncio.get_running_loop():
+                await run.lines.sync(run.log)
+            else:  # of a sync task, or of a single call: nobody else waits here
+                await off_loop(run.log.sync)
+        except HoldfastError as error:
+            run.halt(error)
+    return run.log.state.calls.get(path)
 
 
 async def carry_out(
@@ -215,10 +219,7 @@ async def carry_out(
     if run.is_rehearsal and not isinstance(request, Look):
         await _park(run, path, beyond(run, path))
     if isinstance(request, Append):
-        run.append(to_append(request, path), strand)
-        if request.sync:
-            await off_loop(run.sync)
-        return run.log.state.calls.get(path)
+        return await append(request, run, path, strand)
     if isinstance(request, Look | Now):
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
@@ -271,13 +272,16 @@ async def run_body(body: Body) -> Returned | Raised:
     """Run a step's coroutine once, inside its own scope."""
     scope, spec = body.scope(), body.spec
     token = scope_var.set(scope)
-    limit = asyncio.timeout(spec.timeout_s)
+    limit = None if spec.timeout_s is None else asyncio.timeout(spec.timeout_s)
     try:
         args, kwargs = body.arguments()
-        async with limit:
+        if limit is None:
             value = await spec.fn(*args, **kwargs)
+        else:
+            async with limit:
+                value = await spec.fn(*args, **kwargs)
     except Exception as error:
-        if not limit.expired():
+        if limit is None or not limit.expired():
             return body.raised(error)
         # Whatever the body made of being cancelled.
         scope.closed = True

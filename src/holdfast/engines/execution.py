@@ -7,8 +7,10 @@ does not wait is here, once.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -159,11 +161,13 @@ def older_code(state: State, spec: Spec) -> CodeChanged:
 
 def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call | None]:
     """The call as asked for, and its record. Halts where the two don't match."""
-    must_have_restored(run, path, f"calls {spec.name}")
+    state = run.log.state
+    if state.checkpoints:
+        must_have_restored(run, path, f"calls {spec.name}")
     shown, hidden = run.log.redact.arguments(spec.signature, spec.redact, data)
     digest = args_hash(shown)
     key = key_of(run.task_id, path, spec.name, digest) if spec.kind == "tool" else ""
-    record = run.log.state.calls.get(path)
+    record = state.calls.get(path)
     if record is not None:
         if record.args_hash != digest and record.name == spec.name:
             shown, digest = as_recorded(run, spec, record, data)
@@ -174,7 +178,7 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
         except CodeChanged as error:
             run.halt(error, path)
         return asked, record
-    if path in run.log.state.inner:
+    if path in state.inner:
         run.halt(CodeChanged(run.task_id, path, "branches", f"calls {spec.name}"), path)
     try:
         return Asked(run.task_id, path, spec, run.log.stow(shown), digest, key, hidden), None
@@ -263,11 +267,16 @@ def task_arguments(run: Run, spec: Spec) -> tuple[tuple[Any, ...], dict[str, Any
     stored = run.log.state.args
     try:
         args, kwargs = spec.signature.load(run.log.fetch(stored) if stored is not UNSET else b"{}")
-        inspect.signature(spec.fn).bind(*args, **kwargs)
+        _parameters(spec.fn).bind(*args, **kwargs)
     except (Undecodable, TypeError) as error:
         started = f"{spec.name}({bytes(stored).decode() if isinstance(stored, Raw) else ''})"
         run.halt(CodeChanged(run.task_id, "0", started, f"can't be called so ({error})"))
     return args, kwargs
+
+
+@cache
+def _parameters(fn: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(fn)
 
 
 def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised | Stopped:

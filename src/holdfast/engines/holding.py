@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
 from holdfast.engines.heartbeat import Heartbeat
-from holdfast.engines.mail import Message, take_in
+from holdfast.engines.mail import Message, deliver, take_in
+from holdfast.engines.many import acquire_many, close_together
 from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
 from holdfast.events import Parked, dump_event
-from holdfast.log import Clock, Log, open_log, read_state, stream_of
+from holdfast.log import Clock, Log, open_log, opened
+from holdfast.reading import read_state, stream_of
 from holdfast.redact import Redact, checked_redact
 from holdfast.secret import Secrets, checked_secrets
 from holdfast.state import FINISHED, State
-from holdfast.store import Store
+from holdfast.store import Lease, Post, Store
 from holdfast.values import stow
 
 Make = Callable[[State, Callable[[bytes], Raw]], Message]
 """Makes a message for a task in a state, or raises; it stows large values where they belong."""
+
+Wanted = tuple[str, Callable[[Log], None]]
+"""A task to take hold of, and what is done to it first."""
+
+Ending = tuple[Log, TaskWaiting | None]
+"""A task to let go of, and why it waits."""
 
 _WAIT_S, _POLL_S = 5.0, 0.02
 
@@ -46,14 +56,14 @@ class Holding:
         self.secrets = checked_secrets(secrets)
         self._max_value_bytes = max_value_bytes
         self._heartbeat = Heartbeat(store, lease_s)
+        self.of_loop: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        """Where the tasks of an event loop wait: see `together`."""
 
     @contextmanager
     def hold(self, task_id: str) -> Iterator[Log]:
         """A task's log, held until the block ends. Signals leave it as the errors they carry."""
         log = open_log(self.store, task_id, self.owner, self.lease_s, self.clock)
-        log.max_value_bytes = self._max_value_bytes
-        log.redact = self.redact
-        self._heartbeat.add(log)
+        self._attended(log)
         try:
             take_in(log)
             yield log
@@ -63,9 +73,64 @@ class Holding:
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:
+            self._let_go(log)
+
+    def take_many(self, wanted: Sequence[Wanted]) -> Sequence[Log | BaseException]:
+        """Take hold of many tasks; for each its log, begun, or what stood in the way."""
+        streams = [stream_of(task_id) for task_id, _ in wanted]
+        outcomes = list(acquire_many(self.store, streams, self.owner, self.lease_s))
+        leases = [lease for lease in outcomes if isinstance(lease, Lease)]
+        try:
+            posts = self.store.inbox([lease.stream for lease in leases]) if leases else ()
+        except BaseException:
+            for lease in leases:
+                self.store.release(lease)
+            raise
+        taken: list[Log | BaseException] = []
+        for outcome, (_, begin) in zip(outcomes, wanted, strict=True):
+            if isinstance(outcome, Lease):
+                its_posts = [post for post in posts if post.stream == outcome.stream]
+                taken.append(self._begun(outcome, its_posts, begin))
+            else:
+                taken.append(outcome)
+        return taken
+
+    def _begun(
+        self, lease: Lease, posts: Sequence[Post], begin: Callable[[Log], None]
+    ) -> Log | BaseException:
+        try:
+            log = self._attended(opened(self.store, lease, self.clock))
+            try:
+                deliver(log, posts)
+                begin(log)
+            except BaseException:
+                self._let_go(log)
+                raise
+        except Exception as error:
+            return error
+        return log
+
+    def let_go_many(self, endings: Sequence[Ending]) -> Sequence[BaseException | None]:
+        """Let go of many tasks, some of which wait for something."""
+        logs = [log for log, _ in endings]
+        for log, waiting in endings:
+            if waiting is not None:
+                self._park(log, waiting)
             self._heartbeat.remove(log)
-            log.close()
-            self._take_in_late(log)
+        outcomes = close_together(self.store, logs)
+        self._take_in_late(logs)
+        return outcomes
+
+    def _attended(self, log: Log) -> Log:
+        log.max_value_bytes = self._max_value_bytes
+        log.redact = self.redact
+        self._heartbeat.add(log)
+        return log
+
+    def _let_go(self, log: Log) -> None:
+        self._heartbeat.remove(log)
+        log.close()
+        self._take_in_late([log])
 
     def _park(self, log: Log, waiting: TaskWaiting) -> None:
         """Say in the log that nobody needs to look after the task for a while."""
@@ -78,15 +143,18 @@ class Holding:
             # Not if it was told something since it began: that may be what it waits for.
             log.append(lambda state: parked if log.messages == log.seen else None)
 
-    def _take_in_late(self, log: Log) -> None:
+    def _take_in_late(self, logs: Sequence[Log]) -> None:
         # A message may have come after we last looked, from somebody who found the task held.
         with suppress(StoreError, OSError):
-            if log.state.seq and self.store.inbox([log.lease.stream]):
-                again = open_log(self.store, log.state.id, self.owner, self.lease_s, self.clock)
-                try:
-                    take_in(again)
-                finally:
-                    again.close()
+            ids = {log.lease.stream: log.state.id for log in logs if log.state.seq}
+            late = {post.stream for post in self.store.inbox(ids)} if ids else ()
+            for stream in late:
+                with suppress(StoreError, OSError):
+                    log = open_log(self.store, ids[stream], self.owner, self.lease_s, self.clock)
+                    try:
+                        take_in(log)
+                    finally:
+                        log.close()
 
     def tell(self, task_id: str, name: str, make: Make) -> bool:
         """Say something to a task: at once if nobody holds it, else by way of its inbox.

@@ -16,7 +16,8 @@ from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, Halt, HoldfastError, Suspend
 from holdfast.journal import Raised, Returned, Stopped
-from holdfast.log import Appended, Log, stream_of
+from holdfast.log import Appended, Log
+from holdfast.reading import stream_of
 from holdfast.scope import Scope
 from holdfast.secret import provider
 from holdfast.spec import Spec

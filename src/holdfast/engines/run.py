@@ -81,11 +81,16 @@ class Run:
         """What `checkpoint` and `restore` remember between them."""
         self.alarm: Any = None
         """Of the async driver: what waits on its loop."""
+        self.loop: Any = None
+        self.lines: Any = None
+        """Of the async driver: its loop, and where it waits for the store with others."""
         self.is_over = False
         self.working: set[str] = set()
         """The calls that threads are making now."""
         self.streams: WeakSet[Any] = WeakSet()
         """The streams that were begun in this run, and may still be read."""
+        self.has_streamed = False
+        """Whether there ever was one, also one that runs on the loop."""
         self.draining: set[str] = set()
         """The streams whose readers have left, and which run to their end."""
         log.seen, log.waits = log.messages, []

@@ -33,9 +33,10 @@ def stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, An
     must_be_open(scope)
     path = scope.next_path()
     data = spec.signature.dump_call(args, kwargs, scope.run.log.growing)
+    run: Run = scope.run
+    run.has_streamed = True
     if spec.is_async:
         return _astream(scope, path, spec, data)
-    run: Run = scope.run
     made = _stream(scope, path, spec, data)
     run.streams.add(made)
     return made

@@ -21,7 +21,7 @@ from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, HoldfastError, StepFailed
 from holdfast.journal import Asked, Flow, settle
 from holdfast.journal.task import to_settle, to_undo, undo_path
-from holdfast.log import read_state
+from holdfast.reading import read_state
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, registry, undo_of
 from holdfast.state import UNDO, Call

@@ -11,7 +11,8 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -97,6 +98,16 @@ class Disk:
         except OSError:
             return -1
 
+    def is_there(self, way: str, parent: int) -> bool:
+        """Whether there is something at the end of a way. It is not opened."""
+        try:
+            os.stat(way, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            pass  # who goes that way is told
+        return True
+
     def size_and_time_of(self, name: str, parent: int) -> tuple[int, float] | None:
         """How long a file is that is not open, and when it was last written or touched."""
         try:
@@ -138,6 +149,14 @@ class Disk:
     def sync_folder(self, fd: int) -> None:
         """Return when the names made in the folder are on the disk."""
         os.fsync(fd)
+
+    def sync_all(self, fd: int) -> None:
+        """Return when everything written to the disk that holds a file or folder is on it."""
+        _sync_all()(fd)
+
+    def device(self, fd: int) -> int:
+        """Which disk a file or folder is on."""
+        return os.fstat(fd).st_dev
 
     def rename(self, old: str, new: str, parent: int) -> None:
         """Replace `new` by `old`, at once."""
@@ -255,3 +274,17 @@ def _status(found: os.stat_result) -> Status:
         found.st_nlink > 0,
         bool(found.st_mode & stat.S_IWUSR),
     )
+
+
+@cache
+def _sync_all() -> Callable[[int], None]:
+    import ctypes  # Python has no call of its own for it
+
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def sync_all(fd: int) -> None:
+        if libc.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    return sync_all

@@ -22,43 +22,38 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from holdfast.errors import Conflict, LeaseLost, StorageFailed
-from holdfast.store import Facts, Lease, Post
-from holdfast.stores import forks, holders, lines, locks
+from holdfast.errors import Conflict, StoreError
+from holdfast.store import Facts, Lease
+from holdfast.stores import forks, lines, locks
 from holdfast.stores.descriptors import Descriptors
-from holdfast.stores.disk import Disk, Status
+from holdfast.stores.disk import Disk
+from holdfast.stores.files_mail import Mail
+from holdfast.stores.files_syncing import Syncing
 from holdfast.stores.handle import Handle
-from holdfast.stores.holders import Holder
+from holdfast.stores.held import each
 from holdfast.stores.index import UNKNOWN
 from holdfast.stores.locks import LOG, Taken
-from holdfast.stores.workspace import Workspace, failed, safe_name, way_to
+from holdfast.stores.workspace import failed, safe_name, way_to
 
-_LOOK_ANYWAY_S = 10.0
-"""How long a message may lie unnoticed whose sender died before it could say so."""
 _MOMENT_S = 30.0
 """For what is held only while a name is cleared for another stream."""
 
 
-class FileStore(Workspace):
+class FileStore(Syncing, Mail):
     """Streams as files under one folder, with one writer for each."""
 
     def __init__(self, root: Path, *, sync: bool = True, disk: Disk | None = None) -> None:
         super().__init__(root, sync=sync, disk=disk)
-        self._holder = Holder(self._disk, lambda: self._root)
-        self._begin()
         forks.start_anew_in_children(self)
 
     def _begin(self) -> None:
-        self._handles: dict[Lease, Handle] = {}
-        self._held: dict[str, Handle] = {}
+        super()._begin()
         self._logs: Descriptors[Handle] = Descriptors(self._close_log)
-        self._hearing = threading.Lock()
 
     def start_anew(self) -> None:
         inherited = [handle.log for handle in self._logs if handle.log >= 0]
@@ -108,7 +103,7 @@ class FileStore(Workspace):
             raise locks.lost(stream)
         if end.size != taken.status.size:
             self._mend_tail(taken, end)
-        lease = Lease(stream, taken.lock.owner, taken.lock.turn)
+        lease = Lease(stream, taken.lock.owner, taken.lock.turn, end.head)
         return Handle(lease, way_to(stream), taken, end.size, end.head)
 
     def _mend_tail(self, taken: Taken, end: lines.End) -> None:
@@ -160,53 +155,13 @@ class FileStore(Workspace):
                     del self._held[lease.stream]
                 locks.give_back(self._disk, self._root, handle.way, self._holder, handle.taken)
 
-    def _handle(self, lease: Lease) -> Handle:
-        handle = self._handles.get(lease)
-        if handle is None:
-            raise LeaseLost(
-                f"{lease.stream}: this lease was given back, or is that of a process which forked"
-            )
-        return handle
+    def acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        return each(partial(self.acquire, owner=owner, lease_s=lease_s), streams)
 
-    def _must_be_ours(self, handle: Handle) -> None:
-        if handle.pid != os.getpid():
-            raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
-
-    def _must_hold(self, handle: Handle) -> None:
-        if not self._is_held(handle):
-            raise self._lost(handle)
-
-    def _is_held(self, handle: Handle) -> bool:
-        if handle.log >= 0:
-            status = self._disk.status(handle.log)
-            return status.has_name and status.may_be_written
-        return self._has(handle, self._disk.status_of(f"{handle.way}/{LOG}", self._root))
-
-    def _has(self, handle: Handle, found: Status | None) -> bool:
-        """Whether we still hold a stream, given the log as it was just found there."""
-        # In this order: as long as the lock file names us, nobody has moved the log. Its number
-        # alone would tell little, for one that is free is given to the next file that is made.
-        try:
-            claim = locks.claim_on(self._disk, self._root, handle.way)
-        except OSError:
-            return False
-        return (
-            claim == handle.taken.claim
-            and found is not None
-            and found.inode == handle.inode
-            and found.may_be_written
-        )
-
-    def _lost(self, handle: Handle) -> LeaseLost:
-        stream = handle.lease.stream
-        with suppress(OSError):
-            if self._disk.status_of(f"{handle.way}/{LOG}", self._root) is not None:
-                return LeaseLost(
-                    f"{stream} was taken over from {handle.lease.owner}, or its log was replaced: "
-                    f"this process may write no more of it, and what it did since is settled by "
-                    f"the other"
-                )
-        return LeaseLost(f"{stream}: its folder was removed while it was being driven")
+    def release_many(self, leases: Sequence[Lease]) -> None:
+        each(self.release, leases)
 
     # Appending
 
@@ -279,104 +234,6 @@ class FileStore(Workspace):
                 raise
         finally:
             self._disk.close(log)
-
-    def sync(self, lease: Lease) -> None:
-        handle = self._handles.get(lease) or self._handle(lease)
-        mine = handle.appended
-        with handle.syncing:
-            if handle.synced >= mine:
-                return  # somebody else's sync began after our write
-            if handle.poisoned or handle.pid != os.getpid():
-                self._must_be_sound(handle)
-            upto = handle.appended
-            try:
-                if self._durable and handle.clean < upto:
-                    self._disk.sync(handle.log)
-                if handle.new:
-                    self._sync_names(handle)
-            except OSError as error:
-                # The kernel may have dropped the dirty pages and would report success next time.
-                self._poison(handle, error)
-                raise failed(f"{lease.stream}: can't sync", error) from error
-            handle.clean = upto
-            handle.used = True
-            self._must_hold(handle)
-            handle.synced = upto
-            self._tell_news(handle)
-
-    def _tell_news(self, handle: Handle) -> None:
-        # Not before: a crash may leave a log that has its new length, and zeros for its new lines,
-        # and the index would be believed.
-        news = handle.news
-        if news is not None and news[0] <= handle.synced:
-            handle.news = None
-            self._note(handle.lease.stream, news[1], news[2])
-
-    def _sync_names(self, handle: Handle) -> None:
-        """What is only to be done once: the names on the way to the log are made durable."""
-        disk, root = self._disk, self._root
-        if self._durable:
-            kind, name = handle.way.split("/")
-            outer = disk.folder(kind, root)
-            folder = disk.folder(name, outer)
-            for fd in (folder, outer, root):
-                disk.sync_folder(fd)
-            disk.close(folder)
-            disk.close(outer)
-        handle.new = False
-        if not handle.taken.lock.started and handle.head:
-            locks.say_started(disk, root, handle.way, handle.taken)
-
-    def _poison(self, handle: Handle, error: OSError) -> None:
-        handle.poisoned = error.strerror or str(error)
-
-    def _must_be_sound(self, handle: Handle) -> None:
-        self._must_be_ours(handle)
-        if handle.poisoned:
-            raise StorageFailed(
-                f"{handle.lease.stream}: an earlier write failed ({handle.poisoned}), so what is "
-                f"on the disk is not known: run the task again to read it anew"
-            )
-
-    # Mail
-
-    def post(self, stream: str, name: str, data: bytes) -> bool:
-        is_new = super().post(stream, name, data)
-        with suppress(OSError):
-            claim = locks.claim_on(self._disk, self._root, way_to(stream))
-            if claim is not None:
-                holders.ring(self._disk, self._root, claim)
-        return is_new
-
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        self._hear()
-        now = time.monotonic()
-        unheld: list[str] = []
-        looked: list[tuple[Handle, int]] = []
-        for stream in streams:
-            handle = self._held.get(stream)
-            if handle is None:
-                unheld.append(stream)
-            elif handle.rung > handle.looked or now - handle.looked_at > _LOOK_ANYWAY_S:
-                looked.append((handle, handle.rung))
-        found = super().inbox([*(handle.lease.stream for handle, _ in looked), *unheld])
-        full = {post.stream for post in found}
-        for handle, rung in looked:
-            if handle.lease.stream not in full:  # else it stays to be looked at
-                handle.looked, handle.looked_at = rung, now
-        return found
-
-    def _hear(self) -> None:
-        """Learn for which of our streams there may be mail."""
-        with self._hearing:
-            try:
-                records = set(self._holder.mail())
-            except OSError:
-                return  # then it is looked for after a while
-            if records:
-                for handle in list(self._held.values()):
-                    if handle.taken.claim.record in records:
-                        handle.rung += 1
 
     # Deleting and closing
 

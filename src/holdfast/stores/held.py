@@ -7,11 +7,15 @@ database checks it again, in the transaction that writes it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from holdfast.errors import Conflict, LeaseLost, StorageFailed, StoreError, TaskBusy
 from holdfast.store import Facts, Lease
 from holdfast.stores.groups import Job
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Append(Job):
@@ -142,3 +146,14 @@ def busy(stream: str, owner: str, silent_s: float, lease_s: float) -> TaskBusy:
         f"ago. Wait for it to end; if it hangs, its lease of {lease_s:g} s runs out and this can "
         f"be tried again"
     )
+
+
+def each(ask: Callable[[T], R], items: Iterable[T]) -> list[R | StoreError]:
+    """What comes of asking for each, one after the other: a result, or what was raised."""
+    outcomes: list[R | StoreError] = []
+    for item in items:
+        try:
+            outcomes.append(ask(item))
+        except StoreError as error:
+            outcomes.append(error)
+    return outcomes

@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 
 from holdfast import finding
-from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
+from holdfast.errors import Conflict, LeaseLost, LogDamaged, StoreError, TaskBusy
 from holdfast.store import Blob, Facts, Lease, Page, Post, Query
+from holdfast.stores.held import each
 from holdfast.stores.leftovers import NothingLeft
 
 
@@ -42,7 +44,7 @@ class MemoryStore(NothingLeft):
             if held and time.monotonic() < held[1]:
                 raise TaskBusy(f"{stream} is being driven by {held[0].owner}: wait for it to end")
             epoch = self._epochs[stream] = self._epochs.get(stream, 0) + 1
-            lease = Lease(stream, owner, epoch)
+            lease = Lease(stream, owner, epoch, len(self._streams.get(stream, ())))
             self._held[stream] = (lease, time.monotonic() + lease_s, lease_s)
             self._mine.add(lease)
             return lease
@@ -84,6 +86,17 @@ class MemoryStore(NothingLeft):
     def sync(self, lease: Lease) -> None:
         with self._lock:
             self._must_hold(lease)
+
+    def acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        return each(partial(self.acquire, owner=owner, lease_s=lease_s), streams)
+
+    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        return each(self.sync, leases)
+
+    def release_many(self, leases: Sequence[Lease]) -> None:
+        each(self.release, leases)
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
         with self._lock:

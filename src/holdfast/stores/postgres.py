@@ -30,8 +30,9 @@ from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError
 from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.groups import Groups
-from holdfast.stores.held import Append, Held, Leases, busy, taken_over
+from holdfast.stores.held import Append, Held, Leases, busy, each, taken_over
 from holdfast.stores.leftovers import NothingLeft
+from holdfast.stores.postgres_appends import by_stream, statement_of, told_as
 from holdfast.stores.postgres_database import (
     SQL,
     OwnConnection,
@@ -41,12 +42,12 @@ from holdfast.stores.postgres_database import (
     prepare,
     without_password,
 )
-from holdfast.stores.postgres_find import find_statement
+from holdfast.stores.postgres_find import PAGE, bounds, find_statement
 from holdfast.stores.presence import Connection, Presence
-from holdfast.stores.rows import GONE, beyond, columns_of, facts_in
+from holdfast.stores.rows import GONE, facts_in
 
 _POOL_SIZE = 8
-_PAGE, _LINES = 500, 200
+_LINES = 200
 _NO_END = 1 << 62
 _TRIES = 5
 _HEARD_S = 0.2
@@ -83,14 +84,31 @@ class PostgresStore(NothingLeft):
     # Leases
 
     def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        given = {"stream": stream, "owner": owner, "lease_s": lease_s, "process": self._number()}
-        rows = self._ask("take", **given)
-        while not rows:
+        taken = self._take([stream], owner, lease_s)
+        while not taken:
             for holder, its_lease_s, silent_s in self._ask("holder", stream=stream):
                 raise busy(stream, holder, silent_s, its_lease_s)
-            rows = self._ask("take", **given)  # it was given back in between
-        id, epoch, head = rows[0]
-        return self._leases.add(Lease(stream, owner, epoch), id, head)
+            taken = self._take([stream], owner, lease_s)  # it was given back in between
+        return taken[stream]
+
+    def acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        taken = self._take(list(set(streams)), owner, lease_s)
+
+        def lease_of(stream: str) -> Lease:
+            # Of one that was not taken, or is asked for twice, `acquire` says who has it.
+            return taken.pop(stream, None) or self.acquire(stream, owner, lease_s)
+
+        return each(lease_of, streams)
+
+    def _take(self, streams: list[str], owner: str, lease_s: float) -> dict[str, Lease]:
+        """Take those leases that can be had."""
+        given = {"owner": owner, "lease_s": lease_s, "process": self._number()}
+        return {
+            name: self._leases.add(Lease(name, owner, epoch, head), id, head)
+            for name, id, epoch, head in self._ask("take", streams=streams, **given)
+        }
 
     def holder(self, stream: str) -> str | None:
         rows = self._ask("holder", stream=stream)
@@ -104,11 +122,15 @@ class PostgresStore(NothingLeft):
             held.must_be_sound()
 
     def release(self, lease: Lease) -> None:
-        held = self._leases.drop(lease)
-        if held is not None:
+        self.release_many([lease])
+
+    def release_many(self, leases: Sequence[Lease]) -> None:
+        dropped = [held for lease in leases if (held := self._leases.drop(lease)) is not None]
+        if dropped:
             self._groups.settle()
-            with suppress(StoreError):  # then it runs out by itself
-                self._ask("release", id=held.id, epoch=lease.epoch)
+            ids, epochs = [held.id for held in dropped], [held.lease.epoch for held in dropped]
+            with suppress(StoreError):  # then they run out by themselves
+                self._ask("release", ids=ids, epochs=epochs)
 
     def _number(self) -> int:
         self._must_be_open()
@@ -148,10 +170,13 @@ class PostgresStore(NothingLeft):
             self._groups.wait(held.newest)
         held.must_be_sound()
 
+    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        return each(self.sync, leases)  # the first commits for all
+
     def _commit(self, jobs: Sequence[Append]) -> None:
         """Write many appends in one statement."""
         try:
-            appends = list(_by_stream(jobs))
+            appends = list(by_stream(jobs))
             moved = self._append(appends) if appends else set()
             for held, its_jobs in appends:
                 if held.id not in moved:
@@ -170,12 +195,11 @@ class PostgresStore(NothingLeft):
     def _append(self, appends: list[tuple[Held, list[Append]]]) -> set[int]:
         """Append to many streams at once; returns the ids of those that let it happen."""
         self._must_be_open()
-        given = _parameters(appends)
-        given["news"] = given["news"] or self._presence.is_asked()
+        query, given = statement_of(appends, tell=self._presence.is_asked())
         for left in reversed(range(_TRIES)):
             try:
                 with self._own.use() as conn:
-                    return {id for id, _ in conn.execute(SQL["append"], given).fetchall()}
+                    return {row[0] for row in conn.execute(SQL[query], given).fetchall()}
             except (errors.DeadlockDetected, errors.SerializationFailure):
                 if not left:
                     raise
@@ -258,7 +282,7 @@ class PostgresStore(NothingLeft):
     def _pages(self, query: str, prefix: str) -> Iterator[Any]:
         """The rows of a query that goes by name, page by page."""
         after = ""
-        while rows := self._look(query, after=after, **_bounds(prefix)):
+        while rows := self._look(query, after=after, **bounds(prefix)):
             yield from (row for row in rows if row[0].startswith(prefix))
             after = rows[-1][0]
 
@@ -269,7 +293,7 @@ class PostgresStore(NothingLeft):
             yield name, facts_in(columns)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
-        told = msgspec.json.encode(_columns(facts)).decode()
+        told = msgspec.json.encode(told_as(facts)).decode()
         self._look("remember", stream=stream, facts=told, seq=seq)
 
     def find(self, query: Query) -> Page:
@@ -283,9 +307,9 @@ class PostgresStore(NothingLeft):
         return Page(found[: query.limit], len(found) > query.limit, unknown)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        bounds = _bounds(prefix)
+        within = bounds(prefix)
         after: dict[str, Any] = {"now": now, "after_at": None, "after_id": 0}
-        while rows := self._look("due", **after, **bounds):
+        while rows := self._look("due", **after, **within):
             for name, *columns, id in rows:
                 after |= {"after_at": columns[-1], "after_id": id}
                 if name.startswith(prefix):
@@ -295,7 +319,7 @@ class PostgresStore(NothingLeft):
     def _unknown(self, prefix: str) -> Iterator[tuple[str, None]]:
         """The streams whose log has to be read before anything can be said."""
         after_id = 0
-        while rows := self._look("unknown", after_id=after_id, **_bounds(prefix)):
+        while rows := self._look("unknown", after_id=after_id, **bounds(prefix)):
             yield from ((name, None) for name, _ in rows if name.startswith(prefix))
             after_id = rows[-1][1]
 
@@ -364,7 +388,7 @@ class PostgresStore(NothingLeft):
 
     def blobs(self) -> Iterator[Blob]:
         after = b""
-        while rows := self._ask("blobs", after=after, page=_PAGE):
+        while rows := self._ask("blobs", after=after, page=PAGE):
             yield from (Blob(digest.hex(), size, max(age, 0.0)) for digest, size, age in rows)
             after = rows[-1][0]
 
@@ -385,55 +409,3 @@ class PostgresStore(NothingLeft):
         self._own.close()
         if self._pool is not None:
             self._pool.close()
-
-
-def _by_stream(jobs: Sequence[Append]) -> Iterator[tuple[Held, list[Append]]]:
-    """The appends of each stream together: a statement moves a head once."""
-    found: dict[int, tuple[Held, list[Append]]] = {}
-    for job in jobs:
-        try:
-            job.held.must_be_sound()
-        except StoreError as error:
-            job.fail(error)
-        else:
-            found.setdefault(id(job.held), (job.held, []))[1].append(job)
-    # In an order that is the same for everybody, so that two of them do not wait for each other.
-    yield from sorted(found.values(), key=lambda pair: pair[0].id)
-
-
-def _parameters(appends: list[tuple[Held, list[Append]]]) -> dict[str, Any]:
-    asked: list[dict[str, Any]] = []
-    placed: list[dict[str, int]] = []
-    lines: list[bytes] = []
-    start, news = 1, False
-    for held, jobs in appends:
-        given = {"id": held.id, "epoch": held.lease.epoch, "seq": jobs[0].seq}
-        facts = [job.facts for job in jobs if job.facts is not None]
-        if facts:
-            news = True
-            given |= {"told": True, **_columns(facts[-1])}
-        seq = jobs[0].seq
-        for line in (line for job in jobs for line in job.lines):
-            seq += 1
-            placed.append({"id": held.id, "seq": seq, "start": start, "size": len(line)})
-            start += len(line)
-            lines.append(line)
-        asked.append({**given, "count": seq - jobs[0].seq})
-    return {
-        "appends": msgspec.json.encode(asked).decode(),
-        "lines": msgspec.json.encode(placed).decode(),
-        "block": b"".join(lines),
-        "news": news,
-    }
-
-
-def _bounds(prefix: str) -> dict[str, Any]:
-    return {"prefix": prefix, "beyond": beyond(prefix), "page": _PAGE}
-
-
-def _columns(facts: Facts) -> dict[str, Any]:
-    columns = columns_of(facts)
-    texts = (*columns.values(), *facts.labels, *facts.labels.values())
-    if any("\0" in text for text in texts if isinstance(text, str)):
-        return {}  # PostgreSQL keeps no such text: so the log has to be read
-    return columns

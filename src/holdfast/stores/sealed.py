@@ -32,7 +32,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import chain
-from holdfast.errors import BadInput, LogDamaged
+from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
 from holdfast.store import Blob, Facts, Lease, Page, Post, Query, Store
 from holdfast.stores import KEYS, ring
@@ -102,13 +102,24 @@ class SealedStore(Wrapped):
     # Leases
 
     def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        if stream.startswith(KEYS):
-            raise BadInput(f"{stream} is where the store has its keys: it is no stream of yours")
+        _must_be_free_of_keys(stream)
         return self.inner.acquire(stream, owner, lease_s)
+
+    def _acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        for stream in streams:
+            _must_be_free_of_keys(stream)
+        return super()._acquire_many(streams, owner, lease_s)
 
     def release(self, lease: Lease) -> None:
         self._ends.pop(lease, None)
         self.inner.release(lease)
+
+    def _release_many(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._ends.pop(lease, None)
+        super()._release_many(leases)
 
     def delete(self, lease: Lease) -> None:
         self.inner.delete(lease)
@@ -345,6 +356,11 @@ class SealedStore(Wrapped):
     def blob_in_store(self, name: str) -> str:
         """The name by which the inner store knows a blob."""
         return self._names.hidden(name)
+
+
+def _must_be_free_of_keys(stream: str) -> None:
+    if stream.startswith(KEYS):
+        raise BadInput(f"{stream} is where the store has its keys: it is no stream of yours")
 
 
 def _parsed(stream: str, seq: int, line: bytes) -> _Line:

@@ -54,6 +54,11 @@ class SignedStore(Wrapped):
         self._ends.pop(lease, None)
         self.inner.release(lease)
 
+    def _release_many(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._ends.pop(lease, None)
+        super()._release_many(leases)
+
     def delete(self, lease: Lease) -> None:
         self.inner.delete(lease)
         self._ends.pop(lease, None)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TooLarge
 from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores import alive
 from holdfast.stores.forks import start_anew_in_children
-from holdfast.stores.held import Leases, busy, taken_over
+from holdfast.stores.held import Leases, busy, each, taken_over
 from holdfast.stores.leftovers import NothingLeft
 from holdfast.stores.rows import GONE, beyond
 from holdfast.stores.sqlite_file import connect, failed, patiently, prepare, size_of
@@ -63,21 +64,41 @@ class SqliteStore(NothingLeft):
     # Leases
 
     def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        given = {"stream": stream, "owner": owner, "process": self._process, "lease_s": lease_s}
+        (outcome,) = self.acquire_many([stream], owner, lease_s)
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return outcome
 
-        def take(conn: sqlite3.Connection) -> tuple[int, int, int]:
-            now = time.time()
-            row = conn.execute(SQL["holder"], given).fetchone()
-            if row is not None and _is_at_work(row[3:], now):
-                owner, _, lease_s, expires_at = row[3:]
-                raise busy(stream, owner, now + lease_s - expires_at, lease_s)
-            conn.execute(SQL["make"], given)
-            conn.execute(SQL["take"], {**given, "now": now})
-            taken: tuple[int, int, int] = conn.execute(SQL["holder"], given).fetchone()[:3]
-            return taken
+    def acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        def take(conn: sqlite3.Connection) -> list[tuple[int, int, int] | StoreError]:
+            return each(partial(self._take, conn, owner=owner, lease_s=lease_s), streams)
 
-        id, epoch, head = self._write(take)
-        return self._leases.add(Lease(stream, owner, epoch), id, head)
+        outcomes: list[Lease | StoreError] = []
+        for stream, taken in zip(streams, self._write(take), strict=True):
+            if isinstance(taken, StoreError):
+                outcomes.append(taken)
+            else:
+                id, epoch, head = taken
+                outcomes.append(self._leases.add(Lease(stream, owner, epoch, head), id, head))
+        return outcomes
+
+    def _take(
+        self, conn: sqlite3.Connection, stream: str, owner: str, lease_s: float
+    ) -> tuple[int, int, int]:
+        now = time.time()
+        given = {"stream": stream, "owner": owner, "lease_s": lease_s, "now": now}
+        given["process"] = self._process
+        row = conn.execute(SQL["holder"], given).fetchone()
+        if row is None:
+            return int(conn.execute(SQL["make"], given).lastrowid or 0), 1, 0
+        id, epoch, head, *holder = row
+        if _is_at_work(holder, now):
+            its_owner, _, its_lease_s, expires_at = holder
+            raise busy(stream, its_owner, now + its_lease_s - expires_at, its_lease_s)
+        conn.execute(SQL["take"], {**given, "id": id})
+        return id, epoch + 1, head
 
     def holder(self, stream: str) -> str | None:
         for row in self._all("holder", stream=stream):
@@ -94,13 +115,16 @@ class SqliteStore(NothingLeft):
             held.must_be_sound()
 
     def release(self, lease: Lease) -> None:
-        held = self._leases.drop(lease)
-        if held is not None:
-            given = {"id": held.id, "epoch": lease.epoch}
+        self.release_many([lease])
+
+    def release_many(self, leases: Sequence[Lease]) -> None:
+        dropped = [held for lease in leases if (held := self._leases.drop(lease)) is not None]
+        given = [{"id": held.id, "epoch": held.lease.epoch} for held in dropped]
+        if given:
             # What was appended stands in line before this, so it is written as well. If it can't
-            # be, that is for `sync` to say, and the lease runs out by itself.
+            # be, that is for `sync` to say, and the leases run out by themselves.
             with suppress(StoreError):
-                self._write(lambda conn: conn.execute(SQL["release"], given).rowcount)
+                self._write(lambda conn: conn.executemany(SQL["release"], given).rowcount)
 
     # Appending
 
@@ -118,6 +142,9 @@ class SqliteStore(NothingLeft):
         if held.newest is not None:
             self._writer.wait(held.newest)
         held.must_be_sound()
+
+    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        return each(self.sync, leases)  # the first commits for all
 
     def _write(self, write: Callable[[sqlite3.Connection], T]) -> T:
         """Have something written now, and durably. It may refuse before it changes anything."""

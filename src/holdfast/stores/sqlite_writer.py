@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -71,11 +72,11 @@ class Writer(Groups[Append | Write[Any]]):
         conn = None
         try:
             conn = self._begun()
-            for job in jobs:
-                try:
-                    _do(conn, job)
-                except StoreError as error:
-                    job.fail(error)
+            for are_plain, some in groupby(jobs, _is_plain):
+                some_jobs = list(some)
+                if not (are_plain and _append_all(conn, some_jobs)):
+                    for job in some_jobs:
+                        _do_or_fail(conn, job)
             conn.execute("commit")
             self._must_have_its_name()
             _mark_done(jobs)
@@ -115,18 +116,40 @@ class Writer(Groups[Append | Write[Any]]):
                 conn.close()
 
 
-def _do(conn: sqlite3.Connection, job: Append | Write[Any]) -> None:
-    if isinstance(job, Append):
-        _append(conn, job)
+def _is_plain(job: Append | Write[Any]) -> bool:
+    """Whether a job adds lines, and nothing else."""
+    return isinstance(job, Append) and job.facts is None and job.held.trouble is None
+
+
+def _append_all(conn: sqlite3.Connection, jobs: Sequence[Any]) -> bool:
+    """Add the lines of many jobs in two statements, or those of none if one is to be refused."""
+    if len(jobs) == 1:
+        return False
+    conn.execute("savepoint together")
+    moved = conn.executemany(SQL["move_head"], [_guard(job) for job in jobs]).rowcount
+    if moved == len(jobs):
+        conn.executemany(SQL["add_line"], chain.from_iterable(_rows(job) for job in jobs))
     else:
-        job.error = None  # of a try that was interrupted
-        job.result = job.write(conn)
+        conn.execute("rollback to together")
+    conn.execute("release together")
+    return moved == len(jobs)
+
+
+def _do_or_fail(conn: sqlite3.Connection, job: Append | Write[Any]) -> None:
+    try:
+        if isinstance(job, Append):
+            _append(conn, job)
+        else:
+            job.error = None  # of a try that was interrupted
+            job.result = job.write(conn)
+    except StoreError as error:
+        job.fail(error)
 
 
 def _append(conn: sqlite3.Connection, job: Append) -> None:
     held = job.held
     held.must_be_sound()
-    given = {"id": held.id, "epoch": held.lease.epoch, "seq": job.seq, "count": len(job.lines)}
+    given = _guard(job)
     if job.facts is None:
         moved = conn.execute(SQL["move_head"], given).rowcount
     else:
@@ -134,7 +157,16 @@ def _append(conn: sqlite3.Connection, job: Append) -> None:
     if not moved:
         epoch, head = conn.execute(SQL["now_at"], given).fetchone() or (None, 0)
         raise job.refusal(epoch, head)
-    conn.executemany(SQL["add_line"], enumerate(job.lines, (held.id << 32) + job.seq + 1))
+    conn.executemany(SQL["add_line"], _rows(job))
+
+
+def _guard(job: Append) -> dict[str, Any]:
+    held = job.held
+    return {"id": held.id, "epoch": held.lease.epoch, "seq": job.seq, "count": len(job.lines)}
+
+
+def _rows(job: Append) -> Iterator[tuple[int, bytes]]:
+    return enumerate(job.lines, (job.held.id << 32) + job.seq + 1)
 
 
 def tell(conn: sqlite3.Connection, query: str, given: dict[str, Any]) -> int:

@@ -293,6 +293,10 @@ class Workspace:
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
         found: list[Post] = []
         for stream in streams:
+            kind, name = stream.split("/", 1)
+            # Asked many times a second for every task that is driven, and nearly always empty.
+            if not self._disk.is_there(f"{kind}/{safe_name(name)}/{inbox.INBOX}", self._root):
+                continue
             try:
                 with suppress(FileNotFoundError), self._folder(stream) as folder:
                     found += inbox.messages(self._disk, stream, folder)

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from holdfast.store import Blob, Facts, Lease, Leftovers, Page, Post, Query, Store
+from holdfast.errors import StoreError
+from holdfast.store import Blob, Facts, Lease, Leftovers, ManyAtOnce, Page, Post, Query, Store
 
 T = TypeVar("T")
 
@@ -26,6 +27,12 @@ class Wrapped:
         for name in _HARMLESS:
             if hasattr(inner, name):
                 setattr(self, name, getattr(inner, name))
+        if isinstance(inner, ManyAtOnce):
+            self._many: ManyAtOnce = inner
+            # Only then: who finds these methods relies on it that they cost no more than one call.
+            self.acquire_many = self._acquire_many
+            self.sync_many = inner.sync_many
+            self.release_many = self._release_many
 
     @property
     def url(self) -> str:
@@ -42,6 +49,14 @@ class Wrapped:
 
     def release(self, lease: Lease) -> None:
         self.inner.release(lease)
+
+    def _acquire_many(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        return self._many.acquire_many(streams, owner, lease_s)
+
+    def _release_many(self, leases: Sequence[Lease]) -> None:
+        self._many.release_many(leases)
 
     def append(
         self,

@@ -101,6 +101,10 @@ class CrashDisk(Disk):
         super().sync(fd)
         boundary("after a sync")
 
+    def sync_all(self, fd: int) -> None:
+        super().sync_all(fd)
+        boundary("after a sync")
+
 
 class NoIntentDisk(CrashDisk):
     """A deliberately broken disk: it holds a tool's intent back until its result is written.

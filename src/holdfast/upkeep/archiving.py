@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.engines.holding import Holding
 from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed, StoreError
-from holdfast.log import read_state, stream_of
 from holdfast.naming import blob_of, may_name, references
+from holdfast.reading import read_state, stream_of
 from holdfast.store import Store
 from holdfast.upkeep.archive import (
     ARCHIVE_FORMAT,

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from holdfast.errors import StoreError
-from holdfast.log import read_events, stream_of
 from holdfast.naming import Naming, may_name
+from holdfast.reading import read_events, stream_of
 from holdfast.store import Blob, Store
 from holdfast.upkeep.copied import Progress, Tell
 from holdfast.upkeep.families import COPIES, KINDS, TASKS

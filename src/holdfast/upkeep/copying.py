@@ -30,7 +30,8 @@ from holdfast.engines.mail import take_in
 from holdfast.errors import BadInput, HoldfastError, StoreError, TaskBusy, TaskNotFound
 from holdfast.events import PauseRequested, TaskContinued
 from holdfast.facts import facts_of
-from holdfast.log import Log, open_log, read_state, stream_of
+from holdfast.log import Log, open_log
+from holdfast.reading import read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 from holdfast.upkeep.copied import CopiedTask, Progress, Refused, Tell, What

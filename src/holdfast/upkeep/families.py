@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.facts import facts_of
-from holdfast.log import read_state
+from holdfast.reading import read_state
 from holdfast.store import Facts, Store
 
 TASKS, COPIES = "tasks/", "copies/"

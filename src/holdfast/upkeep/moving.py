@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskNotFound
 from holdfast.facts import facts_of
-from holdfast.log import read_state, stream_of
+from holdfast.reading import read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 from holdfast.stores import open_store

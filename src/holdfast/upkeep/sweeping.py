@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
-from holdfast.log import read_state, stream_of
+from holdfast.reading import read_state, stream_of
 from holdfast.state import State
 from holdfast.store import BLOB_AGE_S, Lease, Leftovers, Store
 from holdfast.upkeep.archiving import Archived, place_for, write_archive

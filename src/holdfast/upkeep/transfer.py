@@ -22,8 +22,8 @@ from msgspec import Struct
 from holdfast import chain
 from holdfast.errors import Conflict, LogDamaged, TaskBusy
 from holdfast.events import PauseRequested, dump_event
-from holdfast.log import stream_of
 from holdfast.naming import Reference, blob_of, references
+from holdfast.reading import stream_of
 from holdfast.state import State
 from holdfast.store import Facts, Lease, Post, Store
 from holdfast.upkeep.families import COPIES

@@ -2,17 +2,21 @@
 -- statement. Each is a transaction of its own.
 
 -- take --
--- Takes the lease if nobody has it, or who had it is silent or dead. No row: somebody is at work.
--- The condition is judged when the row is locked, so of two that try at once one finds the other.
+-- Takes the leases that nobody has, or that somebody had who is silent or dead. A stream that is
+-- not among those returned has somebody at work on it. The condition is judged when the row is
+-- locked, so of two that try at once one finds the other. Each is named once; in an order that is
+-- the same for everybody, so that two that want several do not wait for each other.
 insert into holdfast.streams as s (name, epoch, owner, process, lease_s, expires_at)
-values (%(stream)s, 1, %(owner)s, %(process)s, %(lease_s)s,
-    clock_timestamp() + make_interval(secs => %(lease_s)s))
+select wanted.name, 1, %(owner)s, %(process)s, %(lease_s)s,
+    clock_timestamp() + make_interval(secs => %(lease_s)s)
+from unnest(%(streams)s::text[]) as wanted (name)
+order by wanted.name collate "C"
 on conflict (name) do update
 set epoch = s.epoch + 1, owner = excluded.owner, process = excluded.process,
     lease_s = excluded.lease_s, expires_at = excluded.expires_at
 where s.owner is null or s.expires_at <= clock_timestamp()
     or not exists (select from holdfast.alive where alive.process = s.process)
-returning id, epoch, head;
+returning name, id, epoch, head;
 
 -- holder --
 -- Who is at work on a stream, for how long its lease is, and when it was last heard of.
@@ -32,9 +36,10 @@ returning id;
 
 -- release --
 -- Late or twice, it finds another epoch or nobody, and changes nothing that matters.
-update holdfast.streams
+update holdfast.streams as s
 set owner = null, process = null, expires_at = null
-where id = %(id)s and epoch = %(epoch)s;
+from unnest(%(ids)s::bigint[], %(epochs)s::bigint[]) as held (id, epoch)
+where s.id = held.id and s.epoch = held.epoch;
 
 -- append --
 -- The guard and the lines of any number of streams at once. A stream whose epoch or head is not
@@ -70,6 +75,20 @@ with asked as (
     join moved using (id)
 )
 select id, case when %(news)s then pg_notify('holdfast', '')::text end from moved;
+
+-- append_one --
+-- The same for one stream whose facts stay as they are: the way of a task that runs alone.
+with moved as (
+    update holdfast.streams
+    set head = head + %(count)s
+    where id = %(id)s and epoch = %(epoch)s and head = %(seq)s
+    returning id
+), added as (
+    insert into holdfast.lines (stream, seq, line)
+    select moved.id, %(seq)s + l.number, l.line
+    from moved, unnest(%(lines)b::bytea[]) with ordinality as l (line, number)
+)
+select id from moved;
 
 -- now_at --
 -- What stood in the way of an append.

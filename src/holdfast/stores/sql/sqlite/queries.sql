@@ -6,15 +6,17 @@
 select id, epoch, head, owner, process, lease_s, expires_at from streams where name = :stream;
 
 -- make --
--- The row of a stream that nobody took hold of before.
-insert into streams (name) values (:stream) on conflict (name) do nothing;
+-- The row of a stream that nobody took hold of before. No other can be at it: the transaction has
+-- the lock of the database from its beginning.
+insert into streams (name, epoch, owner, process, lease_s, expires_at)
+values (:stream, 1, :owner, :process, :lease_s, :now + :lease_s);
 
 -- take --
 -- The epoch is counted up, which ends the lease that was there before, if there was one.
 update streams
 set epoch = epoch + 1, owner = :owner, process = :process, lease_s = :lease_s,
     expires_at = :now + :lease_s
-where name = :stream;
+where id = :id;
 
 -- renew --
 -- Changes a row only for who still holds the lease.

@@ -1,0 +1,176 @@
+"""Reading logs: lines as events, each checked against the one before it, and what they come to.
+
+Whoever only reads needs nothing but this; who writes goes on from it (see `log`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Protocol, get_args
+
+import msgspec
+from msgspec import Raw
+
+from holdfast import chain
+from holdfast.errors import LogDamaged, NewerFormat, WrongKey
+from holdfast.events import FORMAT, AnyEvent, Checkpointed, Claimed, TaskCreated, load_event
+from holdfast.fold import advance
+from holdfast.lists import Lists
+from holdfast.state import State
+from holdfast.store import Store
+from holdfast.values import fetch
+
+_TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
+_WHOLE_CHECKPOINT = b'"carried":{'
+_CHECKPOINT = b'{"type":"checkpointed"'
+
+
+class Readable(Protocol):
+    """What logs can be read from: a store, or an archive."""
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        """The lines after `after_seq`; none if there is no such stream."""
+
+
+def stream_of(task_id: str) -> str:
+    """The stream that holds a task's log."""
+    return f"tasks/{task_id}"
+
+
+def read_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
+    """The events of a stream, each checked against the one before it."""
+    for event, _ in read_sums(store, stream):
+        yield event
+
+
+def read_sums(store: Readable, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
+    """The same, each with its sum."""
+    for event, total, _ in _checked(stream, store.read(stream)):
+        yield event, total
+
+
+def read_state(store: Readable, stream: str) -> State:
+    """The state that a stream's events come to; of `seq` 0 if there is none."""
+    state = State()
+    for event in read_events(store, stream):
+        advance_checked(state, event, stream)
+    return state
+
+
+def all_lists(store: Store, stream: str) -> Lists:
+    """Every long list of a log, those from before a checkpoint included."""
+    return read_state(store, stream).lists
+
+
+def value_in(store: Store, state: State, value: Raw) -> bytes:
+    """The bytes of a value of a task, for those who only read."""
+    return fetch(store, value, state.lists, lambda: all_lists(store, stream_of(state.id)))
+
+
+def first_event(store: Store, stream: str) -> TaskCreated | None:
+    """What a log begins with, without reading the rest of it."""
+    for event, _, _ in _checked(stream, store.read(stream), most=1):
+        if isinstance(event, TaskCreated):
+            return event
+    return None
+
+
+def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes, int]]:
+    """The first event, and those from the last whole checkpoint on; all, if there is none.
+
+    What lies between is not read. Its sums are not checked then: `verify` does that.
+    """
+    newest: list[bytes] = []
+    lines = store.tail(stream)
+    for line in lines:
+        if not newest:
+            _must_be_ours_to_write(stream, line)
+        newest.append(line)
+        if line.startswith(_CHECKPOINT) and _WHOLE_CHECKPOINT in line:
+            event = _decoded(stream, 0, line)
+            if isinstance(event, Checkpointed) and event.carried is not None:
+                before = next(lines, None)
+                yield from _checked(stream, store.read(stream), most=1)
+                total = chain.sum_of(before) if before is not None else chain.ROOT
+                yield from _checked(stream, reversed(newest), total, event.seq - 1)
+                return
+    yield from _checked(stream, reversed(newest))
+
+
+def advance_checked(state: State, event: AnyEvent, stream: str) -> None:
+    """Change a state by an event that was read: one that makes no sense after it is damage."""
+    try:
+        advance(state, event)
+    except (LookupError, TypeError):
+        what = f"a {type(event).__name__} of a call that was never made"
+        raise LogDamaged(stream, event.seq, what) from None
+
+
+def _checked(
+    stream: str,
+    lines: Iterable[bytes],
+    total: bytes = chain.ROOT,
+    seq: int = 0,
+    most: int | None = None,
+) -> Iterator[tuple[AnyEvent, bytes, int]]:
+    """Lines as events, with the sum after each and its size: those that follow the event `seq`."""
+    for line in islice(lines, most):
+        seq += 1
+        after = chain.check(total, line)
+        if after is None:
+            raise LogDamaged(stream, seq, "its sum does not fit its bytes and the event before it")
+        total = after
+        event = _decoded(stream, seq, line)
+        if event.seq != seq:
+            raise LogDamaged(stream, seq, f"it says it is event {event.seq}")
+        if seq == 1:
+            _must_begin(stream, event)
+        yield event, total, len(line)
+
+
+def _must_be_ours_to_write(stream: str, newest: bytes) -> None:
+    if chain.is_signed(newest):  # a store that has the key takes the signatures off
+        raise WrongKey(
+            f"{stream} is signed, and no key to sign with was given, so it can only be read. "
+            f"Nothing was changed: open it with Holdfast(…, sign_key=…), or holdfast "
+            f"--sign-key-file FILE"
+        )
+
+
+def _must_begin(stream: str, event: AnyEvent) -> None:
+    if not isinstance(event, TaskCreated):
+        raise LogDamaged(stream, 1, "a log begins with the making of its task")
+    if stream_of(event.id) != stream:
+        raise LogDamaged(stream, 1, f"it is the log of task {event.id!r}, copied or moved here")
+
+
+def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
+    try:
+        event = load_event(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        # Its sum is right, so these are the bytes that were written, by somebody who knew more;
+        # unless it is of a type we know, which we never write like that.
+        if _type_of(line) in _TYPES:
+            raise LogDamaged(stream, seq, f"it makes no sense ({error})") from None
+        if b'"box":"' in line:
+            what = "it is encrypted, and the keys that belong to it are not in this store"
+            raise LogDamaged(stream, seq, what) from None
+        raise _newer(stream, seq, f"this version can't read it ({error})") from None
+    if isinstance(event, TaskCreated | Claimed) and event.format > FORMAT:
+        raise _newer(stream, seq, f"it is of format {event.format}, this version knows {FORMAT}")
+    return event
+
+
+def _type_of(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)["type"]
+    except (msgspec.MsgspecError, UnicodeError, LookupError, TypeError):
+        return None
+
+
+def _newer(stream: str, seq: int, what: str) -> NewerFormat:
+    return NewerFormat(
+        f"{stream}: event {seq} was written by a newer Holdfast: {what}. "
+        f"Nothing was changed: open it with that version, or upgrade this one"
+    )

@@ -1,0 +1,87 @@
+"""The statement that appends to many streams of PostgreSQL at once, and the values it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import StoreError
+from holdfast.store import Facts
+from holdfast.stores.held import Append, Held
+from holdfast.stores.rows import columns_of
+
+Appends = tuple[Held, list[Append]]
+"""What is appended to one stream."""
+
+
+def by_stream(jobs: Sequence[Append]) -> Iterator[Appends]:
+    """The appends of each stream together: a statement moves a head once."""
+    found: dict[int, Appends] = {}
+    for job in jobs:
+        try:
+            job.held.must_be_sound()
+        except StoreError as error:
+            job.fail(error)
+        else:
+            found.setdefault(id(job.held), (job.held, []))[1].append(job)
+    # In an order that is the same for everybody, so that two of them do not wait for each other.
+    yield from sorted(found.values(), key=lambda pair: pair[0].id)
+
+
+def statement_of(appends: list[Appends], *, tell: bool) -> tuple[str, dict[str, Any]]:
+    """The name of the statement that makes appends, and the values to bind.
+
+    It tells who waits for news if facts have changed, and otherwise if it is to `tell`.
+    """
+    if not tell and (alone := _alone(appends)) is not None:
+        return alone
+    given = _parameters(appends)
+    given["news"] = given["news"] or tell
+    return "append", given
+
+
+def _alone(appends: list[Appends]) -> tuple[str, dict[str, Any]] | None:
+    """The simpler statement, if it is about one stream and its lines alone."""
+    ((held, jobs), *others) = appends
+    if others or any(job.facts is not None for job in jobs):
+        return None
+    lines = [line for job in jobs for line in job.lines]
+    given = {"id": held.id, "epoch": held.lease.epoch, "seq": jobs[0].seq, "count": len(lines)}
+    return "append_one", {**given, "lines": lines}
+
+
+def _parameters(appends: list[Appends]) -> dict[str, Any]:
+    asked: list[dict[str, Any]] = []
+    placed: list[dict[str, int]] = []
+    lines: list[bytes] = []
+    start, news = 1, False
+    for held, jobs in appends:
+        given = {"id": held.id, "epoch": held.lease.epoch, "seq": jobs[0].seq}
+        facts = [job.facts for job in jobs if job.facts is not None]
+        if facts:
+            news = True
+            given |= {"told": True, **told_as(facts[-1])}
+        seq = jobs[0].seq
+        for line in (line for job in jobs for line in job.lines):
+            seq += 1
+            placed.append({"id": held.id, "seq": seq, "start": start, "size": len(line)})
+            start += len(line)
+            lines.append(line)
+        asked.append({**given, "count": seq - jobs[0].seq})
+    return {
+        "appends": msgspec.json.encode(asked).decode(),
+        "lines": msgspec.json.encode(placed).decode(),
+        "block": b"".join(lines),
+        "news": news,
+    }
+
+
+def told_as(facts: Facts) -> dict[str, Any]:
+    """Facts as PostgreSQL keeps them."""
+    columns = columns_of(facts)
+    texts = (*columns.values(), *facts.labels, *facts.labels.values())
+    if any("\0" in text for text in texts if isinstance(text, str)):
+        return {}  # PostgreSQL keeps no such text: so the log has to be read
+    return columns
