@@ -14,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import stores
+from bench import postgres, stores
 
 CONTENDERS = ["raw", "holdfast_files", "holdfast_nosync", "langgraph_sqlite", "dbos_sqlite"]
 IMPORTS = ["holdfast", "langgraph.graph", "dbos"]
@@ -46,6 +48,7 @@ def main() -> None:
             "checkpoints": measure_checkpoints(options.checkpoints, Path(folder)),
             "stores": stores.measure(child, say, options, Path(folder)),
             "listing": measure_listing(options, Path(folder)),
+            "conversation": measure_conversation(options.conversation, Path(folder)),
             "contenders": measure_steps(
                 [CONTENDERS[0], *options.only], options.steps, options.rounds, Path(folder)
             ),
@@ -73,9 +76,6 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--tasks", type=int, default=200, help="how many tasks at once (200)")
     parser.add_argument("--steps-each", type=int, default=10, help="steps of each of them (10)")
-    parser.add_argument(
-        "--postgres", metavar="URL", help="an empty database, to measure lists in it too"
-    )
     options = parser.parse_args()
     quick = options.quick
     options.steps = options.steps or (200 if quick else 2000)
@@ -85,6 +85,7 @@ def parse() -> argparse.Namespace:
     options.items = [100, 1000] if quick else [1000, 10_000]
     options.checkpoints = 10_000 if quick else 1_000_000
     options.listed = 1000 if quick else 10_000
+    options.conversation = 400 if quick else 2000
     return options
 
 
@@ -175,22 +176,39 @@ def measure_checkpoints(turns: int, folder: Path) -> Json:
     return {"turns": turns, "seconds": resumed["seconds"], "log_to_change": weight}
 
 
+@contextmanager
+def each_store(folder: Path, name: str) -> Iterator[list[tuple[str, str]]]:
+    """An empty place in every kind of store that is here."""
+    found = [("files", str(folder / name)), ("SQLite", f"sqlite:///{folder}/{name}.db")]
+    with ExitStack() as stack:
+        if postgres.is_installed():
+            # The name of a socket is short, and so is that of the folder it is in.
+            place = stack.enter_context(tempfile.TemporaryDirectory(prefix="pg-"))
+            url = stack.enter_context(postgres.server(Path(place)))
+            found.append(("PostgreSQL", postgres.new_database(url, name)))
+        yield found
+
+
 def measure_listing(options: argparse.Namespace, folder: Path) -> list[Json]:
     """Milliseconds for a page: of 10,000 tasks in files, and of ten times as many in databases."""
-    stores: list[tuple[str, str | None, int]] = [
-        ("files", str(folder / "listing"), options.listed),
-        ("SQLite", f"sqlite:///{folder}/listing.db", 10 * options.listed),
-        ("PostgreSQL", options.postgres, 10 * options.listed),
-    ]
     found: list[Json] = []
-    for name, url, count in stores:
-        if url is None:
-            found.append({"store": name, "missing": "give an empty database by --postgres URL"})
-            continue
-        say(f"a page of {count} tasks in {name}")
-        child("bench.listing", "fill", url, str(count))
-        row: Json = {"store": name, "tasks": count}
-        found.append(row | child("bench.listing", "time", url))
+    with each_store(folder, "listing") as places:
+        for name, url in places:
+            count = options.listed * (1 if name == "files" else 10)
+            say(f"a page of {count} tasks in {name}")
+            child("bench.listing", "fill", url, str(count))
+            row: Json = {"store": name, "tasks": count}
+            found.append(row | child("bench.listing", "time", url))
+    return found
+
+
+def measure_conversation(turns: int, folder: Path) -> list[Json]:
+    """A conversation that is handed to a step on every turn: how it grows, in time and in bytes."""
+    found: list[Json] = []
+    with each_store(folder, "conversation") as places:
+        for name, url in places:
+            say(f"a conversation of {turns} turns in {name}")
+            found.append({"store": name} | child("bench.conversation", str(turns), url))
     return found
 
 
@@ -230,6 +248,7 @@ def table(report: Json) -> str:
         f"{seconds(report['checkpoints'])}; its log is "
         f"{report['checkpoints']['log_to_change']:.2f}× what changed",
         *(listing_line(row) for row in report["listing"]),
+        *(conversation_line(row) for row in report["conversation"]),
     ]
     raw = report["contenders"][0]
     if raw["steps_per_s"] > 50_000:
@@ -244,9 +263,16 @@ def contender_line(row: Json) -> str:
     return f"{row['contender']:<18} {ratio:>20} {row['steps_per_s']:>9,.0f}  {row['notes']}"
 
 
+def conversation_line(row: Json) -> str:
+    weight = row["disk_bytes"] / row["messages_bytes"]
+    slower = row["second_half_s"] / row["first_half_s"]
+    return (
+        f"a conversation of {row['turns']:,} turns of 1 KB in {row['store']}: {weight:.2f}× the "
+        f"bytes of its messages; the second half takes {slower:.2f}× the time of the first"
+    )
+
+
 def listing_line(row: Json) -> str:
-    if "missing" in row:
-        return f"a page of tasks in {row['store']}: {seconds(row)}"
     pages = sorted(row["pages"].items(), key=lambda page: page[1])
     slowest = ", ".join(f"{name} {ms:.1f}" for name, ms in pages[:-4:-1])
     return (
