@@ -25,12 +25,16 @@ WAYS = {"encrypted": (KEY, None), "signed": (None, KEY), "both": (KEY, KEY)}
 
 class Secured(StoreContract):
     @pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
-    def open_store(self, url, request):
+    def way(self, request):
+        return request.param
+
+    @pytest.fixture
+    def open_store(self, url, way):
         first = MemoryStore()
 
         def opened():
             plain = MemoryStore(beside=first) if url == "memory://" else open_store(url)
-            return secured(plain, *request.param)
+            return secured(plain, *way)
 
         return opened
 
@@ -47,13 +51,21 @@ class TestAroundFiles(Secured):
         return tmp_path / "workspace"
 
 
-class TestAroundSqlite(Secured):
+class SecuredTwice(Secured):
+    """What each wrapper does is the same around every store; so here they come together."""
+
+    @pytest.fixture(params=[WAYS["both"]], ids=["both"])
+    def way(self, request):
+        return request.param
+
+
+class TestAroundSqlite(SecuredTwice):
     @pytest.fixture
     def url(self, tmp_path):
         return f"sqlite:///{tmp_path}/store.db"
 
 
-class TestAroundPostgres(Secured):
+class TestAroundPostgres(SecuredTwice):
     @pytest.fixture
     def url(self, postgres_url):
         return postgres_url
