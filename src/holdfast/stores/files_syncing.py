@@ -43,6 +43,8 @@ class Syncing(HeldStreams):
             except OSError as error:
                 # The kernel may have dropped the dirty pages and would report success next time.
                 self._poison(handle, error)
+                if not self._is_held(handle):  # who took it over may have deleted it since
+                    raise self._lost(handle) from error
                 raise failed(f"{lease.stream}: can't sync", error) from error
             self._is_durable(handle, upto)
 
@@ -102,12 +104,13 @@ class Syncing(HeldStreams):
         disk, root = self._disk, self._root
         if self._durable:
             kind, name = handle.way.split("/")
-            outer = disk.folder(kind, root)
-            folder = disk.folder(name, outer)
-            for fd in (folder, outer, root):
-                disk.sync_folder(fd)
-            disk.close(folder)
-            disk.close(outer)
+            with ExitStack() as opened:
+                outer = disk.folder(kind, root)
+                opened.callback(disk.close, outer)
+                folder = disk.folder(name, outer)
+                opened.callback(disk.close, folder)
+                for fd in (folder, outer, root):
+                    disk.sync_folder(fd)
         self._names_are_synced(handle)
 
     def _names_are_synced(self, handle: Handle) -> None:

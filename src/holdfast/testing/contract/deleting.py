@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 
@@ -104,3 +105,15 @@ class Deleting:
             assert list(again.streams("tasks/")) == ["tasks/kept"]
             assert list(again.read(STREAM)) == []
             assert STREAM not in dict(again.due("tasks/", AT))
+
+    def test_a_writer_whose_stream_was_taken_over_and_deleted_is_refused(
+        self, store: Store, other: Store
+    ) -> None:
+        stale = store.acquire(STREAM, "frozen", 0.01)
+        store.append(stale, 0, lines_of(STREAM, 1))
+        time.sleep(0.05)
+        other.delete(other.acquire(STREAM, "taker", LONG_S))
+        with pytest.raises(LeaseLost):
+            store.sync(stale)
+        assert list(other.read(STREAM)) == []
+        assert list(other.streams("tasks/")) == []
