@@ -32,6 +32,7 @@ from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.groups import Groups
 from holdfast.stores.held import Append, Held, Leases, busy, each, taken_over
 from holdfast.stores.leftovers import NothingLeft
+from holdfast.stores.packed import unpacked
 from holdfast.stores.postgres_appends import by_stream, statement_of, told_as
 from holdfast.stores.postgres_database import (
     SQL,
@@ -255,7 +256,7 @@ class PostgresStore(NothingLeft):
         seq, known = after_seq, self._look("length", stream=stream)
         for id, head in known:
             while rows := self._ask("read_on", id=id, after=seq, page=_LINES):
-                yield from (line for _, _, line in rows)
+                yield from (unpacked(bytes(line)) for _, _, line in rows)
                 seq = rows[-1][1]
             self._must_be_all(stream, id, head, seq)
 
@@ -265,7 +266,7 @@ class PostgresStore(NothingLeft):
             while rows := self._ask("tail_on", id=id, before=before, page=_LINES):
                 if before == _NO_END:
                     self._must_be_all(stream, id, head, rows[0][1])
-                yield from (line for _, _, line in rows)
+                yield from (unpacked(bytes(line)) for _, _, line in rows)
                 before = rows[-1][1]
             if before == _NO_END:
                 self._must_be_all(stream, id, head, 0)

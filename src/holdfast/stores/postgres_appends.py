@@ -10,6 +10,7 @@ import msgspec
 from holdfast.errors import StoreError
 from holdfast.store import Facts
 from holdfast.stores.held import Append, Held
+from holdfast.stores.packed import packed
 from holdfast.stores.rows import columns_of
 
 Appends = tuple[Held, list[Append]]
@@ -47,7 +48,7 @@ def _alone(appends: list[Appends]) -> tuple[str, dict[str, Any]] | None:
     ((held, jobs), *others) = appends
     if others or any(job.facts is not None for job in jobs):
         return None
-    lines = [line for job in jobs for line in job.lines]
+    lines = [packed(line) for job in jobs for line in job.lines]
     given = {"id": held.id, "epoch": held.lease.epoch, "seq": jobs[0].seq, "count": len(lines)}
     return "append_one", {**given, "lines": lines}
 
@@ -64,7 +65,7 @@ def _parameters(appends: list[Appends]) -> dict[str, Any]:
             news = True
             given |= {"told": True, **told_as(facts[-1])}
         seq = jobs[0].seq
-        for line in (line for job in jobs for line in job.lines):
+        for line in (packed(line) for job in jobs for line in job.lines):
             seq += 1
             placed.append({"id": held.id, "seq": seq, "start": start, "size": len(line)})
             start += len(line)

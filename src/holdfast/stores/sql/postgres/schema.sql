@@ -14,6 +14,7 @@
 -- What a log says in short (its facts) stands beside the head, for lists and for those who look
 -- for work. It is a copy: NULL in `status` means that the log has to be read. An empty text is
 -- NULL, so that the indexes hold only those streams that have a user, a session or a parent.
+-- A line of more than 512 bytes is packed with zlib, after a zero byte (see `packed.py`).
 -- No index is on `head`, nor asks for it: an append then leaves the indexes alone, and rewrites
 -- the row where it stands (a "heap-only" update), for which there is room in every page.
 --
