@@ -39,6 +39,7 @@ from holdfast.stores import open_store, ring, secured
 from holdfast.stores.disk import Disk
 from holdfast.stores.files import FileStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.packed import unpacked
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -172,7 +173,7 @@ def test_no_byte_of_an_encrypted_sqlite_file_or_its_wal_is_a_canary(tmp_path):
 
 
 def rows_in(url: str) -> bytes:
-    """Every value of every row of every table, as bytes."""
+    """Every value of every row of every table, as bytes, and unpacked."""
     found = []
     with psycopg.connect(url) as conn:
         tables = conn.execute(
@@ -182,7 +183,7 @@ def rows_in(url: str) -> bytes:
         ).fetchall()
         for (table,) in tables:
             for row in conn.execute(f"select * from {table}".encode()):
-                found += [v if isinstance(v, bytes) else str(v).encode() for v in row]
+                found += [unpacked(v) if isinstance(v, bytes) else str(v).encode() for v in row]
     return b"\n".join(found)
 
 
