@@ -47,7 +47,7 @@ def why_not(system: str) -> str:
     """Why there can be no power cuts here; empty if there can."""
     if os.geteuid() != 0:
         return "mounting a file system takes root"
-    if not shutil.which(f"mkfs.{system}") or not os.path.exists("/dev/loop-control"):
+    if not _mkfs(system) or not os.path.exists("/dev/loop-control"):
         return f"there is no mkfs.{system} or no loop device here (see .ci/tools)"
     try:
         with Mounted(system):
@@ -63,7 +63,7 @@ class Mounted:
         self._base = fast_folder()
         self._image, self.folder = self._base / "image", self._base / "mounted"
         option, size_mib = SYSTEMS[system]
-        self._make = [f"mkfs.{system}", "-q", option, str(self._image)]
+        self._make = [_mkfs(system) or f"mkfs.{system}", "-q", option, str(self._image)]
         self._size_bytes = size_mib << 20
 
     def __enter__(self) -> Mounted:
@@ -186,3 +186,9 @@ def _write_and_cut(
     for mark in writer.marks[in_time:]:
         promises.hear_late(mark)
     mounted.come_back()
+
+
+def _mkfs(system: str) -> str | None:
+    # Where the tools of the superuser are, which is not on every PATH.
+    places = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    return shutil.which(f"mkfs.{system}", path=places)
