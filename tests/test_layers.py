@@ -18,6 +18,7 @@ LAYERS = (
     ("__main__", "cli", "testing"),
     {
         "__init__",
+        "agent",
         "app",
         "artifacts",
         "beginning",
