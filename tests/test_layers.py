@@ -30,7 +30,7 @@ LAYERS = (
         "family",
     }
     | {"handle", "inspection", "meter", "step", "task", "upkeep", "waiting", "worker"},
-    ("engines", "listing", "stores", "verify", "views", "workspace"),
+    ("engines", "ledger", "listing", "stores", "verify", "views", "workspace"),
     ("keys",),
     ("tail",),
     ("news",),
@@ -48,7 +48,7 @@ LAYERS = (
         "words",
     },
     ("fold",),
-    ("state",),
+    ("conversation", "state"),
     ("lists",),
     ("events",),
     ("patterns",),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, TaskCancelled
-from holdfast.events import FORMAT, AnyEvent
+from holdfast.events import FORMAT, TaskEvent
 from tests.golden import record
 
 FOLDERS = sorted(Path(__file__).parent.glob("format-*"))
@@ -100,4 +100,4 @@ def test_todays_format_is_among_them_with_every_type_of_event():
     for folder in ("", "-control", "-lists"):
         log = (Path(__file__).parent / f"format-{FORMAT}{folder}" / "events.jsonl").read_text()
         found |= {msgspec.json.decode(line)["type"] for line in log.splitlines()}
-    assert found == {kind.__struct_config__.tag for kind in AnyEvent.__args__}
+    assert found == {kind.__struct_config__.tag for kind in TaskEvent.__args__}

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from holdfast import events as e
 from holdfast.cli.text import count, cut, plain, precise_clock
-from holdfast.events import AnyEvent
+from holdfast.events import AnyEvent, TaskEvent
 from holdfast.lists import in_short
 from holdfast.state import State
 from holdfast.values import BLOB, BlobRef
 
 MOST = 160
-_WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(AnyEvent))
+_WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(TaskEvent))
 
 _STYLES: dict[type, str] = {
     e.Completed: "green",
@@ -104,6 +104,11 @@ def _detail(event: AnyEvent) -> str:
             return plain(f"the answer does not fit: {event.why}")
         case e.QuestionExpired():
             return "nobody answered in time: the task is told"
+        case (
+            e.SessionBegan() | e.Said() | e.Pinned() | e.Summarized() | e.SessionEnded()
+            | e.MemoryBegan() | e.Remembered() | e.Forgotten()
+        ):  # fmt: skip
+            return ""  # these are in no log of a task
         case _:
             return _more_detail(event)
 

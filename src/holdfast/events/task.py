@@ -1,21 +1,10 @@
-"""The events: what a log is made of.
-
-One closed union of frozen types. An event says what happened and is never changed; everything a
-task knows is a fold of its events. Values inside an event (`args`, `result`, …) stay the JSON
-bytes that the codec made of them, so that reading a log decodes, imports and runs nothing.
-
-`seq` and `at` are given by the log when it is appended: whoever makes an event leaves them out.
-Add new types and new optional fields freely; a change that an older Holdfast would misread needs
-a new `FORMAT`, which every writer notes in the log when it takes hold of it (`Claimed`).
-"""
+"""The events of a task, and what all events have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 FORMAT = 1
@@ -381,7 +370,7 @@ class TaskRetried(Event, frozen=True, kw_only=True, tag="task_retried"):
     by: str = ""
 
 
-AnyEvent = (
+TaskEvent = (
     TaskCreated
     | Claimed
     | Parked
@@ -417,9 +406,3 @@ AnyEvent = (
     | TaskErrored
     | TaskRetried
 )
-
-dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
-"""The event as a JSON object, without `seq` and `at` while no log has taken it."""
-
-load_event: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
-"""The event of one line of a log. Raises `msgspec.MsgspecError` where it is none."""
