@@ -29,7 +29,7 @@ LAYERS = (
         "driving",
         "family",
     }
-    | {"handle", "inspection", "meter", "step", "task", "upkeep", "waiting", "worker"},
+    | {"handle", "inspection", "meter", "step", "talking", "task", "upkeep", "waiting", "worker"},
     ("engines", "ledger", "listing", "stores", "verify", "views", "workspace"),
     ("keys",),
     ("tail",),

@@ -39,6 +39,8 @@ class Conversation(Struct):
     turns: list[Said] = []
     firsts: list[int] = []
     """The number of the first message of each turn."""
+    system: list[int] = []
+    """The turns that are system messages."""
     keys: dict[str, int] = {}
     """The turns that were said under a key, by it: which one it is."""
     pinned: dict[int, int] = {}
@@ -67,6 +69,8 @@ def advance(state: Conversation, event: AnyEvent) -> None:
                 raise LogDamaged(f"sessions/{state.id}", event.seq, "a turn without a message")
             if event.key:
                 state.keys[event.key] = len(state.turns)
+            if event.role == "system":
+                state.system.append(len(state.turns))
             state.firsts.append(state.messages + 1)
             state.turns.append(event)
             state.messages += event.count

@@ -11,6 +11,7 @@
     │   └── TooLarge                a value above the size limit
     ├── Undecodable                 a stored value that doesn't fit the type asked for
     ├── TaskNotFound                no task of that id in this store
+    ├── SessionNotFound             no session of that id in this store
     ├── TaskFailed                  the task ended in a failure, which is recorded
     ├── TaskCancelled               the task ended because somebody asked for it
     ├── StepFailed                  a step failed for good (raised inside the task)
@@ -175,6 +176,18 @@ class TaskNotFound(HoldfastError):
     ...     hf.task("nobody")
     Traceback (most recent call last):
     holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+    """
+
+
+class SessionNotFound(HoldfastError):
+    """There is no session of that id in this store.
+
+    >>> from holdfast import Holdfast
+    >>> from holdfast.agent import open_session
+    >>> with Holdfast("memory://") as hf:
+    ...     open_session(hf.store, "nobody")
+    Traceback (most recent call last):
+    holdfast.errors.SessionNotFound: no session 'nobody' in memory://
     """
 
 
