@@ -69,7 +69,7 @@ def compact(
 ) -> Compaction:
     """Summarize the older turns of a session, if there are more than `over_tokens` of them.
 
-    `summarize(messages)` returns the summary. It is called in a step, `summarize_by_NAME`. A summary that
+    `summarize(messages)` returns the summary. It is called in a step, `summarize_by_NAME`. One that
     fails, comes back empty, or is longer than what it stands for changes nothing; neither does one
     that comes after another task's. For use inside of a task; in an async one it is awaited.
 
