@@ -1,0 +1,135 @@
+"""What the formats share: looking into foreign data, and getting messages ready to be sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.agent.messages import Extra, Message, turns
+from holdfast.artifacts import Artifact
+from holdfast.errors import BadInput
+
+Wire = dict[str, Any]
+"""A JSON object as a provider writes it."""
+
+Load = Callable[[Artifact], bytes]
+
+MALFORMED = "_malformed"
+"""The key under which arguments that are no JSON object are sent where an object is needed."""
+
+_PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+def a_list(data: Any, what: str) -> list[Any]:
+    """The data, if it is a list."""
+    if not isinstance(data, list | tuple):
+        raise BadInput(f"{what}: expected a list, found {_kind(data)}")
+    return list(data)
+
+
+def an_object(data: Any, what: str) -> Wire:
+    """The data, if it is a JSON object."""
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise BadInput(f"{what}: expected a JSON object, found {_kind(data)}")
+    return data
+
+
+def a_text(data: Wire, key: str, what: str) -> str:
+    """A field that has to be there, and to be text."""
+    if key not in data:
+        raise BadInput(f"{what}: expected a field {key!r}, found {sorted(data)!r:.80}")
+    if not isinstance(data[key], str):
+        raise BadInput(f"{what}: {key!r} must be text, not {_kind(data[key])}")
+    return str(data[key])
+
+
+def _kind(data: Any) -> str:
+    return f"{type(data).__name__} ({data!r:.40})"
+
+
+def left_over(name: str, data: Wire, *known: str, **hints: Any) -> Extra:
+    """What a message or part has that only this format knows.
+
+    `hints` are kept with it, under the names of fields that are known and so can't be among the
+    rest: they say how a known field was written where there is more than one way.
+    """
+    left = {key: value for key, value in data.items() if key not in known} | hints
+    return {name: left} if left else {}
+
+
+def own(name: str, extra: Extra) -> Wire:
+    """What is kept for this format, to be written back."""
+    return dict(extra.get(name) or {})
+
+
+def sendable(wires: Iterable[Wire | None]) -> list[Wire]:
+    """Without those that there is no way to write."""
+    return [wire for wire in wires if wire is not None]
+
+
+def paired(messages: Iterable[Message]) -> list[tuple[Message, ...]]:
+    """Messages by turn, ready to be sent; `BadInput` where calls and results don't pair."""
+    return list(turns(_joined(messages)))
+
+
+def _joined(messages: Iterable[Message]) -> list[Message]:
+    """Messages of the assistant in a row as one, where the calls of the first are still open."""
+    done: list[Message] = []
+    for message in messages:
+        if not isinstance(message, Message):
+            raise BadInput(f"expected a Message, found {_kind(message)}")
+        last = done[-1] if done else None
+        if last is not None and last.calls and message.role == "assistant":
+            extra = last.extra | message.extra
+            done[-1] = replace(last, content=last.parts + message.parts, extra=extra)
+        else:
+            done.append(message)
+    return done
+
+
+def wire_id(call_id: str, most: int) -> str:
+    """The id of a call as a provider takes it; another one for the same id never comes out."""
+    if _PLAIN_ID.fullmatch(call_id) and len(call_id) <= most:
+        return call_id
+    return f"call_{sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def as_object(arguments: str) -> Wire:
+    """Arguments as the JSON object that they are, or as one that holds the text as it is.
+
+    >>> as_object('{"a": 1}'), as_object("{oops")
+    ({'a': 1}, {'_malformed': '{oops'})
+    """
+    found = _parsed(arguments)
+    return {MALFORMED: arguments} if found is None else found
+
+
+def as_arguments(data: Wire) -> str:
+    """The reverse of `as_object`.
+
+    >>> as_arguments({"a": 1}), as_arguments({"_malformed": "{oops"})
+    ('{"a":1}', '{oops')
+    """
+    text = data.get(MALFORMED)
+    if len(data) == 1 and isinstance(text, str) and _parsed(text) is None:
+        return text
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def _parsed(arguments: str) -> Wire | None:
+    try:
+        found = json.loads(arguments, parse_constant=_no_constant)
+        # A lone surrogate can be escaped in JSON, and not be sent.
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,211 @@
+"""Reading the items of OpenAI's responses into messages."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.agent.formats import media as files
+from holdfast.agent.formats.common import Wire, a_list, a_text, an_object, left_over, wire_id
+from holdfast.agent.formats.responses_parts import (
+    ANSWERS,
+    LONGEST_ID,
+    NAME,
+    read_input,
+    read_output,
+)
+from holdfast.agent.messages import (
+    Extra,
+    Foreign,
+    Message,
+    Part,
+    Refusal,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
+_ROLES: dict[str, Role] = {"user": "user", "system": "system", "developer": "system"}
+_NOT_ARGUMENTS = ("id", "call_id", "type", "status")
+
+
+def from_wire(data: Any) -> list[Message]:
+    """Messages from the `input` of a request, or from the `output` of a response.
+
+    >>> found = from_wire([{"role": "user", "content": "Hello"}, {"type": "new_thing", "x": 1}])
+    >>> [message.role for message in found], found[1].content[0].data
+    (['user', 'assistant'], {'type': 'new_thing', 'x': 1})
+    """
+    reading = _Reading()
+    for number, item in enumerate(a_list(data, f"items of {NAME}"), 1):
+        what = f"{NAME}, item {number}"
+        reading.item(an_object(item, what), what)
+    reading.end_group()
+    return reading.messages
+
+
+def message_of(data: Any) -> Message:
+    """One message of the model from all the items of its `output`.
+
+    >>> message_of(
+    ...     [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]
+    ... ).calls
+    (ToolCall(id='c', name='f', arguments='{}', extra={}),)
+    """
+    items = [an_object(item, NAME) for item in a_list(data, f"items of {NAME}")]
+    # Calls that come with their answers were made by the provider: nobody else answers them.
+    answered = {item.get("call_id") for item in items if item.get("type") in ANSWERS.values()}
+    parts: list[Part] = []
+    for number, item in enumerate(items, 1):
+        if item.get("call_id") is not None and item.get("call_id") in answered:
+            parts.append(Foreign(NAME, item))
+        else:
+            parts += _of_the_model(item, parts, f"{NAME}, item {number}")
+    return _assistant(parts)
+
+
+class _Reading:
+    """The messages so far, and the parts of the one of the model that is not at its end."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.group: list[Part] = []
+        self.open: set[str] = set()
+
+    def item(self, wire: Wire, what: str) -> None:
+        kind = _kind(wire)
+        if kind == "message" and a_text(wire, "role", what) != "assistant":
+            self.end_group()
+            self.messages.append(_message(wire, what))
+        elif kind in ANSWERS.values() and isinstance(wire.get("call_id"), str):
+            self.end_group()
+            self.messages.append(Message("tool", (_result(wire, what),)))
+            self.open.discard(wire["call_id"])
+        else:
+            if self._begins_anew(kind):
+                self.end_group()
+            parts = _of_the_model(wire, self.group, what)
+            if self.open and not self.group and isinstance(parts[0], Foreign):
+                self._with_the_result(parts)
+            else:
+                self.group += parts
+
+    def _begins_anew(self, kind: Any) -> bool:
+        if any(isinstance(part, ToolCall) for part in self.group):
+            return False  # their results come next, so all this is of one message
+        if kind == "message":
+            return any(isinstance(part, Text | Refusal) for part in self.group)
+        return kind == "reasoning" and not all(isinstance(part, Thinking) for part in self.group)
+
+    def _with_the_result(self, parts: list[Part]) -> None:
+        # Nothing may come between results that belong together, so it stays with one of them.
+        last = self.messages.pop()
+        self.messages.append(Message(last.role, (*last.parts, *parts)))
+
+    def end_group(self) -> None:
+        if self.group:
+            self.messages.append(_assistant(self.group))
+            self.open = {call.id for call in self.messages[-1].calls}
+        self.group = []
+
+
+def _assistant(parts: list[Part]) -> Message:
+    match parts:
+        case [Text(text=text, extra={})] if text and not parts[0].extra:  # type: ignore[union-attr]
+            return Message("assistant", text)
+        case _:
+            return Message("assistant", tuple(parts))
+
+
+def _kind(wire: Wire) -> Any:
+    return wire.get("type", "message" if "role" in wire else None)
+
+
+def _message(wire: Wire, what: str) -> Message:
+    given = wire["role"]
+    role = _ROLES.get(given, "user")
+    hints = {} if given == role else {"role": given}
+    extra = left_over(NAME, wire, "role", "content", **hints)
+    content = wire.get("content")
+    if isinstance(content, str):
+        return Message(role, content, extra=extra)
+    parts = a_list(content, f"{what}, content")
+    return Message(role, tuple(read_input(part, what) for part in parts), extra=extra)
+
+
+def _of_the_model(wire: Wire, before: list[Part], what: str) -> list[Part]:
+    kind = _kind(wire)
+    if kind == "message":
+        return _said(wire, bool(before) and isinstance(before[-1], Text | Refusal), what)
+    if kind == "reasoning":
+        return [Thinking(_thought(wire), {NAME: dict(wire)})]
+    if kind == "function_call":
+        return [_call(wire, what)]
+    if kind in ANSWERS and isinstance(wire.get("call_id"), str):
+        return [_other_call(wire)]
+    return [Foreign(NAME, dict(wire))]
+
+
+def _said(wire: Wire, follows: bool, what: str) -> list[Part]:
+    """A message of the model. Its first part knows what else there is to the item."""
+    mark = {key: value for key, value in wire.items() if key not in ("role", "content")}
+    content = wire.get("content")
+    if isinstance(content, str):
+        if not mark and content and not follows:
+            return [Text(content)]
+        return [Text(content, {NAME: {"text": mark | {"content": "text"}}})]
+    parts = [read_output(part, what) for part in a_list(content, f"{what}, content")]
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return [Foreign(NAME, dict(wire))]
+    first, *rest = known
+    key = "text" if isinstance(first, Text) else "refusal"
+    extra: Extra = {NAME: first.extra.get(NAME, {}) | {key: mark}}
+    return [type(first)(first.text, extra), *rest]
+
+
+def _thought(wire: Wire) -> str:
+    found = []
+    for key in ("summary", "content"):
+        pieces = wire.get(key)
+        for piece in pieces if isinstance(pieces, list) else []:
+            if isinstance(piece, dict) and isinstance(piece.get("text"), str):
+                found.append(piece["text"])
+    return "\n\n".join(found)
+
+
+def _call(wire: Wire, what: str) -> ToolCall:
+    call_id, name = a_text(wire, "call_id", what), a_text(wire, "name", what)
+    hints = {} if call_id == wire_id(call_id, LONGEST_ID) else {"call_id": call_id}
+    extra = left_over(NAME, wire, "type", "call_id", "name", "arguments", **hints)
+    return ToolCall(call_id, name, a_text(wire, "arguments", what), extra)
+
+
+def _other_call(wire: Wire) -> ToolCall:
+    name, given = wire.get("name"), wire.get("input")
+    if isinstance(name, str) and isinstance(given, str):
+        return ToolCall(wire["call_id"], name, given, {NAME: dict(wire)})
+    asked = {key: value for key, value in wire.items() if key not in _NOT_ARGUMENTS}
+    return ToolCall(wire["call_id"], wire["type"], json.dumps(asked), {NAME: dict(wire)})
+
+
+def _result(wire: Wire, what: str) -> ToolResult:
+    call_id, output = wire["call_id"], wire.get("output")
+    if wire["type"] != "function_call_output":
+        return ToolResult(call_id, _in_words(output), extra={NAME: dict(wire)})
+    hints = {} if call_id == wire_id(call_id, LONGEST_ID) else {"call_id": call_id}
+    extra = left_over(NAME, wire, "type", "call_id", "output", **hints)
+    if isinstance(output, str):
+        return ToolResult(call_id, output, extra=extra)
+    parts = a_list(output, f"{what}, output")
+    return ToolResult(call_id, tuple(read_input(part, what) for part in parts), extra=extra)
+
+
+def _in_words(output: Any) -> str | tuple[Text | Any, ...]:
+    if isinstance(output, str):
+        return output
+    if isinstance(output, dict) and isinstance(output.get("image_url"), str):
+        return (files.of_url("image", output["image_url"]),)
+    return json.dumps(output, ensure_ascii=False)
