@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.events import NEVER, Failure, Kind, ListGrew, OnCancel
+from holdfast.events import NEVER, Failure, Kind, ListGrew, OnCancel, PlanItem
 
 Status = Literal[
     "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
@@ -87,6 +87,17 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     choice: Raw
     options: Raw | UnsetType = UNSET
     because: str = ""
+    supersedes: str = ""
+
+
+class PlanVersion(Struct, frozen=True, omit_defaults=True):
+    """The plan as it was from a time on. `marked` is the item that changed; '' for a new plan."""
+
+    seq: int
+    at: datetime
+    items: tuple[PlanItem, ...]
+    marked: str = ""
+    because: str = ""
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -127,7 +138,11 @@ class State(Struct):
     engine: str = ""
     format: int = 0
     claims: int = 0
-    plan: tuple[str, ...] = ()
+    plan: tuple[PlanItem, ...] = ()
+    plans: list[PlanVersion] = []
+    """Every version of the plan: a replay sees each as it was."""
+    checkpoint_plan: tuple[PlanItem, ...] = ()
+    """The plan as of the newest checkpoint."""
     calls: dict[str, Call] = {}
     last: dict[str, str] = {}
     """The newest call of each scope, by the path of the scope."""
@@ -136,7 +151,7 @@ class State(Struct):
     decisions: list[Decision] = []
     notes: list[Note] = []
     marks: dict[str, int] = {}
-    """Which note is which, by its mark: so that a replay does not note it again."""
+    """Which note or plan is which, by its mark: so that a replay does not say it again."""
     result: Raw | UnsetType = UNSET
     failure: Failure | None = None
     causes: tuple[str, ...] = ()

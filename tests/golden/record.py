@@ -20,6 +20,7 @@ from holdfast import (
     Happened,
     Holdfast,
     InDoubt,
+    PlanItem,
     Retry,
     StepFailed,
     TaskCancelled,
@@ -180,6 +181,40 @@ def golden_lists(turns: int) -> list[dict[str, str]]:
     return chat
 
 
+@step
+def quote(supplier: str) -> int:
+    return len(supplier)
+
+
+@task
+def golden_plan(suppliers: int) -> str:
+    """A plan that is followed, revised, and outlives a checkpoint; a choice that is taken back."""
+    best = restore("")
+    plan: list[str | PlanItem] = [
+        PlanItem("ask all", id="ask"),
+        PlanItem("choose", id="choose", after=("ask",)),
+        "order",
+    ]
+    if not best:
+        current().plan(plan)
+        current().mark("ask", "doing")
+        for number in range(suppliers):
+            quote("x" * number)
+        current().mark("ask", "done", because="all have answered")
+        best = decide("supplier", "the first", options=["the first", "the last"], because="cheap")
+        best = checkpoint(best)
+    best = decide("supplier", "the last", because="the first is closed", supersedes="supplier")
+    current().mark("choose", "done")
+    current().plan([*plan, PlanItem("tell Ada", id="tell", after=("3",))])
+    current().mark("3", "failed", because="out of stock")
+    current().mark("tell", "skipped")
+    return best
+
+
+def run_plan(hf: Holdfast) -> None:
+    hf.run(golden_plan, 2, id="golden-plan")
+
+
 def run_lists(hf: Holdfast) -> None:
     hf.run(golden_lists, 44, id="golden-lists")
 
@@ -240,6 +275,7 @@ def main() -> None:
         f"format-{FORMAT}": ("golden", run_golden),
         f"format-{FORMAT}-control": ("golden-control", run_control),
         f"format-{FORMAT}-lists": ("golden-lists", run_lists),
+        f"format-{FORMAT}-plan": ("golden-plan", run_plan),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     if not missing:

@@ -71,7 +71,8 @@ def _detail(event: AnyEvent) -> str:
         case e.Claimed():
             return f"by {plain(event.owner)}, epoch {event.epoch}"
         case e.Planned():
-            return plain(f"{count(len(event.items), 'step')}: {', '.join(event.items)}")
+            texts = [each if isinstance(each, str) else each.text for each in event.items]
+            return plain(f"{count(len(texts), 'step')}: {', '.join(texts)}")
         case e.Started():
             return _started(event)
         case e.AttemptFailed():
@@ -86,7 +87,8 @@ def _detail(event: AnyEvent) -> str:
             return plain(f"waits for a person: {event.why}")
         case e.Decided():
             why = f", because {event.because}" if event.because else ""
-            return f"= {short_raw(event.choice)}{plain(why)}"
+            instead = f", instead of {event.supersedes}" if event.supersedes else ""
+            return f"= {short_raw(event.choice)}{plain(why + instead)}"
         case e.Noted():
             return f"{plain(event.text)} {short_raw(event.data)}".rstrip()
         case e.TimerSet():
@@ -114,7 +116,8 @@ def _detail(event: AnyEvent) -> str:
 
 
 _Rest = (
-    e.Parked
+    e.PlanProgressed
+    | e.Parked
     | e.PauseRequested
     | e.CancelRequested
     | e.TaskContinued
@@ -134,6 +137,9 @@ _Rest = (
 
 def _more_detail(event: _Rest) -> str:
     match event:
+        case e.PlanProgressed():
+            because = f", because {event.because}" if event.because else ""
+            return plain(f"{event.id}: {event.status}{because}")
         case e.Parked():
             until = f" until {precise_clock(event.until)}" if event.until else ""
             return plain(f"let go of{until}: {event.why}")

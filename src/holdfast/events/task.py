@@ -12,6 +12,7 @@ FORMAT = 1
 Kind = Literal["step", "tool", "decision", "sleep", "reading", "question", "approval", "child"]
 OnCancel = Literal["cancel", "leave"]
 Verdict = Literal["happened", "did_not_happen"]
+PlanStatus = Literal["pending", "doing", "done", "failed", "skipped"]
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The time of an event that no log has taken yet."""
@@ -98,10 +99,38 @@ class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
     post: str = ""
 
 
-class Planned(Event, frozen=True, kw_only=True, tag="planned"):
-    """The task said what it intends to do. The newest plan counts; older ones stay in the log."""
+class PlanItem(Struct, frozen=True, omit_defaults=True):
+    """One thing that a task intends to do, and what became of it. See `current().plan`.
 
-    items: tuple[str, ...]
+    Without an `id` it is known by its place in the plan, counted from 1. `after` are the ids of
+    the items that come before it.
+
+    >>> PlanItem("book the room", id="book", after=("search",)).status
+    'pending'
+    """
+
+    text: str
+    id: str = ""
+    status: PlanStatus = "pending"
+    after: tuple[str, ...] = ()
+
+
+class Planned(Event, frozen=True, kw_only=True, tag="planned"):
+    """The task said what it intends to do. The newest plan counts; older ones stay in the log.
+
+    An item that is nothing but a text, known by its place, is written as that text.
+    """
+
+    items: tuple[str | PlanItem, ...]
+    mark: str = ""
+
+
+class PlanProgressed(Event, frozen=True, kw_only=True, tag="plan_progressed"):
+    """The task said what became of an item of its plan."""
+
+    id: str
+    status: PlanStatus
+    because: str = ""
     mark: str = ""
 
 
@@ -175,6 +204,8 @@ class Decided(Event, frozen=True, kw_only=True, tag="decided"):
     choice: Raw
     options: Raw | UnsetType = UNSET
     because: str = ""
+    supersedes: str = ""
+    """The path of an earlier decision, which no longer counts."""
 
 
 class Noted(Event, frozen=True, kw_only=True, tag="noted"):
@@ -295,7 +326,7 @@ class Carried(Struct, frozen=True, omit_defaults=True):
 
     status: str = ""
     because: str = ""
-    plan: tuple[str, ...] = ()
+    plan: tuple[str | PlanItem, ...] = ()
     until: datetime | None = None
     cancelling: bool = False
     undoable: bool = False
@@ -378,6 +409,7 @@ TaskEvent = (
     | TaskContinued
     | CancelRequested
     | Planned
+    | PlanProgressed
     | Started
     | AttemptFailed
     | Failed

@@ -25,8 +25,10 @@ def apply(state: State, event: AnyEvent) -> State:
 
     >>> from holdfast.events import Planned
     >>> before = State()
-    >>> apply(before, Planned(seq=1, items=("look", "book"))).plan, before.plan
-    (('look', 'book'), ())
+    >>> [item.text for item in apply(before, Planned(seq=1, items=("look", "book"))).plan]
+    ['look', 'book']
+    >>> before.plan
+    ()
     """
     return fold((event,), state)
 
@@ -54,6 +56,7 @@ def _copy(state: State) -> State:
         inner=set(state.inner),
         decisions=list(state.decisions),
         notes=list(state.notes),
+        plans=list(state.plans),
         marks=dict(state.marks),
         changes=list(state.changes),
         lists=dict(state.lists),
@@ -69,6 +72,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.TaskContinued: task.task_continued,
     e.CancelRequested: task.cancel_requested,
     e.Planned: task.planned,
+    e.PlanProgressed: task.plan_progressed,
     e.Started: calls.started,
     e.AttemptFailed: calls.attempt_failed,
     e.Failed: calls.failed,

@@ -13,7 +13,8 @@ from holdfast import events as e
 from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.waits import place, took, waits_for_a_person
 from holdfast.lists import with_results
-from holdfast.state import UNDO, Call, Decision, Note, Progress, State, scope_of
+from holdfast.plan import numbered, with_status
+from holdfast.state import UNDO, Call, Decision, Note, PlanVersion, Progress, State, scope_of
 
 _load_call = msgspec.json.Decoder(Call).decode
 
@@ -78,8 +79,18 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
 
 
 def planned(state: State, event: e.Planned) -> None:
-    state.plan = event.items
+    _plan(state, event, PlanVersion(event.seq, event.at, numbered(event.items)))
+
+
+def plan_progressed(state: State, event: e.PlanProgressed) -> None:
+    items = with_status(state.plan, event.id, event.status)
+    _plan(state, event, PlanVersion(event.seq, event.at, items, event.id, event.because))
+
+
+def _plan(state: State, event: e.Planned | e.PlanProgressed, version: PlanVersion) -> None:
     state.marks[event.mark] = event.seq
+    state.plans.append(version)
+    state.plan = version.items
 
 
 def decided(state: State, event: e.Decided) -> None:
@@ -94,7 +105,15 @@ def decided(state: State, event: e.Decided) -> None:
         ended_at=event.at,
     )
     state.decisions.append(
-        Decision(path, event.name, event.at, event.choice, event.options, event.because)
+        Decision(
+            path,
+            event.name,
+            event.at,
+            event.choice,
+            event.options,
+            event.because,
+            event.supersedes,
+        )
     )
 
 
@@ -139,6 +158,7 @@ def _result_of(state: State, path: str, seq: int) -> bytes:
 def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.checkpoints = event.number
     state.checkpoint_version = event.version
+    state.checkpoint_plan = state.plan
     if event.carried is None:
         state.changes.append(event.change)  # type: ignore[arg-type]  # one of the two is there
         return
@@ -147,7 +167,7 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     carried = event.carried
     state.status = carried.status  # type: ignore[assignment]
     state.because = carried.because
-    state.plan = carried.plan
+    state.plan = state.checkpoint_plan = numbered(carried.plan)
     state.until = carried.until
     state.cancelling = carried.cancelling
     state.undoable = carried.undoable
