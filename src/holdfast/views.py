@@ -23,7 +23,7 @@ from holdfast.store import Store
 from holdfast.tail import follow
 from holdfast.values import Reader
 
-_ASIDE = ("decision", "reading", "approval")
+_ASIDE = ("decision", "fact", "reading", "approval")
 """Kinds of calls that stand beside the steps, under a name instead of a number."""
 
 
@@ -107,6 +107,20 @@ class NoteView(Struct, frozen=True):
     scope: str
     text: str
     data: Any
+    at: datetime
+
+
+class FactView(Struct, frozen=True):
+    """Something the agent made of what the outside world said.
+
+    `as_of` is how old the oldest of that was, `sources` are the calls that asked for it.
+    """
+
+    path: str
+    name: str
+    value: Any
+    as_of: datetime
+    sources: tuple[str, ...]
     at: datetime
 
 
@@ -299,6 +313,14 @@ class TaskView:
     def notes(self) -> tuple[NoteView, ...]:
         """What the agent noted."""
         return tuple(NoteView(n.scope, n.text, self.value(n.data), n.at) for n in self.state.notes)
+
+    @property
+    def facts(self) -> tuple[FactView, ...]:
+        """What the agent made of what the outside world said, and as of when."""
+        return tuple(
+            FactView(f.path, f.name, self.value(f.value), f.as_of, f.sources, f.at)
+            for f in self.state.facts
+        )
 
     def events(self) -> Iterator[AnyEvent]:
         """The log itself, checked as it is read."""
