@@ -15,6 +15,7 @@ from tests.golden import record
 FOLDERS = sorted(Path(__file__).parent.glob("format-*"))
 RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
 LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
+EXTERNAL = [folder for folder in FOLDERS if "-external" in folder.name]
 CONTROL = [folder for folder in FOLDERS if "-control" in folder.name]
 
 
@@ -70,6 +71,16 @@ def test_long_lists_are_whole_again(opened):
     assert hf.task(task_id).outputs[-1].input == {"chat": chat[:41], "mood": "glad"}
 
 
+@golden(EXTERNAL)
+def test_it_is_still_known_what_was_seen_outside_and_when(opened):
+    hf, _, task_id = opened
+    assert hf.run(record.golden_external, "ACME", id=task_id) == 62.5
+    view = hf.task(task_id)
+    assert [(call.path, call.of) for call in view.calls if call.of] == [("3", "1")]
+    (fact,) = view.facts
+    assert (fact.value, fact.sources, fact.as_of) == (37.5, ("1", "2"), view.calls[0].at)
+
+
 @golden(CONTROL)
 def test_the_task_can_still_be_asked_how_it_ended_and_what_was_undone(opened):
     hf, _, task_id = opened
@@ -97,7 +108,7 @@ def test_what_could_not_be_undone_then_can_be_tried_again_now(opened):
 
 def test_todays_format_is_among_them_with_every_type_of_event():
     found = set()
-    for folder in ("", "-control", "-lists"):
+    for folder in ("", "-control", "-lists", "-external"):
         log = (Path(__file__).parent / f"format-{FORMAT}{folder}" / "events.jsonl").read_text()
         found |= {msgspec.json.decode(line)["type"] for line in log.splitlines()}
     assert found == {kind.__struct_config__.tag for kind in AnyEvent.__args__}

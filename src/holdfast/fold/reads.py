@@ -91,7 +91,8 @@ def wrote(state: State, call: Call, seq: int) -> None:
 
 
 def clock_set_back(state: State, seq: int) -> None:
-    """By this clock what was read before would seem younger than it is."""
+    """By this clock what was read before would seem younger than it is, also what is under way."""
+    state.reads = {}
     state.invalidated[""] = seq
 
 
