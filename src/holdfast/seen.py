@@ -113,3 +113,17 @@ class TaskState(Struct, frozen=True):
     observations: dict[str, Any]
     result: Any
     """The final output; None while there is none."""
+
+
+class FactView(Struct, frozen=True):
+    """Something the agent made of what the outside world said.
+
+    `as_of` is how old the oldest of that was, `sources` are the calls that asked for it.
+    """
+
+    path: str
+    name: str
+    value: Any
+    as_of: datetime
+    sources: tuple[str, ...]
+    at: datetime

@@ -76,6 +76,14 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     """For an approval: the path of the call it is about."""
     parts: Raw | UnsetType = UNSET
     """For a step that streams and failed: what it had yielded."""
+    reads: tuple[str, ...] = ()
+    """For a read of the outside world: its name, and the names of those it is made of."""
+    as_of: datetime | None = None
+    """For such a read: since when the world may have changed without its knowing."""
+    of: str = ""
+    """For such a read that was answered by an earlier one: the path of that."""
+    invalidates: tuple[str, ...] = ()
+    """For a tool: the reads that it makes untrue."""
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -107,6 +115,17 @@ class Note(Struct, frozen=True, omit_defaults=True):
     text: str
     at: datetime
     data: Raw | UnsetType = UNSET
+
+
+class Fact(Struct, frozen=True, omit_defaults=True):
+    """Something made of what the outside world said, and of when it said so."""
+
+    path: str
+    name: str
+    at: datetime
+    value: Raw
+    as_of: datetime
+    sources: tuple[str, ...] = ()
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
@@ -150,6 +169,7 @@ class State(Struct):
     """The paths under which calls stand that are deeper in the tree."""
     decisions: list[Decision] = []
     notes: list[Note] = []
+    facts: list[Fact] = []
     marks: dict[str, int] = {}
     """Which note or plan is which, by its mark: so that a replay does not say it again."""
     result: Raw | UnsetType = UNSET
@@ -180,9 +200,25 @@ class State(Struct):
     checkpoint_version: int = 0
     lists: dict[str, ListGrew] = {}
     """The long lists that values name, by their digests: what each has beyond another."""
+    reads: dict[str, str] = {}
+    """The newest read of each kind since the last checkpoint: its path, by `read_key`."""
+    invalidated: dict[str, int] = {}
+    """By the name of a read: the last event that made those untrue which began before it. Under
+    '' stands one that did so to all of them."""
+    writers: dict[str, tuple[str, ...]] = {}
+    """The tools that have not ended, by path, and which reads they make untrue."""
     progress: dict[str, Progress] = {}
     posts: tuple[str, ...] = ()
     """The messages of its inbox that it has taken, by name."""
+
+
+def read_key(name: str, args_hash: str) -> str:
+    """What two reads of the outside world have in common that ask for the same.
+
+    >>> read_key("prices", "99a8fa9e4312f0bf")
+    'prices:99a8fa9e4312f0bf'
+    """
+    return f"{name}:{args_hash}"
 
 
 def scope_of(path: str) -> str:

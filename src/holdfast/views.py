@@ -21,6 +21,7 @@ from holdfast.plan import place_in
 from holdfast.reading import all_lists, read_events, read_state, stream_of
 from holdfast.seen import (
     Choice,
+    FactView,
     FailureContext,
     NoteView,
     Output,
@@ -34,7 +35,7 @@ from holdfast.store import Store
 from holdfast.tail import follow
 from holdfast.values import Reader
 
-_ASIDE = ("decision", "reading", "approval")
+_ASIDE = ("decision", "fact", "reading", "approval")
 """Kinds of calls that stand beside the steps, under a name instead of a number."""
 
 
@@ -318,6 +319,14 @@ class TaskView:
     def notes(self) -> tuple[NoteView, ...]:
         """What the agent noted."""
         return tuple(NoteView(n.scope, n.text, self.value(n.data), n.at) for n in self.state.notes)
+
+    @property
+    def facts(self) -> tuple[FactView, ...]:
+        """What the agent made of what the outside world said, and as of when."""
+        return tuple(
+            FactView(f.path, f.name, self.value(f.value), f.as_of, f.sources, f.at)
+            for f in self.state.facts
+        )
 
     def events(self) -> Iterator[AnyEvent]:
         """The log itself, checked as it is read."""

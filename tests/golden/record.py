@@ -42,6 +42,7 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.agent.external import external, fact
 from holdfast.events import FORMAT
 
 FOLDER = Path(__file__).parent
@@ -215,6 +216,35 @@ def run_plan(hf: Holdfast) -> None:
     hf.run(golden_plan, 2, id="golden-plan")
 
 
+@external(ttl_s=60)
+def golden_prices(share: str) -> dict[str, float]:
+    return {share: 12.5}
+
+
+@external
+def golden_shares(owner: str) -> int:
+    return 3
+
+
+@tool(invalidates=[golden_prices, "golden_shares"])
+def golden_sell(share: str) -> str:
+    return f"sold one of {share}"
+
+
+@task
+def golden_external(share: str) -> float:
+    """Asked, answered by what was seen, made untrue, asked again; and what was made of it."""
+    prices, shares = golden_prices.reading(share), golden_shares.reading("ada")
+    worth = fact("worth", prices.value[share] * shares.value, of=[prices, shares])
+    seen = golden_prices(share)
+    golden_sell(share)
+    return worth + seen[share] + golden_prices(share)[share]
+
+
+def run_external(hf: Holdfast) -> None:
+    hf.run(golden_external, "ACME", id="golden-external")
+
+
 def run_lists(hf: Holdfast) -> None:
     hf.run(golden_lists, 44, id="golden-lists")
 
@@ -276,6 +306,7 @@ def main() -> None:
         f"format-{FORMAT}-control": ("golden-control", run_control),
         f"format-{FORMAT}-lists": ("golden-lists", run_lists),
         f"format-{FORMAT}-plan": ("golden-plan", run_plan),
+        f"format-{FORMAT}-external": ("golden-external", run_external),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     if not missing:

@@ -16,6 +16,7 @@ FOLDERS = sorted(Path(__file__).parent.glob("format-*"))
 RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
 LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
 PLANS = [folder for folder in FOLDERS if "-plan" in folder.name]
+EXTERNAL = [folder for folder in FOLDERS if "-external" in folder.name]
 CONTROL = [folder for folder in FOLDERS if "-control" in folder.name]
 
 
@@ -75,6 +76,16 @@ def test_long_lists_are_whole_again(opened):
     assert hf.task(task_id).outputs[-1].input == {"chat": chat[:41], "mood": "glad"}
 
 
+@golden(EXTERNAL)
+def test_it_is_still_known_what_was_seen_outside_and_when(opened):
+    hf, _, task_id = opened
+    assert hf.run(record.golden_external, "ACME", id=task_id) == 62.5
+    view = hf.task(task_id)
+    assert [(call.path, call.of) for call in view.calls if call.of] == [("3", "1")]
+    (fact,) = view.facts
+    assert (fact.value, fact.sources, fact.as_of) == (37.5, ("1", "2"), view.calls[0].at)
+
+
 @golden(CONTROL)
 def test_the_task_can_still_be_asked_how_it_ended_and_what_was_undone(opened):
     hf, _, task_id = opened
@@ -117,7 +128,7 @@ def test_the_plan_and_its_decisions_can_still_be_read(opened):
 
 def test_todays_format_is_among_them_with_every_type_of_event():
     found = set()
-    for folder in ("", "-control", "-lists", "-plan"):
+    for folder in ("", "-control", "-lists", "-plan", "-external"):
         log = (Path(__file__).parent / f"format-{FORMAT}{folder}" / "events.jsonl").read_text()
         found |= {msgspec.json.decode(line)["type"] for line in log.splitlines()}
     assert found == {kind.__struct_config__.tag for kind in TaskEvent.__args__}

@@ -193,5 +193,16 @@ def print_notes(page: Page, view: TaskView) -> None:
         page.line((f"{clock(each.at)[11:]}  ", "dim"), plain(each.text), (data, "dim"))
 
 
+def print_facts(page: Page, view: TaskView) -> None:
+    """What the agent made of what the outside world said, and how old that was."""
+    page.heading("Facts")
+    for each in page.newest(view.facts):
+        by = plain(f"  as of {precise_clock(each.as_of)}, by {', '.join(each.sources)}")
+        page.line(
+            (plain(each.path), "magenta"), "  ", plain(each.name), " = ", short(each.value, 200)
+        )
+        page.line((by.strip(), "dim"), indent=5)
+
+
 def _call(name: str, given: Any) -> str:
     return f"{plain(name)}({short(given, 120)})"

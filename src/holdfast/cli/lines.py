@@ -29,6 +29,8 @@ _STYLES: dict[type, str] = {
     e.Settled: "yellow",
     e.Decided: "magenta",
     e.Noted: "magenta",
+    e.Derived: "magenta",
+    e.Reused: "green",
     e.QuestionAsked: "bold yellow",
     e.QuestionAnswered: "green",
     e.AnswerRefused: "yellow",
@@ -91,6 +93,11 @@ def _detail(event: AnyEvent) -> str:
             return f"= {short_raw(event.choice)}{plain(why + instead)}"
         case e.Noted():
             return f"{plain(event.text)} {short_raw(event.data)}".rstrip()
+        case e.Derived():
+            by = plain(", ".join(event.sources))
+            return f"= {short_raw(event.value)}, as of {precise_clock(event.as_of)}, by {by}"
+        case e.Reused():
+            return f"as {plain(event.of)} said"
         case e.TimerSet():
             return f"until {precise_clock(event.until)}"
         case e.Woke():

@@ -9,7 +9,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 FORMAT = 1
 
-Kind = Literal["step", "tool", "decision", "sleep", "reading", "question", "approval", "child"]
+Kind = Literal[
+    "step", "tool", "decision", "fact", "sleep", "reading", "question", "approval", "child"
+]
 OnCancel = Literal["cancel", "leave"]
 Verdict = Literal["happened", "did_not_happen"]
 PlanStatus = Literal["pending", "doing", "done", "failed", "skipped"]
@@ -148,6 +150,22 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     args_hash: str = ""
     key: str = ""
     undo: bool = False
+    external: bool = False
+    """Whether it reads the outside world, and may answer for the same read made later."""
+    invalidates: tuple[str, ...] = ()
+    """For a tool: the reads that are not to be trusted once it may have had its effect."""
+
+
+class Reused(Event, frozen=True, kw_only=True, tag="reused"):
+    """A read of the outside world was answered by an earlier one, `of` that path.
+
+    A call of its own, which a replay takes the same way, whatever time it is then.
+    """
+
+    path: str
+    name: str
+    args_hash: str
+    of: str
 
 
 class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
@@ -215,6 +233,19 @@ class Noted(Event, frozen=True, kw_only=True, tag="noted"):
     mark: str
     text: str
     data: Raw | UnsetType = UNSET
+
+
+class Derived(Event, frozen=True, kw_only=True, tag="derived"):
+    """A fact that was made of what the outside world said, and of when that was: its oldest part.
+
+    `sources` are the paths of the reads.
+    """
+
+    path: str
+    name: str
+    value: Raw
+    as_of: datetime
+    sources: tuple[str, ...] = ()
 
 
 class TimerSet(Event, frozen=True, kw_only=True, tag="timer_set"):
@@ -411,6 +442,7 @@ TaskEvent = (
     | Planned
     | PlanProgressed
     | Started
+    | Reused
     | AttemptFailed
     | Failed
     | Completed
@@ -418,6 +450,7 @@ TaskEvent = (
     | Doubted
     | Decided
     | Noted
+    | Derived
     | TimerSet
     | Woke
     | Observed

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast import events as e
 from holdfast.events import AnyEvent
-from holdfast.fold import calls, task, waits
+from holdfast.fold import calls, reads, task, waits
 from holdfast.state import State
 
 
@@ -43,6 +43,8 @@ def fold(events: Iterable[AnyEvent], start: State | None = None) -> State:
 
 def advance(state: State, event: AnyEvent) -> None:
     """Change `state`, which the caller alone owns, by one event. For those who keep it current."""
+    if event.at < state.updated_at:
+        reads.clock_set_back(state, event.seq)
     _APPLY[type(event)](state, event)
     state.seq = event.seq
     state.updated_at = event.at
@@ -57,9 +59,13 @@ def _copy(state: State) -> State:
         decisions=list(state.decisions),
         notes=list(state.notes),
         plans=list(state.plans),
+        facts=list(state.facts),
         marks=dict(state.marks),
         changes=list(state.changes),
         lists=dict(state.lists),
+        reads=dict(state.reads),
+        invalidated=dict(state.invalidated),
+        writers=dict(state.writers),
         progress=dict(state.progress),
     )
 
@@ -74,6 +80,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.Planned: task.planned,
     e.PlanProgressed: task.plan_progressed,
     e.Started: calls.started,
+    e.Reused: reads.reused,
     e.AttemptFailed: calls.attempt_failed,
     e.Failed: calls.failed,
     e.Completed: calls.completed,
@@ -81,6 +88,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.Doubted: calls.doubted,
     e.Decided: task.decided,
     e.Noted: task.noted,
+    e.Derived: reads.derived,
     e.TimerSet: waits.timer_set,
     e.Woke: waits.woke,
     e.Observed: task.observed,

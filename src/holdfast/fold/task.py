@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast import events as e
+from holdfast.fold import reads
 from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.waits import place, took, waits_for_a_person
 from holdfast.lists import with_results
@@ -159,6 +160,8 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.checkpoints = event.number
     state.checkpoint_version = event.version
     state.checkpoint_plan = state.plan
+    # Who begins to read here does not know what was seen before, and has to come to the same.
+    state.reads, state.invalidated = {}, {}
     if event.carried is None:
         state.changes.append(event.change)  # type: ignore[arg-type]  # one of the two is there
         return
@@ -180,6 +183,8 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
             state.calls[call.path] = call
             if call.kind != "approval":
                 place(state, call.path)
+            if call.invalidates:
+                reads.writes(state, call)
 
 
 def patched(state: State, event: e.Patched) -> None:
