@@ -22,6 +22,7 @@
     │   ├── InDoubt                 it waits for a person to say whether a call happened
     │   └── Unanswered              it waits for a person to answer a question
     ├── AlreadyAnswered             the question has its answer
+    ├── IllegalTransition           a phase that may not follow the one an agent is in
     ├── CodeMissing                 the log names a function this process does not have
     ├── CodeChanged                 the code asks for something else than the log holds
     └── StoreError                  the store refused or failed; nothing was acknowledged
@@ -417,6 +418,25 @@ class AlreadyAnswered(HoldfastError):
     >>> issubclass(AlreadyAnswered, HoldfastError)
     True
     """
+
+
+class IllegalTransition(HoldfastError):
+    """An agent was to go to a phase that may not follow the one it is in. Nothing was changed.
+
+    >>> from holdfast.agent.phases import AGENT
+    >>> try:
+    ...     AGENT.move("planning", "done")
+    ... except IllegalTransition as error:
+    ...     error.allowed
+    ('executing', 'error')
+    """
+
+    def __init__(self, now: str, to: str, allowed: Sequence[str]) -> None:
+        ways = f"allowed is {', '.join(allowed)}" if allowed else f"{now!r} is final"
+        super().__init__(f"from {now!r} to {to!r:.60}: {ways}")
+        self.now = now
+        self.to = to
+        self.allowed = tuple(allowed)
 
 
 class CodeMissing(HoldfastError):
