@@ -9,6 +9,7 @@ summary before it as its first message, and stands for both. Whatever goes wrong
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +19,7 @@ from msgspec import Raw, Struct
 from holdfast.agent.book import Book, book_of
 from holdfast.agent.flow import Flow, drive, once
 from holdfast.agent.messages import Message
+from holdfast.agent.model import Reply, Usage
 from holdfast.agent.sessions import Session, means_in_task
 from holdfast.agent.tokens import Counter, Estimate
 from holdfast.errors import BadInput, StepFailed
@@ -27,7 +29,7 @@ from holdfast.spec import Spec, is_async
 from holdfast.step import step
 
 Summarize = Callable[[Sequence[Message]], Any]
-"""The user's function: messages in, a text out (or an awaitable of one)."""
+"""The user's function: messages in; out a text, or the `Reply` of a model (or an awaitable)."""
 
 KEEP_TURNS = 6
 """The newest turns, which are never summarized."""
@@ -48,6 +50,13 @@ class Stretch(Struct, frozen=True):
         return stretch_of(book_of(means_in_task(), self.session), self)
 
 
+class Summary(Struct, frozen=True, omit_defaults=True):
+    """What came of the user's function: a text, and what the model took for it."""
+
+    text: str
+    usage: Usage = Usage()
+
+
 class Compaction(Struct, frozen=True, omit_defaults=True):
     """What came of it."""
 
@@ -57,6 +66,7 @@ class Compaction(Struct, frozen=True, omit_defaults=True):
     """Why it was not done."""
     tokens_before: int = 0
     tokens_after: int = 0
+    usage: Usage = Usage()
 
 
 def compact(
@@ -107,21 +117,22 @@ def _compact(
     if chosen is None:
         return Compaction(why="there is nothing to summarize yet")
     try:
-        text = yield lambda: summarizer(summarize)(chosen)
+        made: Summary = yield lambda: summarizer(summarize)(chosen)
     except StepFailed as error:
         return Compaction(why=f"the summary failed: {error}", tokens_before=chosen.tokens)
-    if not isinstance(text, str) or not text.strip():
-        return Compaction(why="the summary came back empty", tokens_before=chosen.tokens)
-    tokens = counter.count(Message("system", text))
+    tokens = counter.count(Message("system", made.text))
+    outcome = partial(Compaction, False, 0, tokens_before=chosen.tokens, usage=made.usage)
+    if not made.text.strip():
+        return outcome("the summary came back empty")
     if tokens >= chosen.tokens:
         why = f"the summary ({tokens:,} tokens) is no shorter than what it stands for"
-        return Compaction(False, 0, why, chosen.tokens, tokens)
+        return outcome(f"{why} ({chosen.tokens:,})", tokens_after=tokens)
     kept: bool = yield lambda: once(
-        "summarized", lambda key, path: _keep(book, chosen, text, key, path), bool
+        "summarized", lambda key, path: _keep(book, chosen, made.text, key, path), bool
     )
     if not kept:
-        return Compaction(why="another summary came first", tokens_before=chosen.tokens)
-    return Compaction(True, chosen.upto, "", chosen.tokens, tokens)
+        return outcome("another summary came first")
+    return Compaction(True, chosen.upto, "", chosen.tokens, tokens, made.usage)
 
 
 def _keep(book: Book, stretch: Stretch, text: str, key: str, path: str) -> bool:
@@ -187,17 +198,25 @@ def _as_step(fn: Summarize) -> Callable[[Stretch], Any]:
     decorate: Callable[..., Any] = step(**options)
     if is_async(fn):
 
-        async def asummarize(stretch: Stretch) -> str:
-            return str(await fn(stretch.messages()) or "")
+        async def asummarize(stretch: Stretch) -> Summary:
+            return _summary(await fn(stretch.messages()))
 
         made: Callable[[Stretch], Any] = decorate(asummarize)
         return made
 
-    def summarize(stretch: Stretch) -> str:
-        return str(fn(stretch.messages()) or "")
+    def summarize(stretch: Stretch) -> Summary:
+        return _summary(fn(stretch.messages()))
 
     made = decorate(summarize)
     return made
+
+
+def _summary(made: Any) -> Summary:
+    if isinstance(made, Reply):
+        return Summary(made.message.text, made.usage)
+    if made is not None and not isinstance(made, str):
+        raise BadInput(f"a summary is a text, or the Reply of a model, not {type(made).__name__}")
+    return Summary(made or "")
 
 
 def _name_of(fn: Any) -> str:
