@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from holdfast.codec import Shape, args_hash, is_complete, naming
-from holdfast.engines.failures import failure_of
+from holdfast.engines.failures import failure_of, retry_after_s
 from holdfast.engines.run import Family, Run
 from holdfast.errors import (
     BadInput,
@@ -110,7 +110,8 @@ class Body:
         if isinstance(error, TaskWaiting):  # of a task that the body runs: this one waits with it
             self.run.park(self.asked.path, error)
         final = isinstance(error, self.spec.retry.unless) and not timed_out
-        return Raised(self._failure(error, timed_out), final)
+        failure = self._failure(error, timed_out)
+        return Raised(failure, final, retry_after_s=retry_after_s(error))
 
     def _failure(self, error: BaseException, timed_out: bool = False) -> Failure:
         redact, hidden = self.run.log.redact, self.asked.hidden

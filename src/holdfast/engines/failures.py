@@ -32,6 +32,17 @@ def failure_of(
     return redact.failure(found, also)
 
 
+def retry_after_s(error: BaseException) -> float:
+    """How long the one who raised asks to wait before another attempt; 0 if it doesn't."""
+    try:
+        asked = getattr(error, "retry_after_s", None)
+    except Exception:  # an exception of somebody's own, and no reason to lose it
+        return 0.0
+    if not isinstance(asked, int | float) or isinstance(asked, bool):
+        return 0.0
+    return float(min(asked, 1e9)) if asked > 0 else 0.0
+
+
 def _encodable(text: str) -> str:
     # Lone surrogates can't be written as UTF-8, and a failure must always be recordable.
     return text.encode("utf-8", "backslashreplace").decode()

@@ -43,6 +43,9 @@ from holdfast.state import Call
 _MOST_SHOWN = 4000
 """How much of the arguments a person is shown who is to approve them; the log has them all."""
 
+_LONGEST_ASKED_S = 3600.0
+"""How long an exception can make the next attempt wait: somebody else's clock may be wrong."""
+
 
 def perform(asked: Asked, record: Call | None) -> Flow:
     """Make a call, or finish one: look it up, write the intent, run the body, record the result.
@@ -139,11 +142,14 @@ def _attempt(asked: Asked, record: Call) -> Flow:
     retry = asked.spec.retry
     # What was yielded has been seen: another attempt would yield it once more.
     last = outcome.final or failures >= retry.attempts or outcome.parts is not UNSET
+    at_least = timedelta(seconds=min(outcome.retry_after_s, _LONGEST_ASKED_S))
     failed = AttemptFailed(
         path=asked.path,
         attempt=number,
         failure=outcome.failure,
-        retry_at=None if last else now + retry.wait(failures, asked.key or asked.path),
+        retry_at=None
+        if last
+        else now + max(retry.wait(failures, asked.key or asked.path), at_least),
         doubt=_may_have_happened(asked.spec, outcome),
         parts=outcome.parts,
     )

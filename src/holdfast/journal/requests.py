@@ -63,12 +63,16 @@ class Returned(Struct, gc=False):
 
 
 class Raised(Struct, gc=False):
-    """A body's exception. `final` where trying again would be pointless."""
+    """A body's exception. `final` where trying again would be pointless.
+
+    `retry_after_s` is what the exception says: an attempt before that would be refused.
+    """
 
     failure: Failure
     final: bool = False
     causes: tuple[str, ...] = ()
     parts: Raw | UnsetType = UNSET
+    retry_after_s: float = 0.0
 
 
 class Stopped(Struct, gc=False):

@@ -7,6 +7,7 @@
 | `run_store_machine` | a store against the memory store, under random use and crashes |
 | `StoreMachine` | the rules of that, to add to |
 | `StoreProcesses` | stores in processes of their own, which can be killed |
+| `ScriptedModel` | a model server that says what a script says, or fails as it says |
 
 Loaded when asked for: the contract needs pytest and the machine Hypothesis, which come with
 `pip install 'holdfast[testing]'`.
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.testing.machine import StoreMachine, run_store_machine
     from holdfast.testing.processes import StoreProcesses
+    from holdfast.testing.scripted import ScriptedModel
     from holdfast.testing.stores import StoreContract
 
-__all__ = ["StoreContract", "StoreMachine", "StoreProcesses", "run_store_machine"]
+__all__ = ["ScriptedModel", "StoreContract", "StoreMachine", "StoreProcesses", "run_store_machine"]
 
 _HOMES = {
+    "ScriptedModel": "scripted",
     "StoreContract": "stores",
     "StoreMachine": "machine",
     "StoreProcesses": "processes",

@@ -10,14 +10,32 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union
 
 import typing_extensions
-from anthropic.types import MessageParam, TextBlockParam, ToolResultBlockParam
+from anthropic.types import (
+    MessageParam,
+    TextBlockParam,
+    ThinkingBlockParam,
+    ToolResultBlockParam,
+    ToolUseBlockParam,
+)
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolMessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic import BaseModel, TypeAdapter
 
+from holdfast.agent.messages import (
+    Foreign,
+    Media,
+    Message,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
 TEXTS = st.one_of(
     st.sampled_from(["", "Hello", "Grüße 🎈", "a b\n", "data:image/png;base64,iVBORw==", "e30="]),
+    st.sampled_from(["{}", '{"a": 1}', "{oops", "[1]"]),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
 )
 JSON = st.recursive(
@@ -36,12 +54,16 @@ _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+REQUIRED = ("typing.Required", "typing_extensions.Required")
+
+
 @cache
 def of_type(kind: Any) -> st.SearchStrategy[Any]:
     """JSON data of a type of a client library, now and then with a field that it doesn't know."""
     if kind in _SCALARS:
         return _SCALARS[kind]
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    origin: Any = typing.get_origin(kind)
+    args = typing.get_args(kind)
     if origin in (Annotated, typing.Required, typing_extensions.Required):
         return of_type(args[0])
     if origin in (Union, types.UnionType):
@@ -66,12 +88,8 @@ def _is_plain(kind: Any) -> bool:
 
 @cache
 def _object(kind: Any) -> st.SearchStrategy[dict[str, Any]]:
-    hints = typing_extensions.get_type_hints(kind, include_extras=True)
-    needed = {
-        name
-        for name, hint in hints.items()
-        if typing.get_origin(hint) in (typing.Required, typing_extensions.Required)
-    }
+    hints: dict[str, Any] = typing_extensions.get_type_hints(kind, include_extras=True)
+    needed = {name for name, hint in hints.items() if str(hint).startswith(REQUIRED)}
     fields = {name: of_type(hint) for name, hint in hints.items()}
     # Of many optional fields, most are left out most of the time.
     optional = {name: fields[name] for name in fields if name not in needed}
@@ -139,7 +157,11 @@ def _output_of(item: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
 def blocks(draw: st.DrawFn) -> tuple[Any, list[dict[str, Any]]]:
     """`system` and `messages` of Anthropic, in which every call has its result."""
     found: list[dict[str, Any]] = []
-    for message in draw(st.lists(of_type(MessageParam), max_size=4)):
+    spoken = of_type(ThinkingBlockParam | TextBlockParam | ToolUseBlockParam)
+    asking = st.fixed_dictionaries(
+        {"role": st.just("assistant"), "content": st.lists(spoken, min_size=1, max_size=4)}
+    )
+    for message in draw(st.lists(of_type(MessageParam) | asking, max_size=4)):
         message = deepcopy(message)
         if isinstance(message["content"], list):
             message["content"] = [
@@ -169,6 +191,74 @@ def blocks(draw: st.DrawFn) -> tuple[Any, list[dict[str, Any]]]:
     return system, found
 
 
-CHAT = TypeAdapter(list[ChatCompletionMessageParam])
-ITEMS = TypeAdapter(list[ResponseInputItemParam])
+CHAT: TypeAdapter[Any] = TypeAdapter(list[ChatCompletionMessageParam])
+ITEMS: TypeAdapter[Any] = TypeAdapter(list[ResponseInputItemParam])
 MESSAGES: TypeAdapter[Any] = TypeAdapter(list[MessageParam])
+
+
+def must_fit(adapter: TypeAdapter[Any], data: Any) -> None:
+    """Raise where the data is not of the type."""
+    _look_through(adapter.validate_python(data))
+
+
+def _look_through(value: Any) -> None:
+    # What is declared as an iterable is looked at only when it is asked for.
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        return
+    for inner in value.values() if isinstance(value, dict) else value:
+        _look_through(inner)
+
+
+IMAGE = Media(kind="image", media_type="image/png", data=b"\x89PNG")
+MEDIA = st.sampled_from(
+    [
+        IMAGE,
+        Media(kind="image", url="https://example.org/cat.png"),
+        Media(kind="file", media_type="application/pdf", data=b"%PDF", name="a.pdf"),
+        Media(kind="file", media_type="text/plain", data=b"some text"),
+        Media(kind="file", media_type="application/zip", data=b"PK", name="a.zip"),
+        Media(kind="audio", media_type="audio/wav", data=b"RIFF"),
+    ]
+)
+WORDS = st.sampled_from(["", "Hello", "Grüße 🎈", "one\ntwo"])
+TEXT = WORDS.map(Text)
+RESULT = st.lists(st.one_of(TEXT, MEDIA, st.just(Foreign("other", {"type": "new"}))), max_size=2)
+SAID = st.one_of(
+    TEXT,
+    WORDS.map(lambda text: Thinking(text, {"other": {"signature": "s"}})),
+    WORDS.map(Refusal),
+    st.just(Foreign("other", {"type": "new"})),
+)
+
+
+@st.composite
+def conversation(draw: st.DrawFn) -> list[Message]:
+    """Any messages of ours, in which every call has its result."""
+    found: list[Message] = []
+    for number in range(draw(st.integers(0, 5))):
+        kind = draw(st.sampled_from(["system", "user", "assistant", "asking", "asking"]))
+        if kind != "asking":
+            parts = {"assistant": SAID, "system": TEXT}.get(kind, st.one_of(TEXT, MEDIA))
+            content = draw(WORDS | st.lists(parts, max_size=3).map(tuple))
+            found.append(Message(kind, content))  # type: ignore[arg-type]
+            continue
+        calls = [
+            ToolCall(f"call_{number}_{n}{draw(ODD_IDS)}", "look", draw(TEXTS))
+            for n in range(draw(st.integers(1, 3)))
+        ]
+        order = draw(st.permutations([*calls, *draw(st.lists(SAID, max_size=3))]))
+        cut = draw(st.integers(0, len(order)))
+        whole = [order[:cut], order[cut:]] if draw(st.booleans()) else [order]
+        if isinstance(whole[0][-1:], list) and not any(isinstance(p, ToolCall) for p in whole[0]):
+            whole = [order]
+        found += [Message("assistant", tuple(parts)) for parts in whole]
+        results = [
+            ToolResult(call.id, draw(WORDS | RESULT.map(tuple)), draw(st.booleans()))
+            for call in draw(st.permutations(calls))
+        ]
+        if draw(st.booleans()):
+            found += [Message("tool", (result,)) for result in results]
+        else:
+            more = draw(st.lists(st.one_of(TEXT, MEDIA), max_size=2))
+            found.append(Message("user", tuple(draw(st.permutations([*results, *more])))))
+    return found

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.agent.formats import media as files
 from holdfast.agent.formats.anthropic_blocks import NAME, read_block, write_block
 from holdfast.agent.formats.common import (
@@ -134,24 +136,24 @@ def from_wire(messages: Any, system: Any = None) -> list[Message]:
     brings_results = False
     for number, data in enumerate(a_list(messages, f"messages of {NAME}"), 1):
         what = f"{NAME}, message {number}"
-        message = _read(an_object(data, what), number == 1 or brings_results, what)
+        message = _read(an_object(data, what), what, first=number == 1, after=brings_results)
         brings_results = bool(message.results)
         found.append(message)
     return found
 
 
-def _read(wire: Wire, apart: bool, what: str) -> Message:
+def _read(wire: Wire, what: str, *, first: bool, after: bool) -> Message:
     given = a_text(wire, "role", what)
     role = _ROLES.get(given, "user")
     if "content" not in wire:
         raise BadInput(f"{what}: expected a field 'content', found {sorted(wire)!r:.80}")
     content, hints = _read_content(wire["content"], role, what)
-    is_usual = role == "user" or (role == "assistant" and not apart)
     message = Message(role, content)
-    if given != role or not is_usual or (apart and message.results):
+    # Written otherwise without the hint: first without the user, in `system`, with those before it.
+    moves = (role == "assistant" and first) or role == "system" or (after and message.results)
+    if given != role or moves:
         hints["role"] = given
-    extra = left_over(NAME, wire, "role", "content", **hints)
-    return Message(role, content, extra=extra)
+    return replace(message, extra=left_over(NAME, wire, "role", "content", **hints))
 
 
 def _read_content(data: Any, role: Role, what: str) -> tuple[str | tuple[Part, ...], Wire]:
