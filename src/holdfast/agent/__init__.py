@@ -21,14 +21,18 @@ from holdfast.agent.messages import (
     user,
 )
 from holdfast.agent.model import Prices, Reply, Request, ToolInfo, Usage
+from holdfast.agent.phases import Phases
 from holdfast.agent.sessions import Session, open_session, session
+from holdfast.agent.state import AgentState, ToolCallRecord, WorkingMemory
 
 __all__ = [
+    "AgentState",
     "Context",
     "Foreign",
     "LeftOut",
     "Media",
     "Message",
+    "Phases",
     "Prices",
     "Refusal",
     "Reply",
@@ -38,9 +42,11 @@ __all__ = [
     "Text",
     "Thinking",
     "ToolCall",
+    "ToolCallRecord",
     "ToolInfo",
     "ToolResult",
     "Usage",
+    "WorkingMemory",
     "assistant",
     "context",
     "open_session",

@@ -43,8 +43,7 @@ def dump(state: AgentState) -> bytes:
     if not same:
         raise Unserializable(
             f"the agent state {state.session_id!r} would not come back as it is: notes and the "
-            f"meta of messages hold plain JSON data (no tuples, bytes, NaN, nor keys that are no "
-            f"text)"
+            f"meta of messages are plain JSON (no tuples, bytes, NaN or keys that are not text)"
         )
     return data
 
