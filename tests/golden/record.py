@@ -42,7 +42,7 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.agent.external import external, fact
+from holdfast.agent.externals import external, fact
 from holdfast.events import FORMAT
 
 FOLDER = Path(__file__).parent

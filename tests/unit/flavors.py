@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import holdfast
-from holdfast.agent.external import external
+from holdfast.agent.externals import external
 
 BOUND_S = 10.0
 """How long a test waits for what has to happen, before it fails."""

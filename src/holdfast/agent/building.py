@@ -11,7 +11,7 @@ from functools import partial
 from math import ceil
 
 from holdfast.agent.book import Book
-from holdfast.agent.context import (
+from holdfast.agent.contexts import (
     Context,
     Kind,
     LeftOut,

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.agent.context import Context
+from holdfast.agent.contexts import Context
 from holdfast.agent.messages import Message, ToolCall, system, user
 from holdfast.agent.model import Model, Reply, Request, ToolInfo
 from holdfast.agent.stored import media_bytes

@@ -31,7 +31,7 @@ from holdfast.agent.builtin import (
     told_of,
 )
 from holdfast.agent.compaction import Compaction, Summarize, compact
-from holdfast.agent.context import Context, context
+from holdfast.agent.contexts import Context, context
 from holdfast.agent.flow import Flow
 from holdfast.agent.loop import Limits, Loop
 from holdfast.agent.messages import Message, ToolCall, assistant, tool_result, user

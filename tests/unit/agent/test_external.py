@@ -22,7 +22,7 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.agent.external import Reading, external, fact
+from holdfast.agent.externals import Reading, external, fact
 from holdfast.events import Reused
 from holdfast.stores.memory import MemoryStore
 from tests.unit.agent.world import TTL_S, Clock, World

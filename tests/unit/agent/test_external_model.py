@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from holdfast import Holdfast, IdempotencyKey, InDoubt, StepFailed, step, task, tool
-from holdfast.agent.external import external
+from holdfast.agent.externals import external
 from holdfast.events import Reused
 from holdfast.journal import reads
 from holdfast.stores.memory import MemoryStore

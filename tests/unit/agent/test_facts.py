@@ -13,7 +13,7 @@ from holdfast import (
     TaskFailed,
     task,
 )
-from holdfast.agent.external import Reading, fact
+from holdfast.agent.externals import Reading, fact
 from holdfast.stores.memory import MemoryStore
 from tests.unit.agent.world import Clock, World
 from tests.unit.flavors import Crash, Flavor

@@ -17,7 +17,7 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.agent.external import external
+from holdfast.agent.externals import external
 from holdfast.events import Started
 from holdfast.stores.memory import MemoryStore
 from tests.unit.agent.world import TTL_S, Clock, World
