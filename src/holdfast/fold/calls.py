@@ -30,14 +30,11 @@ def started(state: State, event: e.Started) -> None:
             (attempt,),
             seq=event.seq,
             undo=event.undo,
-            reads=(event.name,) if event.external else (),
-            as_of=event.at if event.external else None,
-            invalidates=event.invalidates,
         )
         state.undoable = state.undoable or event.undo
         place(state, path)
-        if event.external:
-            reads.made_inside(state, path)
+        if event.external or event.invalidates:
+            reads.begun(state, event)
     else:
         if call.status in ("backing_off", "retrying"):
             _try_again_inside(state, path, event.at)
@@ -50,10 +47,9 @@ def started(state: State, event: e.Started) -> None:
             unmade=False,
             doubt=False,
             ended_at=None,
-            as_of=reads.tried_again(state, call, event.at) if call.reads else None,
         )
-    if calls[path].invalidates:
-        reads.writes(state, calls[path])
+        if call.reads or call.invalidates:
+            reads.begun_again(state, calls[path], event.at)
 
 
 def attempt_failed(state: State, event: e.AttemptFailed) -> None:

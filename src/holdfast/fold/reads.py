@@ -19,6 +19,25 @@ from holdfast.fold.waits import place
 from holdfast.state import Call, Fact, State, read_key, scope_of
 
 
+def begun(state: State, event: e.Started) -> None:
+    """A read begins, or a tool that makes reads untrue."""
+    call = replace(state.calls[event.path], invalidates=event.invalidates)
+    if event.external:
+        call = replace(call, reads=(event.name,), as_of=event.at)
+    state.calls[event.path] = call
+    _made_inside(state, call)
+    writes(state, call)
+
+
+def begun_again(state: State, call: Call, at: datetime) -> None:
+    """It is tried again. A read counts from now, unless its body finds something in the log that
+    an earlier attempt saw."""
+    inside = f"{call.path}."
+    if call.reads and not any(path.startswith(inside) for path in state.calls):
+        state.calls[call.path] = replace(call, as_of=at)
+    writes(state, call)
+
+
 def saw(state: State, call: Call) -> None:
     """A read has ended: it may answer for others, unless there is a younger one.
 
@@ -39,7 +58,7 @@ def _is_older(call: Call, other: Call) -> bool:
 
 def reused(state: State, event: e.Reused) -> None:
     seen = state.calls[event.of]
-    state.calls[event.path] = Call(
+    call = state.calls[event.path] = Call(
         event.path,
         event.name,
         "step",
@@ -56,14 +75,14 @@ def reused(state: State, event: e.Reused) -> None:
         of=event.of,
     )
     place(state, event.path)
-    made_inside(state, event.path)
+    _made_inside(state, call)
 
 
-def made_inside(state: State, path: str) -> None:
-    """A read may be made of others: then it is as old as the oldest of them, and what makes one of
-    them untrue makes it untrue."""
-    inner = state.calls[path]
-    while path := scope_of(path):
+def _made_inside(state: State, inner: Call) -> None:
+    # A read may be made of others: then it is as old as the oldest of them, and what makes one of
+    # them untrue makes it untrue.
+    path = inner.path
+    while inner.reads and (path := scope_of(path)):
         outer = state.calls.get(path)
         if outer is not None and outer.reads:
             names = tuple(dict.fromkeys((*outer.reads, *inner.reads)))
@@ -71,16 +90,10 @@ def made_inside(state: State, path: str) -> None:
             state.calls[path] = replace(outer, reads=names, as_of=as_of)
 
 
-def tried_again(state: State, call: Call, at: datetime) -> datetime | None:
-    """From when on a read that is tried again counts: from now, unless its body finds something in
-    the log that an earlier attempt saw."""
-    inside = f"{call.path}."
-    return call.as_of if any(path.startswith(inside) for path in state.calls) else at
-
-
 def writes(state: State, call: Call) -> None:
     """A tool is about to have its effect, or may have had it."""
-    state.writers[call.path] = call.invalidates
+    if call.invalidates:
+        state.writers[call.path] = call.invalidates
 
 
 def wrote(state: State, call: Call, seq: int) -> None:

@@ -183,8 +183,7 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
             state.calls[call.path] = call
             if call.kind != "approval":
                 place(state, call.path)
-            if call.invalidates:
-                reads.writes(state, call)
+            reads.writes(state, call)
 
 
 def patched(state: State, event: e.Patched) -> None:
