@@ -378,9 +378,8 @@ def test_inside_a_task_a_wrong_key_is_final_at_once(adapter: Any, script: Any) -
     server = script(Fault(401, message="wrong key"), "Hello!")
     with CLIENTS[adapter][0](api_key="any", base_url=server.url) as client:
         asks = asking(adapter(client, "a-model"), f"adapters_final_{adapter.__name__}")
-        with Holdfast("memory://") as hf:
-            with pytest.raises(TaskFailed, match="wrong key"):
-                hf.run(asks, "Hi", id="t")
+        with Holdfast("memory://") as hf, pytest.raises(TaskFailed, match="wrong key"):
+            hf.run(asks, "Hi", id="t")
     assert len(server.requests) == 1
 
 
