@@ -268,9 +268,67 @@ def test_a_server_that_is_not_there_may_come_back(way: Way, script: Any) -> None
 
 
 @every_way
-def test_an_answer_that_is_no_reply_may_pass(way: Way, script: Any) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Malformed(),
+        Malformed("{not json", "application/json"),
+        Malformed("{}", "application/json"),
+        Malformed("[]", "application/json"),
+        Malformed('{"choices": null, "output": 7, "content": {}}', "application/json"),
+        Malformed("data: {not json\n\n", "text/event-stream"),
+        Malformed('event: x\ndata: {"choices": [7], "type": "x"}\n\n', "text/event-stream"),
+        Malformed(
+            'event: content_block_stop\ndata: {"type": "content_block_delta", "index": 3}\n\n',
+            "text/event-stream",
+        ),
+    ],
+)
+def test_an_answer_that_is_no_reply_may_pass(way: Way, answer: Malformed, script: Any) -> None:
     with pytest.raises(ModelBusy):
-        way.ask(script(Malformed()).url)
+        way.ask(script(answer).url)
+
+
+IN_STREAM = {
+    OpenAIChat: 'data: {{"error": {{"type": "{0}", "message": "no"}}}}\n\n',
+    OpenAIResponses: 'event: error\ndata: {{"type": "error", "code": "{0}", "message": "no"}}\n\n',
+    AnthropicMessages: 'event: error\ndata: {{"type": "error", "error": {{"type": "{0}"}}}}\n\n',
+}
+
+
+@every_stream
+def test_an_error_inside_of_a_stream_is_told_apart_by_its_name(way: Way, script: Any) -> None:
+    said = IN_STREAM[way.adapter]
+    server = script(
+        *(
+            Malformed(said.format(kind), "text/event-stream")
+            for kind in ("overloaded_error", "invalid_request_error")
+        )
+    )
+    with pytest.raises(ModelBusy):
+        way.ask(server.url)
+    with pytest.raises(ModelRejected):
+        way.ask(server.url)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("rate_limit_exceeded", ModelBusy), ("invalid_prompt", ModelRejected)]
+)
+def test_a_response_that_failed_is_told_apart_by_its_name(
+    code: str, kind: Any, script: Any
+) -> None:
+    failed = f'{{"status": "failed", "error": {{"code": "{code}"}}, "output": []}}'
+    with pytest.raises(kind):
+        Way(OpenAIResponses, False, False).ask(script(Malformed(failed, "application/json")).url)
+
+
+def test_a_call_without_an_id_gets_one(script: Any) -> None:
+    call = '{"id": "", "type": "function", "function": {"name": "look", "arguments": "{}"}}'
+    choice = f'{{"finish_reason": "stop", "message": {{"tool_calls": [{call}, {call}]}}}}'
+    answer = Malformed(f'{{"id": "r", "choices": [{choice}]}}', "application/json")
+    reply = WAYS[0].ask(script(answer).url)
+    assert [call.id for call in reply.message.calls] == ["call_0_r", "call_1_r"]
+    assert reply.stop == "tool_calls"
 
 
 @every_way
