@@ -11,19 +11,20 @@ import holdfast
 PINNED = {
     "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child", "CodeChanged",
     "CodeMissing", "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError",
-    "HoldsSecret", "IdempotencyKey", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged",
-    "NewerFormat", "NotATask", "NotFinished", "Redact", "Results", "Retention", "Retry", "Secret",
-    "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskCancelled", "TaskFailed",
-    "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting", "TooLarge", "Unanswered",
-    "Undecodable", "Unserializable", "Worker", "WrongArguments", "WrongKey", "ask", "checkpoint",
-    "current", "decide", "each", "gather", "keep", "note", "now", "patched", "progress", "random",
-    "restore", "sleep", "start", "step", "task", "tool", "uuid",
+    "HoldsSecret", "IdempotencyKey", "IllegalTransition", "InDoubt", "ItemFailed", "Keys",
+    "LeaseLost", "LogDamaged", "NewerFormat", "NotATask", "NotFinished", "PlanItem", "Redact",
+    "Results", "Retention", "Retry", "Secret", "StepFailed", "StorageFailed", "StoreError",
+    "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased",
+    "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker",
+    "WrongArguments", "WrongKey", "ask", "checkpoint", "current", "decide", "each", "gather",
+    "keep", "note", "now", "patched", "progress", "random", "restore", "sleep", "start", "step",
+    "task", "tool", "uuid",
 }  # fmt: skip
 
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
     "copy_to", "gc", "heads", "open", "page", "pause", "resolve", "restore_from", "resume",
-    "retry", "run", "start", "task", "tasks", "unpause", "verify",
+    "retry", "run", "session", "start", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
 

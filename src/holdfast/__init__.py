@@ -9,6 +9,7 @@ from holdfast.artifacts import Artifact, keep
 from holdfast.branches import ItemFailed, Results, each, gather
 from holdfast.checkpoints import checkpoint, restore
 from holdfast.children import Child, start
+from holdfast.decisions import decide
 from holdfast.errors import (
     AlreadyAnswered,
     ArchiveDamaged,
@@ -20,6 +21,7 @@ from holdfast.errors import (
     EachFailed,
     HoldfastError,
     HoldsSecret,
+    IllegalTransition,
     InDoubt,
     LeaseLost,
     LogDamaged,
@@ -42,13 +44,14 @@ from holdfast.errors import (
     WrongArguments,
     WrongKey,
 )
+from holdfast.events import PlanItem
 from holdfast.handle import Handle, NotFinished
 from holdfast.keys import Keys
 from holdfast.redact import Redact
 from holdfast.secret import Secret
 from holdfast.spec import Happened, IdempotencyKey, Retry
 from holdfast.step import step, tool
-from holdfast.task import current, decide, note, patched, progress, task
+from holdfast.task import current, note, patched, progress, task
 from holdfast.upkeep.retention import Retention
 from holdfast.waiting import ask, now, random, sleep, uuid
 from holdfast.worker import Worker
@@ -72,6 +75,7 @@ __all__ = [
     "HoldfastError",
     "HoldsSecret",
     "IdempotencyKey",
+    "IllegalTransition",
     "InDoubt",
     "ItemFailed",
     "Keys",
@@ -80,6 +84,7 @@ __all__ = [
     "NewerFormat",
     "NotATask",
     "NotFinished",
+    "PlanItem",
     "Redact",
     "Results",
     "Retention",

@@ -22,6 +22,7 @@ from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
 from holdfast.stores import open_store, secured, whole_store
+from holdfast.talking import Talking
 from holdfast.task import task_spec
 from holdfast.upkeep.housekeeping import Housekeeping
 from holdfast.values import MAX_VALUE_BYTES
@@ -35,7 +36,7 @@ R = TypeVar("R")
 _now = partial(datetime.now, UTC)
 
 
-class Holdfast(Inspection, Housekeeping):
+class Holdfast(Inspection, Housekeeping, Talking):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or

@@ -24,6 +24,7 @@ from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, Undecodable
 from holdfast.events import Carried, Checkpointed
 from holdfast.lists import newest
+from holdfast.plan import recorded
 from holdfast.scope import Scope, inside
 from holdfast.spec import Spec
 from holdfast.state import State
@@ -163,7 +164,7 @@ def _carried(state: State) -> Carried:
     return Carried(
         state.status,
         state.because,
-        state.plan,
+        recorded(state.plan),
         state.until,
         state.cancelling,
         state.undoable,

@@ -11,6 +11,7 @@
     │   └── TooLarge                a value above the size limit
     ├── Undecodable                 a stored value that doesn't fit the type asked for
     ├── TaskNotFound                no task of that id in this store
+    ├── SessionNotFound             no session of that id in this store
     ├── TaskFailed                  the task ended in a failure, which is recorded
     ├── TaskCancelled               the task ended because somebody asked for it
     ├── StepFailed                  a step failed for good (raised inside the task)
@@ -21,6 +22,7 @@
     │   ├── InDoubt                 it waits for a person to say whether a call happened
     │   └── Unanswered              it waits for a person to answer a question
     ├── AlreadyAnswered             the question has its answer
+    ├── IllegalTransition           a phase that may not follow the one an agent is in
     ├── CodeMissing                 the log names a function this process does not have
     ├── CodeChanged                 the code asks for something else than the log holds
     └── StoreError                  the store refused or failed; nothing was acknowledged
@@ -175,6 +177,18 @@ class TaskNotFound(HoldfastError):
     ...     hf.task("nobody")
     Traceback (most recent call last):
     holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+    """
+
+
+class SessionNotFound(HoldfastError):
+    """There is no session of that id in this store.
+
+    >>> from holdfast import Holdfast
+    >>> from holdfast.agent import open_session
+    >>> with Holdfast("memory://") as hf:
+    ...     open_session(hf.store, "nobody")
+    Traceback (most recent call last):
+    holdfast.errors.SessionNotFound: no session 'nobody' in memory://
     """
 
 
@@ -404,6 +418,25 @@ class AlreadyAnswered(HoldfastError):
     >>> issubclass(AlreadyAnswered, HoldfastError)
     True
     """
+
+
+class IllegalTransition(HoldfastError):
+    """An agent was to go to a phase that may not follow the one it is in. Nothing was changed.
+
+    >>> from holdfast.agent.phases import AGENT
+    >>> try:
+    ...     AGENT.move("planning", "done")
+    ... except IllegalTransition as error:
+    ...     error.allowed
+    ('executing', 'error')
+    """
+
+    def __init__(self, now: str, to: str, allowed: Sequence[str]) -> None:
+        ways = f"allowed is {', '.join(allowed)}" if allowed else f"{now!r} is final"
+        super().__init__(f"from {now!r} to {to!r:.60}: {ways}")
+        self.now = now
+        self.to = to
+        self.allowed = tuple(allowed)
 
 
 class CodeMissing(HoldfastError):

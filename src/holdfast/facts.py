@@ -1,9 +1,10 @@
-"""What a state says in short: for lists of tasks, and for those who look for tasks to drive."""
+"""What a state says in short: for lists of tasks and sessions, and for who looks for work."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+from holdfast.conversation import Conversation
 from holdfast.events import NEVER
 from holdfast.state import FINISHED, State
 from holdfast.store import Facts
@@ -21,6 +22,22 @@ def facts_of(state: State) -> Facts:
         state.created_at,
         state.updated_at,
         wake_at(state),
+    )
+
+
+def facts_of_session(conversation: Conversation) -> Facts:
+    """The facts of a session after its newest event. Nobody drives it, so nothing wakes it.
+
+    >>> facts_of_session(Conversation(id="s-1", user="ada")).session
+    's-1'
+    """
+    return Facts(
+        status=conversation.status,
+        user=conversation.user,
+        session=conversation.id,
+        labels=conversation.labels,
+        created_at=conversation.created_at,
+        updated_at=conversation.updated_at,
     )
 
 

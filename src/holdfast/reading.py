@@ -14,7 +14,16 @@ from msgspec import Raw
 
 from holdfast import chain
 from holdfast.errors import LogDamaged, NewerFormat, WrongKey
-from holdfast.events import FORMAT, AnyEvent, Checkpointed, Claimed, TaskCreated, load_event
+from holdfast.events import (
+    FORMAT,
+    AnyEvent,
+    Checkpointed,
+    Claimed,
+    MemoryBegan,
+    SessionBegan,
+    TaskCreated,
+    load_event,
+)
 from holdfast.fold import advance
 from holdfast.lists import Lists
 from holdfast.state import State
@@ -22,6 +31,13 @@ from holdfast.store import Store
 from holdfast.values import fetch
 
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
+_FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = {
+    "tasks": ("task", TaskCreated),
+    "sessions": ("session", SessionBegan),
+    "memories": ("memory", MemoryBegan),
+}
+"""What a log is of, and begins with, by the first part of its stream's name."""
+_SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan)
 _WHOLE_CHECKPOINT = b'"carried":{'
 _CHECKPOINT = b'{"type":"checkpointed"'
 
@@ -38,6 +54,16 @@ def stream_of(task_id: str) -> str:
     return f"tasks/{task_id}"
 
 
+def session_stream(session_id: str) -> str:
+    """The stream that holds a session's log."""
+    return f"sessions/{session_id}"
+
+
+def memory_stream(memory_id: str) -> str:
+    """The stream that holds a memory's log."""
+    return f"memories/{memory_id}"
+
+
 def read_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
     """The events of a stream, each checked against the one before it."""
     for event, _ in read_sums(store, stream):
@@ -48,6 +74,20 @@ def read_sums(store: Readable, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
     """The same, each with its sum."""
     for event, total, _ in _checked(stream, store.read(stream)):
         yield event, total
+
+
+def read_on(
+    store: Readable, stream: str, seq: int, total: bytes
+) -> Iterator[tuple[AnyEvent, bytes]]:
+    """The events that follow the event `seq`, which had that sum; each with its own.
+
+    `LogDamaged` if that event is not there any more, or is another one.
+    """
+    lines = store.read(stream, max(seq - 1, 0))
+    if seq and chain.sum_of(next(lines, b"")) != total:
+        raise LogDamaged(stream, seq, "it is another one than when it was read before")
+    for event, after, _ in _checked(stream, lines, total, seq):
+        yield event, after
 
 
 def read_state(store: Readable, stream: str) -> State:
@@ -103,7 +143,7 @@ def advance_checked(state: State, event: AnyEvent, stream: str) -> None:
     try:
         advance(state, event)
     except (LookupError, TypeError):
-        what = f"a {type(event).__name__} of a call that was never made"
+        what = f"a {type(event).__name__} that makes no sense after what came before it"
         raise LogDamaged(stream, event.seq, what) from None
 
 
@@ -139,10 +179,12 @@ def _must_be_ours_to_write(stream: str, newest: bytes) -> None:
 
 
 def _must_begin(stream: str, event: AnyEvent) -> None:
-    if not isinstance(event, TaskCreated):
-        raise LogDamaged(stream, 1, "a log begins with the making of its task")
-    if stream_of(event.id) != stream:
-        raise LogDamaged(stream, 1, f"it is the log of task {event.id!r}, copied or moved here")
+    kind, _, id = stream.partition("/")
+    what, first = _FIRST.get(kind, _FIRST["tasks"])
+    if not isinstance(event, first):
+        raise LogDamaged(stream, 1, f"a log begins with the making of its {what}")
+    if event.id != id:
+        raise LogDamaged(stream, 1, f"it is the log of {what} {event.id!r}, copied or moved here")
 
 
 def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
@@ -157,7 +199,7 @@ def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
             what = "it is encrypted, and the keys that belong to it are not in this store"
             raise LogDamaged(stream, seq, what) from None
         raise _newer(stream, seq, f"this version can't read it ({error})") from None
-    if isinstance(event, TaskCreated | Claimed) and event.format > FORMAT:
+    if isinstance(event, _SAYS_FORMAT) and event.format > FORMAT:
         raise _newer(stream, seq, f"it is of format {event.format}, this version knows {FORMAT}")
     return event
 

@@ -22,7 +22,7 @@ from holdfast.errors import BadInput, CodeMissing
 T = TypeVar("T")
 
 Doubt = Literal["retry", "check", "ask"]
-FunctionKind = Literal["task", "step", "tool"]
+FunctionKind = Literal["task", "step", "tool", "external"]
 
 
 class IdempotencyKey(str):
@@ -115,6 +115,11 @@ class Spec(Struct, frozen=True, kw_only=True):
     upcast: Callable[..., Any] | None = None
     undo_when: frozenset[str] = frozenset()
     redact: frozenset[str] = frozenset()
+    ttl_s: float = 0
+    """For a read of the outside world: how long what it saw may be used for."""
+    invalidates: tuple[str, ...] = ()
+    answer: Callable[..., Any] | None = None
+    """What the caller is given instead of the result: a function of the record and the result."""
 
     @property
     def is_tool(self) -> bool:
@@ -149,6 +154,8 @@ def make_spec(
     upcast: Callable[..., Any] | None = None,
     undo_when: frozenset[str] = frozenset(),
     redact: Iterable[str] = (),
+    ttl_s: float = 0,
+    invalidates: Iterable[Any] = (),
 ) -> Spec:
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
     if isinstance(fn, staticmethod | classmethod):
@@ -167,8 +174,10 @@ def make_spec(
     _must_take(called, "upcast", upcast, "data and its version")
     _must_suit(called, fn, check, in_doubt, key_ttl_s)
     streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
-    if streams and kind == "task":
-        raise BadInput(f"{called}: a task can't be a generator; return a list")
+    if streams and kind in ("task", "external"):
+        raise BadInput(f"{called}: @{kind} can't be a generator; return a list")
+    if type(ttl_s) not in (int, float) or not ttl_s >= 0:
+        raise BadInput(f"{called}: ttl_s={ttl_s!r:.60} must be a number of seconds, 0 or more")
     signature = Signature.of(fn, injected=(IdempotencyKey,), streams=streams)
     if signature.injected and kind != "tool":
         raise BadInput(f"{called}: only a tool has an idempotency key; decorate it with @tool")
@@ -190,7 +199,29 @@ def make_spec(
         upcast=upcast,
         undo_when=undo_when,
         redact=_parameters(called, signature, redact),
+        ttl_s=ttl_s,
+        invalidates=_invalidated(called, invalidates),
     )
+
+
+def _invalidated(called: str, given: Any) -> tuple[str, ...]:
+    """The names of reads that a tool makes untrue. One that is given as a name may be defined
+    elsewhere, or later."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadInput(
+            f"{called}: invalidates={given!r:.60} must be a list of @external functions or names"
+        )
+    return tuple(dict.fromkeys(_read_name(called, each) for each in given))
+
+
+def _read_name(called: str, given: Any) -> str:
+    if isinstance(given, str):
+        return _name_of(None, "external", given)
+    spec = getattr(given, "holdfast_spec", None)
+    if isinstance(spec, Spec) and spec.kind == "external":
+        return spec.name
+    found = f"{spec.name} is a {spec.kind}" if isinstance(spec, Spec) else f"{given!r:.60} is none"
+    raise BadInput(f"{called}: invalidates=… lists @external functions or their names; {found}")
 
 
 def _parameters(called: str, signature: Signature, redact: Any) -> frozenset[str]:
@@ -203,7 +234,7 @@ def _parameters(called: str, signature: Signature, redact: Any) -> frozenset[str
     return named
 
 
-def _name_of(fn: Callable[..., Any], kind: FunctionKind, name: Any) -> str:
+def _name_of(fn: Callable[..., Any] | None, kind: FunctionKind, name: Any) -> str:
     called = name if name is not None else getattr(fn, "__name__", "")
     if not isinstance(called, str):
         raise BadInput(f"{called!r:.60} can't name a {kind}: a name is text")
@@ -261,6 +292,8 @@ def undo_of(spec: Spec) -> Spec:
         in_doubt=own.in_doubt if isinstance(own, Spec) else default,
         check=own.check if isinstance(own, Spec) else None,
         approve=own.approve if isinstance(own, Spec) else False,
+        # What is taken back is as untrue as what was done.
+        invalidates=tuple(dict.fromkeys((*spec.invalidates, *options.invalidates))),
     )
 
 

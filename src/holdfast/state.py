@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.events import NEVER, Failure, Kind, ListGrew, OnCancel
+from holdfast.events import NEVER, Failure, Kind, ListGrew, OnCancel, PlanItem
 
 Status = Literal[
     "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
@@ -76,6 +76,14 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     """For an approval: the path of the call it is about."""
     parts: Raw | UnsetType = UNSET
     """For a step that streams and failed: what it had yielded."""
+    reads: tuple[str, ...] = ()
+    """For a read of the outside world: its name, and the names of those it is made of."""
+    as_of: datetime | None = None
+    """For such a read: since when the world may have changed without its knowing."""
+    of: str = ""
+    """For such a read that was answered by an earlier one: the path of that."""
+    invalidates: tuple[str, ...] = ()
+    """For a tool: the reads that it makes untrue."""
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -87,6 +95,17 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     choice: Raw
     options: Raw | UnsetType = UNSET
     because: str = ""
+    supersedes: str = ""
+
+
+class PlanVersion(Struct, frozen=True, omit_defaults=True):
+    """The plan as it was from a time on. `marked` is the item that changed; '' for a new plan."""
+
+    seq: int
+    at: datetime
+    items: tuple[PlanItem, ...]
+    marked: str = ""
+    because: str = ""
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -96,6 +115,17 @@ class Note(Struct, frozen=True, omit_defaults=True):
     text: str
     at: datetime
     data: Raw | UnsetType = UNSET
+
+
+class Fact(Struct, frozen=True, omit_defaults=True):
+    """Something made of what the outside world said, and of when it said so."""
+
+    path: str
+    name: str
+    at: datetime
+    value: Raw
+    as_of: datetime
+    sources: tuple[str, ...] = ()
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
@@ -127,7 +157,11 @@ class State(Struct):
     engine: str = ""
     format: int = 0
     claims: int = 0
-    plan: tuple[str, ...] = ()
+    plan: tuple[PlanItem, ...] = ()
+    plans: list[PlanVersion] = []
+    """Every version of the plan: a replay sees each as it was."""
+    checkpoint_plan: tuple[PlanItem, ...] = ()
+    """The plan as of the newest checkpoint."""
     calls: dict[str, Call] = {}
     last: dict[str, str] = {}
     """The newest call of each scope, by the path of the scope."""
@@ -135,8 +169,9 @@ class State(Struct):
     """The paths under which calls stand that are deeper in the tree."""
     decisions: list[Decision] = []
     notes: list[Note] = []
+    facts: list[Fact] = []
     marks: dict[str, int] = {}
-    """Which note is which, by its mark: so that a replay does not note it again."""
+    """Which note or plan is which, by its mark: so that a replay does not say it again."""
     result: Raw | UnsetType = UNSET
     failure: Failure | None = None
     causes: tuple[str, ...] = ()
@@ -165,9 +200,25 @@ class State(Struct):
     checkpoint_version: int = 0
     lists: dict[str, ListGrew] = {}
     """The long lists that values name, by their digests: what each has beyond another."""
+    reads: dict[str, str] = {}
+    """The newest read of each kind since the last checkpoint: its path, by `read_key`."""
+    invalidated: dict[str, int] = {}
+    """By the name of a read: the last event that made those untrue which began before it. Under
+    '' stands one that did so to all of them."""
+    writers: dict[str, tuple[str, ...]] = {}
+    """The tools that have not ended, by path, and which reads they make untrue."""
     progress: dict[str, Progress] = {}
     posts: tuple[str, ...] = ()
     """The messages of its inbox that it has taken, by name."""
+
+
+def read_key(name: str, args_hash: str) -> str:
+    """What two reads of the outside world have in common that ask for the same.
+
+    >>> read_key("prices", "99a8fa9e4312f0bf")
+    'prices:99a8fa9e4312f0bf'
+    """
+    return f"{name}:{args_hash}"
 
 
 def scope_of(path: str) -> str:

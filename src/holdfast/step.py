@@ -55,7 +55,7 @@ def step(
     ...     hf.run(sum_of_doubles, 4)
     12
     """
-    return _decorate(fn, "step", name=name, retry=retry, timeout_s=timeout_s, redact=redact)
+    return decorate(fn, "step", name=name, retry=retry, timeout_s=timeout_s, redact=redact)
 
 
 @overload
@@ -97,6 +97,9 @@ def tool(
     task for a person. Left out, the policy is `check` where there is a `check`, `retry` where the
     tool takes an `IdempotencyKey`, and `ask` otherwise.
 
+    `invalidates` lists reads of the outside world (`@external`, or their names) that are not to
+    be trusted any more once the tool may have had its effect: the next one asks again.
+
     `undo(result, *, key)` takes back what the tool did, when the task is cancelled or failed (see
     `@task(compensate=…)`). With `approve` a person has to say yes to each call, with exactly its
     arguments, before it is made: `hf.answer(id, True)`. The arguments of the parameters in
@@ -117,9 +120,7 @@ def tool(
     ...     hf.run(invite, id="i-1")
     'mail to ada@example.org'
     """
-    if tuple(invalidates):
-        raise BadInput("@tool(invalidates=…) is not available yet")
-    return _decorate(
+    return decorate(
         fn,
         "tool",
         name=name,
@@ -130,40 +131,39 @@ def tool(
         undo=undo,
         key_ttl_s=key_ttl_s,
         approve=approve,
+        invalidates=invalidates,
         redact=redact,
     )
 
 
-def _decorate(fn: Callable[..., Any] | None, kind: FunctionKind, **options: Any) -> Any:
+def decorate(fn: Callable[..., Any] | None, kind: FunctionKind, **options: Any) -> Any:
+    """Make a function one whose calls are journaled; without one, what does so."""
     if fn is None:
-        return lambda given: _decorate(given, kind, **options)
+        return lambda given: decorate(given, kind, **options)
     if not callable(fn):
         raise BadInput(f"@{kind} decorates a function, not {fn!r:.100}")
     spec = make_spec(fn, kind, **options)
     if spec.undo is not None:
         undo_of(spec)  # so that what is wrong with it shows now
     registry.add(spec)
-    if spec.streams:
-        return _wrap(spec, _stream)
-    if not spec.is_async:
-        return _wrap(spec, local.call)
-    call = _wrap(spec, _acall)
-    mark_async(call)
-    return call
+    return wrapped(spec)
 
 
-def _wrap(spec: Spec, in_task: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it is outside a task; inside one, what `in_task` makes of the call."""
-    fn = spec.fn
+def wrapped(spec: Spec, outside: Callable[..., Any] | None = None) -> Any:
+    """The function as it is outside a task, or `outside`; inside one its calls are journaled."""
+    in_task = _stream if spec.streams else _acall if spec.is_async else local.call
+    plain = outside or spec.fn
 
-    @functools.wraps(fn)
+    @functools.wraps(spec.fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         scope = scope_var.get()
         if scope is None:
-            return fn(*args, **kwargs)
+            return plain(*args, **kwargs)
         return in_task(scope, spec, args, kwargs)
 
     call.holdfast_spec = spec  # type: ignore[attr-defined]
+    if spec.is_async and not spec.streams:
+        mark_async(call)
     return call
 
 

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import functools
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
-from holdfast.codec import shape_of, shape_of_value
-from holdfast.engines.execution import beyond, must_have_restored
-from holdfast.errors import BadInput, CodeChanged, HoldfastError, NotATask, Undecodable
-from holdfast.events import AnyEvent, Decided, Noted, Patched, Planned, Progressed
+from holdfast.engines.run import Run
+from holdfast.errors import BadInput, NotATask
+from holdfast.events import (
+    AnyEvent,
+    Noted,
+    Patched,
+    PlanItem,
+    Planned,
+    PlanProgressed,
+    PlanStatus,
+    Progressed,
+)
+from holdfast.plan import Plan, given, marked, recorded, revised
+from holdfast.saying import append, plain, record
 from holdfast.scope import Scope, inside
 from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
 from holdfast.state import State, scope_of
@@ -27,8 +40,6 @@ T = TypeVar("T")
 
 RESERVED = frozenset({"id", "user", "session", "labels"})
 """Options of `Holdfast.run`, which a task's own parameters can't be named."""
-
-_any = shape_of(Any)
 
 _NUMBERED = re.compile(r"(.*~)?(\d+)")
 """The last part of a path that tells how far the code is: of a call, or of a branch by its name.
@@ -150,18 +161,75 @@ class Current(Struct, frozen=True):
     version: int
     """That of the code which started the task."""
 
-    def plan(self, items: Iterable[str]) -> None:
-        """Say what the task intends to do, so that "step 6 of 9" can be told.
+    def plan(self, items: Iterable[str | PlanItem]) -> Plan:
+        """Say what the task intends to do, so that "step 6 of 9" can be told; returns the plan.
 
-        The newest plan counts; a replay does not say it again.
+        To revise it, say it again: items that stay keep their status, and the plan before stays
+        in the log. A replay does not say it again.
+
+        >>> from holdfast import Holdfast, PlanItem
+        >>> @task
+        ... def errand() -> str:
+        ...     plan = current().plan(["go", PlanItem("buy milk", id="milk", after=("1",))])
+        ...     plan = current().mark("1", "done")
+        ...     return plan[0].status
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.run(errand, id="errand-1"), str(hf.task("errand-1").position)
+        ('done', 'step 1 of 2')
         """
-        if isinstance(items, str):
-            raise BadInput("a plan is a list of texts, not one text")
         scope = inside("current().plan")
         mark = scope.named_path("plan", "!")
-        if mark not in scope.run.log.state.marks:
-            text = scope.run.log.redact.text
-            _record(scope, Planned(items=tuple(text(str(item)) for item in items), mark=mark))
+        text = scope.run.log.redact.text
+        wanted = [replace(item, text=text(item.text)) for item in given(items)]
+
+        def change(before: Plan) -> tuple[Planned, Plan]:
+            after = revised(before, wanted)
+            return Planned(items=recorded(after), mark=mark), after
+
+        return _plan_after(scope, mark, change)
+
+    def mark(self, item: str, status: PlanStatus, *, because: str = "") -> Plan:
+        """Say what became of an item of the plan, by its id; returns the plan.
+
+        An item is pending, doing, done, failed or skipped.
+        """
+        must_be_texts("current().mark", item=item, status=status, because=because)
+        scope = inside("current().mark")
+        mark = scope.named_path(f"plan {item} {status}", "!")
+
+        def change(before: Plan) -> tuple[PlanProgressed, Plan]:
+            after = marked(before, item, status)
+            return PlanProgressed(id=item, status=status, because=because, mark=mark), after
+
+        return _plan_after(scope, mark, change)
+
+
+def _plan_after(scope: Scope, mark: str, change: Callable[[Plan], tuple[AnyEvent, Plan]]) -> Plan:
+    """Record a change of the plan, once. It is made from the plan at this place in the code: on a
+    replay the log may know of a later one."""
+    run: Run = scope.run
+    run.must_go_on_in(scope)
+    state: State = run.log.state
+    if mark in state.marks:
+        place = bisect_left(state.plans, state.marks[mark], key=attrgetter("seq"))
+        run.plan = state.plans[place].items
+        return run.plan
+
+    def changed(state: State) -> AnyEvent:
+        before = state.checkpoint_plan if run.plan is None else run.plan
+        event, run.plan = change(before)
+        return event
+
+    earlier = run.plan
+    try:
+        if run.is_rehearsal:
+            changed(state)
+        else:
+            record(scope, changed)
+    except BadInput:
+        run.plan = earlier
+        raise
+    return cast("Plan", run.plan)
 
 
 def current() -> Current:
@@ -194,50 +262,6 @@ def current() -> Current:
     )
 
 
-def decide(name: str, choice: T, *, options: Any = UNSET, because: str = "") -> T:
-    """Record what was chosen at a branch point, from what, and why; returns the choice.
-
-    On a replay the recorded choice is returned, so a choice that a model or a person made stays.
-
-    >>> from holdfast import Holdfast
-    >>> @task
-    ... def pick() -> str:
-    ...     return decide("room", "attic", options=["attic", "cellar"], because="has a window")
-    >>> with Holdfast("memory://") as hf:
-    ...     _ = hf.run(pick, id="pick-1")
-    ...     hf.task("pick-1").decisions[0].because
-    'has a window'
-    """
-    must_be_texts("decide()", name=name, because=because)
-    scope = inside("decide()")
-    run = scope.run
-    run.must_go_on_in(scope)
-    path = scope.named_path(name, "?")
-    must_have_restored(run, path, f"decides {name!r}")
-    shape = shape_of_value(choice)
-    record = run.log.state.calls.get(path)
-    if record is None:
-        if run.is_rehearsal:
-            run.park(path, beyond(run, path))
-        raw, choice = shape.settle(choice)
-        event = Decided(
-            path=path,
-            name=name,
-            choice=run.log.stow(raw),
-            options=UNSET
-            if options is UNSET
-            else run.log.stow(run.log.redact.data(_plain(options))),
-            because=because,
-        )
-        _record(scope, event)
-        return choice
-    try:
-        return cast("T", shape.load(run.log.fetch(record.result)))
-    except Undecodable as error:
-        asked = f"chooses something of another type ({error})"
-        raise run.halted(CodeChanged(run.task_id, path, f"the decision {name!r}", asked)) from None
-
-
 def note(text: str, data: Any = UNSET) -> None:
     """Record something worth remembering. A replay does not record it again.
 
@@ -258,12 +282,12 @@ def note(text: str, data: Any = UNSET) -> None:
     run.must_go_on_in(scope)
     redact = run.log.redact
     text = redact.text(text)  # first, so that not even the mark is made of a secret
-    raw = b"" if data is UNSET else redact.data(_plain(data))
+    raw = b"" if data is UNSET else redact.data(plain(data))
     mark = scope.named_path(sha256(text.encode() + b"\0" + raw).hexdigest()[:16], "!")
     if mark in run.log.state.marks:
         return
     event = Noted(scope=scope.path, mark=mark, text=text, data=run.log.stow(raw) if raw else UNSET)
-    _record(scope, event)
+    record(scope, event)
 
 
 def progress(text: str = "", *, done: float | None = None, total: float | None = None) -> None:
@@ -289,7 +313,7 @@ def progress(text: str = "", *, done: float | None = None, total: float | None =
     before = scope.run.log.state.progress.get(name)
     if (before is None or before.number < number) and not scope.run.is_rehearsal:
         event = Progressed(scope=name, number=number, text=text, done=done, total=total)
-        _append(scope, event)
+        append(scope, event)
 
 
 def patched(name: str) -> bool:
@@ -321,7 +345,7 @@ def patched(name: str) -> bool:
         return True
     if _went_past(scope, state):
         return False
-    _record(scope, Patched(mark=mark))
+    record(scope, Patched(mark=mark))
     return True
 
 
@@ -337,32 +361,3 @@ def _went_past(scope: Scope, state: State) -> bool:
             if int(number) > made:
                 return True
     return False
-
-
-def _record(scope: Scope, event: AnyEvent) -> None:
-    if scope.run.is_rehearsal:
-        return
-    _append(scope, event)
-    scope.run.sync()
-
-
-def _append(scope: Scope, event: AnyEvent) -> None:
-    try:
-        scope.run.log.append(event, scope)
-    except BadInput:
-        raise  # the caller's mistake, and nothing was written
-    except HoldfastError as error:
-        scope.run.halt(error)
-
-
-def _plain(value: Any) -> bytes:
-    # Options and data are for people and views: classes are shown as their fields.
-    try:
-        return _any.dump(value)
-    except HoldfastError:
-        import msgspec
-
-        try:
-            return msgspec.json.encode(value, enc_hook=repr)
-        except (UnicodeError, ValueError) as error:
-            raise BadInput(f"{value!a:.60} can't be recorded: {error}") from None

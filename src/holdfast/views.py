@@ -11,103 +11,35 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.change import patched_state
 from holdfast.errors import TaskNotFound
-from holdfast.events import AnyEvent, Failure
+from holdfast.events import AnyEvent, Failure, PlanItem
 from holdfast.journal.task import to_settle, to_undo, undo_path
+from holdfast.plan import place_in
 from holdfast.reading import all_lists, read_events, read_state, stream_of
-from holdfast.state import FINISHED, UNDO, Attempt, Call, Progress, State, Status, scope_of
+from holdfast.seen import (
+    Choice,
+    FactView,
+    FailureContext,
+    NoteView,
+    Output,
+    Position,
+    RetryContext,
+    TaskState,
+    Undone,
+)
+from holdfast.state import FINISHED, UNDO, Call, PlanVersion, Progress, State, Status, scope_of
 from holdfast.store import Store
 from holdfast.tail import follow
 from holdfast.values import Reader
 
-_ASIDE = ("decision", "reading", "approval")
+_ASIDE = ("decision", "fact", "reading", "approval")
 """Kinds of calls that stand beside the steps, under a name instead of a number."""
 
 
-class Position(Struct, frozen=True):
-    """Layer 1: where the task is. Steps are the calls that the task made, not those inside them.
-
-    `step` is the one it is on (or the last one, when it is finished); `of` is known where the
-    task said its plan.
-    """
-
-    step: int
-    of: int | None
-    committed: tuple[str, ...]
-    running: tuple[str, ...]
-    pending: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"step {self.step} of {self.of}" if self.of else f"step {self.step}"
-
-
-class Output(Struct, frozen=True):
-    """Layer 2: what a call returned, verbatim, attached to the step that produced it."""
-
-    path: str
-    name: str
-    kind: str
-    input: Any
-    output: Any
-    key: str
-    at: datetime | None
-
-
-class Choice(Struct, frozen=True):
-    """Layer 3: what was chosen, from what, and why."""
-
-    path: str
-    name: str
-    choice: Any
-    options: Any
-    because: str
-    at: datetime
-
-
-class RetryContext(Struct, frozen=True):
-    """Layer 4: how often a call was tried, what went wrong, and when it is tried next."""
-
-    path: str
-    name: str
-    status: str
-    attempts: tuple[Attempt, ...]
-    failures: int
-    retry_at: datetime | None
-
-
-class FailureContext(Struct, frozen=True):
-    """Layer 5: one thing that broke, with all that was known. `path` is '' for the task itself."""
-
-    path: str
-    name: str
-    attempt: int
-    at: datetime
-    input: Any
-    failure: Failure
-
-
 _UNDONE = {"completed": "undone", "failed": "could not be undone", "in_doubt": "in doubt"}
-
-
-class Undone(Struct, frozen=True):
-    """One tool call that can be undone, and what became of that."""
-
-    path: str
-    name: str
-    status: str
-    why: str
-
-
-class NoteView(Struct, frozen=True):
-    """Something the agent noted."""
-
-    scope: str
-    text: str
-    data: Any
-    at: datetime
 
 
 class TaskView:
@@ -154,6 +86,16 @@ class TaskView:
         return self.state.seq
 
     @property
+    def user(self) -> str:
+        """Whose task it is, or ''."""
+        return self.state.user
+
+    @property
+    def created_at(self) -> datetime:
+        """When the task was made."""
+        return self.state.created_at
+
+    @property
     def input(self) -> Any:
         """The arguments the task was started with."""
         return self.value(self.state.args)
@@ -169,6 +111,57 @@ class TaskView:
         return self.state.failure
 
     @property
+    def plan(self) -> tuple[PlanItem, ...]:
+        """What the task intends to do, and what became of it."""
+        return self.state.plan
+
+    @property
+    def plans(self) -> tuple[PlanVersion, ...]:
+        """Every version of the plan, the newest last: as said, and after each item marked."""
+        return tuple(self.state.plans)
+
+    @property
+    def observations(self) -> dict[str, Any]:
+        """What the task learned: the newest output of each step by its name, answers by the ids
+        of their questions, and the data of notes by their texts.
+
+        All that a step ever returned is in `outputs`.
+        """
+        found: list[tuple[datetime, str, Any]] = [
+            (c.ended_at or c.at, c.key if c.kind == "question" else c.name, self.value(c.result))
+            for c in self.calls
+            if c.status == "completed" and c.kind not in (*_ASIDE, "sleep")
+        ]
+        found += [(note.at, note.text, note.data) for note in self.notes]
+        found.sort(key=lambda each: each[0])
+        return {key: value for _, key, value in found}
+
+    def record(self) -> TaskState:
+        """The task as one value, which can be stored and sent.
+
+        >>> from holdfast import Holdfast, note, task
+        >>> @task
+        ... def weigh() -> int:
+        ...     note("the scale", {"unit": "kg"})
+        ...     return 3
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(weigh, id="weigh-1", user="ada")
+        ...     record = hf.task("weigh-1").record()
+        >>> record.user, record.status, record.observations, record.result
+        ('ada', 'completed', {'the scale': {'unit': 'kg'}}, 3)
+        """
+        return TaskState(
+            self.id,
+            self.user,
+            self.type,
+            self.created_at,
+            self.status,
+            self.plan,
+            self.observations,
+            self.result,
+        )
+
+    @property
     def calls(self) -> tuple[Call, ...]:
         """Every call, in the order they were first made."""
         return tuple(self.state.calls.values())
@@ -179,12 +172,17 @@ class TaskView:
         steps = [c for c in self.calls if self._is_step(c)]
         committed = tuple(c.path for c in steps if c.status == "completed")
         running = tuple(c.path for c in steps if c.status not in ("completed", "failed"))
-        plan = self.state.plan
+        plan, is_over = self.state.plan, self.status in FINISHED
+        place = place_in(plan, is_over=is_over)
+        if place is not None:
+            pending = tuple(item.text for item in plan if item.status == "pending")
+            return Position(place, len(plan), committed, running, pending)
         done = len(steps) - len(running)
-        last = len(steps) if self.status in FINISHED or running else done + 1
+        last = len(steps) if is_over or running else done + 1
         of = max(len(plan), len(steps)) if plan else None
         step = min(max(last, 1), of) if of else max(last, 1)
-        return Position(step, of, committed, running, plan[len(steps) :])
+        to_come = tuple(item.text for item in plan[len(steps) :])
+        return Position(step, of, committed, running, to_come)
 
     def _is_step(self, call: Call) -> bool:
         scope = scope_of(call.path)
@@ -214,10 +212,32 @@ class TaskView:
     @property
     def decisions(self) -> tuple[Choice, ...]:
         """Layer 3: what the agent chose at each branch point, and why."""
+        superseded = {d.supersedes: d.path for d in self.state.decisions if d.supersedes}
+        steps = self._steps_before()
         return tuple(
-            Choice(d.path, d.name, self.value(d.choice), self.value(d.options), d.because, d.at)
+            Choice(
+                d.path,
+                d.name,
+                self.value(d.choice),
+                self.value(d.options),
+                d.because,
+                d.at,
+                steps.get(d.path, ""),
+                d.supersedes,
+                superseded.get(d.path, ""),
+            )
             for d in self.state.decisions
         )
+
+    def _steps_before(self) -> dict[str, str]:
+        """The newest step before each decision."""
+        step, found = "", {}
+        for call in self.calls:
+            if call.kind == "decision":
+                found[call.path] = step
+            elif self._is_step(call):
+                step = call.path
+        return found
 
     @property
     def retries(self) -> tuple[RetryContext, ...]:
@@ -299,6 +319,14 @@ class TaskView:
     def notes(self) -> tuple[NoteView, ...]:
         """What the agent noted."""
         return tuple(NoteView(n.scope, n.text, self.value(n.data), n.at) for n in self.state.notes)
+
+    @property
+    def facts(self) -> tuple[FactView, ...]:
+        """What the agent made of what the outside world said, and as of when."""
+        return tuple(
+            FactView(f.path, f.name, self.value(f.value), f.as_of, f.sources, f.at)
+            for f in self.state.facts
+        )
 
     def events(self) -> Iterator[AnyEvent]:
         """The log itself, checked as it is read."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, PlanItem, current, task
 from holdfast.stores.workspace import safe_name
 
 from .conftest import begin, effects, line_of, run, until
@@ -185,3 +185,28 @@ def test_the_doubts_of_a_cancelled_task_wait_for_nobody(recorded, cli):
     out = cli("show", "trip-42").out
     assert "may have happened: the task ended without it" in out
     assert "holdfast resolve" not in out
+
+
+def test_a_plan_that_is_followed_is_a_list_to_tick_off(tmp_path, monkeypatch, cli):
+    monkeypatch.chdir(tmp_path)
+
+    @task(name="ticks_off")
+    def body() -> None:
+        current().plan(["search", PlanItem("book", id="book", after=("1",)), "pack", "rest", "go"])
+        for id, status in (("1", "done"), ("book", "doing"), ("3", "failed"), ("4", "skipped")):
+            current().mark(id, status)
+
+    with Holdfast("workspace") as hf:
+        hf.run(body, id="t")
+    out = cli("show", "t", "--layer", "position").out
+    assert "Position  step 2 of 5" in out
+    assert [line.strip() for line in out[out.index("Plan\n") :].splitlines()[1:]] == [
+        "[x] 1  search",
+        "[>] book  book  after 1",
+        "[!] 3  pack",
+        "[-] 4  rest",
+        "[ ] 5  go",
+    ]
+    assert "book: doing" in cli("log", "t").out
+    data = json.loads(cli("show", "t", "--json").out)
+    assert data["plan"][1] == {"text": "book", "id": "book", "status": "doing", "after": ["1"]}

@@ -62,6 +62,15 @@ def test_what_waits_branches_and_is_undone_survives_too(scenario, options):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("scenario", ["sync_reads", "async_reads"])
+def test_what_an_agent_sees_of_the_world_is_what_it_made_of_it(scenario):
+    report = kill_everywhere(f"tests.crash.external_agents:{scenario}")
+    assert report.violations == []
+    assert report.points > 40
+    assert report.missed <= report.points // 5
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", ["sync_scenario", "async_scenario"])
 def test_the_harness_catches_a_build_without_the_intent_write(scenario):
     report = kill_everywhere(f"tests.crash.agents:{scenario}", "--no-intent")

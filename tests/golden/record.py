@@ -20,6 +20,7 @@ from holdfast import (
     Happened,
     Holdfast,
     InDoubt,
+    PlanItem,
     Retry,
     StepFailed,
     TaskCancelled,
@@ -41,6 +42,7 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.agent.externals import external, fact
 from holdfast.events import FORMAT
 
 FOLDER = Path(__file__).parent
@@ -180,6 +182,69 @@ def golden_lists(turns: int) -> list[dict[str, str]]:
     return chat
 
 
+@step
+def quote(supplier: str) -> int:
+    return len(supplier)
+
+
+@task
+def golden_plan(suppliers: int) -> str:
+    """A plan that is followed, revised, and outlives a checkpoint; a choice that is taken back."""
+    best = restore("")
+    plan: list[str | PlanItem] = [
+        PlanItem("ask all", id="ask"),
+        PlanItem("choose", id="choose", after=("ask",)),
+        "order",
+    ]
+    if not best:
+        current().plan(plan)
+        current().mark("ask", "doing")
+        for number in range(suppliers):
+            quote("x" * number)
+        current().mark("ask", "done", because="all have answered")
+        best = decide("supplier", "the first", options=["the first", "the last"], because="cheap")
+        best = checkpoint(best)
+    best = decide("supplier", "the last", because="the first is closed", supersedes="supplier")
+    current().mark("choose", "done")
+    current().plan([*plan, PlanItem("tell Ada", id="tell", after=("3",))])
+    current().mark("3", "failed", because="out of stock")
+    current().mark("tell", "skipped")
+    return best
+
+
+def run_plan(hf: Holdfast) -> None:
+    hf.run(golden_plan, 2, id="golden-plan")
+
+
+@external(ttl_s=60)
+def golden_prices(share: str) -> dict[str, float]:
+    return {share: 12.5}
+
+
+@external
+def golden_shares(owner: str) -> int:
+    return 3
+
+
+@tool(invalidates=[golden_prices, "golden_shares"])
+def golden_sell(share: str) -> str:
+    return f"sold one of {share}"
+
+
+@task
+def golden_external(share: str) -> float:
+    """Asked, answered by what was seen, made untrue, asked again; and what was made of it."""
+    prices, shares = golden_prices.reading(share), golden_shares.reading("ada")
+    worth = fact("worth", prices.value[share] * shares.value, of=[prices, shares])
+    seen = golden_prices(share)
+    golden_sell(share)
+    return worth + seen[share] + golden_prices(share)[share]
+
+
+def run_external(hf: Holdfast) -> None:
+    hf.run(golden_external, "ACME", id="golden-external")
+
+
 def run_lists(hf: Holdfast) -> None:
     hf.run(golden_lists, 44, id="golden-lists")
 
@@ -240,6 +305,8 @@ def main() -> None:
         f"format-{FORMAT}": ("golden", run_golden),
         f"format-{FORMAT}-control": ("golden-control", run_control),
         f"format-{FORMAT}-lists": ("golden-lists", run_lists),
+        f"format-{FORMAT}-plan": ("golden-plan", run_plan),
+        f"format-{FORMAT}-external": ("golden-external", run_external),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     if not missing:

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import holdfast
+from holdfast.agent.externals import external
 
 BOUND_S = 10.0
 """How long a test waits for what has to happen, before it fails."""
@@ -55,6 +56,17 @@ class Flavor:
     def tool(self, body: Any = None, **options: Any) -> Any:
         """`@tool`, to be awaited in either flavor."""
         return self._decorate(holdfast.tool, body, options)
+
+    def external(self, body: Any = None, **options: Any) -> Any:
+        """`@external`, whose three ways to call it are to be awaited in either flavor."""
+        if body is None:
+            return lambda given: self.external(given, **options)
+        made = external(**{"name": f"{body.__name__}_{next(_numbers)}", **options})(
+            self.plain(body)
+        )
+        read = self._awaited(made)
+        read.fresh, read.reading = self._awaited(made.fresh), self._awaited(made.reading)
+        return read
 
     def _decorate(self, decorator: Any, body: Any, options: dict[str, Any]) -> Any:
         if body is None:

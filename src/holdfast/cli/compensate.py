@@ -20,7 +20,8 @@ from holdfast.cli.output import console, print_error, print_json, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.errors import BadInput, TaskWaiting
-from holdfast.views import TaskView, Undone
+from holdfast.seen import Undone
+from holdfast.views import TaskView
 
 COLUMNS = ("PATH", "TOOL", "UNDO", "WHY")
 

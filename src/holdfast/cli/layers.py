@@ -13,8 +13,10 @@ from rich.text import Text
 
 from holdfast.cli.output import print_lines, status_text
 from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
+from holdfast.events import PlanItem
+from holdfast.seen import Choice, RetryContext
 from holdfast.state import Attempt, Call
-from holdfast.views import RetryContext, TaskView
+from holdfast.views import TaskView
 
 MOST_LINES = 12
 MOST_CHARACTERS = 1_000
@@ -72,8 +74,22 @@ def print_position(page: Page, view: TaskView) -> None:
     _print_steps(page, view, "done", position.committed)
     _print_steps(page, view, "failed", failed)
     _print_steps(page, view, "now", position.running)
-    if position.pending:
+    if any(item.status != "pending" or item.after for item in view.plan):
+        page.heading("Plan")
+        for item in page.newest(view.plan):
+            page.line(*_item(item))
+    elif position.pending:
         page.line((f"{'to come':8} ", "dim"), plain(", ".join(position.pending)))
+
+
+_BOXES = {"pending": "[ ]", "doing": "[>]", "done": "[x]", "failed": "[!]", "skipped": "[-]"}
+_BOX_STYLES = {"doing": "cyan", "done": "green", "failed": "red", "skipped": "dim"}
+
+
+def _item(item: PlanItem) -> list[str | tuple[str, str]]:
+    box = (f"{_BOXES[item.status]} ", _BOX_STYLES.get(item.status, ""))
+    after = f"  after {', '.join(item.after)}" if item.after else ""
+    return [box, (f"{plain(item.id)}  ", "dim"), plain(item.text), (plain(after), "dim")]
 
 
 def _print_steps(page: Page, view: TaskView, title: str, paths: Sequence[str]) -> None:
@@ -103,15 +119,22 @@ def print_decisions(page: Page, view: TaskView) -> None:
     """Layer 3: what was chosen, from what, and why."""
     page.heading("Decisions", "" if view.decisions else "none")
     for each in page.newest(view.decisions):
-        page.line(
-            (plain(each.path), "magenta"), "  ", plain(each.name), " = ", short(each.choice, 200)
-        )
-        if each.because:
-            page.line(("because  ", "dim"), plain(each.because), indent=5)
-        if isinstance(each.options, list):
-            page.line(("options  ", "dim"), *_options(each.options, each.choice), indent=5)
-        elif each.options is not None:
-            page.line(("options  ", "dim"), short(each.options, 200), indent=5)
+        print_choice(page, each)
+
+
+def print_choice(page: Page, each: Choice) -> None:
+    """One decision, and whether it still counts."""
+    what = f"{plain(each.name)} = {short(each.choice, 200)}"
+    over = f"  superseded by {plain(each.superseded_by)}" if each.superseded_by else ""
+    page.line((plain(each.path), "magenta"), "  ", what, (over, "yellow"))
+    if each.because:
+        page.line(("because  ", "dim"), plain(each.because), indent=5)
+    if isinstance(each.options, list):
+        page.line(("options  ", "dim"), *_options(each.options, each.choice), indent=5)
+    elif each.options is not None:
+        page.line(("options  ", "dim"), short(each.options, 200), indent=5)
+    if each.supersedes:
+        page.line(("instead of  ", "dim"), plain(each.supersedes), indent=5)
 
 
 def _options(options: list[Any], choice: Any) -> list[str | tuple[str, str]]:
@@ -168,6 +191,17 @@ def print_notes(page: Page, view: TaskView) -> None:
     for each in page.newest(view.notes):
         data = "" if each.data is None else f"  {short(each.data, 200)}"
         page.line((f"{clock(each.at)[11:]}  ", "dim"), plain(each.text), (data, "dim"))
+
+
+def print_facts(page: Page, view: TaskView) -> None:
+    """What the agent made of what the outside world said, and how old that was."""
+    page.heading("Facts")
+    for each in page.newest(view.facts):
+        by = plain(f"  as of {precise_clock(each.as_of)}, by {', '.join(each.sources)}")
+        page.line(
+            (plain(each.path), "magenta"), "  ", plain(each.name), " = ", short(each.value, 200)
+        )
+        page.line((by.strip(), "dim"), indent=5)
 
 
 def _call(name: str, given: Any) -> str:

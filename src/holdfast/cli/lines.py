@@ -11,13 +11,13 @@ from rich.text import Text
 
 from holdfast import events as e
 from holdfast.cli.text import count, cut, plain, precise_clock
-from holdfast.events import AnyEvent
+from holdfast.events import AnyEvent, TaskEvent
 from holdfast.lists import in_short
 from holdfast.state import State
 from holdfast.values import BLOB, BlobRef
 
 MOST = 160
-_WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(AnyEvent))
+_WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(TaskEvent))
 
 _STYLES: dict[type, str] = {
     e.Completed: "green",
@@ -29,6 +29,8 @@ _STYLES: dict[type, str] = {
     e.Settled: "yellow",
     e.Decided: "magenta",
     e.Noted: "magenta",
+    e.Derived: "magenta",
+    e.Reused: "green",
     e.QuestionAsked: "bold yellow",
     e.QuestionAnswered: "green",
     e.AnswerRefused: "yellow",
@@ -71,7 +73,8 @@ def _detail(event: AnyEvent) -> str:
         case e.Claimed():
             return f"by {plain(event.owner)}, epoch {event.epoch}"
         case e.Planned():
-            return plain(f"{count(len(event.items), 'step')}: {', '.join(event.items)}")
+            texts = [each if isinstance(each, str) else each.text for each in event.items]
+            return plain(f"{count(len(texts), 'step')}: {', '.join(texts)}")
         case e.Started():
             return _started(event)
         case e.AttemptFailed():
@@ -86,9 +89,15 @@ def _detail(event: AnyEvent) -> str:
             return plain(f"waits for a person: {event.why}")
         case e.Decided():
             why = f", because {event.because}" if event.because else ""
-            return f"= {short_raw(event.choice)}{plain(why)}"
+            instead = f", instead of {event.supersedes}" if event.supersedes else ""
+            return f"= {short_raw(event.choice)}{plain(why + instead)}"
         case e.Noted():
             return f"{plain(event.text)} {short_raw(event.data)}".rstrip()
+        case e.Derived():
+            by = plain(", ".join(event.sources))
+            return f"= {short_raw(event.value)}, as of {precise_clock(event.as_of)}, by {by}"
+        case e.Reused():
+            return f"as {plain(event.of)} said"
         case e.TimerSet():
             return f"until {precise_clock(event.until)}"
         case e.Woke():
@@ -104,12 +113,18 @@ def _detail(event: AnyEvent) -> str:
             return plain(f"the answer does not fit: {event.why}")
         case e.QuestionExpired():
             return "nobody answered in time: the task is told"
+        case (
+            e.SessionBegan() | e.Said() | e.Pinned() | e.Summarized() | e.SessionEnded()
+            | e.MemoryBegan() | e.Remembered() | e.Forgotten()
+        ):  # fmt: skip
+            return ""  # these are in no log of a task
         case _:
             return _more_detail(event)
 
 
 _Rest = (
-    e.Parked
+    e.PlanProgressed
+    | e.Parked
     | e.PauseRequested
     | e.CancelRequested
     | e.TaskContinued
@@ -129,6 +144,9 @@ _Rest = (
 
 def _more_detail(event: _Rest) -> str:
     match event:
+        case e.PlanProgressed():
+            because = f", because {event.because}" if event.because else ""
+            return plain(f"{event.id}: {event.status}{because}")
         case e.Parked():
             until = f" until {precise_clock(event.until)}" if event.until else ""
             return plain(f"let go of{until}: {event.why}")

@@ -30,6 +30,7 @@ from holdfast.cli import (
     show,
     start,
     verify,
+    why,
     worker,
 )
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
@@ -139,6 +140,7 @@ def root(ctx: click.Context) -> None:
     Examples:
       holdfast ls                       the newest tasks, a page at a time
       holdfast show trip-42             where a task is, and what happened to get there
+      holdfast why trip-42              what it chose, and why
       holdfast log -f trip-42           watch it as it works
       holdfast run agents:plan Oslo     start a task, and drive it here
       holdfast resume trip-42           go on after a crash (with --app agents: its code)
@@ -166,6 +168,7 @@ def root(ctx: click.Context) -> None:
 for _command in (
     ls.ls,
     show.show,
+    why.why,
     log.log,
     drive.run,
     start.start,

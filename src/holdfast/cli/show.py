@@ -56,9 +56,9 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
       decisions    what the agent chose, from which options, and why
       retries      the calls that were tried more than once
       failures     everything that broke, with input and time
-    besides all calls as a tree, the agent's notes, the calls in doubt, the open questions and
-    approvals, how far it says it is, its parent and children, its checkpoint and deadline; of one
-    that was paused or cancelled, why; of one that ended badly, what was undone; and of an
+    besides all calls as a tree, the agent's facts and notes, the calls in doubt, the open questions
+    and approvals, how far it says it is, its parent and children, its checkpoint and deadline; of
+    one that was paused or cancelled, why; of one that ended badly, what was undone; and of an
     unfinished task, who is at work on it.
 
     \b
@@ -105,6 +105,8 @@ def _print_all(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
     ):
         if there:
             LAYERS[name](page, view)
+    if view.facts:
+        layers.print_facts(page, view)
     if view.notes:
         layers.print_notes(page, view)
     if seen.progress:
@@ -155,12 +157,14 @@ def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
         "wake_at": state.wake_at if state.parked else None,
         "checkpoints": state.checkpoints,
         "checkpoint": _checkpoint(view),
-        "plan": state.plan,
+        "plan": view.plan,
+        "observations": view.observations,
         "position": view.position,
         "outputs": view.outputs,
         "decisions": view.decisions,
         "retries": view.retries,
         "failures": view.failures,
+        "facts": view.facts,
         "notes": view.notes,
         "progress": seen.progress,
         "children": seen.children,

@@ -90,6 +90,8 @@ def _status(call: Call) -> Text:
     status = status_text(call.status)
     if call.status == "waiting" and call.until:
         status.append(f" until {clock(call.until)}")
+    if call.of:
+        status.append(f" (as {plain(call.of)} said)", "dim")
     if call.settled_by:
         status.append(f" (by {plain(call.settled_by.partition(',')[0])})", "dim")
     return status

@@ -10,7 +10,7 @@ one that it has lost is dropped. A parameter that a function has lost is an erro
 """
 
 from holdfast.codec.growing import Growing, Listing, ListShape, naming
-from holdfast.codec.secrets import is_whole
+from holdfast.codec.secrets import is_complete, is_whole
 from holdfast.codec.shape import Shape, args_hash, canonical, shape_of, shape_of_value
 from holdfast.codec.signature import Signature
 
@@ -22,6 +22,7 @@ __all__ = [
     "Signature",
     "args_hash",
     "canonical",
+    "is_complete",
     "is_whole",
     "naming",
     "shape_of",

@@ -100,6 +100,11 @@ def is_whole(data: bytes) -> bool:
     return _MISSING.search(data) is None
 
 
+def is_complete(data: bytes) -> bool:
+    """Whether the bytes of arguments say all of them: none is a secret that stands beside them."""
+    return not getattr(data, "secrets", None) and is_whole(data)
+
+
 # Hiding arguments by the names of their parameters
 
 _split = msgspec.json.Decoder(dict[str, Raw]).decode

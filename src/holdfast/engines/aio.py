@@ -117,7 +117,7 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
         ended = await drive(perform(asked, record), run, path, partial(run_body, body), check)
     finally:
         _land(run, path, mark)
-    return conclude(run, spec, ended)
+    return conclude(run, spec, ended, path)
 
 
 async def run_task(

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from holdfast.codec import Shape, args_hash, naming
+from holdfast.codec import Shape, args_hash, is_complete, naming
 from holdfast.engines.failures import failure_of, retry_after_s
 from holdfast.engines.run import Family, Run
 from holdfast.errors import (
@@ -30,7 +30,7 @@ from holdfast.errors import (
     Unserializable,
     failed_paths,
 )
-from holdfast.events import AnyEvent, Failure
+from holdfast.events import AnyEvent, Event, Failure
 from holdfast.journal import (
     Append,
     Asked,
@@ -182,11 +182,22 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
     if path in state.inner:
         run.halt(CodeChanged(run.task_id, path, "branches", f"calls {spec.name}"), path)
     try:
-        return Asked(run.task_id, path, spec, run.log.stow(shown), digest, key, hidden), None
+        stowed = run.log.stow(shown)
+        ttl_s = _lifetime(spec, data, shown) if spec.ttl_s else 0
+        return Asked(run.task_id, path, spec, stowed, digest, key, hidden, ttl_s), None
     except Unserializable as error:
         raise type(error)(f"{spec.name} (step {path}) was called with: {error}") from None
     except HoldfastError as error:
         run.halt(error)
+
+
+def _lifetime(spec: Spec, data: bytes, shown: bytes) -> float:
+    """For how long another read of the same name and hash may answer for this one.
+
+    Where an argument was left out of the log, or only its place is written, two reads with other
+    arguments look the same there: one user's account must not answer for another's.
+    """
+    return spec.ttl_s if shown == data and is_complete(data) else 0
 
 
 def as_recorded(run: Run, spec: Spec, record: Call, data: bytes) -> tuple[bytes, str]:
@@ -208,9 +219,11 @@ def settle(run: Run, shape: Shape, value: Any) -> tuple[bytes, Any]:
     return naming(b"null", {(): known}), known.copies()
 
 
-def conclude(run: Run, spec: Spec, outcome: Returned | Call) -> Any:
+def conclude(run: Run, spec: Spec, outcome: Returned | Call, path: str = "") -> Any:
     """What the task gets: the result, or `StepFailed`; the same for a live and a recorded call."""
     if type(outcome) is Returned:
+        if spec.answer is not None:
+            return spec.answer(run.log.state.calls[path], outcome.value)
         return outcome.value
     if not isinstance(outcome, Call):
         raise TypeError(f"a flow ended with {outcome!r}")
@@ -225,7 +238,8 @@ def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
     shape = spec.signature.returns
     try:
         known = run.log.recall(raw, shape)
-        return shape.load(run.log.fetch(raw)) if known is None else known
+        value = shape.load(run.log.fetch(raw)) if known is None else known
+        return value if spec.answer is None else spec.answer(record, value)
     except Undecodable as error:
         if record.settled_by not in ("", "check"):
             run.halt(misfit(run.task_id, record, error), record.path)
@@ -315,11 +329,14 @@ def task_raised(run: Run, error: BaseException) -> Raised | Stopped:
 
 def to_append(request: Append, path: str) -> Appended:
     """The event that a flow wants appended, on its condition."""
+    event = request.event
     if not request.while_waiting:
-        return request.event
+        return event
 
     def if_it_waits(state: State) -> AnyEvent | None:
-        return request.event if state.calls[path].status == "waiting" else None
+        if state.calls[path].status != "waiting":
+            return None
+        return event if isinstance(event, Event) else event(state)
 
     return if_it_waits
 

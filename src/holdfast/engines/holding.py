@@ -54,7 +54,7 @@ class Holding:
         self.clock = clock
         self.redact = checked_redact(redact)
         self.secrets = checked_secrets(secrets)
-        self._max_value_bytes = max_value_bytes
+        self.max_value_bytes = max_value_bytes
         self._heartbeat = Heartbeat(store, lease_s)
         self.of_loop: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """Where the tasks of an event loop wait: see `together`."""
@@ -122,7 +122,7 @@ class Holding:
         return outcomes
 
     def _attended(self, log: Log) -> Log:
-        log.max_value_bytes = self._max_value_bytes
+        log.max_value_bytes = self.max_value_bytes
         log.redact = self.redact
         self._heartbeat.add(log)
         return log
@@ -176,7 +176,7 @@ class Holding:
 
     def _stow(self, value: bytes) -> Raw:
         self.redact.must_be_free(value)
-        return stow(self.store, value, self._max_value_bytes)
+        return stow(self.store, value, self.max_value_bytes)
 
     def _see_to_it(self, task_id: str, stream: str, name: str) -> None:
         """Wait until a message was taken: its holder may just have died. It is safe in any case."""

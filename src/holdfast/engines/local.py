@@ -75,7 +75,7 @@ def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     asked, record = look_up(run, path, spec, data)
     if record is not None and record.status == "completed":
         return recorded_result(run, spec, record)
-    return conclude(run, spec, _perform(run, asked, record, data))
+    return conclude(run, spec, _perform(run, asked, record, data), path)
 
 
 def _perform(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:

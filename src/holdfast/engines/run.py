@@ -18,7 +18,14 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.events import AnyEvent, CancelRequested, Failure, PauseRequested, TaskContinued
+from holdfast.events import (
+    AnyEvent,
+    CancelRequested,
+    Failure,
+    PauseRequested,
+    PlanItem,
+    TaskContinued,
+)
 from holdfast.journal import Raised, Returned
 from holdfast.log import Appended, Log
 from holdfast.scope import Scope, scope_var
@@ -79,6 +86,8 @@ class Run:
         self.spec: Spec | None = None
         self.checkpoints: Any = None
         """What `checkpoint` and `restore` remember between them."""
+        self.plan: tuple[PlanItem, ...] | None = None
+        """The plan at the place that the code has come to; None while it has not spoken of it."""
         self.alarm: Any = None
         """Of the async driver: what waits on its loop."""
         self.loop: Any = None

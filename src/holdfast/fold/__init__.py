@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast import events as e
 from holdfast.events import AnyEvent
-from holdfast.fold import calls, task, waits
+from holdfast.fold import calls, reads, task, waits
 from holdfast.state import State
 
 
@@ -25,8 +25,10 @@ def apply(state: State, event: AnyEvent) -> State:
 
     >>> from holdfast.events import Planned
     >>> before = State()
-    >>> apply(before, Planned(seq=1, items=("look", "book"))).plan, before.plan
-    (('look', 'book'), ())
+    >>> [item.text for item in apply(before, Planned(seq=1, items=("look", "book"))).plan]
+    ['look', 'book']
+    >>> before.plan
+    ()
     """
     return fold((event,), state)
 
@@ -41,6 +43,8 @@ def fold(events: Iterable[AnyEvent], start: State | None = None) -> State:
 
 def advance(state: State, event: AnyEvent) -> None:
     """Change `state`, which the caller alone owns, by one event. For those who keep it current."""
+    if event.at < state.updated_at:
+        reads.clock_set_back(state, event.seq)
     _APPLY[type(event)](state, event)
     state.seq = event.seq
     state.updated_at = event.at
@@ -54,9 +58,14 @@ def _copy(state: State) -> State:
         inner=set(state.inner),
         decisions=list(state.decisions),
         notes=list(state.notes),
+        plans=list(state.plans),
+        facts=list(state.facts),
         marks=dict(state.marks),
         changes=list(state.changes),
         lists=dict(state.lists),
+        reads=dict(state.reads),
+        invalidated=dict(state.invalidated),
+        writers=dict(state.writers),
         progress=dict(state.progress),
     )
 
@@ -69,7 +78,9 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.TaskContinued: task.task_continued,
     e.CancelRequested: task.cancel_requested,
     e.Planned: task.planned,
+    e.PlanProgressed: task.plan_progressed,
     e.Started: calls.started,
+    e.Reused: reads.reused,
     e.AttemptFailed: calls.attempt_failed,
     e.Failed: calls.failed,
     e.Completed: calls.completed,
@@ -77,6 +88,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.Doubted: calls.doubted,
     e.Decided: task.decided,
     e.Noted: task.noted,
+    e.Derived: reads.derived,
     e.TimerSet: waits.timer_set,
     e.Woke: waits.woke,
     e.Observed: task.observed,

@@ -8,6 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast import events as e
+from holdfast.fold import reads
 from holdfast.fold.waits import heard, place, took, unended, waits
 from holdfast.state import Attempt, Call, State, scope_of
 
@@ -32,6 +33,8 @@ def started(state: State, event: e.Started) -> None:
         )
         state.undoable = state.undoable or event.undo
         place(state, path)
+        if event.external or event.invalidates:
+            reads.begun(state, event)
     else:
         if call.status in ("backing_off", "retrying"):
             _try_again_inside(state, path, event.at)
@@ -45,6 +48,8 @@ def started(state: State, event: e.Started) -> None:
             doubt=False,
             ended_at=None,
         )
+        if call.reads or call.invalidates:
+            reads.begun_again(state, calls[path], event.at)
 
 
 def attempt_failed(state: State, event: e.AttemptFailed) -> None:
@@ -68,6 +73,8 @@ def failed(state: State, event: e.Failed) -> None:
     state.calls[event.path] = replace(
         call, status="failed", ended_at=event.at, failed_seq=event.seq
     )
+    if call.invalidates:
+        reads.wrote(state, call, event.seq)
 
 
 def completed(state: State, event: e.Completed) -> None:
@@ -83,6 +90,10 @@ def completed(state: State, event: e.Completed) -> None:
         ended_at=at,
         ended_seq=event.seq,
     )
+    if call.reads:
+        reads.saw(state, call)
+    if call.invalidates:
+        reads.wrote(state, call, event.seq)
 
 
 def settled(state: State, event: e.Settled) -> None:
@@ -109,6 +120,8 @@ def settled(state: State, event: e.Settled) -> None:
             settled_by="",
         )
     state.calls[event.path] = replace(changed, doubt=False, why=event.because)
+    if call.invalidates and event.verdict == "happened":
+        reads.wrote(state, call, event.seq)
     heard(state)
     took(state, event.post)
 

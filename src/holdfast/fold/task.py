@@ -10,10 +10,12 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast import events as e
+from holdfast.fold import reads
 from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.waits import place, took, waits_for_a_person
 from holdfast.lists import with_results
-from holdfast.state import UNDO, Call, Decision, Note, Progress, State, scope_of
+from holdfast.plan import numbered, with_status
+from holdfast.state import UNDO, Call, Decision, Note, PlanVersion, Progress, State, scope_of
 
 _load_call = msgspec.json.Decoder(Call).decode
 
@@ -78,8 +80,18 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
 
 
 def planned(state: State, event: e.Planned) -> None:
-    state.plan = event.items
+    _plan(state, event, PlanVersion(event.seq, event.at, numbered(event.items)))
+
+
+def plan_progressed(state: State, event: e.PlanProgressed) -> None:
+    items = with_status(state.plan, event.id, event.status)
+    _plan(state, event, PlanVersion(event.seq, event.at, items, event.id, event.because))
+
+
+def _plan(state: State, event: e.Planned | e.PlanProgressed, version: PlanVersion) -> None:
     state.marks[event.mark] = event.seq
+    state.plans.append(version)
+    state.plan = version.items
 
 
 def decided(state: State, event: e.Decided) -> None:
@@ -94,7 +106,15 @@ def decided(state: State, event: e.Decided) -> None:
         ended_at=event.at,
     )
     state.decisions.append(
-        Decision(path, event.name, event.at, event.choice, event.options, event.because)
+        Decision(
+            path,
+            event.name,
+            event.at,
+            event.choice,
+            event.options,
+            event.because,
+            event.supersedes,
+        )
     )
 
 
@@ -139,6 +159,9 @@ def _result_of(state: State, path: str, seq: int) -> bytes:
 def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.checkpoints = event.number
     state.checkpoint_version = event.version
+    state.checkpoint_plan = state.plan
+    # Who begins to read here does not know what was seen before, and has to come to the same.
+    state.reads, state.invalidated = {}, {}
     if event.carried is None:
         state.changes.append(event.change)  # type: ignore[arg-type]  # one of the two is there
         return
@@ -147,7 +170,7 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     carried = event.carried
     state.status = carried.status  # type: ignore[assignment]
     state.because = carried.because
-    state.plan = carried.plan
+    state.plan = state.checkpoint_plan = numbered(carried.plan)
     state.until = carried.until
     state.cancelling = carried.cancelling
     state.undoable = carried.undoable
@@ -160,6 +183,7 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
             state.calls[call.path] = call
             if call.kind != "approval":
                 place(state, call.path)
+            reads.writes(state, call)
 
 
 def patched(state: State, event: e.Patched) -> None:

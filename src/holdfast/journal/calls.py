@@ -21,6 +21,7 @@ from holdfast.events import (
     Settled,
     Started,
 )
+from holdfast.journal.reads import reuse
 from holdfast.journal.requests import (
     Append,
     Asked,
@@ -52,6 +53,8 @@ def perform(asked: Asked, record: Call | None) -> Flow:
     Returns what the body returned now, or the record of how the call ended.
     """
     if record is None:
+        if asked.ttl_s and (seen := (yield from reuse(asked))):
+            return seen
         if asked.spec.approve and (refused := (yield from _approval(asked))):
             return refused
         record = yield Append(_first(asked), asked.spec.is_tool)
@@ -232,4 +235,6 @@ def _first(asked: Asked) -> Started:
         args_hash=asked.args_hash,
         key=asked.key,
         undo=spec.undo is not None,
+        external=spec.kind == "external",
+        invalidates=spec.invalidates,
     )

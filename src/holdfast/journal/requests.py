@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
 
@@ -12,16 +12,18 @@ from holdfast.errors import TaskWaiting
 from holdfast.events import AnyEvent, Failure
 from holdfast.journal.words import shown
 from holdfast.spec import Spec
-from holdfast.state import Call
+from holdfast.state import Call, State
 
 
 class Append(Struct, gc=False):
     """Append an event; with `sync`, answer when it is durable. Answered with the call's record.
 
     With `while_waiting` only if the call still waits: its answer may come from outside just now.
+    What depends on more than that is a function of the state as it is at that moment, which
+    returns the event, or None for none.
     """
 
-    event: AnyEvent
+    event: AnyEvent | Callable[[State], AnyEvent | None]
     sync: bool
     while_waiting: bool = False
 
@@ -151,6 +153,8 @@ class Asked(Struct, gc=False):
     key: str
     hidden: tuple[str, ...] = ()
     """Texts among the arguments that `args` leaves out."""
+    ttl_s: float = 0
+    """For a read: how old an earlier one may be that answers for it; 0 if none may."""
 
     def __str__(self) -> str:
         return f"{self.spec.name}({shown(self.args)})"

@@ -25,7 +25,8 @@ def must_match(asked: Asked, record: Call) -> None:
     if record.name == asked.spec.name and same_kind:
         why = "The arguments differ: what they are made from must be the same on every run"
     elif record.name == asked.spec.name:
-        why = f"It was recorded as a {record.kind}, and is a {asked.spec.kind} now"
+        kind = "tool" if asked.spec.is_tool else "step"
+        why = f"It was recorded as a {record.kind}, and is a {kind} now"
     elif asked.path.startswith("@"):
         why = "The task's code changed, or a step stands between restore() and the loop"
     raise CodeChanged(asked.task_id, asked.path, describe(record), f"calls {asked}", why)
@@ -35,6 +36,8 @@ def describe(record: Call) -> str:
     """A call as it stands in the log, for messages."""
     if record.kind == "decision":
         return f"the decision {record.name!r}"
+    if record.kind == "fact":
+        return f"the fact {record.name!r}"
     return f"{record.name}({shown(record.args)})"
 
 

@@ -56,7 +56,12 @@ class Adapter:
     def __call__(self, request: Request) -> Reply | Awaitable[Reply]:
         """Ask the model. With an async client, to be awaited."""
         flow = self._priced(request)
-        return _awaited(flow) if hasattr(self.client, "__aenter__") else _driven(flow)
+        return _awaited(flow) if self.is_async else _driven(flow)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its replies are awaited: that is up to the client."""
+        return hasattr(self.client, "__aenter__")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"

@@ -1,28 +1,20 @@
-"""The events: what a log is made of.
-
-One closed union of frozen types. An event says what happened and is never changed; everything a
-task knows is a fold of its events. Values inside an event (`args`, `result`, …) stay the JSON
-bytes that the codec made of them, so that reading a log decodes, imports and runs nothing.
-
-`seq` and `at` are given by the log when it is appended: whoever makes an event leaves them out.
-Add new types and new optional fields freely; a change that an older Holdfast would misread needs
-a new `FORMAT`, which every writer notes in the log when it takes hold of it (`Claimed`).
-"""
+"""The events of a task, and what all events have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 FORMAT = 1
 
-Kind = Literal["step", "tool", "decision", "sleep", "reading", "question", "approval", "child"]
+Kind = Literal[
+    "step", "tool", "decision", "fact", "sleep", "reading", "question", "approval", "child"
+]
 OnCancel = Literal["cancel", "leave"]
 Verdict = Literal["happened", "did_not_happen"]
+PlanStatus = Literal["pending", "doing", "done", "failed", "skipped"]
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The time of an event that no log has taken yet."""
@@ -109,10 +101,38 @@ class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
     post: str = ""
 
 
-class Planned(Event, frozen=True, kw_only=True, tag="planned"):
-    """The task said what it intends to do. The newest plan counts; older ones stay in the log."""
+class PlanItem(Struct, frozen=True, omit_defaults=True):
+    """One thing that a task intends to do, and what became of it. See `current().plan`.
 
-    items: tuple[str, ...]
+    Without an `id` it is known by its place in the plan, counted from 1. `after` are the ids of
+    the items that come before it.
+
+    >>> PlanItem("book the room", id="book", after=("search",)).status
+    'pending'
+    """
+
+    text: str
+    id: str = ""
+    status: PlanStatus = "pending"
+    after: tuple[str, ...] = ()
+
+
+class Planned(Event, frozen=True, kw_only=True, tag="planned"):
+    """The task said what it intends to do. The newest plan counts; older ones stay in the log.
+
+    An item that is nothing but a text, known by its place, is written as that text.
+    """
+
+    items: tuple[str | PlanItem, ...]
+    mark: str = ""
+
+
+class PlanProgressed(Event, frozen=True, kw_only=True, tag="plan_progressed"):
+    """The task said what became of an item of its plan."""
+
+    id: str
+    status: PlanStatus
+    because: str = ""
     mark: str = ""
 
 
@@ -130,6 +150,22 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     args_hash: str = ""
     key: str = ""
     undo: bool = False
+    external: bool = False
+    """Whether it reads the outside world, and may answer for the same read made later."""
+    invalidates: tuple[str, ...] = ()
+    """For a tool: the reads that are not to be trusted once it may have had its effect."""
+
+
+class Reused(Event, frozen=True, kw_only=True, tag="reused"):
+    """A read of the outside world was answered by an earlier one, `of` that path.
+
+    A call of its own, which a replay takes the same way, whatever time it is then.
+    """
+
+    path: str
+    name: str
+    args_hash: str
+    of: str
 
 
 class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
@@ -186,6 +222,8 @@ class Decided(Event, frozen=True, kw_only=True, tag="decided"):
     choice: Raw
     options: Raw | UnsetType = UNSET
     because: str = ""
+    supersedes: str = ""
+    """The path of an earlier decision, which no longer counts."""
 
 
 class Noted(Event, frozen=True, kw_only=True, tag="noted"):
@@ -195,6 +233,19 @@ class Noted(Event, frozen=True, kw_only=True, tag="noted"):
     mark: str
     text: str
     data: Raw | UnsetType = UNSET
+
+
+class Derived(Event, frozen=True, kw_only=True, tag="derived"):
+    """A fact that was made of what the outside world said, and of when that was: its oldest part.
+
+    `sources` are the paths of the reads.
+    """
+
+    path: str
+    name: str
+    value: Raw
+    as_of: datetime
+    sources: tuple[str, ...] = ()
 
 
 class TimerSet(Event, frozen=True, kw_only=True, tag="timer_set"):
@@ -306,7 +357,7 @@ class Carried(Struct, frozen=True, omit_defaults=True):
 
     status: str = ""
     because: str = ""
-    plan: tuple[str, ...] = ()
+    plan: tuple[str | PlanItem, ...] = ()
     until: datetime | None = None
     cancelling: bool = False
     undoable: bool = False
@@ -381,7 +432,7 @@ class TaskRetried(Event, frozen=True, kw_only=True, tag="task_retried"):
     by: str = ""
 
 
-AnyEvent = (
+TaskEvent = (
     TaskCreated
     | Claimed
     | Parked
@@ -389,7 +440,9 @@ AnyEvent = (
     | TaskContinued
     | CancelRequested
     | Planned
+    | PlanProgressed
     | Started
+    | Reused
     | AttemptFailed
     | Failed
     | Completed
@@ -397,6 +450,7 @@ AnyEvent = (
     | Doubted
     | Decided
     | Noted
+    | Derived
     | TimerSet
     | Woke
     | Observed
@@ -417,9 +471,3 @@ AnyEvent = (
     | TaskErrored
     | TaskRetried
 )
-
-dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
-"""The event as a JSON object, without `seq` and `at` while no log has taken it."""
-
-load_event: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
-"""The event of one line of a log. Raises `msgspec.MsgspecError` where it is none."""

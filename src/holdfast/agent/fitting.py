@@ -1,0 +1,116 @@
+"""What fits into a context, and what does not: pure, on numbers alone.
+
+There are things that must be there (the system message, what is pinned, the goal and the plan) and
+turns, of which the newest count most. In this order, until it fits the budget:
+
+1. everything that is fixed, the summary, and as many turns as there is room for, at least the last
+   `keep`, and the message of the user that they answer;
+2. if those are too much: the same, with long texts in turns and summary cut short, the longest
+   first, down to `SHORTEST` characters;
+3. if that is too much: fewer turns, at least the newest one;
+4. if that is too much, the budget can't be met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+SHORTEST = 200
+"""To fewer characters than this no text is cut."""
+
+UNCUT = 0
+"""The limit that stands for none."""
+
+
+class Fit(Struct, frozen=True):
+    """Which turns are in, and to how many characters their texts are cut (0: not at all)."""
+
+    turns: tuple[int, ...]
+    limit: int
+    tokens: int
+
+
+Cost = Callable[[int, int], int]
+"""How many tokens a turn is, if its texts are cut to so many characters."""
+
+
+def fit(
+    recent: Iterator[int],
+    asked_at: Callable[[int], int | None],
+    cost: Cost,
+    fixed: Callable[[int], int],
+    longest: Callable[[Sequence[int]], int],
+    budget: int,
+    keep: int,
+) -> Fit | None:
+    """The turns that are in, oldest first, or None if the budget can't be met.
+
+    `recent` are the turns that may be in, from the newest to the oldest. `asked_at` says for a turn
+    which earlier one it answers, if any. `fixed` is what everything else costs, with its long texts
+    cut to a limit too; `longest` the length of the longest text that may be cut.
+    """
+    last = list(islice(recent, keep))
+    must = _with_question(last, asked_at)
+    tokens = fixed(UNCUT) + sum(cost(turn, UNCUT) for turn in must)
+    if tokens <= budget:
+        return _with_older(recent, must, tokens, cost, budget)
+    while True:
+        found = _cut(must, cost, fixed, longest, budget)
+        if found is not None or not last[1:]:
+            return found
+        if len(must) > len(last):
+            must = sorted(last)  # without the question, before a turn is given up
+        else:
+            last = last[:-1]
+            must = _with_question(last, asked_at)
+
+
+def _with_question(last: Sequence[int], asked_at: Callable[[int], int | None]) -> list[int]:
+    """Turns, and the message of the user that the oldest of them answers."""
+    asked = asked_at(last[-1]) if last else None
+    return sorted({*last, asked}) if asked is not None else sorted(last)
+
+
+def _with_older(
+    recent: Iterator[int], must: list[int], tokens: int, cost: Cost, budget: int
+) -> Fit:
+    """As many older turns as there is room for, without a gap."""
+    turns = set(must)
+    for turn in recent:
+        if turn in turns:
+            continue
+        more = cost(turn, UNCUT)
+        if tokens + more > budget:
+            break
+        turns.add(turn)
+        tokens += more
+    return Fit(tuple(sorted(turns)), UNCUT, tokens)
+
+
+def _cut(
+    must: Sequence[int],
+    cost: Cost,
+    fixed: Callable[[int], int],
+    longest: Callable[[Sequence[int]], int],
+    budget: int,
+) -> Fit | None:
+    """The same turns with their long texts cut, as little as possible."""
+
+    def total(limit: int) -> int:
+        return fixed(limit) + sum(cost(turn, limit) for turn in must)
+
+    if total(UNCUT) <= budget:
+        return Fit(tuple(must), UNCUT, total(UNCUT))
+    low, high = SHORTEST, max(longest(must), SHORTEST)
+    if total(low) > budget:
+        return None
+    while low < high:
+        middle = (low + high + 1) // 2
+        if total(middle) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    return Fit(tuple(must), low, total(low))

@@ -1,0 +1,187 @@
+"""`Loop`: an agent that goes round, one step at a time, and can be stopped between any two.
+
+This is the smallest agent there is: a state, and a `step` that makes the next one of it. The state
+is checkpointed after each step, so a crash costs at most the step it was in, and what that had
+already called is not called again. Limits are counted in the state, so a resume does not start
+them anew. `Orchestrator` is one with a model and tools; write your own by subclassing either.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.agent.book import book_of
+from holdfast.agent.flow import Flow, drive
+from holdfast.agent.model import Usage
+from holdfast.agent.sessions import Session, means_in_task, session
+from holdfast.agent.state import AgentState, Phase
+from holdfast.checkpoints import checkpoint, restore
+from holdfast.errors import BadInput
+from holdfast.scope import inside
+from holdfast.task import task
+from holdfast.waiting import now
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How far an agent may go before it stops with an error. All count across resumes.
+
+    >>> Limits(iterations=50, cost=2.5).wall_s is None
+    True
+    """
+
+    iterations: int = 25
+    tokens: int | None = None
+    cost: float | None = None
+    wall_s: float | None = None
+    """Seconds since the task was started, those that it waited included."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not value > 0):
+                raise BadInput(f"Limits({name}={value!r:.40}) must be a number above 0")
+
+
+class AgentResult(Struct, frozen=True, omit_defaults=True):
+    """How an agent ended: with an answer, or with an error that says why there is none."""
+
+    phase: Phase
+    answer: str = ""
+    error: str = ""
+    iterations: int = 0
+    usage: Usage = Usage()
+    session: str = ""
+
+
+class Loop:
+    """An agent that makes one state of another until it is done. Subclass it, and write `step`.
+
+    >>> from holdfast import Holdfast, step
+    >>> @step
+    ... def guess_for_loop(low: int, high: int) -> int:
+    ...     return (low + high) // 2
+    >>> class Guesser(Loop):
+    ...     def step(self, state: AgentState) -> AgentState:
+    ...         if state.phase == "planning":
+    ...             return state.to_executing()
+    ...         if state.phase == "executing":
+    ...             return state.note("guess", guess_for_loop(0, 100)).to_reflecting()
+    ...         return state.to_done(f"It is {state.memory.notes['guess']}.")
+    >>> guesser = Guesser("guesser")
+    >>> with Holdfast("memory://") as hf:
+    ...     guesser.run(hf.session("chat-11"), "Guess my number.").answer
+    'It is 50.'
+    """
+
+    def __init__(self, name: str, *, limits: Limits | None = None, version: int = 0) -> None:
+        self.name = name
+        self.limits = limits or Limits()
+        self.task = task(name=name, version=version)(self._body())
+        """The task that it is: for `hf.run`, `hf.start` and a worker."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it has to run on an event loop."""
+        return inspect.iscoroutinefunction(self.step)
+
+    def step(self, state: AgentState) -> Any:
+        """The next state. It may call steps and tools, and may be `async def`."""
+        raise NotImplementedError(f"{type(self).__name__} says what it does in step(state)")
+
+    def run(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult:
+        """Run it in a session, or go on with it: the same call does both."""
+        result: AgentResult = session.run(self.task, goal, id=id)
+        return result
+
+    async def arun(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult:
+        """`run` for async code."""
+        result: AgentResult = await session.arun(self.task, goal, id=id)
+        return result
+
+    @property
+    def session(self) -> Session:
+        """The session of the task that is running; one of its own, if it was started in none."""
+        run = inside("agent.session").run
+        if run.log.state.session:
+            return session()
+        book = book_of(means_in_task(), run.task_id)
+        if not run.is_rehearsal:
+            book.begin(run.log.state.user, {})
+        return Session(book)
+
+    def begin(self, state: AgentState, goal: str) -> Any:
+        """What is done before the first step: the user's words are added to the conversation."""
+        return self._begin(state, goal)
+
+    def _begin(self, state: AgentState, goal: str) -> Flow[AgentState]:
+        yield lambda: self.session.say(goal)
+        return state.to_planning(goal=goal)
+
+    def _body(self) -> Any:
+        if self.is_async:
+
+            async def agent_of_a_loop(goal: str) -> AgentResult:
+                driven: Any = drive(self._flow(goal))
+                result: AgentResult = await driven
+                return result
+
+            return agent_of_a_loop
+
+        def loop(goal: str) -> AgentResult:
+            return drive(self._flow(goal))
+
+        return loop
+
+    def _flow(self, goal: str) -> Flow[AgentResult]:
+        state = restore(AgentState.new())
+        if state.phase == "idle":
+            state = yield from _made(partial(self.begin, state, goal))
+            state = checkpoint(state)
+        while state.phase not in ("done", "error"):
+            reached = self._limit_reached(state)
+            if reached:
+                state = state.to_error(f"the limit of {reached} is reached")
+            else:
+                state = yield from _made(partial(self.step, state))
+            state = checkpoint(state)
+        return AgentResult(
+            phase=state.phase,
+            answer=state.final_answer or "",
+            error=state.error_message or "",
+            iterations=state.iteration,
+            usage=state.usage,
+            session=state.session_id,
+        )
+
+    def _limit_reached(self, state: AgentState) -> str:
+        """The limit that a state has reached, in words; none if it may go on."""
+        limits, usage = self.limits, state.usage
+        # One that is about to look at its last iteration may still do that.
+        if state.iteration >= limits.iterations and state.phase == "planning":
+            return f"{limits.iterations:,} iterations"
+        if state.iteration > limits.iterations:
+            return f"{limits.iterations:,} iterations"
+        if limits.tokens is not None and usage.tokens >= limits.tokens:
+            return f"{limits.tokens:,} tokens ({usage.tokens:,} were used)"
+        if limits.cost is not None and usage.cost >= limits.cost:
+            return f"{limits.cost:g} in cost ({usage.cost:g} was spent)"
+        if limits.wall_s is not None:
+            passed = (now() - state.created_at).total_seconds()
+            if passed >= limits.wall_s:
+                return f"{limits.wall_s:g} s ({passed:.0f} s have passed)"
+        return ""
+
+
+def _made(make: Any) -> Flow[AgentState]:
+    """The state that a step makes, however it is written."""
+    made = yield make
+    if isinstance(made, Generator):
+        made = yield from made
+    if not isinstance(made, AgentState):
+        raise BadInput(f"step(state) returns the next AgentState, not {made!r:.100}")
+    return made

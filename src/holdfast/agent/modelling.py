@@ -1,0 +1,153 @@
+"""Calling a model as a step: what it is asked is recorded small, and what it took is known.
+
+The step's argument is a `ModelCall`. It names the context and the tools; both are had from the
+store when the call is made, and again by whoever wants to know what the model saw.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.agent.contexts import Context
+from holdfast.agent.messages import Message, ToolCall, system, user
+from holdfast.agent.model import Model, Reply, Request, ToolInfo
+from holdfast.agent.stored import media_bytes
+from holdfast.agent.transcript import transcript
+from holdfast.artifacts import Artifact, kept, opened
+from holdfast.errors import BadInput
+from holdfast.scope import inside
+from holdfast.spec import Retry
+from holdfast.step import step
+
+SUMMARIZING = (
+    "Summarize this conversation for the one who goes on with it, and has nothing else: what the "
+    "user wants, what was done and found out, what was decided and why, what is open. Keep names, "
+    "numbers and ids exactly. Write only the summary."
+)
+
+
+class ModelCall(Struct, frozen=True, omit_defaults=True):
+    """What a model is asked: a context, a word on top of it, and the tools that it may call."""
+
+    context: Context
+    nudges: tuple[Message, ...] = ()
+    """Messages that come last, and are in no conversation."""
+    tools: Artifact | None = None
+
+    def request(self) -> Request:
+        """It, whole. Inside of a task."""
+        store = inside("a call of a model").run.log.store
+        tools = tools_in(store, self.tools) if self.tools is not None else ()
+        messages = (*self.context.messages, *self.nudges)
+        return Request(messages, tools, partial(media_bytes, store))
+
+
+_kept: WeakKeyDictionary[Any, dict[bytes, Artifact]] = WeakKeyDictionary()
+
+
+def kept_tools(infos: Sequence[ToolInfo]) -> Artifact | None:
+    """Tools as a small value: what they are is in the store, once. None if there are none."""
+    if not infos:
+        return None
+    run = inside("a call of a model").run
+    data = msgspec.json.encode(infos)
+    known = _kept.setdefault(run, {})
+    if data not in known:
+        known[data] = kept(run.log.store, [data], "tools.json")
+    return known[data]
+
+
+def tools_in(store: Any, artifact: Artifact) -> tuple[ToolInfo, ...]:
+    """The tools that an artifact lists."""
+    with opened(store, artifact) as file:
+        return msgspec.json.decode(file.read(), type=tuple[ToolInfo, ...])
+
+
+class Caller:
+    """A model, called in steps of a name."""
+
+    def __init__(self, name: str, model: Model, retry: Retry) -> None:
+        self.name = name
+        self.retry = retry
+        self.model = model
+        self.is_async = is_awaited(model)
+        decorate: Callable[..., Any] = step(name=f"{name}_model", retry=retry)
+        self.call: Callable[[ModelCall], Any] = decorate(self._body())
+
+    def _body(self) -> Any:
+        model: Any = self.model
+        if self.is_async:
+
+            async def acall_model(call: ModelCall) -> Reply:
+                return checked(await model(call.request()))
+
+            return acall_model
+
+        def call_model(call: ModelCall) -> Reply:
+            return checked(model(call.request()))
+
+        return call_model
+
+    def marked(self, reply: Reply, counted: dict[str, Any]) -> Reply:
+        """A reply whose message says what it took: the next contexts are counted by it."""
+        usage = {**msgspec.to_builtins(reply.usage), **counted}
+        usage.setdefault("input_tokens", 0)
+        meta = {**reply.message.meta, "usage": usage} if usage["input_tokens"] else {}
+        if reply.model:
+            meta["model"] = reply.model
+        return replace(reply, message=replace(reply.message, meta=meta))
+
+
+def is_awaited(model: Any) -> bool:
+    """Whether a model has to be awaited: it says so, or is `async def`."""
+    said = getattr(model, "is_async", None)
+    if isinstance(said, bool):
+        return said
+    return any(map(inspect.iscoroutinefunction, (model, type(model).__call__)))
+
+
+def checked(reply: Any) -> Reply:
+    """A reply as an agent can go on with it: its calls have ids of their own."""
+    if not isinstance(reply, Reply):
+        if inspect.iscoroutine(reply):
+            reply.close()
+        raise BadInput(f"a model returns a Reply, not {type(reply).__name__}: is it `async def`?")
+    if reply.message.role != "assistant":
+        raise BadInput(f"a model speaks as the assistant, not as {reply.message.role!r:.40}")
+    ids = [call.id for call in reply.message.calls]
+    if all(ids) and len(set(ids)) == len(ids):
+        return reply
+    parts = tuple(
+        replace(part, id=f"call-{number}") if isinstance(part, ToolCall) else part
+        for number, part in enumerate(reply.message.parts)
+    )
+    return replace(reply, message=replace(reply.message, content=parts))
+
+
+def summarizing(caller: Caller) -> Callable[[Sequence[Message]], Any]:
+    """A function that has a model summarize messages."""
+    model: Any = caller.model
+    decorate: Callable[..., Any] = step(name=f"{caller.name}_summary", retry=caller.retry)
+
+    def request(messages: Sequence[Message]) -> Request:
+        return Request((system(SUMMARIZING), user(transcript(messages))))
+
+    if caller.is_async:
+
+        async def asummarize(messages: list[Message]) -> Reply:
+            return checked(await model(request(messages)))
+
+        return decorate(asummarize)  # type: ignore[no-any-return]
+
+    def summarize(messages: list[Message]) -> Reply:
+        return checked(model(request(messages)))
+
+    return decorate(summarize)  # type: ignore[no-any-return]

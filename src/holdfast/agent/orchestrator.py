@@ -1,0 +1,322 @@
+"""`Orchestrator`: an agent that plans, executes and reflects, and survives whatever stops it.
+
+It needs a model (a function, see `holdfast.agent.model`) and tools (decorated functions). Each
+call of either is a step of its task: recorded with what it took, never made twice. The
+conversation is that of its session, and what the model sees of it a `Context`, so it is known
+later; its plan, notes and limits are in its state.
+
+    planning    one call of the model, which writes the plan (left out with `plan=False`)
+    executing   one call of the model, and the calls that it asks for
+    reflecting  is there an answer? Then it is given, or (with `reflect=True`) first judged by
+                the model, which may send the agent back to planning. If not, it goes on executing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.agent.adapters.errors import model_retry
+from holdfast.agent.builtin import (
+    Accept,
+    AskUser,
+    Builtin,
+    MakePlan,
+    Revise,
+    UpdatePlan,
+    meant,
+    told_of,
+)
+from holdfast.agent.compaction import Compaction, Summarize, compact
+from holdfast.agent.contexts import Context, context
+from holdfast.agent.flow import Flow
+from holdfast.agent.loop import Limits, Loop
+from holdfast.agent.messages import Message, ToolCall, assistant, tool_result, user
+from holdfast.agent.model import Model, Reply
+from holdfast.agent.modelling import Caller, ModelCall, kept_tools, summarizing
+from holdfast.agent.state import AgentState, ToolCallRecord
+from holdfast.agent.tokens import Counter, Estimate
+from holdfast.agent.tooling import BadCall, Tools, as_text
+from holdfast.errors import BadInput, StepFailed
+from holdfast.spec import Retry, is_async
+from holdfast.task import current
+from holdfast.waiting import ask
+
+PLANNING = (
+    "First write a plan: call make_plan with the few steps that lead to the goal. Do nothing else."
+)
+EXECUTING = (
+    "Work towards the goal, with the tools where they help. When it is reached, or can't be, "
+    "answer the user."
+)
+FOLLOWING = "Say with update_plan what became of each item of the plan."
+JUDGING = (
+    "Judge the answer above: is the goal reached, and is all that it says borne out? Call accept, "
+    "or revise with what is missing."
+)
+GO_ON = "You were cut off. Go on exactly where you stopped, without repeating anything."
+SAY_SOMETHING = "You said nothing. Call a tool, or answer the user."
+
+_OF_A_DRAFT = ("draft", "whole", "cut_off", "empty")
+"""The notes on an answer that is not yet given."""
+
+_MOST_EMPTY = 2
+"""So many replies in a row may say nothing."""
+
+
+class Orchestrator(Loop):
+    """An agent: a model, tools, and the limits within which they work towards a goal.
+
+    >>> from holdfast import Holdfast, tool
+    >>> from holdfast.agent import Reply, ToolCall, assistant
+    >>> @tool(in_doubt="retry")
+    ... def order_status(number: int) -> str:
+    ...     "Look up where an order is."
+    ...     return "shipped"
+    >>> def model(request):
+    ...     if request.messages[-1].role == "user":
+    ...         asked = assistant("", [ToolCall("c1", "order_status", '{"number": 7}')])
+    ...         return Reply(asked, stop="tool_calls")
+    ...     return Reply(assistant(f"It is {request.messages[-1].results[0].content}."))
+    >>> agent = Orchestrator("order_agent", model, [order_status], plan=False)
+    >>> with Holdfast("memory://") as hf:
+    ...     agent.run(hf.session("chat-12", user="ada"), "Where is order 7?", id="where-7").answer
+    'It is shipped.'
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        tools: Iterable[Any] = (),
+        *,
+        system: str = "",
+        limits: Limits | None = None,
+        budget_tokens: int = 32_000,
+        plan: bool = True,
+        reflect: bool = False,
+        ask_user: bool = True,
+        summarize: Summarize | None = None,
+        compact_at: float = 0.6,
+        retry: Retry = model_retry,
+        counter: Counter | None = None,
+        version: int = 0,
+    ) -> None:
+        if not callable(model):
+            raise BadInput(
+                f"Orchestrator({name!r:.40}): the model is a function, not {model!r:.60}"
+            )
+        if not 0 < compact_at <= 1:
+            raise BadInput(f"Orchestrator(compact_at={compact_at!r:.40}) is a share of the budget")
+        self.tools = Tools(tools)
+        self.system = system
+        self.budget_tokens = budget_tokens
+        self.plans, self.reflects = plan, reflect
+        self.counter = counter or Estimate()
+        self.compact_at = compact_at
+        self._caller = Caller(name, model, retry)
+        self.summarize = summarize or summarizing(self._caller)
+        self._asks = (AskUser,) if ask_user else ()
+        super().__init__(name, limits=limits, version=version)
+
+    @property
+    def is_async(self) -> bool:
+        return self._caller.is_async or self.tools.is_async or is_async(self.summarize)
+
+    def step(self, state: AgentState) -> Flow[AgentState]:
+        """The next state: by the phase it is in. To change one of them, override it."""
+        if state.phase == "planning":
+            return self.to_plan(state)
+        return self.to_execute(state) if state.phase == "executing" else self.to_reflect(state)
+
+    # Planning
+
+    def to_plan(self, state: AgentState) -> Flow[AgentState]:
+        """Have the model write a plan, and go on to execute it."""
+        if not self.plans:
+            return state.to_executing()
+        reply, state = yield from self.think(state, PLANNING, (MakePlan,))
+        if reply is None:
+            return state
+        items = next((p.items for p in _meant(reply, (MakePlan,)) if p.items), None)
+        # A model that writes no plan gets the simplest one: the goal itself.
+        current().plan(items or [state.memory.goal])
+        return state.with_plan(items or [state.memory.goal]).to_executing()
+
+    # Executing
+
+    def to_execute(self, state: AgentState) -> Flow[AgentState]:
+        """Ask the model what to do next, and do it."""
+        state = yield from self.to_compact(state)
+        builtin = (*self._asks, *((UpdatePlan, MakePlan) if self.plans else ()))
+        told = f"{EXECUTING} {FOLLOWING}" if self.plans else EXECUTING
+        nudges = _nudges(state)
+        reply, state = yield from self.think(state, told, builtin, self.tools, nudges)
+        if reply is None:
+            return state
+        if reply.stop == "refusal":
+            yield lambda: self.session.say(reply.message)
+            return state.to_error(f"the model refused: {reply.message.text or '(without a word)'}")
+        if reply.message.calls:
+            return (yield from self._make_calls(state, reply, builtin))
+        return self._answered(state, reply)
+
+    def _answered(self, state: AgentState, reply: Reply) -> AgentState:
+        """Take note of an answer, of a part of one, or of none."""
+        notes = state.memory.notes
+        before = notes.get("draft") or ""
+        if not (before + reply.message.text).strip():
+            return state.note("empty", (notes.get("empty") or 0) + 1).to_reflecting()
+        whole = None if before else msgspec.to_builtins(reply.message)
+        state = state.note("draft", before + reply.message.text).note("whole", whole)
+        return state.note("empty", 0).note("cut_off", reply.stop == "length").to_reflecting()
+
+    def _make_calls(
+        self, state: AgentState, reply: Reply, builtin: Sequence[type[Any]]
+    ) -> Flow[AgentState]:
+        results: list[Message] = []
+        for call in reply.message.calls:
+            record, state = yield from self._make(state, call, builtin, reply)
+            state = state.record_observation(record)
+            is_error = record.error is not None
+            results.append(tool_result(call.id, record.observation, is_error=is_error))
+        yield lambda: self.session.say(reply.message, *results)
+        return _without_draft(state).to_reflecting()
+
+    def _make(
+        self, state: AgentState, call: ToolCall, builtin: Sequence[type[Any]], reply: Reply
+    ) -> Flow[tuple[ToolCallRecord, AgentState]]:
+        """Make one call that the model asks for; what is wrong with it is told to the model."""
+        record = ToolCallRecord(call.id, call.name, call.arguments)
+        try:
+            own = meant(call, tuple(builtin))
+            if own is not None:
+                text, state = yield from self._do(state, own)
+                return replace(record, result=text), state
+            value = yield self.tools.prepared(call)
+            return replace(record, result=as_text(value)), state
+        except BadCall as error:
+            cut = " (your reply was cut off by its limit of length)" * (reply.stop == "length")
+            return replace(record, error=f"{error}{cut}"), state
+        except StepFailed as error:
+            return replace(record, error=_told(error)), state
+
+    def _do(self, state: AgentState, own: Builtin) -> Flow[tuple[str, AgentState]]:
+        """Carry out a call of a built-in tool."""
+        try:
+            if isinstance(own, AskUser):
+                answer = yield lambda: ask(own.question, str)
+                return answer, state
+            if isinstance(own, MakePlan):
+                current().plan(own.items)
+                return "the plan is changed", state.with_plan(own.items)
+            if isinstance(own, UpdatePlan):
+                after = state.mark(own.item, own.status)
+                current().mark(own.item, own.status, because=own.because)
+                return "noted", after
+        except BadInput as error:
+            raise BadCall(str(error)) from None
+        raise BadCall(f"{own!r:.60} makes no sense here")
+
+    # Reflecting
+
+    def to_reflect(self, state: AgentState) -> Flow[AgentState]:
+        """Decide how to go on: give the answer, go on executing, or plan anew."""
+        notes = state.memory.notes
+        if (notes.get("empty") or 0) >= _MOST_EMPTY:
+            return state.to_error(f"the model said nothing, {notes['empty']} times in a row")
+        draft = notes.get("draft")
+        if not draft or notes.get("cut_off") or notes.get("empty"):
+            return state.to_executing()
+        if self.reflects:
+            verdict, state = yield from self._judged(state, draft)
+            if state.phase == "error":
+                return state
+            if verdict:
+                return _without_draft(state.note("revise", verdict)).to_planning()
+        whole = notes.get("whole")
+        answer = assistant(draft) if whole is None else msgspec.convert(whole, Message)
+        yield lambda: self.session.say(answer)
+        return state.to_done(draft)
+
+    def _judged(self, state: AgentState, draft: str) -> Flow[tuple[str, AgentState]]:
+        """What is missing, as the model sees it; '' if nothing is."""
+        nudges = (assistant(draft), user(JUDGING))
+        reply, state = yield from self.think(state, "", (Accept, Revise), None, nudges)
+        if reply is None:
+            return "", state
+        return next((p.reason for p in _meant(reply, (Revise,))), ""), state
+
+    # The model
+
+    def think(
+        self,
+        state: AgentState,
+        told: str,
+        builtin: Sequence[type[Any]] = (),
+        tools: Tools | None = None,
+        nudges: Sequence[Message] = (),
+    ) -> Flow[tuple[Reply | None, AgentState]]:
+        """Call the model; None if that failed for good, with the state that says so."""
+        seen: Context = yield lambda: self.context(state, told)
+        infos = [*map(told_of, builtin), *(tools.infos if tools is not None else ())]
+        call = ModelCall(context=seen, nudges=tuple(nudges), tools=kept_tools(infos))
+        try:
+            reply: Reply = yield lambda: self._caller.call(call)
+        except StepFailed as error:
+            return None, state.to_error(f"the model can't be called: {_told(error)}")
+        counted = {"counted_tokens": round(seen.tokens / seen.ratio), "counter": self.counter.name}
+        return self._caller.marked(reply, counted), state.spend(reply.usage)
+
+    def context(self, state: AgentState, told: str) -> Context:
+        """What the model sees of the conversation. Override it to show it something else."""
+        goal = state.memory.goal
+        if revise := state.memory.notes.get("revise"):
+            goal += f"\nAn earlier answer was not good enough: {revise}"
+        return context(
+            self.session,
+            budget_tokens=self.budget_tokens,
+            system="\n\n".join(text for text in (self.system, told) if text),
+            goal=goal,
+            plan=state.memory.plan,
+            counter=self.counter,
+        )
+
+    def to_compact(self, state: AgentState) -> Flow[AgentState]:
+        """Summarize older turns, once they take up too much of the budget."""
+        over = int(self.budget_tokens * self.compact_at)
+        done: Compaction = yield lambda: compact(
+            self.session, self.summarize, over_tokens=over, counter=self.counter
+        )
+        return state.spend(done.usage) if done.usage.tokens or done.usage.cost else state
+
+
+def _nudges(state: AgentState) -> tuple[Message, ...]:
+    """What the model is told on top, because of how its last reply ended."""
+    notes = state.memory.notes
+    if notes.get("cut_off"):
+        return (assistant(notes["draft"]), user(GO_ON))
+    return (user(SAY_SOMETHING),) if notes.get("empty") else ()
+
+
+def _meant(reply: Reply, kinds: tuple[type[Any], ...]) -> Iterable[Any]:
+    """The built-in tools that a reply calls rightly."""
+    for call in reply.message.calls:
+        try:
+            if (own := meant(call, kinds)) is not None:
+                yield own
+        except BadCall:
+            continue
+
+
+def _without_draft(state: AgentState) -> AgentState:
+    for name in _OF_A_DRAFT:
+        state = state.note(name, None) if state.memory.notes.get(name) else state
+    return state
+
+
+def _told(error: StepFailed) -> str:
+    return str(error).partition("\n")[0]

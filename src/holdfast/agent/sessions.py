@@ -1,0 +1,289 @@
+"""Sessions: one stretch of a user's engagement, with its conversation and its tasks.
+
+A session is a log of its own, beside those of tasks and with the same promises. Many may write to
+it: what the user says comes from one process, what a task answers from another. What a task says
+is said once, however often the task is resumed, because each thing said has a key made of the task
+and its place in it; and a message that asks for calls is kept together with their results, so
+there is never one without the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from msgspec import Raw, Struct
+
+from holdfast.agent.book import Book, Means, book_of
+from holdfast.agent.flow import once
+from holdfast.agent.messages import Message, turns, user
+from holdfast.agent.stored import stored_form
+from holdfast.codec import args_hash
+from holdfast.errors import BadInput, CodeChanged
+from holdfast.events import Said
+from holdfast.scope import Scope, inside, scope_var
+from holdfast.words import checked_id, must_be_texts
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.conversation import Conversation
+    from holdfast.handle import Handle
+    from holdfast.listing import Tasks
+    from holdfast.store import Store
+
+R = TypeVar("R")
+
+
+class Spoken(Struct, frozen=True):
+    """What the log of a task has of something that it said: the events of the session."""
+
+    session: str
+    seqs: tuple[int, ...]
+    digests: tuple[str, ...]
+
+
+class Session:
+    """One stretch of a user's engagement. Made by `hf.session(…)`; in a task by `session()`.
+
+    >>> from holdfast import Holdfast
+    >>> with Holdfast("memory://") as hf:
+    ...     chat = hf.session("chat-1", user="ada")
+    ...     _ = chat.say("Where is my order?")
+    ...     [(message.number, message.role, message.text) for message in chat.messages()]
+    [(1, 'user', 'Where is my order?')]
+    """
+
+    def __init__(self, book: Book, hf: Holdfast | None = None) -> None:
+        self.book = book
+        self._hf = hf
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.book.id
+
+    @property
+    def user(self) -> str:
+        """Whose session it is."""
+        return self.state.user
+
+    @property
+    def state(self) -> Conversation:
+        """Everything that is known of it, with what others have added by now. For reading only."""
+        return self.book.refresh()
+
+    # The conversation
+
+    def say(self, *messages: str | Message, key: str = "") -> Sequence[Message]:
+        """Add messages to the conversation; a plain text is the user's. Then they are durable.
+
+        Calls come together with their results: `say(reply, *results)`. In a task it is said once,
+        however often the task is resumed; in an async task: `await session.say(…)`. Outside of a
+        task, `key` does the same for who may repeat a request: what was said under a key is there
+        once.
+
+        >>> from holdfast import Holdfast
+        >>> with Holdfast("memory://") as hf:
+        ...     chat = hf.session("chat-2")
+        ...     _ = chat.say("Hello", key="request-7")
+        ...     _ = chat.say("Hello", key="request-7")
+        ...     len(list(chat.messages()))
+        1
+        """
+        scope = scope_var.get()
+        if key and scope is not None:
+            raise BadInput("say(key=…): in a task what is said has a key already; leave it out")
+        must_be_texts("say()", key=key)
+        forms = self._forms(messages)
+        spoken = once("say", lambda own, path: self._say(forms, own or key, scope, path), Spoken)
+        if isinstance(spoken, Awaitable):
+            return cast("Sequence[Message]", self._awaited(spoken, forms))
+        return self._heard(spoken, forms)
+
+    def _forms(self, messages: Sequence[str | Message]) -> list[tuple[bytes, str, int]]:
+        given = [user(each) if isinstance(each, str) else each for each in messages]
+        if not given:
+            raise BadInput("say(): there is nothing to say: give a text, or messages")
+        for each in given:
+            if not isinstance(each, Message):
+                raise BadInput(f"say() takes texts and messages, not {type(each).__name__}")
+        store = self.book.store
+        return [(stored_form(store, turn), turn[0].role, len(turn)) for turn in turns(given)]
+
+    def _say(
+        self, forms: list[tuple[bytes, str, int]], key: str, scope: Scope | None, path: str
+    ) -> Spoken:
+        digests = tuple(args_hash(form) for form, _, _ in forms)
+        task = "" if scope is None else scope.run.task_id
+        if scope is not None and scope.run.is_rehearsal:
+            return Spoken(self.id, (), digests)
+        seqs = []
+        for index, (form, role, count) in enumerate(forms):
+            said = Said(
+                messages=Raw(b"[]"), count=count, role=role, digest=digests[index],
+                key=f"{key}/{index}" if key and index else key, task=task,
+                step=_step_of(scope, path),
+            )  # fmt: skip
+            seqs.append(self.book.say(form, said))
+        return Spoken(self.id, tuple(seqs), digests)
+
+    def _heard(self, spoken: Spoken, forms: list[tuple[bytes, str, int]]) -> Sequence[Message]:
+        """What was said, as it is in the conversation. The code must say what it said before."""
+        if spoken.session != self.id or spoken.digests != tuple(args_hash(f[0]) for f in forms):
+            run = inside("say()").run
+            recorded = f"something else, said to session {spoken.session!r}"
+            asked = f"says {forms[0][0][:60].decode(errors='replace')} to session {self.id!r}"
+            run.halt(CodeChanged(run.task_id, "say", recorded, asked))
+        found = (self.book.turn_at(seq) for seq in spoken.seqs)
+        return tuple(message for turn in found for message in turn)
+
+    async def _awaited(
+        self, spoken: Awaitable[Spoken], forms: list[tuple[bytes, str, int]]
+    ) -> Sequence[Message]:
+        return self._heard(await spoken, forms)
+
+    def messages(self, first: int = 1, last: int | None = None) -> Iterator[Message]:
+        """The messages by number, those that were summarized too: nothing is ever deleted.
+
+        >>> from holdfast import Holdfast
+        >>> with Holdfast("memory://") as hf:
+        ...     chat = hf.session("chat-3")
+        ...     _ = chat.say("one", "two", "three")
+        ...     [message.text for message in chat.messages(2)]
+        ['two', 'three']
+        """
+        self.book.refresh()
+        return self.book.messages(first, last)
+
+    @property
+    def summary(self) -> str:
+        """The newest summary; empty while there is none."""
+        newest = self.state.summary
+        return "" if newest is None else self.book.summary_text(newest)
+
+    def pin(self, number: int, *, pinned: bool = True) -> None:
+        """Keep a message in every context from here on, or (`pinned=False`) no longer.
+
+        >>> from holdfast import Holdfast
+        >>> with Holdfast("memory://") as hf:
+        ...     chat = hf.session("chat-4")
+        ...     (message,) = chat.say("I am allergic to nuts.")
+        ...     chat.pin(message.number)
+        ...     list(chat.state.pinned)
+        [1]
+        """
+        once(
+            "pin", lambda key, path: self._change(lambda: self.book.pin(number, pinned, key)), None
+        )
+
+    # Its tasks
+
+    def run(self, fn: Callable[..., R], /, *args: Any, id: str | None = None, **kwargs: Any) -> R:
+        """`hf.run` for a task of this session and its user.
+
+        >>> from holdfast import Holdfast, task
+        >>> @task
+        ... def answer_in_session() -> str:
+        ...     session().say(Message("assistant", "On its way."))
+        ...     return "answered"
+        >>> with Holdfast("memory://") as hf:
+        ...     chat = hf.session("chat-5", user="ada")
+        ...     chat.run(answer_in_session, id="answer-1"), next(chat.messages()).task
+        ('answered', 'answer-1')
+        """
+        given = {"id": id, "user": self.user, "session": self.id, **kwargs}
+        return self._app("run").run(fn, *args, **given)
+
+    async def arun(
+        self, fn: Callable[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
+    ) -> Any:
+        """`run` for async code."""
+        given = {"id": id, "user": self.user, "session": self.id, **kwargs}
+        return await self._app("arun").arun(fn, *args, **given)
+
+    def start(
+        self, fn: Callable[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
+    ) -> Handle[Any]:
+        """`hf.start` for a task of this session and its user: it is left to a worker."""
+        given = {"id": id, "user": self.user, "session": self.id, **kwargs}
+        return self._app("start").start(fn, *args, **given)
+
+    def tasks(self) -> Tasks:
+        """The views of its tasks, oldest first."""
+        return self._app("tasks").tasks(session=self.id)
+
+    def _app(self, what: str) -> Holdfast:
+        if self._hf is None:
+            raise BadInput(
+                f"session.{what}() is for the outside of tasks: in a task, start others with "
+                f"holdfast.start(…), which belong to its session"
+            )
+        return self._hf
+
+    def end(self, because: str = "") -> None:
+        """Say that the user's engagement is over. Whoever says more begins it again."""
+        must_be_texts("end()", because=because)
+        once("end", lambda key, path: self._change(lambda: self.book.end(because)), None)
+
+    def _change(self, change: Callable[[], None]) -> None:
+        scope = scope_var.get()
+        if scope is None or not scope.run.is_rehearsal:
+            change()
+
+
+def session() -> Session:
+    """The session that the running task belongs to.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def whose_session() -> str:
+    ...     return session().user
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.session("chat-6", user="ada").run(whose_session)
+    'ada'
+    """
+    run = inside("session()").run
+    if not run.log.state.session:
+        raise BadInput(
+            f"task {run.task_id!r} belongs to no session: start it with session.run(…), or "
+            f"hf.run(…, session=ID)"
+        )
+    book = book_of(means_in_task(), run.log.state.session)
+    if not run.is_rehearsal:
+        book.begin(run.log.state.user, {})
+    return Session(book)
+
+
+def means_in_task() -> Means:
+    """What it takes to write to sessions from inside of a task."""
+    log = inside("this").run.log
+    return Means(log.store, log.lease.owner, log.clock, log.redact, log.max_value_bytes)
+
+
+def _step_of(scope: Scope | None, path: str) -> str:
+    """The step that something was said in: that of the call around it, or its own place."""
+    if scope is None:
+        return ""
+    return scope.call.path if scope.call is not None else path
+
+
+def open_session(store: Store, id: str) -> Session:
+    """A session that exists, for reading; `SessionNotFound` if there is none.
+
+    >>> from holdfast import Holdfast
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.session("chat-9").say("Hello")
+    ...     next(open_session(hf.store, "chat-9").messages()).text
+    'Hello'
+    """
+    book = Book(Means(store, "a reader", _no_clock), checked_id(id))
+    book.refresh()
+    return Session(book)
+
+
+def _no_clock() -> datetime:
+    raise BadInput("this session was opened for reading: use hf.session(…) to write to it")

@@ -1,0 +1,242 @@
+"""`AgentState`: all that an agent of the plan, execute, reflect kind goes round with.
+
+It is a value. A transition returns a new one and leaves the old one as it was; the two share no
+part that can be changed. (The dicts inside of messages are the exception: a message counts as one
+value, so make a new one instead of changing its `meta`.) Moves that the machine (`phases.AGENT`)
+does not know raise `IllegalTransition`.
+
+In a task the state is kept by `checkpoint` and had again by `restore`; elsewhere by `dump` and
+`load`. Nothing of it is lost in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast import plan as plans
+from holdfast.agent.messages import Message, assistant, tool_result, user
+from holdfast.agent.model import Usage
+from holdfast.agent.phases import AGENT
+from holdfast.events import PlanItem, PlanStatus
+from holdfast.scope import scope_var
+from holdfast.waiting import now
+
+Phase = Literal["idle", "planning", "executing", "reflecting", "done", "error"]
+
+
+class ToolCallRecord(Struct, frozen=True, omit_defaults=True):
+    """A tool call that was made, and what came of it.
+
+    `arguments` is the JSON that the model wrote, and `result` the text that it is told.
+
+    >>> ToolCallRecord("c1", "find_room", '{"city": "Oslo"}', error="no answer").observation
+    'error: no answer'
+    """
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    result: str | None = None
+    error: str | None = None
+    duration_ms: float | None = None
+    at: datetime | None = None
+
+    @property
+    def observation(self) -> str:
+        """What the model is told of it."""
+        return self.result or "" if self.error is None else f"error: {self.error}"
+
+
+class WorkingMemory(Struct, frozen=True, omit_defaults=True):
+    """What the agent keeps in mind for the task at hand: its own notepad, not the dialogue."""
+
+    goal: str = ""
+    plan: tuple[PlanItem, ...] = ()
+    completed_steps: tuple[str, ...] = ()
+    """The texts of the items that were done, in that order, also of those no longer planned."""
+    notes: dict[str, Any] = {}
+    tool_calls: tuple[ToolCallRecord, ...] = ()
+
+    @property
+    def pending_steps(self) -> tuple[str, ...]:
+        """The texts of the items that are still to be done."""
+        return tuple(item.text for item in self.plan if item.status in ("pending", "doing"))
+
+
+class AgentState(Struct, frozen=True, kw_only=True):
+    """The whole state of an agent at one moment. Every method returns a new one.
+
+    >>> state = AgentState.from_user_input("Find a room in Oslo")
+    >>> state = state.with_plan(["search", "book"]).to_executing()
+    >>> state = state.mark("1", "done").to_reflecting()
+    >>> state.phase, state.memory.pending_steps, state.iteration
+    ('reflecting', ('book',), 1)
+    >>> state.to_reflecting()
+    Traceback (most recent call last):
+    holdfast.errors.IllegalTransition: from 'reflecting' to 'reflecting': allowed is planning, \
+executing, done, error
+    """
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    phase: Phase = "idle"
+    history: tuple[Message, ...] = ()
+    memory: WorkingMemory = WorkingMemory()
+    iteration: int = 0
+    """How often it began to execute."""
+    usage: Usage = Usage()
+    final_answer: str | None = None
+    error_message: str | None = None
+
+    @classmethod
+    def new(cls, session_id: str = "", *, at: datetime | None = None) -> AgentState:
+        """One that waits for its first request. In a task its session is that of the task.
+
+        >>> AgentState.new("s-1").phase
+        'idle'
+        """
+        at = at or _start_time()
+        return cls(session_id=session_id or _session(), created_at=at, updated_at=at)
+
+    @classmethod
+    def from_user_input(
+        cls, text: str, session_id: str = "", *, at: datetime | None = None
+    ) -> AgentState:
+        """One that has a request, and plans.
+
+        In a task it may be the default of `restore`: it reads no clock there, but begins when the
+        task did.
+
+        >>> state = AgentState.from_user_input("Where is my order?")
+        >>> state.phase, state.memory.goal, state.history[0].text
+        ('planning', 'Where is my order?', 'Where is my order?')
+        """
+        state = cls.new(session_id, at=at)
+        at = state.created_at
+        return state.say(user(text), at=at).to_planning(goal=text, at=at)
+
+    # Between phases
+
+    def to_planning(self, *, goal: str | None = None, at: datetime | None = None) -> AgentState:
+        """Plan, for the first time or anew; the goal stays if none is given."""
+        memory = self.memory if goal is None else replace(self.memory, goal=goal)
+        return self._moved("planning", at, memory=memory)
+
+    def to_executing(self, *, at: datetime | None = None) -> AgentState:
+        """Do what is planned. This begins a new iteration."""
+        return self._moved("executing", at, iteration=self.iteration + 1)
+
+    def to_reflecting(self, *, at: datetime | None = None) -> AgentState:
+        """Look at what was done."""
+        return self._moved("reflecting", at)
+
+    def to_done(self, answer: str, *, at: datetime | None = None) -> AgentState:
+        """End with an answer, which becomes the last message."""
+        AGENT.move(self.phase, "done")  # before the clock is read for the message
+        at = at or _time()
+        return self.say(assistant(answer), at=at)._moved("done", at, final_answer=answer)
+
+    def to_error(self, message: str, *, at: datetime | None = None) -> AgentState:
+        """End with what went wrong."""
+        return self._moved("error", at, error_message=message)
+
+    # Within a phase
+
+    def say(self, *messages: Message, at: datetime | None = None) -> AgentState:
+        """Add messages to the history; those without a time get one."""
+        at = at or _time()
+        said = tuple(replace(deepcopy(each), at=each.at or at) for each in messages)
+        return self._with(at, history=(*self.history, *said))
+
+    def record_observation(self, call: ToolCallRecord, *, at: datetime | None = None) -> AgentState:
+        """Remember a tool call that was made.
+
+        Where the last messages ask for it, its result becomes a message, so that the model sees it:
+        no result ever stands in the history without its call.
+        """
+        at = at or _time()
+        memory = self.memory
+        kept = replace(call, at=call.at or at)
+        memory = replace(memory, tool_calls=(*memory.tool_calls, kept))
+        state = self._with(at, memory=memory)
+        if call.id not in _open_calls(self.history):
+            return state
+        is_error = call.error is not None
+        return state.say(tool_result(call.id, call.observation, is_error=is_error), at=at)
+
+    def note(self, key: str, value: Any, *, at: datetime | None = None) -> AgentState:
+        """Keep something in mind under a name: plain data."""
+        notes = {**self.memory.notes, key: value}
+        return self._with(at or _time(), memory=replace(self.memory, notes=notes))
+
+    def with_plan(
+        self, items: Iterable[str | PlanItem], *, at: datetime | None = None
+    ) -> AgentState:
+        """A new plan, in which items that stay keep their status: see `holdfast.plan.revised`."""
+        plan = plans.revised(self.memory.plan, items)
+        return self._with(at or _time(), memory=replace(self.memory, plan=plan))
+
+    def mark(self, id: str, status: PlanStatus, *, at: datetime | None = None) -> AgentState:
+        """Say what became of an item of the plan."""
+        memory = self.memory
+        plan = plans.marked(memory.plan, id, status)
+        done = tuple(item.text for item in plan if item.id == id and status == "done")
+        memory = replace(memory, plan=plan, completed_steps=(*memory.completed_steps, *done))
+        return self._with(at or _time(), memory=memory)
+
+    def spend(self, usage: Usage, *, at: datetime | None = None) -> AgentState:
+        """Add up what a call of a model took."""
+        return self._with(at or _time(), usage=self.usage + usage)
+
+    def _moved(self, to: Phase, at: datetime | None, **changes: Any) -> AgentState:
+        AGENT.move(self.phase, to)
+        return self._with(at or _time(), phase=to, **changes)
+
+    def _with(self, at: datetime, **changes: Any) -> AgentState:
+        # The notes are the one part that can be changed in place, so each state has its own.
+        memory: WorkingMemory = changes.pop("memory", self.memory)
+        memory = replace(memory, notes=deepcopy(memory.notes))
+        return replace(self, updated_at=at, memory=memory, **changes)
+
+
+def _open_calls(history: tuple[Message, ...]) -> set[str]:
+    """The calls that the last messages ask for and that have no result yet."""
+    answered: set[str] = set()
+    for message in reversed(history):
+        if message.calls:
+            return {call.id for call in message.calls} - answered
+        if not message.results:
+            return set()
+        answered.update(result.call_id for result in message.results)
+    return set()
+
+
+def _time() -> datetime:
+    """Now: in a task as it is recorded, so that a replay sees the same."""
+    return datetime.now(UTC) if scope_var.get() is None else now()
+
+
+def _start_time() -> datetime:
+    """The same; but at the very beginning of a task, where nothing may come before `restore`, the
+    time that the task was made."""
+    scope = scope_var.get()
+    if scope is None or scope.path or scope.calls or scope.named:
+        return _time()
+    made: datetime = scope.run.log.state.created_at
+    return made
+
+
+def _session() -> str:
+    scope = scope_var.get()
+    if scope is None:
+        return str(uuid4())
+    session: str = scope.run.log.state.session
+    return session or str(scope.run.task_id)

@@ -1,0 +1,89 @@
+"""The state of a session: everything its events come to. Reading it decodes no message.
+
+Messages are counted from 1. A turn is one event: a message, with the results of the calls in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.errors import LogDamaged
+from holdfast.events import (
+    NEVER,
+    AnyEvent,
+    Pinned,
+    Said,
+    SessionBegan,
+    SessionEnded,
+    Summarized,
+)
+
+
+class Conversation(Struct):
+    """Everything that is known of a session after the event `seq`."""
+
+    id: str = ""
+    user: str = ""
+    labels: dict[str, str] = {}
+    status: Literal["open", "ended"] = "open"
+    because: str = ""
+    seq: int = 0
+    created_at: datetime = NEVER
+    updated_at: datetime = NEVER
+    messages: int = 0
+    """How many there are."""
+    turns: list[Said] = []
+    firsts: list[int] = []
+    """The number of the first message of each turn."""
+    system: list[int] = []
+    """The turns that are system messages."""
+    keys: dict[str, int] = {}
+    """The turns that were said under a key, by it: which one it is."""
+    pinned: dict[int, int] = {}
+    """The pinned messages, and the event since which they are."""
+    summaries: list[Summarized] = []
+    """The newest last."""
+
+    @property
+    def summary(self) -> Summarized | None:
+        """The newest summary."""
+        return self.summaries[-1] if self.summaries else None
+
+    def turn_of(self, number: int) -> int:
+        """Which turn a message is in."""
+        return bisect_right(self.firsts, number) - 1
+
+
+def advance(state: Conversation, event: AnyEvent) -> None:
+    """Change a session's state, which the caller alone owns, by one event."""
+    match event:
+        case SessionBegan():
+            state.id, state.user, state.labels = event.id, event.user, event.labels
+            state.created_at = event.at
+        case Said():
+            if event.count < 1:
+                raise LogDamaged(f"sessions/{state.id}", event.seq, "a turn without a message")
+            if event.key:
+                state.keys[event.key] = len(state.turns)
+            if event.role == "system":
+                state.system.append(len(state.turns))
+            state.firsts.append(state.messages + 1)
+            state.turns.append(event)
+            state.messages += event.count
+            state.status = "open"
+        case Pinned():
+            state.pinned.pop(event.number, None)
+            if event.pinned:
+                state.pinned[event.number] = event.seq
+        case Summarized():
+            state.summaries.append(event)
+        case SessionEnded():
+            state.status, state.because = "ended", event.because
+        case _:
+            what = f"a {type(event).__name__} is no event of a session"
+            raise LogDamaged(f"sessions/{state.id}", event.seq, what)
+    state.seq, state.updated_at = event.seq, event.at

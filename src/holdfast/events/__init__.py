@@ -1,0 +1,153 @@
+"""The events: what a log is made of.
+
+One closed union of frozen types. An event says what happened and is never changed; everything a
+task knows is a fold of its events. Values inside an event (`args`, `result`, …) stay the JSON
+bytes that the codec made of them, so that reading a log decodes, imports and runs nothing.
+
+`seq` and `at` are given by the log when it is appended: whoever makes an event leaves them out.
+Add new types and new optional fields freely; a change that an older Holdfast would misread needs
+a new `FORMAT`, which every writer notes in the log when it takes hold of it (`Claimed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.events.memory import (
+    Forgotten,
+    MemoryBegan,
+    MemoryEvent,
+    Remembered,
+)
+from holdfast.events.session import (
+    Pinned,
+    Said,
+    SessionBegan,
+    SessionEnded,
+    SessionEvent,
+    Summarized,
+)
+from holdfast.events.task import (
+    FORMAT,
+    NEVER,
+    AnswerRefused,
+    AttemptFailed,
+    CancelRequested,
+    Carried,
+    Checkpointed,
+    ChildEnded,
+    ChildMade,
+    ChildStarted,
+    Claimed,
+    Compensating,
+    Completed,
+    Decided,
+    Derived,
+    Doubted,
+    Event,
+    Failed,
+    Failure,
+    Kind,
+    ListGrew,
+    Noted,
+    Observed,
+    OnCancel,
+    Parked,
+    Patched,
+    PauseRequested,
+    PlanItem,
+    Planned,
+    PlanProgressed,
+    PlanStatus,
+    Progressed,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionExpired,
+    Reused,
+    Settled,
+    Started,
+    TaskCompleted,
+    TaskContinued,
+    TaskCreated,
+    TaskErrored,
+    TaskEvent,
+    TaskRetried,
+    TaskStopped,
+    TimerSet,
+    Verdict,
+    Woke,
+)
+
+AnyEvent = TaskEvent | SessionEvent | MemoryEvent
+
+dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
+"""The event as a JSON object, without `seq` and `at` while no log has taken it."""
+
+load_event: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
+"""The event of one line of a log. Raises `msgspec.MsgspecError` where it is none."""
+
+__all__ = [
+    "FORMAT",
+    "NEVER",
+    "AnswerRefused",
+    "AnyEvent",
+    "AttemptFailed",
+    "CancelRequested",
+    "Carried",
+    "Checkpointed",
+    "ChildEnded",
+    "ChildMade",
+    "ChildStarted",
+    "Claimed",
+    "Compensating",
+    "Completed",
+    "Decided",
+    "Derived",
+    "Doubted",
+    "Event",
+    "Failed",
+    "Failure",
+    "Forgotten",
+    "Kind",
+    "ListGrew",
+    "MemoryBegan",
+    "MemoryEvent",
+    "Noted",
+    "Observed",
+    "OnCancel",
+    "Parked",
+    "Patched",
+    "PauseRequested",
+    "Pinned",
+    "PlanItem",
+    "PlanProgressed",
+    "PlanStatus",
+    "Planned",
+    "Progressed",
+    "QuestionAnswered",
+    "QuestionAsked",
+    "QuestionExpired",
+    "Remembered",
+    "Reused",
+    "Said",
+    "SessionBegan",
+    "SessionEnded",
+    "SessionEvent",
+    "Settled",
+    "Started",
+    "Summarized",
+    "TaskCompleted",
+    "TaskContinued",
+    "TaskCreated",
+    "TaskErrored",
+    "TaskEvent",
+    "TaskRetried",
+    "TaskStopped",
+    "TimerSet",
+    "Verdict",
+    "Woke",
+    "dump_event",
+    "load_event",
+]

@@ -1,0 +1,161 @@
+"""A log that many write to, one event at a time: of a session, or of a memory.
+
+A task has one writer for as long as it runs. Sessions are different: a web server adds what the
+user says while a worker adds what a task answers. So whoever has something to add takes the lease
+for a moment, reads what others added, decides, appends, syncs, and gives the lease back. The
+promises are the same: nothing acknowledged is lost, and a stale writer is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast import chain
+from holdfast.errors import BadInput, LogDamaged, TaskBusy
+from holdfast.events import AnyEvent, dump_event, load_event
+from holdfast.reading import read_on
+from holdfast.redact import DEFAULT, Redact
+from holdfast.store import Facts, Lease, Store
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.05
+_PATIENCE_S = 30.0
+_FACTS_EVERY_S = 60.0
+MAX_LINE_BYTES = 512 * 1024
+
+
+class Folded(Protocol):
+    """What the events of a ledger come to."""
+
+    seq: int
+
+
+S = TypeVar("S", bound=Folded)
+
+
+class Ledger(Generic[S]):
+    """One stream, its state as far as it was read, and the way to add to it."""
+
+    def __init__(
+        self,
+        store: Store,
+        stream: str,
+        owner: str,
+        clock: Callable[[], datetime],
+        *,
+        new: Callable[[], S],
+        advance: Callable[[S, AnyEvent], None],
+        facts: Callable[[S], Facts],
+        redact: Redact = DEFAULT,
+        lease_s: float = 30.0,
+    ) -> None:
+        self.store = store
+        self.stream = stream
+        self.state = new()
+        self.redact = redact
+        self._owner = owner
+        self._clock = clock
+        self._new, self._advance, self._facts = new, advance, facts
+        self._lease_s = lease_s
+        self._total = chain.ROOT
+        self._told: Facts | None = None
+        self._lock = threading.RLock()
+        self.beginnings = 0
+        """How often it was read from its start: what was made of it before may be of another log."""
+
+    def refresh(self) -> S:
+        """The state with what others have added since."""
+        with self._lock:
+            try:
+                self._read_on()
+            except LogDamaged:
+                # It may have been deleted and begun anew: only a log that is read whole and does
+                # not fit is damaged.
+                if self.state.seq == 0:
+                    raise
+                self._start_over()
+                self._read_on()
+            return self.state
+
+    def _read_on(self) -> None:
+        for event, total in read_on(self.store, self.stream, self.state.seq, self._total):
+            self._advance(self.state, event)
+            self._total = total
+
+    def _start_over(self) -> None:
+        self.state, self._total, self._told = self._new(), chain.ROOT, None
+        self.beginnings += 1
+
+    def write(self, make: Callable[[S], AnyEvent | None]) -> bool:
+        """Add the event that is made of the state as it is now; False if it makes none.
+
+        When this returns, the event is durable.
+        """
+        with self._lock:
+            lease = self._lease()
+            try:
+                if lease.head is None or lease.head != self.state.seq:
+                    if lease.head is not None and lease.head < self.state.seq:
+                        self._start_over()
+                    self.refresh()
+                made = make(self.state)
+                if made is None:
+                    return False
+                self._append(lease, made)
+                return True
+            finally:
+                self.store.release(lease)
+
+    def _append(self, lease: Lease, made: AnyEvent) -> None:
+        clean = self.redact.event(made)
+        event = replace(clean, seq=self.state.seq + 1, at=self._clock())
+        line, total = chain.seal(self._total, _dumped(event))
+        before = self.state.seq
+        try:
+            self._advance(self.state, event)
+            self._total = total
+            self.store.append(lease, before, [line], self._news())
+            self.store.sync(lease)
+        except BaseException:
+            self._start_over()  # nobody knows what is on the disk: it is read anew
+            raise
+
+    def _news(self) -> Facts | None:
+        """The facts for the store: when they changed, and at most once a minute for the time."""
+        facts, told = self._facts(self.state), self._told
+        if told is not None and facts == replace(told, updated_at=facts.updated_at):
+            is_news = (facts.updated_at - told.updated_at).total_seconds() >= _FACTS_EVERY_S
+            if not is_news:
+                return None
+        self._told = facts
+        return facts
+
+    def _lease(self) -> Lease:
+        """The lease, when those who came before have given it back."""
+        give_up_at, wait_s = time.monotonic() + _PATIENCE_S, _FIRST_WAIT_S
+        while True:
+            try:
+                return self.store.acquire(self.stream, self._owner, self._lease_s)
+            except TaskBusy:
+                if time.monotonic() > give_up_at:
+                    raise
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def _dumped(event: AnyEvent) -> bytes:
+    # What is written must be readable: types in Python are only a promise.
+    try:
+        data = dump_event(event)
+        load_event(data)
+    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+        raise BadInput(f"a {type(event).__name__} can't be recorded: {error}") from None
+    if len(data) > MAX_LINE_BYTES:
+        raise BadInput(f"a {type(event).__name__} of {len(data):,} bytes is too long for one line")
+    return data

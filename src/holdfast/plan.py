@@ -1,0 +1,180 @@
+"""Plans: what a task intends to do, what of it is done, and what can be done next.
+
+A plan is a tuple of `PlanItem`s. Everything here is a function from one plan to another, so a plan
+that a task was given never changes under it. What a task says of its plan is recorded by
+`current().plan` and `current().mark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, cast, get_args
+
+from msgspec.structs import replace
+
+from holdfast.errors import BadInput
+from holdfast.events import PlanItem, PlanStatus
+
+__all__ = ["Plan", "PlanItem", "PlanStatus", "marked", "ready", "revised"]
+
+Plan = tuple[PlanItem, ...]
+
+STATUSES: tuple[PlanStatus, ...] = get_args(PlanStatus)
+_SETTLED = ("done", "skipped")
+"""What an item that comes later waits for."""
+
+
+def ready(plan: Iterable[PlanItem]) -> Plan:
+    """The items that can be begun: pending, and all that they come after is done or skipped.
+
+    >>> plan = revised((), ["search", PlanItem("book", after=("1",)), "pack"])
+    >>> (
+    ...     [item.text for item in ready(plan)],
+    ...     [item.text for item in ready(marked(plan, "1", "done"))],
+    ... )
+    (['search', 'pack'], ['book', 'pack'])
+    """
+    items = tuple(plan)
+    settled = {item.id for item in items if item.status in _SETTLED}
+    return tuple(i for i in items if i.status == "pending" and settled.issuperset(i.after))
+
+
+def marked(plan: Plan, id: str, status: PlanStatus) -> Plan:
+    """The plan with another status for one item; `BadInput` if there is no such item or status.
+
+    >>> marked(revised((), ["search", "book"]), "2", "skipped")[1].status
+    'skipped'
+    """
+    if status not in STATUSES:
+        raise BadInput(f"item {id!a:.60}: status={status!a:.60} is none of {', '.join(STATUSES)}")
+    if all(item.id != id for item in plan):
+        known = f"it has {_listed(plan)}" if plan else "there is none: say it with current().plan"
+        raise BadInput(f"the plan has no item {id!a:.60}: {known}")
+    return with_status(plan, id, status)
+
+
+def revised(before: Plan, items: Iterable[str | PlanItem]) -> Plan:
+    """A new plan, in which items that stay keep their status.
+
+    An item stays if its id is that of one before; without an id, if its text is. It keeps its
+    status unless it is given one: to begin it anew, mark it pending.
+
+    >>> before = marked(revised((), ["search", "book"]), "1", "done")
+    >>> [(item.id, item.text, item.status) for item in revised(before, ["search", "call", "book"])]
+    [('1', 'search', 'done'), ('2', 'call', 'pending'), ('3', 'book', 'pending')]
+    """
+    by_id = {item.id: item.status for item in before}
+    by_text: dict[str, list[PlanStatus]] = {}
+    for item in before:
+        by_text.setdefault(item.text, []).append(item.status)
+    plan = []
+    for number, item in enumerate(given(items), 1):
+        status = item.status
+        if status == "pending":
+            same = by_text.get(item.text)
+            kept = by_id.get(item.id) if item.id else same.pop(0) if same else None
+            status = kept or status
+        plan.append(replace(item, id=item.id or str(number), status=status))
+    _must_have_their_own_ids(plan)
+    _must_come_to_an_end(plan)
+    return tuple(plan)
+
+
+def given(items: Any) -> list[PlanItem]:
+    """What a user gave as a plan, as items; `BadInput` if it is none."""
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise BadInput(f"a plan is a list of texts and PlanItems, not {items!a:.60}")
+    return [_given(item, number) for number, item in enumerate(items, 1)]
+
+
+def _given(item: Any, number: int) -> PlanItem:
+    if isinstance(item, str):
+        return PlanItem(item)
+    if not isinstance(item, PlanItem):
+        raise BadInput(f"item {number} of the plan must be a text or a PlanItem, not {item!a:.60}")
+    text, id, after = (cast("Any", field) for field in (item.text, item.id, item.after))
+    if not isinstance(text, str) or not isinstance(id, str):
+        raise BadInput(f"item {number} of the plan: its text and id must be texts: {item!a:.100}")
+    if isinstance(after, str) or not all(isinstance(id, str) for id in after):
+        raise BadInput(f"item {number} of the plan: after={after!a:.60} must be ids of items")
+    if item.status not in STATUSES:
+        wanted = ", ".join(STATUSES)
+        raise BadInput(f"item {number} of the plan: {item.status!a:.60} is none of {wanted}")
+    return replace(item, after=tuple(after))
+
+
+def _must_have_their_own_ids(plan: Sequence[PlanItem]) -> None:
+    seen: dict[str, int] = {}
+    for number, item in enumerate(plan, 1):
+        first = seen.setdefault(item.id, number)
+        if first != number:
+            raise BadInput(
+                f"items {first} and {number} of the plan have the same id {item.id!a:.60} "
+                f"(an item without one is known by its place): give each its own"
+            )
+
+
+def _must_come_to_an_end(plan: Sequence[PlanItem]) -> None:
+    """Refuse an item that waits for one that is not there, or for itself."""
+    graph = {item.id: item.after for item in plan}
+    for id, after in graph.items():
+        if unknown := [other for other in after if other not in graph]:
+            raise BadInput(
+                f"item {id!a:.60} of the plan comes after {unknown[0]!a:.60}, which is no item of "
+                f"it: it has {_listed(plan)}"
+            )
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = " before ".join(f"{id!a:.40}" for id in error.args[1][:12])
+        raise BadInput(f"items of the plan wait for each other: {circle}") from None
+
+
+def _listed(plan: Sequence[PlanItem]) -> str:
+    ids = [f"{item.id!a:.40}" for item in plan[:12]]
+    return ", ".join(ids) + (", …" if len(plan) > len(ids) else "")
+
+
+def with_status(plan: Plan, id: str, status: PlanStatus) -> Plan:
+    """The same without a check: for what is in a log."""
+    return tuple(replace(item, status=status) if item.id == id else item for item in plan)
+
+
+def numbered(items: Iterable[str | PlanItem]) -> Plan:
+    """A plan as it was recorded, with an id for every item."""
+    given = (PlanItem(item) if isinstance(item, str) else item for item in items)
+    return tuple(
+        item if item.id else replace(item, id=str(number)) for number, item in enumerate(given, 1)
+    )
+
+
+def recorded(plan: Plan) -> tuple[str | PlanItem, ...]:
+    """A plan as it is recorded: an item that is nothing but a text at its place is that text.
+
+    >>> recorded(revised((), ["search", PlanItem("book", id="book")]))
+    ('search', PlanItem(text='book', id='book', status='pending', after=()))
+    """
+    return tuple(
+        item.text if item == PlanItem(item.text, str(number)) else item
+        for number, item in enumerate(plan, 1)
+    )
+
+
+def place_in(plan: Plan, *, is_over: bool) -> int | None:
+    """The number of the item that a task is on; None if it never said what became of any.
+
+    That is the one it is doing, or else the next; of a task that is over, the last it came to.
+
+    >>> place_in(marked(revised((), ["search", "book", "pack"]), "1", "done"), is_over=False)
+    2
+    """
+    touched = [n for n, item in enumerate(plan, 1) if item.status != "pending"]
+    if not touched:
+        return None
+    doing = [n for n in touched if plan[n - 1].status == "doing"]
+    if doing or is_over:
+        return doing[0] if doing else touched[-1]
+    next_ids = {item.id for item in ready(plan)}
+    waiting = [n for n, item in enumerate(plan, 1) if item.status == "pending"]
+    return next((n for n in waiting if plan[n - 1].id in next_ids), touched[-1])

@@ -1,0 +1,61 @@
+"""What `Holdfast` has for conversations: sessions, made or found again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from holdfast.engines.holding import Holding
+from holdfast.errors import BadInput, WrongArguments
+from holdfast.words import checked_id, must_be_texts
+
+if TYPE_CHECKING:
+    from holdfast.agent.sessions import Session
+    from holdfast.app import Holdfast
+
+
+class Talking:
+    """The part of `Holdfast` that has to do with users and what they say."""
+
+    _holding: Holding
+
+    def session(
+        self,
+        id: str | None = None,
+        *,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Session:
+        """A session: begun if there is none of that id, else the one that is there.
+
+        It owns a conversation and starts tasks. Without an `id` it gets one of its own; the `user`
+        of a session that exists may be left out, and must be right if it is given.
+
+        >>> from holdfast import Holdfast
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.session("chat-7", user="ada").say("Hello")
+        ...     [message.text for message in hf.session("chat-7").messages()]
+        ['Hello']
+        """
+        from holdfast.agent.book import Means, book_of
+        from holdfast.agent.sessions import Session
+
+        wanted = dict(labels or {})
+        must_be_texts(
+            "session()", user=user or "", **{f"label {k!r}": v for k, v in wanted.items()}
+        )
+        held = self._holding
+        means = Means(held.store, held.owner, held.clock, held.redact, held.max_value_bytes)
+        book = book_of(means, checked_id(uuid.uuid4().hex if id is None else id))
+        found = book.begin(user or "", wanted)
+        if user is not None and found.user != user:
+            raise WrongArguments(
+                f"session {book.id!r} is one of user {found.user!r}, not of {user!r}: give another "
+                f"id, or leave the user out"
+            )
+        if labels is not None and found.labels != wanted:
+            raise BadInput(
+                f"session {book.id!r} was begun with other labels: {found.labels!r:.200}"
+            )
+        return Session(book, cast("Holdfast", self))
