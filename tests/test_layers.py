@@ -37,6 +37,8 @@ LAYERS = (
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
     | {
         "finding",
+        "folding",
+        "kinds",
         "naming",
         "reading",
         "redact",

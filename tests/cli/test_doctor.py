@@ -13,6 +13,7 @@ from holdfast import Holdfast, chain, task
 from holdfast.cli.folder import check_filesystem, filesystem_of
 from holdfast.log import open_log
 from holdfast.stores.workspace import safe_name
+from tests.stores import sessions
 
 from .conftest import COMMAND, environment
 
@@ -44,6 +45,21 @@ def test_a_sound_store_is_healthy(recorded, cli, found):
     assert "3 tasks, " in out
     assert "Python 3." in out and "msgspec " in out
     assert out.endswith("no damage found\n")
+
+
+def test_sessions_and_memories_are_looked_at_too(recorded, found, cli):
+    with Holdfast("workspace") as hf:
+        sessions.talked(hf.store, "A session")
+        sessions.memory(hf.store)
+    assert found() == (0, [])  # so their blobs are known to be named
+    assert "3 tasks, 1 session, 1 memory, " in cli("doctor").out
+    log = Path("workspace/sessions") / safe_name("A session") / "events.jsonl"
+    right = log.read_bytes()
+    log.write_bytes(right.replace(b"turn 1", b"turn 9"))
+    code, findings = found()
+    assert code == 4 and ("damage", "sessions/A session") in findings
+    log.write_bytes(b"{" + right)
+    assert ("damage", f"sessions/{log.parent.name}") in found()[1]
 
 
 def test_one_task(recorded, found, cli):
