@@ -89,10 +89,13 @@ def final_name(stream: str) -> str:
 
 
 def prefixes() -> Iterator[str]:
-    """How the names of all streams begin that may name a blob."""
+    """How the names of all streams begin that may name a blob.
+
+    Drafts come first: so who walks through them in this order misses none that gets its name.
+    """
     for kind in KINDS:
-        yield kind.prefix
         yield kind.drafts
+        yield kind.prefix
 
 
 def for_people(shown: str, kind: KindName) -> str:

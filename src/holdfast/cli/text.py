@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.kinds import KINDS, MEMORY, SESSION
 
+_RARER = (SESSION.name, MEMORY.name)
 _JOINERS = "\u200c\u200d"  # they shape Persian, Hindi and emoji, and do no harm
 
 
@@ -161,6 +162,8 @@ def count(number: int, thing: str, things: str = "") -> str:
 def counts(numbers: Mapping[str, int]) -> list[str]:
     """How many logs there are of each kind, events and blobs; of the rarer kinds, if any.
 
+    What is not told of is left out.
+
     >>> counts({"tasks": 2, "sessions": 1, "memories": 0, "events": 9, "blobs": 0})
     ['2 tasks', '1 session', '9 events', '0 blobs']
     """
@@ -169,5 +172,5 @@ def counts(numbers: Mapping[str, int]) -> list[str]:
     return [
         count(numbers[several], one, several)
         for one, several in things
-        if numbers[several] or one not in (SESSION.name, MEMORY.name)
+        if numbers.get(several) or (several in numbers and one not in _RARER)
     ]

@@ -34,10 +34,11 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
+from holdfast.kinds import final_name
 from holdfast.store import Blob, Facts, Lease, Page, Post, Query, Store
 from holdfast.stores import KEYS, ring
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
-from holdfast.stores.wrapped import Wrapped, name_bound_in, with_older
+from holdfast.stores.wrapped import Wrapped, with_older
 
 FORMAT = 1
 _SEALED = "sealed"
@@ -160,10 +161,10 @@ class SealedStore(Wrapped):
             if not expected_seq or data_key is None:
                 key = os.urandom(KEY_BYTES)
                 data_key, total = Box(key), chain.ROOT
-                closed_key = self._data_keys.close(key, "data key", name_bound_in(stream))
+                closed_key = self._data_keys.close(key, "data key", final_name(stream))
             closed: list[bytes] = []
             for seq, line in enumerate(lines, expected_seq + 1):
-                box = data_key.close(line, "line", FORMAT, name_bound_in(stream), seq)
+                box = data_key.close(line, "line", FORMAT, final_name(stream), seq)
                 made = _Line(seq=seq, box=box)
                 if seq == 1:
                     made.id, made.sealed, made.key = _id_of(stream), FORMAT, closed_key
@@ -201,7 +202,7 @@ class SealedStore(Wrapped):
             raise LogDamaged(stream, seq, f"it says it is event {found.seq}")
         if seq == 1:
             self._learn(stream, found)
-        about = ("line", FORMAT, name_bound_in(stream), seq)
+        about = ("line", FORMAT, final_name(stream), seq)
         opened = self._data_key(stream).open(found.box, *about)
         if opened is None and seq > 1:  # the log may have been deleted and made anew
             opened = self._data_key(stream, anew=True).open(found.box, *about)
@@ -224,7 +225,7 @@ class SealedStore(Wrapped):
             raise LogDamaged(stream, 1, f"it is the log of {first.id!r}, copied or moved here")
         if first.sealed > FORMAT:
             raise LogDamaged(stream, 1, f"it is encrypted in a newer way ({first.sealed})")
-        key = self._data_keys.open(first.key, "data key", name_bound_in(stream))
+        key = self._data_keys.open(first.key, "data key", final_name(stream))
         if key is None:
             raise LogDamaged(stream, 1, "the key in it does not open, which opens all the others")
         if len(self._known) >= _MOST_KEYS:
@@ -269,7 +270,7 @@ class SealedStore(Wrapped):
         if clear == b"{}":
             return facts
         user, session, labels = self._hidden(facts.user, facts.session, facts.labels)
-        stream = name_bound_in(stream)
+        stream = final_name(stream)
         box = Box(derived(self._root_of_facts, stream.encode())).close(clear, "facts", stream)
         labels[_SEALED] = b64encode(box).decode()
         return replace(facts, user=user or "", session=session or "", labels=labels)
@@ -286,7 +287,7 @@ class SealedStore(Wrapped):
         if not (facts.user or facts.session or facts.labels):
             return facts
         try:
-            stream = name_bound_in(stream)
+            stream = final_name(stream)
             box = b64decode(facts.labels.get(_SEALED, ""), validate=True)
             opening = Box(derived(self._root_of_facts, stream.encode()))
             opened = opening.open(box, "facts", stream)
