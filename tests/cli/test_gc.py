@@ -113,8 +113,8 @@ def test_times_and_sizes_as_people_write_them():
 def test_idle_sessions_go_when_told_to(recorded, cli):
     with Holdfast("workspace") as hf:
         long_ago = sessions.ticking(datetime(2020, 1, 1, tzinfo=UTC))
-        sessions.end(sessions.begun(hf.store, "s-1", clock=long_ago))
+        sessions.end(sessions.begun(hf.store, "s-9", clock=long_ago))
     assert " session" not in cli("gc").out
     out = cli("gc", "--sessions-after", "1h").out
-    assert re.search(r"^s-1 +ada +ended ", out, re.M) and "deleted 0 tasks, 1 session, " in out
-    assert not Path("workspace/sessions/s-1").exists()
+    assert re.search(r"^s-9 +ada +ended ", out, re.M) and "deleted 0 tasks, 1 session, " in out
+    assert not Path("workspace/sessions/s-9").exists()

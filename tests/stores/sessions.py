@@ -110,7 +110,7 @@ def talked(
     return ledger
 
 
-def memory(store: Store, id: str = "main", entries: int = 2) -> Ledger[Outline]:
+def memory(store: Store, id: str = "main", entries: int = 2, text: str = "fact") -> Ledger[Outline]:
     """A memory with entries, one of which has a vector in a blob, and the first of which is
     forgotten."""
     ledger: Ledger[Outline] = Ledger(
@@ -120,7 +120,7 @@ def memory(store: Store, id: str = "main", entries: int = 2) -> Ledger[Outline]:
     digest = store.put_blob(f"[{id!r}]".encode() * 5_000)
     vector = Raw(msgspec.json.encode({"$blob": digest, "size_bytes": 5_000}))
     for n in range(entries):
-        entry = Remembered(id=f"m-{n}", text=f"fact {n}", user="ada", vector=vector)
+        entry = Remembered(id=f"m-{n}", text=f"{text} {n}", user="ada", vector=vector)
         ledger.write(lambda state, entry=entry: entry)  # type: ignore[misc]
     ledger.write(lambda state: Forgotten(id="m-0"))
     return ledger

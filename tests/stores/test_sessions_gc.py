@@ -169,4 +169,4 @@ def test_no_blob_goes_while_a_session_or_a_memory_is_damaged(memory, stream):
 
 def test_an_age_is_an_age():
     with pytest.raises(BadInput, match="sessions_after"):
-        Retention(sessions_after=30)  # type: ignore[arg-type]
+        Retention(sessions_after=30)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,19 +88,19 @@ def _check_all(hf: Holdfast, root: Path | None, logs: Logs) -> Iterator[Finding]
         return
     yield from folders.check_filesystem(root, folders.filesystem_of(root))
     yield from folders.check_names(root, root)
-    all_read = True
+    all_read, shown = True, _named_there(hf, "stream_shown")
     for folder, named in folders.log_folders(root):
         if named is None:
             yield folders.check_nameless(root, folder)
             continue
-        for finding in logs.check(named):
+        for finding in logs.check(shown(named)):
             all_read = all_read and finding.level == "note"
             yield finding
     yield from _check_spare_blobs(hf, root, logs, all_read)
 
 
 def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs, all_read: bool) -> Iterator[Finding]:
-    in_store = getattr(hf.store, "blob_in_store", str)  # encrypted, they have other names there
+    in_store = _named_there(hf, "blob_in_store")
     named = set(map(in_store, logs.blobs))
     spare = {name: size for name, size in folders.blobs_in(root).items() if name not in named}
     if spare:
@@ -110,6 +110,14 @@ def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs, all_read: bool) -> 
         if all_read:
             todo = "`holdfast gc` removes them, unless a task is about to name them."
         yield Finding("note", "blobs", what, todo)
+
+
+def _named_there(hf: Holdfast, method: str) -> Callable[[str], str]:
+    """How names are turned, where an encrypted store has others than it shows."""
+    layer: Any = hf.store
+    while layer is not None and not hasattr(layer, method):
+        layer = getattr(layer, "inner", None)
+    return str if layer is None else getattr(layer, method)
 
 
 def _facts(hf: Holdfast, root: Path | None, logs: Logs) -> dict[str, Any]:
