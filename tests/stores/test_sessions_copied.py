@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -241,11 +242,11 @@ def test_an_interrupted_copy_goes_on_and_a_draft_that_nobody_wants_is_swept(
                 progress=lambda told: stop(msgspec.structs.replace(told, id="sessions/s-1")),
             )  # fmt: skip
         assert drafts(there) == ["session-copies/s-9"]
-        swept = there.gc(Retention(grace=sessions.timedelta()), dry_run=False)
+        swept = there.gc(Retention(grace=timedelta()), dry_run=False)
         assert drafts(there) == ["session-copies/s-9"]  # for a day
-        later = there._holding.clock() + sessions.timedelta(days=2)
+        later = there._holding.clock() + timedelta(days=2)
         monkeypatch.setattr(there._holding, "clock", lambda: later)
-        swept = there.gc(Retention(grace=sessions.timedelta()))
+        swept = there.gc(Retention(grace=timedelta()))
         assert drafts(there) == [] and swept.leftovers.count == 1
 
 
