@@ -10,6 +10,8 @@ import sys
 
 HOLDFAST_MODULES = {
     "holdfast",
+    "holdfast.agent",
+    "holdfast.agent.knowing",
     "holdfast.app",
     "holdfast.artifacts",
     "holdfast.beginning",

@@ -22,7 +22,7 @@ PINNED = {
 
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
-    "copy_to", "gc", "heads", "open", "page", "pause", "resolve", "restore_from", "resume",
+    "copy_to", "gc", "heads", "memory", "open", "page", "pause", "resolve", "restore_from", "resume",
     "retry", "run", "start", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import control
+from holdfast.agent.knowing import Knowing
 from holdfast.beginning import Given
 from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
@@ -35,7 +36,7 @@ R = TypeVar("R")
 _now = partial(datetime.now, UTC)
 
 
-class Holdfast(Inspection, Housekeeping):
+class Holdfast(Inspection, Housekeeping, Knowing):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or
