@@ -22,8 +22,8 @@ PINNED = {
 
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
-    "copy_to", "gc", "heads", "memory", "open", "page", "pause", "resolve", "restore_from", "resume",
-    "retry", "run", "start", "task", "tasks", "unpause", "verify",
+    "copy_to", "gc", "heads", "memory", "open", "page", "pause", "resolve", "restore_from",
+    "resume", "retry", "run", "start", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=WAYS.values(), ids=WAYS)
+@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
 def way(request):
     return request.param
 
