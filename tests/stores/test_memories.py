@@ -96,6 +96,8 @@ def test_what_is_forgotten_or_replaced_is_found_no_more(opened):
         assert texts(memory.search("code 4711 tea coffee")) == ["likes coffee"]
         assert memory.entry("code") is None
         assert [entry.text for entry in memory.entries()] == ["likes coffee"]
+    if isinstance(hf.store, TextSearch) and (index := hf.store.text_index()) is not None:
+        assert list(index.find(STREAM, ["code", "4711", "tea"], 9)) == []
     assert not other.memory.forget("code")
     other.memory.remember("the code is 4712", id="code")
     assert texts(hf.memory.search("code")) == ["the code is 4712"]
@@ -146,6 +148,24 @@ def test_a_hostile_query_is_only_words(kind, query, new_url):
         found = hf.memory.search(query)
         has_word = "quiet" in query or query.startswith("a\0")
         assert texts(found) == (["a quiet room"] if has_word else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "has_index"),
+    [
+        ("files", WAYS["plain"], False),
+        ("sqlite", WAYS["plain"], True),
+        ("sqlite", WAYS["signed"], True),
+        ("sqlite", WAYS["encrypted"], False),
+        ("sqlite", WAYS["encrypted"] | WAYS["signed"], False),
+        ("postgres", WAYS["signed"], True),
+        ("postgres", WAYS["encrypted"] | WAYS["signed"], False),
+    ],
+)
+def test_only_stores_that_may_show_their_words_have_an_index(kind, keys, has_index, new_url):
+    with Holdfast(new_url(kind), **keys) as hf:
+        index = hf.store.text_index() if isinstance(hf.store, TextSearch) else None
+        assert (index is not None) == has_index
 
 
 def test_no_word_of_an_encrypted_memory_is_on_the_disk(tmp_path):

@@ -18,7 +18,7 @@ from holdfast.texts import WordIndex, words_of
 
 _BATCH = 500
 """How many entries are indexed at once: others may want to write in between."""
-_FIRST, _TIMES = 64, 8
+_FIRST, _TIMES = 64, 32
 """How many lines are asked for at first, and how many times more if too few of them fit."""
 
 Match = tuple[Remembered, float]

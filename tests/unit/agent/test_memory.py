@@ -189,6 +189,7 @@ def test_a_crash_between_the_two_logs_remembers_once(hf, monkeypatch):
         hf.run(learning, id="t")
     assert hf.resume("t") == "likes tea 0"
     assert [entry.text for entry in hf.memory.entries()] == ["likes tea 0"]
+    assert [event["type"] for event in events_of(hf)] == ["memory_began", "remembered"]
 
 
 def test_what_was_forgotten_since_is_not_remembered_again_by_a_replay(hf):
