@@ -1,9 +1,10 @@
-"""What `Holdfast` has for conversations: sessions, made or found again."""
+"""What `Holdfast` has for conversations: sessions, and what is remembered beyond them."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from holdfast.engines.holding import Holding
@@ -11,6 +12,7 @@ from holdfast.errors import BadInput, WrongArguments
 from holdfast.words import checked_id, must_be_texts
 
 if TYPE_CHECKING:
+    from holdfast.agent.memory import Memory
     from holdfast.agent.sessions import Session
     from holdfast.app import Holdfast
 
@@ -59,3 +61,18 @@ class Talking:
                 f"session {book.id!r} was begun with other labels: {found.labels!r:.200}"
             )
         return Session(book, cast("Holdfast", self))
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The long-term memory: short entries that outlive sessions, found by what they say.
+
+        >>> from holdfast import Holdfast
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.memory.remember("Ada wants a quiet room", user="ada")
+        ...     hf.memory.search("which rooms are quiet?")[0].entry.text
+        'Ada wants a quiet room'
+        """
+        from holdfast.agent.memory import open_memory
+
+        holding = self._holding
+        return open_memory(holding.store, holding.owner, holding.clock, holding.redact)
