@@ -96,12 +96,12 @@ class Building:
             for first, last in _runs(found.turns)
         ]
         messages = tuple(messages_in(sections, found.limit, self._book))
-        tokens = ceil(self._count(messages) * ratio)
+        note = fixed.note if left_out.messages or found.limit != UNCUT else 0
         return Context(
             session=state.id,
             seq=state.seq,
             sections=tuple(sections),
-            tokens=tokens,
+            tokens=ceil((found.tokens + note) * ratio),
             budget=self._budget,
             digest=digest_of(messages),
             left_out=left_out,

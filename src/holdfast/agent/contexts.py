@@ -9,6 +9,7 @@ compactions: by the same log, and a digest that says that it is the same.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from hashlib import sha256
 from typing import Any, Literal, Self
 
 import msgspec
@@ -20,7 +21,6 @@ from holdfast.agent.flow import once
 from holdfast.agent.messages import Message
 from holdfast.agent.sessions import Session, means_in_task
 from holdfast.agent.tokens import Counter
-from holdfast.codec import args_hash
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.scope import scope_var
 
@@ -176,4 +176,4 @@ def messages_in(sections: Sequence[Section], cut_to: int, book: Book) -> Iterato
 def digest_of(messages: Sequence[Message]) -> str:
     """A short name for what a model sees."""
     seen = [(message.role, message.name, message.content) for message in messages]
-    return args_hash(msgspec.json.encode(seen))
+    return sha256(msgspec.json.encode(seen)).hexdigest()[:16]
