@@ -8,7 +8,7 @@ from holdfast.agent.compaction import Compaction, compact
 from holdfast.agent.contexts import Context, LeftOut, Section, context, shown
 from holdfast.agent.externals import Reading, external, fact
 from holdfast.agent.loop import AgentResult, Limits, Loop
-from holdfast.agent.memory import Entry, Found, Memory, memory
+from holdfast.agent.memories import Entry, Found, Memory, memory
 from holdfast.agent.messages import (
     Foreign,
     Media,

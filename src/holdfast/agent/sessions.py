@@ -269,7 +269,7 @@ class Session:
         )
 
     def _remember(self, text: str) -> Any:
-        from holdfast.agent.memory import open_memory
+        from holdfast.agent.memories import open_memory
 
         means = self.book.means
         memory = open_memory(means.store, means.owner, means.clock, means.redact)
