@@ -278,9 +278,9 @@ def agent_line(row: Json) -> str:
     weight = row["disk_bytes"] / row["messages_bytes"]
     context, turn = row["context_ms"], row["turn_ms"]
     return (
-        f"an agent of {row['turns']:,} turns in {row['store']}: a context takes {context[0]:.1f} ms "
-        f"in the first quarter of them and {context[3] / context[0]:.2f}× that in the last, a whole "
-        f"turn {turn[3] / turn[0]:.2f}×; {weight:.2f}× the bytes of its messages"
+        f"an agent of {row['turns']:,} turns in {row['store']}: a context takes {context[0]:.1f} "
+        f"ms in the first quarter of them and {context[3] / context[0]:.2f}× that in the last, a "
+        f"whole turn {turn[3] / turn[0]:.2f}×; {weight:.2f}× the bytes of its messages"
     )
 
 
