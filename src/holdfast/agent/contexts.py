@@ -30,7 +30,7 @@ LAST_TURNS = 6
 Kind = Literal["system", "pinned", "goal", "plan", "summary", "note", "recent"]
 
 
-class Section(Struct, frozen=True, omit_defaults=True):
+class Section(Struct, frozen=True):
     """A part of a context: a text of its own, messages by number, or the summary of an event."""
 
     kind: Kind
@@ -40,7 +40,7 @@ class Section(Struct, frozen=True, omit_defaults=True):
     summary: int = 0
 
 
-class LeftOut(Struct, frozen=True, omit_defaults=True):
+class LeftOut(Struct, frozen=True):
     """What a context does not have of the conversation, besides what its summary stands for."""
 
     messages: int = 0
@@ -50,7 +50,7 @@ class LeftOut(Struct, frozen=True, omit_defaults=True):
     """Texts are cut to so many characters; 0 if none is."""
 
 
-class Context(Struct, frozen=True, omit_defaults=True):
+class Context(Struct, frozen=True):
     """Exactly what a model call sees: made by `context`, and a small value like any other.
 
     Its `messages` are had inside of a task; elsewhere by `shown(context, session)`.
