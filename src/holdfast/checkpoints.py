@@ -171,6 +171,8 @@ def _carried(state: State) -> Carried:
         state.posts,
         tuple(Raw(msgspec.json.encode(call)) for call in calls),
         newest(state.lists),
+        state.mission,
+        tuple(Raw(msgspec.json.encode(file)) for file in state.files.values()),
     )
 
 

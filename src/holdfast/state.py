@@ -138,6 +138,16 @@ class Progress(Struct, frozen=True, omit_defaults=True):
     total: float | None = None
 
 
+class KeptFile(Struct, frozen=True):
+    """A file of the task: its content, and when and by which call it came to be."""
+
+    name: str
+    file: Raw
+    at: datetime
+    seq: int
+    path: str = ""
+
+
 class State(Struct):
     """Everything a task knows after the event `seq`."""
 
@@ -172,6 +182,9 @@ class State(Struct):
     facts: list[Fact] = []
     marks: dict[str, int] = {}
     """Which note or plan is which, by its mark: so that a replay does not say it again."""
+    mission: Raw | UnsetType = UNSET
+    """What it is for, if that was said."""
+    files: dict[str, KeptFile] = {}
     result: Raw | UnsetType = UNSET
     failure: Failure | None = None
     causes: tuple[str, ...] = ()

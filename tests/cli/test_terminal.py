@@ -30,7 +30,10 @@ from holdfast.events import (
     Doubted,
     Failed,
     Failure,
+    FileKept,
+    FileRemoved,
     ListGrew,
+    MissionSet,
     Noted,
     Observed,
     Parked,
@@ -55,6 +58,7 @@ from holdfast.events import (
     TaskStopped,
     TimerSet,
     Woke,
+    WorkspaceEvent,
 )
 from holdfast.log import open_log
 from holdfast.stores.locks import LOG
@@ -134,6 +138,9 @@ def events(id: str) -> list[AnyEvent]:
         Progressed(scope="", number=1, text=EVIL, done=1, total=2),
         Progressed(scope=f"1.{EVIL}#2", number=1, text=EVIL),
         Patched(mark=EVIL),
+        MissionSet(text=value(), by=EVIL, diff=EVIL),
+        FileKept(name=EVIL, file=value(), path=EVIL, by=EVIL),
+        FileRemoved(name=EVIL, path=EVIL, by=EVIL),
         Checkpointed(
             number=1,
             state=value(),
@@ -229,7 +236,7 @@ COMMANDS = [
 
 def test_every_kind_of_event_is_tried():
     tried = {type(event) for event in events("")} | {TaskCompleted, TaskStopped}
-    assert tried == set(get_args(TaskEvent))
+    assert tried == set(get_args(TaskEvent | WorkspaceEvent))
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=" ".join)

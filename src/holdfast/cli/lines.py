@@ -118,6 +118,12 @@ def _detail(event: AnyEvent) -> str:
             | e.MemoryBegan() | e.Remembered() | e.Forgotten()
         ):  # fmt: skip
             return ""  # these are in no log of a task
+        case e.MissionSet():
+            return f"{short_raw(event.text)}{f', by {plain(event.by)}' if event.by else ''}"
+        case e.FileKept():
+            return f"{plain(event.name)} {short_raw(event.file)}"
+        case e.FileRemoved():
+            return plain(event.name)
         case _:
             return _more_detail(event)
 

@@ -17,7 +17,7 @@ from holdfast.cli.opening import StoreNotFound, is_there, not_found, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json_line, print_lines
 from holdfast.cli.settings import Given
-from holdfast.events import AnyEvent, TaskEvent
+from holdfast.events import AnyEvent, TaskEvent, WorkspaceEvent
 from holdfast.news import pause
 from holdfast.tail import Tail
 
@@ -25,7 +25,7 @@ POLL_S = 0.25
 BATCH = 500
 ROOMY = 120
 """The width from which on dates and milliseconds are shown too."""
-TYPES = sorted(type_of(kind) for kind in get_args(TaskEvent))
+TYPES = sorted(type_of(kind) for kind in get_args(TaskEvent | WorkspaceEvent))
 
 
 @click.command()

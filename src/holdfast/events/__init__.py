@@ -79,8 +79,14 @@ from holdfast.events.task import (
     Verdict,
     Woke,
 )
+from holdfast.events.workspace import (
+    FileKept,
+    FileRemoved,
+    MissionSet,
+    WorkspaceEvent,
+)
 
-AnyEvent = TaskEvent | SessionEvent | MemoryEvent
+AnyEvent = TaskEvent | WorkspaceEvent | SessionEvent | MemoryEvent
 
 dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
 """The event as a JSON object, without `seq` and `at` while no log has taken it."""
@@ -109,11 +115,14 @@ __all__ = [
     "Event",
     "Failed",
     "Failure",
+    "FileKept",
+    "FileRemoved",
     "Forgotten",
     "Kind",
     "ListGrew",
     "MemoryBegan",
     "MemoryEvent",
+    "MissionSet",
     "Noted",
     "Observed",
     "OnCancel",
@@ -148,6 +157,7 @@ __all__ = [
     "TimerSet",
     "Verdict",
     "Woke",
+    "WorkspaceEvent",
     "dump_event",
     "load_event",
 ]

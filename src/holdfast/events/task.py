@@ -125,6 +125,9 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
 
     items: tuple[str | PlanItem, ...]
     mark: str = ""
+    by: str = ""
+    """Who changed it, if it was not the task."""
+    diff: str = ""
 
 
 class PlanProgressed(Event, frozen=True, kw_only=True, tag="plan_progressed"):
@@ -366,6 +369,9 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     """The calls that have not ended, as the state has them: they may end after the checkpoint."""
     lists: tuple[tuple[str, int], ...] = ()
     """The newest long lists, by digest and length: they may grow after the checkpoint."""
+    mission: Raw | UnsetType = UNSET
+    files: tuple[Raw, ...] = ()
+    """The files of the task, as the state has them."""
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast import events as e
 from holdfast.events import AnyEvent
-from holdfast.fold import calls, reads, task, waits
+from holdfast.fold import calls, reads, task, waits, workspace
 from holdfast.state import State
 
 
@@ -59,6 +59,7 @@ def _copy(state: State) -> State:
         decisions=list(state.decisions),
         notes=list(state.notes),
         plans=list(state.plans),
+        files=dict(state.files),
         facts=list(state.facts),
         marks=dict(state.marks),
         changes=list(state.changes),
@@ -79,6 +80,9 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.CancelRequested: task.cancel_requested,
     e.Planned: task.planned,
     e.PlanProgressed: task.plan_progressed,
+    e.MissionSet: workspace.mission_set,
+    e.FileKept: workspace.file_kept,
+    e.FileRemoved: workspace.file_removed,
     e.Started: calls.started,
     e.Reused: reads.reused,
     e.AttemptFailed: calls.attempt_failed,

@@ -15,7 +15,17 @@ from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.waits import place, took, waits_for_a_person
 from holdfast.lists import with_results
 from holdfast.plan import numbered, with_status
-from holdfast.state import UNDO, Call, Decision, Note, PlanVersion, Progress, State, scope_of
+from holdfast.state import (
+    UNDO,
+    Call,
+    Decision,
+    KeptFile,
+    Note,
+    PlanVersion,
+    Progress,
+    State,
+    scope_of,
+)
 
 _load_call = msgspec.json.Decoder(Call).decode
 
@@ -156,6 +166,9 @@ def _result_of(state: State, path: str, seq: int) -> bytes:
     return bytes(call.result)
 
 
+_load_file = msgspec.json.Decoder(KeptFile).decode
+
+
 def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.checkpoints = event.number
     state.checkpoint_version = event.version
@@ -175,6 +188,8 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.cancelling = carried.cancelling
     state.undoable = carried.undoable
     state.posts = carried.posts
+    state.mission = carried.mission
+    state.files = {file.name: file for file in map(_load_file, carried.files)}
     for digest, length in carried.lists:
         state.lists.setdefault(digest, e.ListGrew(digest=digest, length=length))
     for raw in carried.open:

@@ -1,0 +1,22 @@
+"""What a task is for, and the files that belong to it."""
+
+from __future__ import annotations
+
+from holdfast import events as e
+from holdfast.state import KeptFile, State
+
+
+def mission_set(state: State, event: e.MissionSet) -> None:
+    state.mission = event.text
+
+
+def file_kept(state: State, event: e.FileKept) -> None:
+    state.files[event.name] = KeptFile(event.name, event.file, event.at, event.seq, event.path)
+    if event.mark:
+        state.marks[event.mark] = event.seq
+
+
+def file_removed(state: State, event: e.FileRemoved) -> None:
+    state.files.pop(event.name, None)
+    if event.mark:
+        state.marks[event.mark] = event.seq
