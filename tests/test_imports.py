@@ -79,6 +79,7 @@ HOLDFAST_MODULES = {
     "holdfast.plan",
     "holdfast.reading",
     "holdfast.redact",
+    "holdfast.remembering",
     "holdfast.saying",
     "holdfast.scope",
     "holdfast.secret",

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from msgspec import Struct
-
-from holdfast import conversation
+from holdfast import conversation, remembering
 from holdfast.conversation import Conversation
 from holdfast.errors import LogDamaged
-from holdfast.events import (
-    NEVER,
-    AnyEvent,
-    Forgotten,
-    MemoryBegan,
-    Pinned,
-    Remembered,
-    SessionBegan,
-    Summarized,
-)
+from holdfast.events import AnyEvent, MemoryBegan, Pinned, SessionBegan, Summarized
 from holdfast.facts import facts_of, facts_of_session
 from holdfast.fold import advance
 from holdfast.kinds import MEMORY, SESSION, kind_of
 from holdfast.reading import Readable, read_events
+from holdfast.remembering import Memories
 from holdfast.state import State
 from holdfast.store import Facts
 
-
-class Outline(Struct):
-    """What has to be known of a memory to look after it: not what is in it."""
-
-    id: str = ""
-    seq: int = 0
-    created_at: datetime = NEVER
-    updated_at: datetime = NEVER
-
-
-Folded = State | Conversation | Outline
+Folded = State | Conversation | Memories
 
 
 def empty(stream: str) -> Folded:
     """The state of a log before its first event."""
     kind = kind_of(stream)
-    return Conversation() if kind is SESSION else Outline() if kind is MEMORY else State()
+    return Conversation() if kind is SESSION else Memories() if kind is MEMORY else State()
 
 
 def follow(state: Folded, event: AnyEvent) -> None:
@@ -54,8 +32,11 @@ def follow(state: Folded, event: AnyEvent) -> None:
         if problem := _misfit(state, event):
             raise LogDamaged(SESSION.stream(state.id), event.seq, problem)
         conversation.advance(state, event)
-    elif isinstance(state, Outline):
-        _remember(state, event)
+    elif isinstance(state, Memories):
+        if isinstance(event, MemoryBegan) and state.seq:
+            what = "it begins the memory a second time"
+            raise LogDamaged(MEMORY.stream(state.id), event.seq, what)
+        remembering.advance(state, event)
     else:
         advance(state, event)
 
@@ -76,14 +57,14 @@ def facts_in(state: Folded) -> Facts:
     """The facts of a log after its newest event."""
     if isinstance(state, Conversation):
         return facts_of_session(state)
-    if isinstance(state, Outline):
-        return Facts(created_at=state.created_at, updated_at=state.updated_at)
+    if isinstance(state, Memories):
+        return Facts(status="open", created_at=state.created_at, updated_at=state.updated_at)
     return facts_of(state)
 
 
 def status_in(state: Folded) -> str:
     """The status of a task or of a session; a memory has none."""
-    return "" if isinstance(state, Outline) else state.status
+    return "" if isinstance(state, Memories) else state.status
 
 
 def _misfit(state: Conversation, event: AnyEvent) -> str:
@@ -93,15 +74,3 @@ def _misfit(state: Conversation, event: AnyEvent) -> str:
         case Pinned(number=number) | Summarized(upto=number) if number > state.messages:
             return f"it is about message {number}, and there are {state.messages}"
     return ""
-
-
-def _remember(state: Outline, event: AnyEvent) -> None:
-    match event:
-        case MemoryBegan() if not state.seq:
-            state.id, state.created_at = event.id, event.at
-        case Remembered() | Forgotten():
-            pass
-        case _:
-            what = f"a {type(event).__name__} is no event of a memory, or not at this place"
-            raise LogDamaged(MEMORY.stream(state.id), event.seq, what)
-    state.seq, state.updated_at = event.seq, event.at

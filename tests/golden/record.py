@@ -57,9 +57,10 @@ from holdfast.agent import (
 from holdfast.agent.compaction import compact
 from holdfast.agent.externals import external, fact
 from holdfast.events import FORMAT, Forgotten, MemoryBegan, Remembered
-from holdfast.folding import Outline, facts_in, follow, read_folded
+from holdfast.folding import facts_in, follow, read_folded
 from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream
+from holdfast.remembering import Memories
 
 FOLDER = Path(__file__).parent
 tries = {"answer": 0, "flaky": 0, "letter": 0, "invite": 0, "body": 0}
@@ -333,9 +334,9 @@ def run_session(hf: Holdfast) -> None:
 
 
 def run_memory(hf: Holdfast) -> None:
-    ledger: Ledger[Outline] = Ledger(
+    ledger: Ledger[Memories] = Ledger(
         hf.store, memory_stream("golden-memory"), "host process 1", hf._holding.clock,
-        new=Outline, advance=follow, facts=facts_in,
+        new=Memories, advance=follow, facts=facts_in,
     )  # fmt: skip
     events = (
         MemoryBegan(format=FORMAT, id="golden-memory"),

@@ -23,9 +23,10 @@ from holdfast.events import (
     Summarized,
 )
 from holdfast.facts import facts_of_session
-from holdfast.folding import Outline, facts_in, follow
+from holdfast.folding import facts_in, follow
 from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream, session_stream
+from holdfast.remembering import Memories
 from holdfast.store import Store
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -110,11 +111,13 @@ def talked(
     return ledger
 
 
-def memory(store: Store, id: str = "main", entries: int = 2, text: str = "fact") -> Ledger[Outline]:
+def memory(
+    store: Store, id: str = "main", entries: int = 2, text: str = "fact"
+) -> Ledger[Memories]:
     """A memory with entries, one of which has a vector in a blob, and the first of which is
     forgotten."""
-    ledger: Ledger[Outline] = Ledger(
-        store, memory_stream(id), "me", ticking(), new=Outline, advance=follow, facts=facts_in
+    ledger: Ledger[Memories] = Ledger(
+        store, memory_stream(id), "me", ticking(), new=Memories, advance=follow, facts=facts_in
     )
     ledger.write(lambda state: MemoryBegan(format=FORMAT, id=id))
     digest = store.put_blob(f"[{id!r}]".encode() * 5_000)

@@ -336,3 +336,44 @@ def test_a_damaged_session_is_told_and_the_rest_is_archived(here, tmp_path):
     assert archived.sessions == ("Bob's / 2nd",)
     with pytest.raises(LogDamaged):
         here.archive_to(tmp_path / "b.hfa", "t-0")
+
+
+# As they are used
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids="-".join)
+def test_a_memory_is_searched_where_it_was_moved_to_and_when_it_comes_back(
+    source, target, new_url  # noqa: F811
+):  # fmt: skip
+    def found(hf, words):
+        return [each.entry.text for each in hf.memory.search(words)]
+
+    with Holdfast(new_url(source)) as here, Holdfast(new_url(target)) as there:
+        here.memory.remember("Ada wants a quiet room")
+        here.session("chat-1", user="ada").say("Hello")
+        assert found(here, "quiet room") == ["Ada wants a quiet room"]
+        assert here.copy_to(there, move=True).refused == ()
+        assert found(there, "quiet room") == ["Ada wants a quiet room"]
+        assert found(here, "quiet room") == []
+        there.memory.remember("Bob likes noise")
+        there.session("chat-1").say("Hello again")
+        assert there.copy_to(here).refused == ()
+        assert found(here, "noise") == ["Bob likes noise"]
+        said = [message.text for message in here.session("chat-1").messages()]
+        assert said == ["Hello", "Hello again"]
+        here.memory.remember("Cem is back")
+        assert [log.how for log in here.copy_to(there).memories] == ["continued"]
+        assert found(there, "cem back") == ["Cem is back"]
+        assert here.verify().sound and there.verify().sound
+
+
+def test_two_stores_that_each_have_a_memory_keep_their_own(here, there):
+    here.memory.remember("ours")
+    there.memory.remember("theirs")
+    fill(here)
+    copied = here.copy_to(there)
+    assert [(why.id, why.kind, why.error) for why in copied.refused] == [
+        ("memories/default", "memory", "Conflict")
+    ]
+    assert [log.id for log in copied.memories] == ["main"] and len(copied.tasks) == 3
+    assert [entry.text for entry in there.memory.entries()] == ["theirs"]
