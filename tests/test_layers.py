@@ -29,6 +29,7 @@ LAYERS = (
         "decisions",
         "driving",
         "family",
+        "workspace",
     }
     | {
         "handle",
@@ -42,7 +43,7 @@ LAYERS = (
         "waiting",
         "worker",
     },
-    ("engines", "ledger", "listing", "seen", "stores", "verify", "views", "workspace"),
+    ("engines", "ledger", "listing", "seen", "stores", "verify", "views"),
     ("keys",),
     ("tail",),
     ("news",),
