@@ -17,6 +17,7 @@ from holdfast.cli import (
     check,
     compensate,
     completion,
+    context,
     control,
     copy,
     doctor,
@@ -141,6 +142,7 @@ def root(ctx: click.Context) -> None:
       holdfast ls                       the newest tasks, a page at a time
       holdfast show trip-42             where a task is, and what happened to get there
       holdfast why trip-42              what it chose, and why
+      holdfast context trip-42          what each model call saw
       holdfast log -f trip-42           watch it as it works
       holdfast run agents:plan Oslo     start a task, and drive it here
       holdfast resume trip-42           go on after a crash (with --app agents: its code)
@@ -169,6 +171,7 @@ for _command in (
     ls.ls,
     show.show,
     why.why,
+    context.context,
     log.log,
     drive.run,
     start.start,
