@@ -196,7 +196,9 @@ def _facts(made: Context, conversation: Conversation) -> dict[str, str]:
     left, last, now = made.left_out, upto(made, conversation), conversation.messages
     by_now = f" (by now it has {now:,})" if now > last else ""
     factor = f" (as counted × {made.ratio:.2f}, by what the provider reported)"
-    gone = f"{messages_text(left.messages)} ({ranges_text(left.ranges)}), about {left.tokens:,} tokens"
+    gone = (
+        f"{messages_text(left.messages)} ({ranges_text(left.ranges)}), about {left.tokens:,} tokens"
+    )
     summarized = summarized_upto(made, conversation)
     return {
         "session": f"{made.session}, up to message {last:,}{by_now}",

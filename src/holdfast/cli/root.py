@@ -28,6 +28,8 @@ from holdfast.cli import (
     log,
     ls,
     resolve,
+    session,
+    sessions,
     show,
     start,
     verify,
@@ -144,6 +146,7 @@ def root(ctx: click.Context) -> None:
       holdfast why trip-42              what it chose, and why
       holdfast context trip-42          what each model call saw
       holdfast log -f trip-42           watch it as it works
+      holdfast session chat-7           a conversation, and the tasks that took part in it
       holdfast run agents:plan Oslo     start a task, and drive it here
       holdfast resume trip-42           go on after a crash (with --app agents: its code)
       holdfast start agents:plan Oslo   start a task, and leave it to a worker
@@ -173,6 +176,9 @@ for _command in (
     why.why,
     context.context,
     log.log,
+    sessions.sessions,
+    session.session,
+    session.say,
     drive.run,
     start.start,
     worker.worker,
