@@ -49,6 +49,8 @@ LAYERS = (
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
     | {
         "finding",
+        "folding",
+        "kinds",
         "naming",
         "reading",
         "redact",

@@ -39,10 +39,11 @@ class Inspection:
         against: Iterable[Head] = (),
         progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> Verified:
-        """Whether a task's log, or every one, is what was written: each event, sum and blob.
+        """Whether a task's log, or every log, is what was written: each event, sum and blob.
 
-        With the `heads` of an earlier time it also shows what was cut off since. `progress` is
-        told how many tasks were checked, and of how many.
+        Every log is those of sessions and memories too. With the `heads` of an earlier time it
+        also shows what was cut off since. `progress` is told how many logs were checked, and of
+        how many.
 
         >>> from holdfast import Holdfast, task
         >>> @task
@@ -58,7 +59,7 @@ class Inspection:
         return verify(self.store, () if id is None else (id,), against, progress)
 
     def heads(self, *ids: str) -> list[Head]:
-        """How far the logs of these tasks go, or of all: to be kept elsewhere, for `verify`.
+        """How far the logs of these tasks go, or all logs: to be kept elsewhere, for `verify`.
 
         >>> from holdfast import Holdfast, task
         >>> @task

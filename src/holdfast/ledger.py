@@ -66,6 +66,8 @@ class Ledger(Generic[S]):
         self._total = chain.ROOT
         self._told: Facts | None = None
         self._lock = threading.RLock()
+        self.beginnings = 0
+        """How often it was read from its start: what was made of it before may be of another log."""
 
     def refresh(self) -> S:
         """The state with what others have added since."""
@@ -88,6 +90,7 @@ class Ledger(Generic[S]):
 
     def _start_over(self) -> None:
         self.state, self._total, self._told = self._new(), chain.ROOT, None
+        self.beginnings += 1
 
     def write(self, make: Callable[[S], AnyEvent | None]) -> bool:
         """Add the event that is made of the state as it is now; False if it makes none.

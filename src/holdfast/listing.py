@@ -1,7 +1,7 @@
-"""Lists of tasks: a page by the index of the store, or the views of all that match.
+"""Lists of tasks and of sessions: a page by the index of the store, or the views of all that match.
 
-A store finds a page without reading a log (see `finding`), except of those tasks whose facts it
-lost in a crash. Their logs are read here, once, and what they say is given back to the store to
+A store finds a page without reading a log (see `finding`), except of those whose facts it lost in a
+crash. Their logs are read here, once, and what they say is given back to the store to
 remember; where it can't, they are read for every page, so that none is ever missing from a list.
 """
 
@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import finding
 from holdfast.errors import BadInput, StoreError, TaskNotFound
-from holdfast.facts import facts_of
-from holdfast.reading import read_state
+from holdfast.folding import facts_in, read_folded
+from holdfast.kinds import SESSION, TASK, Kind, id_of
 from holdfast.state import Status
 from holdfast.store import LONGEST_PAGE, Facts, Page, Query, Store
 from holdfast.views import TaskView, view_task
 
-_TASKS = "tasks/"
+SessionStatus = Literal["open", "ended"]
 
 
 class Filters(TypedDict, total=False):
@@ -37,6 +37,21 @@ class Filters(TypedDict, total=False):
     user: str | None
     session: str | None
     parent: str | None
+    labels: Mapping[str, str] | None
+    created_after: datetime | None
+    created_before: datetime | None
+    updated_after: datetime | None
+    updated_before: datetime | None
+
+
+class SessionFilters(TypedDict, total=False):
+    """What sessions can be looked for by: as `Filters`, as far as a session has it.
+
+    One is updated when something is said in it, or it ends; that is known to the minute.
+    """
+
+    status: str | Sequence[str] | None
+    user: str | None
     labels: Mapping[str, str] | None
     created_after: datetime | None
     created_before: datetime | None
@@ -82,6 +97,37 @@ class TaskPage(Struct, frozen=True):
     """Of those tasks that can't be listed, because their log has to be read and can't be."""
 
 
+class SessionRecord(Struct, frozen=True):
+    """What is known of a session without reading its log."""
+
+    id: str
+    user: str
+    status: SessionStatus
+    labels: dict[str, str]
+    created_at: datetime
+    updated_at: datetime
+    """Of its last event, or up to a minute before that."""
+
+
+class SessionPage(Struct, frozen=True):
+    """One page of a list of sessions, the newest first.
+
+    >>> from holdfast import Holdfast
+    >>> with Holdfast("memory://") as hf:
+    ...     for n in range(3):
+    ...         _ = hf.session(f"listed-{n}", user="ada")
+    ...     page = page_of_sessions(hf.store, {"user": "ada", "status": "open"}, limit=2)
+    >>> [session.id for session in page.sessions], page.next is None
+    (['listed-2', 'listed-1'], False)
+    """
+
+    sessions: tuple[SessionRecord, ...]
+    next: str | None
+    """The cursor of the page after this one; None if this is the last."""
+    unreadable: tuple[StoreError, ...] = ()
+    """Of those sessions that can't be listed, because their log has to be read and can't be."""
+
+
 class Tasks(list[TaskView]):
     """A list of tasks, and the errors of those that could not be read."""
 
@@ -94,19 +140,31 @@ def page_of_tasks(
     store: Store, filters: Mapping[str, Any], limit: int = 50, cursor: str | None = None
 ) -> TaskPage:
     """A page of the tasks that match, the newest first."""
-    page, unreadable = _complete(store, replace(_query(filters), limit=limit), cursor)
+    query = replace(_query(TASK, filters, Filters, Status), limit=limit)
+    page, unreadable = _complete(store, query, cursor)
     tasks = tuple(_record(stream, facts) for stream, facts in page.found)
     return TaskPage(tasks, _next(page), tuple(unreadable))
+
+
+def page_of_sessions(
+    store: Store, filters: Mapping[str, Any], limit: int = 50, cursor: str | None = None
+) -> SessionPage:
+    """A page of the sessions that match, the newest first."""
+    query = replace(_query(SESSION, filters, SessionFilters, SessionStatus), limit=limit)
+    page, unreadable = _complete(store, query, cursor)
+    found = tuple(_session(stream, facts) for stream, facts in page.found)
+    return SessionPage(found, _next(page), tuple(unreadable))
 
 
 def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = None) -> Tasks:
     """The views of the tasks that match, oldest first; of the newest so many, if limited."""
     if limit is not None and (type(limit) is not int or limit < 1):
         raise BadInput(f"limit={limit!a:.60} must be 1 or more")
-    query, tasks, failed = _query(filters), Tasks(), dict[str, StoreError]()
+    query = _query(TASK, filters, Filters, Status)
+    tasks, failed = Tasks(), dict[str, StoreError]()
     for stream in _walk(store, query, failed):
         try:
-            view = view_task(store, stream.removeprefix(_TASKS))
+            view = view_task(store, id_of(stream))
         except TaskNotFound:  # it was deleted meanwhile
             continue
         except StoreError as error:
@@ -133,24 +191,23 @@ def _walk(store: Store, query: Query, failed: dict[str, StoreError]) -> Iterator
             return
 
 
-def _query(filters: Mapping[str, Any]) -> Query:
-    unknown = [name for name in filters if name not in Filters.__annotations__]
+def _query(kind: Kind, filters: Mapping[str, Any], known: type, statuses: Any) -> Query:
+    unknown = [name for name in filters if name not in known.__annotations__]
     if unknown:
         raise BadInput(
-            f"tasks can't be looked for by {unknown[0]!a:.60}, only by "
-            f"{', '.join(Filters.__annotations__)}"
+            f"{kind.plural} can't be looked for by {unknown[0]!a:.60}, only by "
+            f"{', '.join(known.__annotations__)}"
         )
     given = {name: value for name, value in filters.items() if value is not None}
     if "type" in given:
         given["task"] = given.pop("type")
     if "status" in given:
-        given["status"] = _statuses(given["status"])
-    return Query(prefix=_TASKS, **given)
+        given["status"] = _statuses(given["status"], get_args(statuses))
+    return Query(prefix=kind.prefix, **given)
 
 
-def _statuses(wanted: Any) -> tuple[str, ...]:
+def _statuses(wanted: Any, known: Sequence[str]) -> tuple[str, ...]:
     several = (wanted,) if isinstance(wanted, str) else wanted
-    known = get_args(Status)
     try:
         if several and all(isinstance(each, str) and each in known for each in several):
             return tuple(several)
@@ -181,11 +238,11 @@ def _complete(store: Store, query: Query, cursor: str | None) -> tuple[Page, lis
 
 
 def read_facts(store: Store, stream: str) -> Facts | None:
-    """The facts of a task from its log, which the store then remembers; None if it has no log."""
-    state = read_state(store, stream)
+    """The facts of a log, read from it, which the store then remembers; None if there is none."""
+    state = read_folded(store, stream)
     if state.seq == 0:
         return None
-    facts = facts_of(state)
+    facts = facts_in(state)
     store.remember(stream, facts, state.seq)
     return facts
 
@@ -196,13 +253,24 @@ def _next(page: Page) -> str | None:
 
 def _record(stream: str, facts: Facts) -> TaskRecord:
     return TaskRecord(
-        id=stream.removeprefix(_TASKS),
+        id=id_of(stream),
         type=facts.task,
         status=facts.status,  # type: ignore[arg-type]
         user=facts.user,
         session=facts.session,
         labels=facts.labels,
         parent=facts.parent,
+        created_at=facts.created_at,
+        updated_at=facts.updated_at,
+    )
+
+
+def _session(stream: str, facts: Facts) -> SessionRecord:
+    return SessionRecord(
+        id=id_of(stream),
+        user=facts.user,
+        status=facts.status,  # type: ignore[arg-type]
+        labels=facts.labels,
         created_at=facts.created_at,
         updated_at=facts.updated_at,
     )

@@ -79,8 +79,14 @@ def read_sums(store: Readable, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
 def read_on(
     store: Readable, stream: str, seq: int, total: bytes
 ) -> Iterator[tuple[AnyEvent, bytes]]:
-    """The events that follow the event `seq`, which had that sum; each with its own."""
-    for event, after, _ in _checked(stream, store.read(stream, seq), total, seq):
+    """The events that follow the event `seq`, which had that sum; each with its own.
+
+    `LogDamaged` if that event is not there any more, or is another one.
+    """
+    lines = store.read(stream, max(seq - 1, 0))
+    if seq and chain.sum_of(next(lines, b"")) != total:
+        raise LogDamaged(stream, seq, "it is another one than when it was read before")
+    for event, after, _ in _checked(stream, lines, total, seq):
         yield event, after
 
 

@@ -1,9 +1,10 @@
 """Whether logs are what was written, from the first byte to the last, and whether they are whole.
 
-Every event is read: its sum and those before it (and its signature, in a store that has the key),
-its place, that it follows from those before it, the blobs that it names, and the messages that
-wait. A log that was cut short is still a good log; only who knows how long it was can tell. That is
-what a `Head` is for: keep it elsewhere, and compare.
+Every event of every log is read, be it of a task, of a session or of a memory: its sum and those
+before it (and its signature, in a store that has the key), its place, that it follows from those
+before it, the blobs that it names, and the messages that wait. A log that was cut short is still a
+good log; only who knows how long it was can tell. That is what a `Head` is for: keep it elsewhere,
+and compare.
 """
 
 from __future__ import annotations
@@ -17,45 +18,62 @@ from msgspec import Raw, Struct
 from holdfast import chain
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent
-from holdfast.fold import advance
+from holdfast.folding import empty, follow
+from holdfast.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, named
 from holdfast.naming import references
 from holdfast.reading import read_sums, stream_of
-from holdfast.state import State
 from holdfast.store import Store
 from holdfast.values import blobs_in
 from holdfast.words import checked_id
 
 Progress = Callable[[int, int], None]
-"""Told how many tasks were checked, and of how many."""
+"""Told how many logs were checked, and of how many."""
 
 
-class Head(Struct, frozen=True):
+class Head(Struct, frozen=True, omit_defaults=True):
     """How far a log went when somebody looked: the number of its last event, and its sum."""
 
     task: str
+    """The id of a task. A log of another `kind` is named by its stream: `sessions/<id>`."""
     seq: int
     sum: str
+    kind: KindName = "task"
+
+    @property
+    def stream(self) -> str:
+        """The stream of the log."""
+        kind = named(self.kind)
+        return kind.stream(kind.id_shown(self.task))
 
 
 class Damage(Struct, frozen=True):
     """Something that is not as it was written. `seq` is 0 where it is about no event."""
 
     task: str
+    """As that of a `Head`."""
     seq: int
     what: str
+    kind: KindName = "task"
+
+    @property
+    def name(self) -> str:
+        """The log, as people are told of it."""
+        return for_people(self.task, self.kind)
 
     def __str__(self) -> str:
         place = f"event {self.seq}: " if self.seq else ""
-        return f"{self.task}: {place}{self.what}"
+        return f"{self.name}: {place}{self.what}"
 
 
 class Verified(Struct):
-    """What was read, and what is wrong with it: for each task the first thing that is."""
+    """What was read, and what is wrong with it: for each log the first thing that is."""
 
     tasks: int = 0
     events: int = 0
     blobs: int = 0
     damage: list[Damage] = []
+    sessions: int = 0
+    memories: int = 0
 
     @property
     def sound(self) -> bool:
@@ -64,14 +82,15 @@ class Verified(Struct):
 
 
 def heads(store: Store, ids: Iterable[str] = ()) -> list[Head]:
-    """How far the logs of some tasks go, or of all."""
+    """How far the logs of some tasks go, or all logs."""
+    asked = [stream_of(checked_id(id)) for id in ids]
     found = []
-    for task_id in [checked_id(id) for id in ids] or _all(store):
-        newest = next(iter(store.tail(stream_of(task_id))), None)
+    for stream in asked or _all(store):
+        newest = next(iter(store.tail(stream)), None)
         if newest is not None:
-            found.append(_head(task_id, newest))
-        elif ids:
-            raise TaskNotFound(f"no task {task_id!r} in {store.url}")
+            found.append(_head(stream, newest))
+        elif asked:
+            raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
     return found
 
 
@@ -81,20 +100,21 @@ def verify(
     against: Iterable[Head] = (),
     progress: Progress = lambda done, of: None,
 ) -> Verified:
-    """Check some tasks, or all; and against the heads, if any, that they had before."""
-    known = {head.task: head for head in against}
-    wanted = [checked_id(id) for id in ids]
-    todo = wanted or sorted({*_all(store), *known})
+    """Check some tasks, or all logs; and against the heads, if any, that they had before."""
+    known = {head.stream: head for head in against}
+    wanted = [stream_of(checked_id(id)) for id in ids]
+    todo = wanted or _in_order({*_all(store), *known})
     found, blobs = Verified(), Blobs(store)
-    for number, task_id in enumerate(todo):
+    for number, stream in enumerate(todo):
         progress(number, len(todo))
-        seq = _check(store, task_id, known.get(task_id), found, blobs)
-        if seq == 0 and task_id in wanted and task_id not in known:
-            raise TaskNotFound(f"no task {task_id!r} in {store.url}")
+        seq = _check(store, stream, known.get(stream), found, blobs)
+        if seq == 0 and stream in wanted and stream not in known:
+            raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
     if not wanted and hasattr(store, "nameless"):
-        for folder in store.nameless("tasks"):
-            what = "the first line of its log does not tell whose it is"
-            found.damage.append(Damage(folder, 1, what))
+        for kind in KINDS:
+            for folder in store.nameless(kind.plural):
+                what = "the first line of its log does not tell whose it is"
+                found.damage.append(Damage(folder, 1, what, kind.name))
     found.blobs = len(blobs.problems)
     progress(len(todo), len(todo))
     return found
@@ -104,24 +124,31 @@ class _Placed(Struct):
     seq: int
 
 
-def _head(task_id: str, newest: bytes) -> Head:
+def _head(stream: str, newest: bytes) -> Head:
+    kind = kind_of(stream)
     try:
         seq = msgspec.json.decode(newest, type=_Placed).seq
-        return Head(task_id, seq, chain.sum_of(newest).decode("ascii"))
+        total = chain.sum_of(newest).decode("ascii")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"
-        raise LogDamaged(stream_of(task_id), 0, what) from None
+        raise LogDamaged(stream, 0, what) from None
+    return Head(kind.shown(id_of(stream)), seq, total, kind.name)
 
 
 def _all(store: Store) -> list[str]:
-    return sorted(stream.removeprefix("tasks/") for stream in store.streams("tasks/"))
+    return _in_order(stream for kind in KINDS for stream in store.streams(kind.prefix))
+
+
+def _in_order(streams: Iterable[str]) -> list[str]:
+    return sorted(streams, key=lambda stream: (KINDS.index(kind_of(stream)), stream))
 
 
 def _check(
-    store: Store, task_id: str, head: Head | None, found: Verified, blobs: Blobs
+    store: Store, stream: str, head: Head | None, found: Verified, blobs: Blobs
 ) -> int | None:
     """Read a log to its end, or to the first thing that is wrong; returns how far it goes."""
-    stream, state, seen = stream_of(task_id), State(), head is None
+    kind, state, seen = kind_of(stream), empty(stream), head is None
+    shown = kind.shown(id_of(stream))
     try:
         for event, total in read_sums(store, stream):
             found.events += 1
@@ -131,29 +158,33 @@ def _check(
                 seen = True
                 if total.decode() != head.sum:
                     raise LogDamaged(stream, event.seq, "it is another one than when it was noted")
-            advance(state, event)
+            follow(state, event)
         if not seen and head is not None:
-            raise LogDamaged(stream, head.seq, _cut(state.seq, head))
+            raise LogDamaged(stream, head.seq, _cut(kind, state.seq, head))
         if hasattr(store, "refused") and store.refused([stream]):
             what = "a message for it was changed, or left by somebody without the key"
             raise LogDamaged(stream, 0, what)
     except LogDamaged as error:
-        found.damage.append(Damage(task_id, error.seq, error.what))
+        found.damage.append(Damage(shown, error.seq, error.what, kind.name))
     except StoreError as error:
-        found.damage.append(Damage(task_id, 0, f"it can't be checked: {error}"))
+        found.damage.append(Damage(shown, 0, f"it can't be checked: {error}", kind.name))
     except (LookupError, TypeError, ValueError) as error:
         what = f"it does not follow from those before it ({error!r})"
-        found.damage.append(Damage(task_id, state.seq + 1, what))
+        found.damage.append(Damage(shown, state.seq + 1, what, kind.name))
     else:
-        found.tasks += bool(state.seq)
+        _count(found, kind, bool(state.seq))
         return state.seq
-    found.tasks += 1
+    _count(found, kind)
     return None
 
 
-def _cut(seq: int, head: Head) -> str:
+def _count(found: Verified, kind: Kind, by: int = 1) -> None:
+    setattr(found, kind.plural, getattr(found, kind.plural) + by)
+
+
+def _cut(kind: Kind, seq: int, head: Head) -> str:
     if not seq:
-        return f"the task is gone, and it had {head.seq} events when they were noted"
+        return f"the {kind.name} is gone, and it had {head.seq} events when they were noted"
     return f"the log was cut: it ends with event {seq}, and went up to {head.seq} when it was noted"
 
 

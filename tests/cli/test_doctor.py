@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, chain, task
+from holdfast import Holdfast, Keys, chain, task
 from holdfast.cli.folder import check_filesystem, filesystem_of
 from holdfast.log import open_log
 from holdfast.stores.workspace import safe_name
+from tests.stores import sessions
 
 from .conftest import COMMAND, environment
 
@@ -44,6 +45,42 @@ def test_a_sound_store_is_healthy(recorded, cli, found):
     assert "3 tasks, " in out
     assert "Python 3." in out and "msgspec " in out
     assert out.endswith("no damage found\n")
+
+
+def test_sessions_and_memories_are_looked_at_too(recorded, found, cli):
+    with Holdfast("workspace") as hf:
+        sessions.talked(hf.store, "A session")
+        sessions.memory(hf.store)
+    assert found() == (0, [])  # so their blobs are known to be named
+    assert "3 tasks, 1 session, 1 memory, " in cli("doctor").out
+    log = Path("workspace/sessions") / safe_name("A session") / "events.jsonl"
+    right = log.read_bytes()
+    log.write_bytes(right.replace(b"turn 1", b"turn 9"))
+    code, findings = found()
+    assert code == 4 and ("damage", "sessions/A session") in findings
+    log.write_bytes(b"{" + right)
+    assert ("damage", f"sessions/{log.parent.name}") in found()[1]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_an_encrypted_store_shows_its_sessions_to_who_has_the_key(tmp_path, cli, signed):
+    keys = {"key": Keys.new()} | ({"sign_key": Keys.new()} if signed else {})
+    options = []
+    for name, key in keys.items():
+        (tmp_path / name).write_text(key + "\n")
+        options += [f"--{name.replace('_', '-')}-file", str(tmp_path / name)]
+    url = tmp_path / "closed"
+    with Holdfast(url, **keys) as hf:
+        sessions.talked(hf.store, "A session")
+    ended = cli("doctor", "--json", "--url", str(url), *options)
+    found = json.loads(ended.out)
+    assert (ended.code, found["sessions"], found["blobs"]) == (0, 1, 3)
+    assert [each for each in found["findings"] if each["where"] != str(url)] == []
+    (log,) = url.glob("sessions/*/events.jsonl")
+    log.write_bytes(log.read_bytes()[:-40] + b"x" + log.read_bytes()[-39:])
+    ended = cli("doctor", "--json", "--url", str(url), *options)
+    damaged = [each for each in json.loads(ended.out)["findings"] if each["level"] == "damage"]
+    assert [each["where"] for each in damaged] == ["sessions/A session"]
 
 
 def test_one_task(recorded, found, cli):

@@ -4,11 +4,14 @@ import json
 import os
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.cli.amounts import Age, Size
+from tests.stores import sessions
 
 
 def listed(cli):
@@ -105,3 +108,13 @@ def test_times_and_sizes_as_people_write_them():
     assert spans == [90, 5400, 1209600, 259200]
     sizes = [Size().convert(text, None, None) for text in ("0", "12b", "1kB", "1 KiB", "2g")]
     assert sizes == [0, 12, 1000, 1024, 2 * 10**9]
+
+
+def test_idle_sessions_go_when_told_to(recorded, cli):
+    with Holdfast("workspace") as hf:
+        long_ago = sessions.ticking(datetime(2020, 1, 1, tzinfo=UTC))
+        sessions.end(sessions.begun(hf.store, "s-9", clock=long_ago))
+    assert " session" not in cli("gc").out
+    out = cli("gc", "--sessions-after", "1h").out
+    assert re.search(r"^s-9 +ada +ended ", out, re.M) and "deleted 0 tasks, 1 session, " in out
+    assert not Path("workspace/sessions/s-9").exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Keys, step, task
+from tests.stores import sessions
 
 from .conftest import environment
 
@@ -61,6 +62,22 @@ def test_what_is_sound_is_said_to_be_and_what_is_not_is_named(key, cli):
     found = json.loads(done.out)
     assert not found["sound"] and found["tasks"] == 2
     assert [(damage["task"], damage["seq"]) for damage in found["damage"]] == [("kept-1", 3)]
+
+
+def test_sessions_and_memories_are_checked_too(key, cli):
+    make()
+    with Holdfast("workspace") as hf:
+        sessions.talked(hf.store, "s-1")
+        sessions.memory(hf.store)
+    assert cli("verify").out == (
+        "3 tasks, 1 session, 1 memory, 33 events, 4 blobs checked: as it was written\n"
+    )
+    Path("heads.json").write_text(cli("head").out)
+    log = Path("workspace/sessions/s-1/events.jsonl")
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    assert cli("verify").code == cli("verify", "kept-0", "--against", "heads.json").code == 0
+    done = cli("verify", "--against", "heads.json")
+    assert done.code == 4 and "sessions/s-1, event 8\n  the log was cut" in done.out
 
 
 def test_a_task_that_is_not_there_is_not_found(key, cli):

@@ -35,11 +35,14 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.store import Query
 from holdfast.stores import open_store, ring, secured
 from holdfast.stores.disk import Disk
 from holdfast.stores.files import FileStore
+from holdfast.stores.hidden import StreamNames
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.packed import unpacked
+from tests.stores import sessions
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -51,6 +54,7 @@ WHERE = (
     "argument", "result", "error", "note", "noted", "choice", "option", "because", "label",
     "labelled", "user", "session", "question", "answer", "answerer", "pause", "message",
     "messenger", "checkpoint", "blob", "part", "progress", "step", "cancel",
+    "said", "said-at-length", "picture", "summary", "ended", "memory", "remembered",
 )  # fmt: skip
 """Where a canary is put: each one is another."""
 
@@ -106,6 +110,23 @@ def sealed_loop() -> int:
     return len(seen)
 
 
+def fill_sessions(hf: Holdfast, labels: dict[str, str]) -> None:
+    """The session of the tasks, and a memory: also by their ids."""
+    talk = sessions.begun(hf.store, canary("session"), canary("user"), labels=labels)
+    sessions.say(talk, canary("said"))
+    sessions.say(talk, canary("said-at-length") * 1_000)
+    sessions.show(talk, canary("picture").encode() * 100)
+    sessions.summarize(talk, 2, canary("summary"))
+    sessions.end(talk, canary("ended"))
+    sessions.memory(hf.store, canary("memory"), text=canary("remembered"))
+    assert [*hf.store.streams("sessions/")] == [f"sessions/{canary('session')}"]
+    assert [*hf.store.streams("memories/canary")] == [f"memories/{canary('memory')}"]
+    for filters in ({"user": canary("user")}, {"labels": labels}, {"session": canary("session")}):
+        page = hf.store.find(Query(prefix="sessions/", **filters))
+        known = [stream for stream, _ in page.found] or page.unknown
+        assert known == [f"sessions/{canary('session')}"]
+
+
 def fill(url, **keys) -> None:
     """Make a store in which there is a canary wherever a user's text can go."""
     with Holdfast(url, **keys) as hf:
@@ -121,6 +142,7 @@ def fill(url, **keys) -> None:
         assert hf.run(sealed_loop, id="loop") == 3
         hf.start(sealed_loop, id="cancelled", **about)
         hf.cancel("cancelled", because=canary("cancel"))
+        fill_sessions(hf, labels)
         hf.start(sealed_loop, id="waits", **about)
         hf.store.post("tasks/waits", canary("messenger"), canary("message").encode())
         assert [view.id for view in hf.tasks(labels=labels)] == ["agent"]
@@ -561,20 +583,17 @@ def test_the_same_user_is_the_same_to_the_store_and_nothing_else_is(inner):
 
 @pytest.mark.parametrize("ways", [(None, KEY), (KEY, None), (KEY, Keys.new())])
 def test_a_log_can_be_copied_line_by_line_between_stores_with_other_keys(ways):
-    source, target = (secured(MemoryStore(), key) for key in ways)
-    with Holdfast(source.inner if ways[0] else source, key=ways[0]) as hf:
+    inner, outer = MemoryStore(), MemoryStore()
+    target = secured(outer, ways[1])
+    with Holdfast(inner, key=ways[0]) as hf:
         with pytest.raises(Unanswered):
             hf.run(sealed_agent, "x", id="agent")
         lease = target.acquire("tasks/agent", "me", LONG_S)
         target.append(lease, 0, list(hf.store.read("tasks/agent")))
         target.release(lease)
-        for digest in (
-            [hf.store._names.shown(name) for name in hf.store.inner._blobs]
-            if ways[0]
-            else list(hf.store._blobs)
-        ):
+        for digest in [blob.digest for blob in hf.store.blobs()]:
             assert target.put_blob(hf.store.get_blob(digest)) == digest
-    with Holdfast(target.inner if ways[1] else target, key=ways[1]) as hf:
+    with Holdfast(outer, key=ways[1]) as hf:
         hf.answer("agent", "yes")
         assert hf.resume("agent") == canary("result")
         assert hf.verify().sound
@@ -601,3 +620,89 @@ except BadInput as error:
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "pip install 'holdfast[encryption]'" in done.stdout
+
+
+# Names of sessions and memories
+
+IDS = (
+    "s-1",
+    "S-1",
+    "Ada's / 2nd",
+    "日本語 🚀",
+    "sessions/s-1",
+    "x" * 255,
+    "\U00020000" * 255,
+    "%_'",
+)
+
+
+@pytest.mark.parametrize("kind", ["sessions", "memories", "session-copies", "memory-copies"])
+@pytest.mark.parametrize("id", IDS)
+def test_a_hidden_name_is_one_name_for_one_id_and_can_be_shown(kind, id):
+    names = StreamNames(b"k" * 32)
+    hidden = names.hidden(f"{kind}/{id}")
+    assert re.fullmatch(f"{kind}/[a-z2-7]{{27,}}", hidden)
+    assert names.shown(hidden) == f"{kind}/{id}"
+    assert hidden == StreamNames(b"k" * 32).hidden(f"{kind}/{id}")
+    assert hidden != StreamNames(b"K" * 32).hidden(f"{kind}/{id}")
+    assert StreamNames(b"K" * 32).shown(hidden) != f"{kind}/{id}"
+
+
+def test_a_task_keeps_its_name_and_a_draft_has_that_of_what_it_will_be():
+    names = StreamNames(b"k" * 32)
+    for stream in ("tasks/t-1", "copies/t-1", "tasks/sessions/s-1", "keys/1", "housekeeping/gc"):
+        assert names.hidden(stream) == names.shown(stream) == stream
+    final, draft = names.hidden("sessions/x"), names.hidden("session-copies/x")
+    assert final.partition("/")[2] == draft.partition("/")[2]
+    assert names.hidden("memories/x").partition("/")[2] != final.partition("/")[2]
+
+
+def test_sessions_with_any_id_are_listed_read_and_gone_on_with(tmp_path):
+    for id in IDS:
+        with Holdfast(tmp_path / "w", key=KEY) as hf:
+            sessions.begun(hf.store, id)
+    with Holdfast(tmp_path / "w", key=KEY) as hf:
+        assert sorted(hf.store.streams("sessions/")) == sorted(f"sessions/{id}" for id in IDS)
+        assert sorted(hf.store.streams("sessions/S")) == ["sessions/S-1"]
+        for id in IDS:
+            sessions.say(sessions.session(hf.store, id), "more")
+        found = hf.verify()
+        assert found.sound and (found.sessions, found.events) == (len(IDS), 2 * len(IDS))
+        page = hf.store.find(Query(prefix="sessions/", limit=3))
+        assert len(page.found) + len(page.unknown) >= 3
+
+
+def test_a_session_whose_folder_was_renamed_is_damage_and_not_gone(tmp_path):
+    with Holdfast(tmp_path / "w", key=KEY) as hf:
+        sessions.begun(hf.store, "s-1")
+        (folder,) = (tmp_path / "w/sessions").iterdir()
+        folder.rename(folder.with_name("s-1"))
+        (damage,) = hf.verify().damage
+        assert (damage.kind, damage.seq) == ("session", 1) and "moved here" in damage.what
+
+
+def test_a_lost_or_old_key_opens_no_session_and_a_new_one_opens_all(tmp_path):
+    new = Keys.new()
+    with Holdfast(tmp_path / "w", key=KEY) as hf:
+        sessions.talked(hf.store, "s-1")
+        before = list(hf.store.read("sessions/s-1"))
+    store = open_store(tmp_path / "w")
+    assert ring.rotate(store, Keys(new, KEY))
+    store.close()
+    with pytest.raises(WrongKey):
+        Holdfast(tmp_path / "w", key=KEY)
+    with Holdfast(tmp_path / "w", key=new) as hf:
+        assert list(hf.store.read("sessions/s-1")) == before
+        sessions.say(sessions.session(hf.store), "with the new key")
+        assert hf.verify().sound
+    shutil.rmtree(tmp_path / "w/keys")
+    with pytest.raises(LogDamaged, match="keys of the store are gone"):
+        Holdfast(tmp_path / "w", key=new)
+
+
+@pytest.mark.parametrize("kind", ["session", "memory"])
+def test_a_store_with_sessions_in_the_clear_is_not_opened_with_a_key(tmp_path, kind):
+    with Holdfast(tmp_path / "w") as hf:
+        sessions.begun(hf.store) if kind == "session" else sessions.memory(hf.store)
+    with pytest.raises(WrongKey, match="begun without a key"):
+        Holdfast(tmp_path / "w", key=KEY)

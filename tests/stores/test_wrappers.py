@@ -6,15 +6,17 @@ import inspect
 
 import pytest
 
-from holdfast.errors import BadInput
+from holdfast import chain
+from holdfast.errors import BadInput, LeaseLost, TaskBusy
 from holdfast.keys import Keys
-from holdfast.store import ManyAtOnce, Store
+from holdfast.store import Facts, ManyAtOnce, Place, Query, Store
 from holdfast.stores import KEYS, open_store, secured
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sealed import SealedStore
 from holdfast.stores.signed import SignedStore
 from holdfast.stores.wrapped import Wrapped
 from holdfast.testing.stores import StoreContract
+from tests.stores.databases import AT
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -114,3 +116,38 @@ def test_the_keys_of_an_encrypted_store_are_not_taken_among_many():
     with pytest.raises(BadInput, match="has its keys"):
         store.acquire_many(["tasks/a", f"{KEYS}root"], "me", 60)
     assert store.holder("tasks/a") is None
+
+
+@pytest.mark.parametrize("way", list(WAYS.values()), ids=list(WAYS))
+def test_sessions_keep_the_port_too_though_their_names_are_others_below(way, tmp_path):
+    store = secured(open_store(tmp_path / "w"), *way)
+    streams = [f"sessions/S {n}" for n in range(5)]
+    leases = store.acquire_many(streams, "me", 60.0)
+    assert [lease.stream for lease in leases] == streams
+    assert [store.holder(stream) for stream in streams] == ["me"] * 5
+    assert isinstance(store.acquire_many(streams[:1], "you", 60.0)[0], TaskBusy)
+    for n, lease in enumerate(leases):
+        store.append(lease, 0, [chain.seal(chain.ROOT, b'{"seq":1,"id":"S %d"}' % n)[0]],
+                     Facts(user="ada", session=f"S {n}", created_at=AT))  # fmt: skip
+    assert list(store.sync_many(leases)) == [None] * 5
+    assert store.post(streams[1], "note", b"hi") and not store.post(streams[1], "note", b"again")
+    assert [(post.stream, post.data) for post in store.inbox(streams)] == [(streams[1], b"hi")]
+    store.unpost(streams[1], "note")
+    assert list(store.inbox(streams)) == []
+    # A page goes by the names that are shown, also of those that were made at the same moment.
+    seen, beyond = [], None
+    while True:
+        page = store.find(Query(prefix="sessions/", user="ada", limit=2, beyond=beyond))
+        seen += [stream for stream, _ in page.found]
+        if not page.more:
+            break
+        beyond = Place(AT, seen[-1])
+    assert seen == streams[::-1]
+    assert store.find(Query(prefix="sessions/S 3")).found[0][0] == streams[3]
+    store.delete(leases[0])
+    store.release_many(leases[1:])
+    assert sorted(store.streams("sessions/")) == streams[1:]
+    assert dict(store.facts("sessions/"))[streams[1]].session == "S 1"
+    with pytest.raises(LeaseLost):
+        store.append(leases[1], 1, [b"late"])
+    store.close()

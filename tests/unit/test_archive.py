@@ -275,7 +275,7 @@ def manifest_with(**fields):
 
 
 def test_a_newer_format_is_told_from_damage(archive, tmp_path):
-    newer = rewritten(archive, tmp_path / "x.hfa", manifest=manifest_with(format=2, more=[1]))
+    newer = rewritten(archive, tmp_path / "x.hfa", manifest=manifest_with(format=3, more=[1]))
     assert isinstance(refused(newer), NewerFormat)
 
 

@@ -93,6 +93,10 @@ class Book:
             redact=means.redact,
         )
         self._lock = threading.RLock()
+        self._beginnings = 0
+        self._forget()
+
+    def _forget(self) -> None:
         self._decoded: OrderedDict[int, Turn] = OrderedDict()
         self._tokens: dict[str, dict[int, int]] = {}
         self._sums: dict[str, list[int]] = {}
@@ -104,9 +108,11 @@ class Book:
 
     def refresh(self) -> Conversation:
         """The state with what others have added; `SessionNotFound` if there is none."""
-        state = self._ledger.refresh()
-        if state.seq == 0:
-            raise SessionNotFound(f"no session {self.id!r} in {self.store.url}")
+        state = self._must_be(self._ledger.refresh())
+        if self._beginnings != self._ledger.beginnings:
+            with self._lock:
+                self._beginnings = self._ledger.beginnings
+                self._forget()
         return state
 
     # Writing

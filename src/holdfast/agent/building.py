@@ -63,10 +63,10 @@ class Building:
 
         found = fit(
             recent, partial(self._asked_at, state, since, fixed.turns), self._cost, fixed.cost,
-            longest, budget, self._keep,
+            longest, fixed.note, budget, self._keep,
         )  # fmt: skip
         if found is None:
-            raise BadInput(self._too_small(state, fixed, budget))
+            raise BadInput(self._too_small(state, since, fixed, ratio))
         return self._made(state, since, fixed, found, ratio)
 
     def _count(self, messages: Iterable[Message]) -> int:
@@ -116,13 +116,14 @@ class Building:
         tokens = sum(self._book.tokens_of(a, b, self._counter) for a, b in gaps)
         return LeftOut(sum(b - a + 1 for a, b in ranges), tokens, ranges, found.limit)
 
-    def _too_small(self, state: Conversation, fixed: _Fixed, budget: int) -> str:
-        newest = len(state.turns) - 1
-        least = fixed.cost(SHORTEST) + (self._cost(newest, SHORTEST) if newest >= 0 else 0)
+    def _too_small(self, state: Conversation, since: int, fixed: _Fixed, ratio: float) -> str:
+        newest = max({*range(since, len(state.turns))} - fixed.turns, default=None)
+        least = fixed.cost(SHORTEST) + fixed.note
+        least += self._cost(newest, SHORTEST) if newest is not None else 0
         return (
             f"session {state.id!r}: a budget of {self._budget:,} tokens has no room for what every "
             f"context must have: the system message, what is pinned, the goal, the plan and the "
-            f"newest turn are about {ceil(least * self._budget / max(budget, 1)):,} tokens, cut "
+            f"newest turn are about {ceil(least * ratio):,} tokens, cut "
             f"short as far as they can be. Give a larger budget, or a shorter system message"
         )
 
@@ -144,8 +145,8 @@ class _Fixed:
         self._texts = texts
         self._pinned = pinned
         self._count = count
-        self._room = count([Message("system", _note(LeftOut(10**6, 10**9, (), 10**6)))])
-        """For the note on what is left out, which is there or not."""
+        self.note = count([Message("system", _note(LeftOut(10**6, 10**9, (), 10**6)))])
+        """How many tokens the note on what is left out takes at most."""
         self._known: dict[int, int] = {}
 
     def cost(self, limit: int) -> int:
@@ -153,7 +154,7 @@ class _Fixed:
         if limit not in self._known:
             sections = self.sections(limit, LeftOut())
             messages = messages_in(sections, limit, self._book)
-            self._known[limit] = self._count(messages) + self._room
+            self._known[limit] = self._count(messages)
         return self._known[limit]
 
     def longest(self) -> int:

@@ -3,8 +3,8 @@
 There are things that must be there (the system message, what is pinned, the goal and the plan) and
 turns, of which the newest count most. In this order, until it fits the budget:
 
-1. everything that is fixed, the summary, and as many turns as there is room for, at least the last
-   `keep`, and the message of the user that they answer;
+1. everything; or what is fixed, the summary, and as many turns as there is room for, at least the
+   last `keep`, and the message of the user that they answer;
 2. if those are too much: the same, with long texts in turns and summary cut short, the longest
    first, down to `SHORTEST` characters;
 3. if that is too much: fewer turns, at least the newest one;
@@ -14,7 +14,7 @@ turns, of which the newest count most. In this order, until it fits the budget:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from msgspec import Struct
 
@@ -43,6 +43,7 @@ def fit(
     cost: Cost,
     fixed: Callable[[int], int],
     longest: Callable[[Sequence[int]], int],
+    note: int,
     budget: int,
     keep: int,
 ) -> Fit | None:
@@ -50,8 +51,19 @@ def fit(
 
     `recent` are the turns that may be in, from the newest to the oldest. `asked_at` says for a turn
     which earlier one it answers, if any. `fixed` is what everything else costs, with its long texts
-    cut to a limit too; `longest` the length of the longest text that may be cut.
+    cut to a limit too, `note` what it costs to say that something is left out; `longest` is the
+    length of the longest text that may be cut.
     """
+    seen, tokens = [], fixed(UNCUT)
+    for turn in recent:
+        seen.append(turn)
+        tokens += cost(turn, UNCUT)
+        if tokens > budget:
+            break
+    else:
+        if tokens <= budget:
+            return Fit(tuple(reversed(seen)), UNCUT, tokens)
+    recent, budget = chain(seen, recent), budget - note
     last = list(islice(recent, keep))
     must = _with_question(last, asked_at)
     tokens = fixed(UNCUT) + sum(cost(turn, UNCUT) for turn in must)
@@ -59,13 +71,15 @@ def fit(
         return _with_older(recent, must, tokens, cost, budget)
     while True:
         found = _cut(must, cost, fixed, longest, budget)
-        if found is not None or not last[1:]:
+        if found is not None:
             return found
         if len(must) > len(last):
             must = sorted(last)  # without the question, before a turn is given up
-        else:
+        elif len(last) > 1:
             last = last[:-1]
             must = _with_question(last, asked_at)
+        else:
+            return None
 
 
 def _with_question(last: Sequence[int], asked_at: Callable[[int], int | None]) -> list[int]:

@@ -14,7 +14,7 @@ from holdfast.cli.options import json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.progress import telling
 from holdfast.cli.settings import Given
-from holdfast.cli.text import count, plain
+from holdfast.cli.text import counts, plain
 
 plain_option = click.option(
     "--plain",
@@ -41,7 +41,8 @@ def archive(
     as_json: bool,
     **filters: Any,
 ) -> Exit:
-    """Write tasks to a compressed file: those named, those that match, or all, with their families.
+    """Write tasks to a compressed file: those named, those that match, or all, with their families
+    and sessions. All includes sessions without a task, and memories.
 
     They stay in the store; `holdfast gc --archive` deletes them afterwards. The file is read back
     and compared before it gets its name. Of a task that is under way it holds what there is now. If
@@ -63,7 +64,9 @@ def archive(
     if as_json:
         print_json(archived)
         return ended
-    what = f"{count(len(archived.ids), 'task')}, {count(archived.events, 'event')}"
+    logs = {"tasks": archived.ids, "sessions": archived.sessions, "memories": archived.memories}
+    lengths = {kind: len(ids) for kind, ids in logs.items()}
+    what = ", ".join(counts({**lengths, "events": archived.events}))
     size = f"{bytes_text(archived.unpacked_bytes)} in {bytes_text(archived.size_bytes)}"
     print_lines(console(), f"archived {what} ({size}) to {plain(archived.path)}")
     return ended

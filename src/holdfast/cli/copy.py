@@ -19,8 +19,9 @@ from holdfast.cli.options import json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.progress import telling
 from holdfast.cli.settings import Given
-from holdfast.cli.text import count, plain
+from holdfast.cli.text import count, counts, plain
 from holdfast.keys import Keys
+from holdfast.kinds import KINDS
 from holdfast.state import FINISHED
 from holdfast.upkeep.copied import Copied, Refused
 from holdfast.upkeep.moving import must_last, stand_in
@@ -74,7 +75,8 @@ def copy(
 
     Every copy is read back and compared before it counts. What is there already is left alone, so
     a copy that was interrupted goes on when it is made again. A family goes together: with a parent
-    its children, with a child its parent.
+    its children, with a child its parent, and with any of them its session. All includes sessions
+    without a task, and memories.
 
     A task that somebody is driving is refused: pause it first. An unfinished task goes on in the
     target; in the source it is paused (or, with --move, deleted), so that nothing is done twice.
@@ -164,6 +166,11 @@ def _ended(copied: Copied, as_json: bool) -> Exit:
     return max((_exit_of(refused) for refused in copied.refused), default=Exit.OK)
 
 
+def _what(copied: Copied) -> str:
+    lengths = {kind.plural: len(getattr(copied, kind.plural)) for kind in KINDS}
+    return ", ".join(counts(lengths))
+
+
 def _exit_of(refused: Refused) -> Exit:
     return _EXITS.get(refused.error, Exit.DAMAGED)
 
@@ -184,7 +191,7 @@ def _print(out: Console, copied: Copied) -> None:
         print_lines(out, f"… and {count(len(copied.tasks) - _LISTED, 'task')} more (--json)")
     size = f"{count(copied.events, 'event')}, {bytes_text(copied.size_bytes)}"
     way = f"from {plain(copied.source)} to {plain(copied.target)}"
-    print_lines(out, f"{done} {count(len(copied.tasks), 'task')} ({size}) {way}")
+    print_lines(out, f"{done} {_what(copied)} ({size}) {way}")
     if copied.along:
         along = ", ".join(map(plain, copied.along[:5])) + (", …" if len(copied.along) > 5 else "")
         print_lines(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from holdfast.app import Holdfast
 from holdfast.cli import folder as folders
 from holdfast.cli.exits import Exit
 from holdfast.cli.health import Finding, Logs
-from holdfast.cli.opening import folder_of, is_there, not_found, opened, task_ids
+from holdfast.cli.opening import folder_of, is_there, not_found, opened
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
-from holdfast.cli.text import count, plain
+from holdfast.cli.text import count, counts, plain
 from holdfast.errors import StoreError
+from holdfast.kinds import KINDS
+from holdfast.reading import stream_of
 from holdfast.stores.workspace import safe_name
 from holdfast.words import checked_id
 
@@ -68,7 +70,7 @@ def _check_task(hf: Holdfast, root: Path | None, logs: Logs, task: str) -> Itera
         yield from folders.check_names(folder.parents[1], folder)
     elif not _may_be_there(hf, task):
         raise not_found(hf.store, task)
-    yield from logs.check(task)
+    yield from logs.check(stream_of(task))
 
 
 def _may_be_there(hf: Holdfast, task: str) -> bool:
@@ -80,24 +82,25 @@ def _may_be_there(hf: Holdfast, task: str) -> bool:
 
 def _check_all(hf: Holdfast, root: Path | None, logs: Logs) -> Iterator[Finding]:
     if root is None:
-        for task_id in task_ids(hf.store):
-            yield from logs.check(task_id)
+        for kind in KINDS:
+            for stream in sorted(hf.store.streams(kind.prefix)):
+                yield from logs.check(stream)
         return
     yield from folders.check_filesystem(root, folders.filesystem_of(root))
     yield from folders.check_names(root, root)
-    all_read = True
-    for folder, named in folders.task_folders(root):
+    all_read, shown = True, _named_there(hf, "stream_shown")
+    for folder, named in folders.log_folders(root):
         if named is None:
             yield folders.check_nameless(root, folder)
             continue
-        for finding in logs.check(named):
+        for finding in logs.check(shown(named)):
             all_read = all_read and finding.level == "note"
             yield finding
     yield from _check_spare_blobs(hf, root, logs, all_read)
 
 
 def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs, all_read: bool) -> Iterator[Finding]:
-    in_store = getattr(hf.store, "blob_in_store", str)  # encrypted, they have other names there
+    in_store = _named_there(hf, "blob_in_store")
     named = set(map(in_store, logs.blobs))
     spare = {name: size for name, size in folders.blobs_in(root).items() if name not in named}
     if spare:
@@ -109,12 +112,19 @@ def _check_spare_blobs(hf: Holdfast, root: Path, logs: Logs, all_read: bool) -> 
         yield Finding("note", "blobs", what, todo)
 
 
+def _named_there(hf: Holdfast, method: str) -> Callable[[str], str]:
+    """How names are turned, where an encrypted store has others than it shows."""
+    layer: Any = hf.store
+    while layer is not None and not hasattr(layer, method):
+        layer = getattr(layer, "inner", None)
+    return str if layer is None else getattr(layer, method)
+
+
 def _facts(hf: Holdfast, root: Path | None, logs: Logs) -> dict[str, Any]:
     return {
         "store": hf.store.url,
         "filesystem": folders.filesystem_of(root) if root else "",
-        "tasks": logs.tasks,
-        "events": logs.events,
+        **logs.counts,
         "blobs": len(logs.blobs),
         "holdfast": holdfast.__version__,
         "python": platform.python_version(),
@@ -130,7 +140,7 @@ def _print(facts: dict[str, Any], findings: Iterable[Finding]) -> None:
         f"{facts['system']}"
     )
     place = f"{facts['store']} on {facts['filesystem']}" if facts["filesystem"] else facts["store"]
-    read = ", ".join(count(facts[f"{thing}s"], thing) for thing in ("task", "event", "blob"))
+    read = ", ".join(counts(facts))
     print_lines(out, f"Store {plain(place)}: {read} read and checked")
     damaged = False
     for finding in findings:

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
+from holdfast.kinds import KINDS
 from holdfast.stores.leftovers import DELETED, TEMPORARY, TORN
 from holdfast.stores.locks import LOCK, LOG, was_started
 from holdfast.stores.workspace import Named, safe_name
@@ -26,14 +27,16 @@ _NETWORKED = re.compile(r"nfs|cifs|smb|9p|afs|ceph|gluster|lustre|fuse\.|vboxsf|
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
-def task_folders(root: Path) -> Iterator[tuple[Path, str | None]]:
-    """The folders of tasks, each with its task's id, or None where the log does not tell."""
-    tasks = root / "tasks"
-    if not tasks.is_dir() or tasks.is_symlink() or not os.access(tasks, os.R_OK | os.X_OK):
-        return  # as `check_names` says where there is something wrong
-    for name in sorted(os.listdir(tasks)):
-        if stat.S_ISDIR((tasks / name).lstat().st_mode) and not DELETED.fullmatch(name):
-            yield tasks / name, name if safe_name(name) == name else _named_in(tasks / name)
+def log_folders(root: Path) -> Iterator[tuple[Path, str | None]]:
+    """The folders of logs, each with its stream, or None where the log does not tell."""
+    for kind in KINDS:
+        folder = root / kind.plural
+        if not folder.is_dir() or folder.is_symlink() or not os.access(folder, os.R_OK | os.X_OK):
+            continue  # as `check_names` says where there is something wrong
+        for name in sorted(os.listdir(folder)):
+            if stat.S_ISDIR((folder / name).lstat().st_mode) and not DELETED.fullmatch(name):
+                id = name if safe_name(name) == name else _named_in(folder / name)
+                yield folder / name, None if id is None else kind.stream(id)
 
 
 def _named_in(folder: Path) -> str | None:
@@ -134,7 +137,7 @@ def check_nameless(root: Path, folder: Path) -> Finding:
     except OSError as error:
         return unreadable(where, error.strerror or str(error))
     if log:
-        what = "its first line does not tell whose log it is, or names another task"
+        what = "its first line does not tell whose log it is, or names another"
     elif was_started(lock):
         what = "events were recorded here, and the log is empty or gone"
     else:

@@ -17,12 +17,14 @@ from holdfast.cli.options import json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.progress import telling
 from holdfast.cli.settings import Given
-from holdfast.cli.text import ago, count, plain
+from holdfast.cli.text import ago, count, counts, plain
+from holdfast.kinds import for_people
 from holdfast.state import FINISHED
 from holdfast.upkeep.retention import Retention
-from holdfast.upkeep.swept import Swept
+from holdfast.upkeep.swept import Swept, SweptSession
 
 COLUMNS = ("ID", "TYPE", "STATUS", "UPDATED", "SIZE", "WHY")
+SESSION_COLUMNS = ("SESSION", "USER", "STATUS", "UPDATED", "SIZE")
 _LISTED = 50
 
 
@@ -51,6 +53,12 @@ _LISTED = 50
 @click.option(
     "--type", "kinds", metavar="NAME", multiple=True, help="Only runs of this task function."
 )
+@click.option(
+    "--sessions-after",
+    type=Age(),
+    metavar="AGE",
+    help="Also sessions without a task left, whose last event is older.",
+)
 @click.option("--archive", type=click.Path(), metavar="FILE", help="Archive them first, here.")
 @plain_option
 @click.option(
@@ -73,6 +81,7 @@ def gc(
     max_size: int | None,
     status: tuple[str, ...],
     kinds: tuple[str, ...],
+    sessions_after: timedelta | None,
     archive: str | None,
     plain_text: bool,
     grace: timedelta,
@@ -87,7 +96,8 @@ def gc(
     blobs that no log names any more, and what crashed writers left behind.
 
     Never deleted: a task that has not ended, or has something to undo; one whose parent or child
-    has not ended (a family goes as a whole); one that somebody holds; a blob that a log names.
+    has not ended (a family goes as a whole); one that somebody holds; a blob that a log names; a
+    memory. Sessions go only with --sessions-after, and only if no task of them is left.
 
     With --archive what goes is written to a file first, or to a new file in a folder, and read back
     before anything is deleted. `holdfast restore` brings it back.
@@ -105,6 +115,7 @@ def gc(
         max_bytes=max_size,
         status=status or tuple(sorted(FINISHED)),
         type=kinds,
+        sessions_after=sessions_after,
         grace=grace,
     )
     with opened(given) as hf, telling() as tell:
@@ -137,11 +148,14 @@ def _print(out: Console, swept: Swept) -> None:
         print_table(out, COLUMNS, rows, cut_last=False)
     if len(swept.tasks) > _LISTED:
         print_lines(out, f"… and {count(len(swept.tasks) - _LISTED, 'task')} more (--json)")
+    if swept.sessions:
+        sessions = [_session(each, now) for each in swept.sessions[:_LISTED]]
+        print_table(out, SESSION_COLUMNS, sessions, cut_last=False)
     if swept.archive is not None:
         size = bytes_text(swept.archive.size_bytes)
         print_lines(out, f"archived to {plain(swept.archive.path)} ({size})")
     what = ", ".join((
-        count(len(swept.tasks), "task"),
+        *counts({"tasks": len(swept.tasks), "sessions": len(swept.sessions)}),
         f"{count(swept.blobs, 'blob')} that nobody names",
         count(swept.leftovers.count, "leftover"),
     ))  # fmt: skip
@@ -153,4 +167,9 @@ def _print(out: Console, swept: Swept) -> None:
     if swept.compacted_bytes:
         print_lines(out, f"{bytes_text(swept.compacted_bytes)} given back to the disk")
     for kept in swept.kept:
-        print_lines(out, f"kept {plain(kept.id)}: {plain(kept.why)}")
+        print_lines(out, f"kept {plain(for_people(kept.id, kept.kind))}: {plain(kept.why)}")
+
+
+def _session(session: SweptSession, now: datetime) -> tuple[str, ...]:
+    age, size = ago(session.updated_at, now), bytes_text(session.size_bytes)
+    return plain(session.id), plain(session.user), session.status, age, size

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from holdfast.errors import LogDamaged, NewerFormat, StoreError
 from holdfast.events import AnyEvent
-from holdfast.fold import advance
-from holdfast.reading import read_events, stream_of
-from holdfast.state import State
+from holdfast.folding import Folded, empty, follow
+from holdfast.kinds import KINDS, id_of, kind_of
+from holdfast.reading import read_events
 from holdfast.store import Store
 from holdfast.verify import Blobs
 
@@ -40,7 +40,7 @@ def unreadable(where: str, why: str) -> Finding:
 
 def about_to_start(where: str) -> Finding:
     """For a place without events, in which none were ever recorded."""
-    what = "there is no event in it: a task that was about to start"
+    what = "there is no event in it: somebody was about to begin it"
     return Finding("note", where, what, "Nothing: it does no harm.")
 
 
@@ -48,8 +48,8 @@ class Logs:
     """Checks logs one by one, and remembers what they hold."""
 
     def __init__(self, store: Store) -> None:
-        self.tasks = 0
-        self.events = 0
+        self.counts = {kind.plural: 0 for kind in KINDS} | {"events": 0}
+        """How many logs there are of each kind, and events in them."""
         self._store = store
         self._blobs = Blobs(store)
 
@@ -58,15 +58,15 @@ class Logs:
         """The blobs that logs name."""
         return self._blobs.problems
 
-    def check(self, task_id: str) -> Iterator[Finding]:
-        """What is wrong with the log of a task."""
-        stream, state = stream_of(task_id), State()
-        self.tasks += 1
+    def check(self, stream: str) -> Iterator[Finding]:
+        """What is wrong with a log."""
+        state = empty(stream)
+        self.counts[kind_of(stream).plural] += 1
         try:
             for event in read_events(self._store, stream):
-                self.events += 1
+                self.counts["events"] += 1
                 yield from self._blobs_of(stream, event)
-                advance(state, event)
+                follow(state, event)
         except NewerFormat as error:
             yield Finding("warning", stream, str(error), "Use the Holdfast that wrote it.")
         except LogDamaged as error:
@@ -77,7 +77,7 @@ class Logs:
             what = f"event {state.seq + 1} does not follow from those before it ({error!r})"
             yield Finding("damage", stream, what, RESTORE)
         else:
-            yield from _whose(stream, task_id, state)
+            yield from _whose(stream, state)
 
     def _blobs_of(self, stream: str, event: AnyEvent) -> Iterator[Finding]:
         for problem in self._blobs.check(event):
@@ -85,11 +85,11 @@ class Logs:
             yield Finding("damage", stream, what, "Restore the blob from a backup.")
 
 
-def _whose(stream: str, task_id: str, state: State) -> Iterator[Finding]:
+def _whose(stream: str, state: Folded) -> Iterator[Finding]:
     if not state.seq:
         yield about_to_start(stream)
-    elif state.id != task_id:
-        what = f"it is the log of the task {state.id!r}"
+    elif state.id != id_of(stream):
+        what = f"it is the log of the {kind_of(stream).name} {state.id!r}"
         yield Finding("damage", stream, what, "Was the folder renamed or copied? Name it back.")
 
 

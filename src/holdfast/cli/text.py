@@ -7,11 +7,15 @@ as `\\x1b`, so that what is seen is what is there. Rich markup is never parsed: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from holdfast.kinds import KINDS, MEMORY, SESSION
+
+_RARER = (SESSION.name, MEMORY.name)
 _JOINERS = "\u200c\u200d"  # they shape Persian, Hindi and emoji, and do no harm
 
 
@@ -146,10 +150,27 @@ def took(span: timedelta) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def count(number: int, thing: str) -> str:
+def count(number: int, thing: str, things: str = "") -> str:
     """A number of things.
 
-    >>> count(1, "call"), count(3, "call")
-    ('1 call', '3 calls')
+    >>> count(1, "call"), count(3, "call"), count(2, "memory", "memories")
+    ('1 call', '3 calls', '2 memories')
     """
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {things or thing + 's'}"
+
+
+def counts(numbers: Mapping[str, int]) -> list[str]:
+    """How many logs there are of each kind, events and blobs; of the rarer kinds, if any.
+
+    What is not told of is left out.
+
+    >>> counts({"tasks": 2, "sessions": 1, "memories": 0, "events": 9, "blobs": 0})
+    ['2 tasks', '1 session', '9 events', '0 blobs']
+    """
+    things: list[tuple[str, str]] = [(kind.name, kind.plural) for kind in KINDS]
+    things += [("event", "events"), ("blob", "blobs")]
+    return [
+        count(numbers[several], one, several)
+        for one, several in things
+        if numbers.get(several) or (several in numbers and one not in _RARER)
+    ]

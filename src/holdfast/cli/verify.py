@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from msgspec.structs import asdict
 from rich.progress import Progress as Bar
 from rich.text import Text
 
@@ -16,8 +17,9 @@ from holdfast.cli.opening import is_there, not_found, opened
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
-from holdfast.cli.text import count, plain
+from holdfast.cli.text import counts, plain
 from holdfast.errors import BadInput, StoreError
+from holdfast.reading import stream_of
 from holdfast.store import Store
 from holdfast.verify import Head, Progress, Verified, heads
 from holdfast.verify import verify as verify_logs
@@ -37,13 +39,15 @@ tasks_argument = click.argument("tasks", metavar="[TASK]…", nargs=-1, shell_co
 @store_options
 @pass_given
 def verify(given: Given, tasks: tuple[str, ...], against: Path | None, as_json: bool) -> Exit:
-    """Check tasks, or all of them: every event, the chain of sums, and every blob they name.
+    """Check tasks, or all logs: every event, the chain of sums, and every blob they name.
+
+    All logs are those of tasks, sessions and memories.
 
     The sums show damage, and changes by somebody who did not compute them anew. With the key of an
     encrypted store (--key-file) or of a signed one (--sign-key-file) a change by anybody without
     that key shows. A log that was cut short shows only against a head that was noted before.
 
-    For each task the first event that is wrong is named. The exit code is 4 if there is one.
+    For each log the first event that is wrong is named. The exit code is 4 if there is one.
 
     \b
     Examples:
@@ -55,12 +59,14 @@ def verify(given: Given, tasks: tuple[str, ...], against: Path | None, as_json: 
     noted = _read_heads(against) if against else []
     with opened(given) as hf:
         for task in tasks:
-            if not _may_be_there(hf.store, task) and all(head.task != task for head in noted):
+            if not _may_be_there(hf.store, task) and all(
+                head.stream != stream_of(task) for head in noted
+            ):
                 raise not_found(hf.store, task)
         with _progress() as progress:
             found = verify_logs(hf.store, tasks, noted, progress)
     if as_json:
-        print_json({"sound": found.sound, **msgspec.structs.asdict(found)})
+        print_json({"sound": found.sound, **asdict(found)})
     else:
         _print(found)
     return Exit.OK if found.sound else Exit.DAMAGED
@@ -72,7 +78,7 @@ def verify(given: Given, tasks: tuple[str, ...], against: Path | None, as_json: 
 @store_options
 @pass_given
 def head(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
-    """Print how far the log of each task goes: its last event's number and sum.
+    """Print how far the log of each task goes, or every log: its last event's number and sum.
 
     Keep it where nobody who can write to the store can change it. `holdfast verify --against` then
     shows a log that was cut or replaced since, which no sum and no signature in it can. It is JSON,
@@ -113,7 +119,7 @@ def _progress() -> Iterator[Progress]:
         yield lambda done, of: None
         return
     with Bar(console=out, transient=True) as bar:
-        shown = bar.add_task("checking tasks", total=None)
+        shown = bar.add_task("checking logs", total=None)
         yield lambda done, of: bar.update(shown, completed=done, total=of)
 
 
@@ -121,10 +127,8 @@ def _print(found: Verified) -> None:
     out = console()
     for damage in found.damage:
         event = f", event {damage.seq}" if damage.seq else ""
-        print_lines(out, Text.assemble((plain(damage.task), "bold red"), event))
+        print_lines(out, Text.assemble((plain(damage.name), "bold red"), event))
         print_lines(out, f"  {plain(damage.what)}")
-    read = ", ".join(
-        count(getattr(found, f"{thing}s"), thing) for thing in ("task", "event", "blob")
-    )
+    read = ", ".join(counts(asdict(found)))
     result = ("as it was written", "green") if found.sound else ("damage found", "bold red")
     print_lines(out, Text.assemble(f"{read} checked: ", result))

@@ -2,7 +2,7 @@
 
     master key  (yours: a file, the environment, a callable)
       closes    the root key    one line, in the stream `keys/<number>` of the store
-        closes  the data key    one for each task, in the first line of its log
+        closes  the data key    one for each log, in its first line
           closes  the lines
 
 So a new master key means one new line: the root key, closed anew under the next number. Only when
@@ -23,6 +23,7 @@ from msgspec import Struct
 from holdfast import chain
 from holdfast.errors import Conflict, LogDamaged, StoreError, TaskBusy, WrongKey
 from holdfast.keys import KEY_BYTES, Keys
+from holdfast.kinds import KINDS
 from holdfast.store import Store
 from holdfast.stores import KEYS
 from holdfast.stores.boxes import Box
@@ -122,14 +123,14 @@ def _opened(store: Store, line: _Line, keys: Keys) -> bytes:
 
 
 def _must_be_new(store: Store) -> None:
-    for prefix in ("tasks/", "sessions/"):
+    for prefix in (kind.prefix for kind in KINDS):
         stream = next(iter(store.streams(prefix)), None)
         if stream is not None and b'"box":"' in next(iter(store.read(stream)), b""):
             what = "it is encrypted, and the keys of the store are gone: restore them too"
             raise LogDamaged(stream, 1, what)
         if stream is not None:
             raise WrongKey(
-                f"{store.url} was begun without a key, and holds tasks that are not encrypted. "
+                f"{store.url} was begun without a key, and holds logs that are not encrypted. "
                 f"Nothing was changed: open it without a key, or copy it into a new store that is "
                 f"opened with one"
             )

@@ -13,9 +13,10 @@ are bound into each box: a line that was moved does not open.
     messages  closed, and so are their names, of which the store sees a keyed digest
     facts     user, session and labels are keyed digests, which can be looked for but not read;
               the clear ones are closed, and kept as one more label
+    names     of sessions and memories are closed (see `hidden`)
 
-Left in the clear: the ids of tasks (they name folders), their types and statuses, when they
-changed, how long each line is, and who holds a lease.
+Left in the clear: the ids of tasks (they name folders), their types, the statuses of logs, when
+they changed, how long each line is, and who holds a lease.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
+from holdfast.kinds import final_name, id_of
 from holdfast.store import Blob, Facts, Lease, Page, Post, Query, Store
 from holdfast.stores import KEYS, ring
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
-from holdfast.stores.wrapped import Wrapped, name_bound_in, with_older
+from holdfast.stores.hidden import HiddenNames
+from holdfast.stores.wrapped import Wrapped, with_older
 
 FORMAT = 1
 _SEALED = "sealed"
@@ -88,8 +91,10 @@ class SealedStore(Wrapped):
     """A store whose content is encrypted, around one that never sees it."""
 
     def __init__(self, inner: Store, keys: Keys) -> None:
-        super().__init__(inner)
         root = ring.open_root(inner, keys)
+        hidden = HiddenNames(inner, derived(root, b"stream names"))
+        super().__init__(hidden)
+        self._streams = hidden.names
         self._data_keys = Box(derived(root, b"data keys"))
         self._names = BlobNames(derived(root, b"blob names"))
         self._digests = Digests(derived(root, b"digests"))
@@ -160,18 +165,22 @@ class SealedStore(Wrapped):
             if not expected_seq or data_key is None:
                 key = os.urandom(KEY_BYTES)
                 data_key, total = Box(key), chain.ROOT
-                closed_key = self._data_keys.close(key, "data key", name_bound_in(stream))
+                closed_key = self._data_keys.close(key, "data key", final_name(stream))
             closed: list[bytes] = []
             for seq, line in enumerate(lines, expected_seq + 1):
-                box = data_key.close(line, "line", FORMAT, name_bound_in(stream), seq)
+                box = data_key.close(line, "line", FORMAT, final_name(stream), seq)
                 made = _Line(seq=seq, box=box)
                 if seq == 1:
-                    made.id, made.sealed, made.key = _id_of(stream), FORMAT, closed_key
+                    made.id, made.sealed, made.key = self._id(stream), FORMAT, closed_key
                 sealed, total = chain.seal(total, _encode(made))
                 closed.append(sealed)
             self.inner.append(lease, expected_seq, closed, told)
             if lines:
                 end.data_key, end.total = data_key, total
+
+    def _id(self, stream: str) -> str:
+        """The id by which the store below knows a stream."""
+        return id_of(self._streams.hidden(stream))
 
     def _end_of(self, stream: str) -> _End:
         newest = next(iter(self.inner.tail(stream)), None)
@@ -201,7 +210,7 @@ class SealedStore(Wrapped):
             raise LogDamaged(stream, seq, f"it says it is event {found.seq}")
         if seq == 1:
             self._learn(stream, found)
-        about = ("line", FORMAT, name_bound_in(stream), seq)
+        about = ("line", FORMAT, final_name(stream), seq)
         opened = self._data_key(stream).open(found.box, *about)
         if opened is None and seq > 1:  # the log may have been deleted and made anew
             opened = self._data_key(stream, anew=True).open(found.box, *about)
@@ -220,11 +229,11 @@ class SealedStore(Wrapped):
 
     def _learn(self, stream: str, first: _Line) -> Box:
         """Take the data key of a log from its first line."""
-        if first.id != _id_of(stream):
+        if first.id != self._id(stream):
             raise LogDamaged(stream, 1, f"it is the log of {first.id!r}, copied or moved here")
         if first.sealed > FORMAT:
             raise LogDamaged(stream, 1, f"it is encrypted in a newer way ({first.sealed})")
-        key = self._data_keys.open(first.key, "data key", name_bound_in(stream))
+        key = self._data_keys.open(first.key, "data key", final_name(stream))
         if key is None:
             raise LogDamaged(stream, 1, "the key in it does not open, which opens all the others")
         if len(self._known) >= _MOST_KEYS:
@@ -269,7 +278,7 @@ class SealedStore(Wrapped):
         if clear == b"{}":
             return facts
         user, session, labels = self._hidden(facts.user, facts.session, facts.labels)
-        stream = name_bound_in(stream)
+        stream = final_name(stream)
         box = Box(derived(self._root_of_facts, stream.encode())).close(clear, "facts", stream)
         labels[_SEALED] = b64encode(box).decode()
         return replace(facts, user=user or "", session=session or "", labels=labels)
@@ -286,7 +295,7 @@ class SealedStore(Wrapped):
         if not (facts.user or facts.session or facts.labels):
             return facts
         try:
-            stream = name_bound_in(stream)
+            stream = final_name(stream)
             box = b64decode(facts.labels.get(_SEALED, ""), validate=True)
             opening = Box(derived(self._root_of_facts, stream.encode()))
             opened = opening.open(box, "facts", stream)
@@ -353,6 +362,10 @@ class SealedStore(Wrapped):
     def _blob(self, name: str) -> Box:
         return Box(derived(self._root_of_blobs, name.encode()))
 
+    def stream_shown(self, stream: str) -> str:
+        """The stream that the inner store knows by this name."""
+        return self._streams.shown(stream)
+
     def blob_in_store(self, name: str) -> str:
         """The name by which the inner store knows a blob."""
         return self._names.hidden(name)
@@ -368,7 +381,3 @@ def _parsed(stream: str, seq: int, line: bytes) -> _Line:
         return _decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise LogDamaged(stream, seq, "it is not encrypted, as all of this store is") from None
-
-
-def _id_of(stream: str) -> str:
-    return stream.partition("/")[2]

@@ -23,9 +23,10 @@ from collections.abc import Collection, Iterator, Sequence
 from holdfast import chain
 from holdfast.errors import LogDamaged
 from holdfast.keys import Keys
+from holdfast.kinds import final_name
 from holdfast.store import Facts, Lease, Post, Store
 from holdfast.stores.lines import seq_of
-from holdfast.stores.wrapped import Wrapped, name_bound_in, with_older
+from holdfast.stores.wrapped import Wrapped, with_older
 
 _MAC_BYTES = chain.MAC_CHARS // 2
 _NONE = b""
@@ -146,7 +147,7 @@ class SignedStore(Wrapped):
 
 def _mac(key: bytes, stream: str, before: bytes, line: bytes) -> bytes:
     """The MAC of a line. That of the line before it stands for its place, up to the first one."""
-    signed = b"line %b %b %b" % (_sized(name_bound_in(stream)), before, line)
+    signed = b"line %b %b %b" % (_sized(final_name(stream)), before, line)
     return hmac.digest(key, signed, "sha256").hex()[: chain.MAC_CHARS].encode()
 
 

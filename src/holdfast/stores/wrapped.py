@@ -132,12 +132,6 @@ class Wrapped:
         self.inner.close()
 
 
-def name_bound_in(stream: str) -> str:
-    """The name that is bound into what a stream holds: that of a copy is the one it will have."""
-    kind, slash, name = stream.partition("/")
-    return f"tasks/{name}" if slash and kind == "copies" else stream
-
-
 def with_older(lines: Iterator[T]) -> Iterator[tuple[T, T | None]]:
     """Each of the lines that come newest first, with the one before it in the log."""
     for newer in lines:

@@ -54,9 +54,10 @@ class Cut(Struct, frozen=True):
 
 
 class Malformed(Struct, frozen=True):
-    """An answer that is no reply at all."""
+    """An answer that is no reply at all, or one written by hand."""
 
     text: str = "<html>Bad gateway</html>"
+    content_type: str = "text/html"
 
 
 class Slow(Struct, frozen=True):
@@ -169,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
                 refused = wire.error(format, answer.status, answer.message)
                 self._send(answer.status, refused, after)
             case Malformed():
-                self._send(200, answer.text)
+                self._send(200, answer.text, {"content-type": answer.content_type})
             case Cut(reply=None):
                 self._hang_up()
             case Cut(reply=cut) if cut is not None:

@@ -1,4 +1,4 @@
-"""An archive: tasks in one compressed file, `trips.hfa`. It is read like a store, and runs nothing.
+"""An archive: logs in one compressed file, `trips.hfa`. It is read like a store, and runs nothing.
 
 It is a zip file that any zip tool opens:
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
@@ -28,9 +28,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import ArchiveDamaged, BadInput, NewerFormat, StorageFailed
+from holdfast.kinds import TASK, Kind, id_of
 from holdfast.store import Post
 
-ARCHIVE_FORMAT = 1
+ARCHIVE_FORMAT = 2
+"""With sessions or memories in it. One that has only tasks is of format 1, which is read for good:
+an older Holdfast, which would leave the others out in silence, reads that and refuses this."""
 MANIFEST = "manifest.json"
 MAX_BYTES = 64 << 30
 """How much an archive may unpack to, unless more is asked for."""
@@ -74,6 +77,11 @@ class Manifest(Struct, frozen=True):
     blobs: dict[str, int]
     """The size of each."""
 
+    def ids(self, kind: Kind) -> tuple[str, ...]:
+        """The logs of a kind that are in it."""
+        names = (each.stream for each in self.streams)
+        return tuple(id_of(name) for name in names if name.startswith(kind.prefix))
+
     @property
     def size_bytes(self) -> int:
         """How much it unpacks to."""
@@ -82,6 +90,11 @@ class Manifest(Struct, frozen=True):
 
 class _Format(Struct):
     format: int
+
+
+def format_of(streams: Iterable[str]) -> int:
+    """The format of an archive that has these in it."""
+    return 1 if all(stream.startswith(TASK.prefix) for stream in streams) else ARCHIVE_FORMAT
 
 
 def blob_entry(digest: str) -> str:

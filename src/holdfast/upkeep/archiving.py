@@ -18,20 +18,22 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.engines.holding import Holding
 from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed, StoreError
+from holdfast.folding import read_folded
+from holdfast.kinds import MEMORY, SESSION, TASK, id_of, kind_of
 from holdfast.naming import blob_of, may_name, references
-from holdfast.reading import read_state, stream_of
+from holdfast.reading import stream_of
 from holdfast.store import Store
 from holdfast.upkeep.archive import (
-    ARCHIVE_FORMAT,
     MANIFEST,
     Archive,
     ArchivedPost,
     ArchivedStream,
     Manifest,
     blob_entry,
+    format_of,
 )
-from holdfast.upkeep.choosing import Wanted, choose
-from holdfast.upkeep.copied import Progress, Refused, Tell
+from holdfast.upkeep.choosing import Wanted, choose, others_meant
+from holdfast.upkeep.copied import Progress, Refused, Tell, why_refused
 from holdfast.upkeep.families import told_by
 
 
@@ -40,6 +42,7 @@ class Archived(Struct, frozen=True):
 
     path: str
     ids: tuple[str, ...]
+    """Of tasks."""
     events: int
     blobs: int
     unpacked_bytes: int
@@ -47,6 +50,8 @@ class Archived(Struct, frozen=True):
     """Of the file."""
     refused: tuple[Refused, ...] = ()
     """What can't be read, and so is not in it."""
+    sessions: tuple[str, ...] = ()
+    memories: tuple[str, ...] = ()
 
 
 def place_for(path: Path, now: datetime) -> Path:
@@ -64,37 +69,40 @@ def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> A
     """Write tasks to an archive: see `Holdfast.archive_to`."""
     from holdfast import __version__
 
-    now = holding.clock()
+    now, store = holding.clock(), holding.store
     place = place_for(path, now)
-    told = told_by(holding.store)
-    chosen, _ = choose(told, wanted, holding.store.url)
-    ids: list[str] = []
-    unreadable = {} if wanted.is_by_name else dict(told.unreadable)
-    for family in chosen:
+    told = told_by(store)
+    chosen, _ = choose(told, wanted, store.url)
+    others = others_meant(store, wanted, [told.facts[id] for each in chosen for id in each.ids])
+    # Sessions after the tasks: so they have all that a task which is under way said in them.
+    units = [[stream_of(id) for id in family.ids] for family in chosen]
+    units += [[stream] for stream in others]
+    streams: list[str] = []
+    refused = [] if wanted.is_by_name else told.refused()
+    for unit in units:
         try:
-            for id in family.ids:
-                read_state(holding.store, stream_of(id))
-            ids += family.ids
+            for stream in unit:
+                read_folded(store, stream)
+            streams += unit
         except StoreError as error:
             if wanted.is_by_name:
                 raise
-            unreadable[family.head] = error
-    archived = write_archive(holding.store, ids, place, now, __version__, tell)
-    why = [Refused(id, str(error), type(error).__name__) for id, error in unreadable.items()]
-    return replace(archived, refused=tuple(why))
+            refused.append(why_refused(unit[0], error))
+    archived = write_archive(store, streams, place, now, __version__, tell)
+    return replace(archived, refused=tuple(refused))
 
 
 def write_archive(
-    store: Store, ids: Iterable[str], path: Path, now: datetime, version: str, tell: Tell
+    store: Store, streams: Iterable[str], path: Path, now: datetime, version: str, tell: Tell
 ) -> Archived:
-    """Write tasks to a new file, read it back, and only then give it its name."""
+    """Write logs to a new file, read it back, and only then give it its name."""
     draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     try:
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(fd, "w+b") as file:
             os.fchmod(fd, 0o600)
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as packed:
-                manifest = _Writer(store, packed, tell).write(list(ids), now, version)
+                manifest = _Writer(store, packed, tell).write(list(streams), now, version)
             file.flush()
             os.fsync(fd)
         _verify(store, draft, manifest)
@@ -110,11 +118,13 @@ def write_archive(
             os.unlink(draft)
     return Archived(
         path=str(path),
-        ids=tuple(stream.stream.removeprefix("tasks/") for stream in manifest.streams),
+        ids=manifest.ids(TASK),
         events=sum(stream.events for stream in manifest.streams),
         blobs=len(manifest.blobs),
         unpacked_bytes=manifest.size_bytes,
         size_bytes=path.stat().st_size,
+        sessions=manifest.ids(SESSION),
+        memories=manifest.ids(MEMORY),
     )
 
 
@@ -147,13 +157,14 @@ class _Writer:
         self._blobs: dict[str, int] = {}
         self._followed: set[str] = set()
 
-    def write(self, ids: list[str], now: datetime, version: str) -> Manifest:
+    def write(self, names: list[str], now: datetime, version: str) -> Manifest:
         streams = []
-        for number, id in enumerate(ids):
-            streams.append(self._stream(stream_of(id), f"streams/{number}.jsonl"))
-            self._tell(Progress("archiving", id, number + 1, len(ids), streams[-1].events))
+        for number, name in enumerate(names):
+            streams.append(self._stream(name, f"streams/{number}.jsonl"))
+            shown = kind_of(name).shown(id_of(name))
+            self._tell(Progress("archiving", shown, number + 1, len(names), streams[-1].events))
         url = self._store.url
-        found = Manifest(ARCHIVE_FORMAT, version, now, url, tuple(streams), self._blobs)
+        found = Manifest(format_of(names), version, now, url, tuple(streams), self._blobs)
         self._packed.writestr(MANIFEST, msgspec.json.encode(found))
         return found
 

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from holdfast.errors import StoreError
+from holdfast.kinds import final_name, id_of, kind_of, prefixes
 from holdfast.naming import Naming, may_name
-from holdfast.reading import read_events, stream_of
+from holdfast.reading import read_events
 from holdfast.store import Blob, Store
 from holdfast.upkeep.copied import Progress, Tell
-from holdfast.upkeep.families import COPIES, KINDS, TASKS
 
 
 class _Lines(Struct):
@@ -43,13 +43,14 @@ class Census:
         self._names: dict[str, set[str]] = {}
         self._naming = Naming(store.get_blob)
         self._named: Counter[str] = Counter()
-        streams = [stream for kind in KINDS for stream in store.streams(kind)]
+        streams = [stream for prefix in prefixes() for stream in store.streams(prefix)]
         for number, stream in enumerate(streams):
             try:
                 self._read(store, stream)
             except StoreError as error:
                 self.unreadable[stream] = str(error)
-            tell(Progress("reading", stream.partition("/")[2], number + 1, len(streams)))
+            shown = kind_of(stream).shown(id_of(stream))
+            tell(Progress("reading", shown, number + 1, len(streams)))
         self._named.update(digest for names in self._names.values() for digest in names)
         self._log_bytes = self.sizes.total()
         self.needed_bytes = self._log_bytes + sum(
@@ -73,11 +74,8 @@ class Census:
                     naming.append(line)
                 yield line
 
-        kind, _, id = stream.partition("/")
-        if f"{kind}/" in (TASKS, COPIES):  # a draft has the lines of the task
-            deque(read_events(_Lines(lines()), stream_of(id)), maxlen=0)
-        else:
-            deque(lines(), maxlen=0)
+        # A draft has the lines of the log that it will be.
+        deque(read_events(_Lines(lines()), final_name(stream)), maxlen=0)
         if names := self._naming.named_by(naming):
             self._names[stream] = names
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import get_args
 
 from msgspec import Struct
 
 from holdfast.errors import BadInput, TaskNotFound
+from holdfast.kinds import MEMORY, SESSION
 from holdfast.state import Status
-from holdfast.store import Facts
-from holdfast.upkeep.families import Family, Told, families
+from holdfast.store import Facts, Store
+from holdfast.upkeep.families import Family, Told, families, told_by
 from holdfast.words import checked_id
 
 
@@ -28,6 +29,11 @@ class Wanted(Struct, frozen=True):
     def is_by_name(self) -> bool:
         """Whether tasks were named, so that none of them may be left out in silence."""
         return bool(self.ids)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing was said."""
+        return self == Wanted()
 
 
 def wanted(ids: str | Iterable[str] | None, **filters: object) -> Wanted:
@@ -62,6 +68,35 @@ def choose(told: Told, wanted: Wanted, url: str) -> tuple[list[Family], tuple[st
     ]
     along = [id for family in chosen for id in family.ids if named and id not in named]
     return chosen, tuple(along)
+
+
+def others_meant(store: Store, wanted: Wanted, tasks: Iterable[Facts]) -> list[str]:
+    """The streams of the sessions and memories that go along with these tasks."""
+    told, tasks = told_by(store, SESSION), list(tasks)
+    ids = sessions_meant(wanted, tasks, told.facts)
+    needed = {facts.session for facts in tasks}
+    unread = [id for id in told.unreadable if id in needed or not wanted.is_by_name]
+    memories = sorted(store.streams(MEMORY.prefix)) if wanted.is_everything else []
+    return [*map(SESSION.stream, (*ids, *unread)), *memories]
+
+
+def sessions_meant(
+    wanted: Wanted, tasks: Iterable[Facts], sessions: Mapping[str, Facts]
+) -> list[str]:
+    """The sessions of tasks that are meant, and those that are meant themselves: a status or a
+    type is one of tasks, but users and labels have both.
+
+    >>> sessions = {"s-1": Facts(user="ada"), "s-2": Facts(user="bob")}
+    >>> sessions_meant(Wanted(user="bob"), [Facts(session="s-1")], sessions)
+    ['s-1', 's-2']
+    """
+    needed = {facts.session for facts in tasks}
+    of_tasks_only = wanted.ids or wanted.status is not None or wanted.type is not None
+    return [
+        id
+        for id, facts in sorted(sessions.items())
+        if id in needed or (not of_tasks_only and _matches(facts, wanted))
+    ]
 
 
 def _matches(facts: Facts, wanted: Wanted) -> bool:

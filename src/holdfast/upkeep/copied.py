@@ -7,28 +7,43 @@ from typing import Literal
 
 from msgspec import Struct
 
+from holdfast.kinds import KindName, id_of, kind_of
 
-class CopiedTask(Struct, frozen=True):
-    """One task of a copy."""
+
+class CopiedLog(Struct, frozen=True):
+    """One log of a copy."""
 
     id: str
     how: Literal["copied", "continued", "there", "ahead"]
     """`copied`: it was not there. `continued`: it was there in part. `there`: it was there, the
     same. `ahead`: it was there, and has gone on since."""
     status: str
-    """In the target, when the copy was done."""
+    """In the target, when the copy was done. A memory has none."""
     events: int
     size_bytes: int
     blobs: int
+
+
+class CopiedTask(CopiedLog, frozen=True):
+    """One task of a copy."""
 
 
 class Refused(Struct, frozen=True):
     """A task that was not copied (and with it its family), or not deleted, and why."""
 
     id: str
+    """Of a task. A log of another `kind` is named by its stream: `sessions/<id>`."""
     why: str
     error: str
     """The name of the error that it would have been."""
+    kind: KindName = "task"
+
+
+def why_refused(stream: str, error: Exception, before: str = "") -> Refused:
+    """What keeps a log from being copied, as it is told."""
+    kind = kind_of(stream)
+    why = f"{before}{error}"
+    return Refused(kind.shown(id_of(stream)), why, type(error).__name__, kind.name)
 
 
 class Copied(Struct, frozen=True, kw_only=True):
@@ -48,16 +63,23 @@ class Copied(Struct, frozen=True, kw_only=True):
     refused: tuple[Refused, ...] = ()
     along: tuple[str, ...] = ()
     """Those that were not asked for, and went along because they belong to one that was."""
+    sessions: tuple[CopiedLog, ...] = ()
+    """Those of the tasks, and those that were meant themselves."""
+    memories: tuple[CopiedLog, ...] = ()
 
     @property
     def events(self) -> int:
         """How many events there are in the logs that were copied."""
-        return sum(task.events for task in self.tasks)
+        return sum(log.events for log in self._logs)
 
     @property
     def size_bytes(self) -> int:
         """How long these logs are, without their blobs."""
-        return sum(task.size_bytes for task in self.tasks)
+        return sum(log.size_bytes for log in self._logs)
+
+    @property
+    def _logs(self) -> tuple[CopiedLog, ...]:
+        return (*self.tasks, *self.sessions, *self.memories)
 
 
 What = Literal["paused", "copying", "copied", "goes on", "deleted", "archiving", "reading"]
@@ -69,7 +91,7 @@ class Progress(Struct, frozen=True):
     what: What
     id: str
     done: int
-    """How many tasks are done, of `total`."""
+    """How many logs are done, of `total`."""
     total: int
     events: int = 0
 

@@ -5,7 +5,8 @@ task can go on at one place at most, and the same copy, run again, goes on where
 
 1. **Pause** what is unfinished, in the source, with the target's name as the reason. From here on
    nobody goes on with it by himself.
-2. **Bring** the logs over, verified, each at once (see `transfer`). The pause goes along, so nobody
+2. **Bring** the logs over, verified, each at once (see `transfer`); first the sessions of the tasks
+   (see `along`), so that they have all that the tasks said in them. The pause goes along, so nobody
    goes on with it there either.
 3. **Let it go on** in the target: an event there, that the source does not have. Now it goes on in
    the target, and in the source it is paused.
@@ -19,7 +20,7 @@ source as it is, the copy may arrive paused instead: then strides 1, 3 and 4 are
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -34,13 +35,16 @@ from holdfast.log import Log, open_log
 from holdfast.reading import read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
-from holdfast.upkeep.copied import CopiedTask, Progress, Refused, Tell, What
+from holdfast.upkeep.along import Along, must_be_two
+from holdfast.upkeep.copied import CopiedLog, CopiedTask, Progress, Refused, Tell, What, why_refused
 from holdfast.upkeep.families import Family
 from holdfast.upkeep.keeping import Keeping
 from holdfast.upkeep.transfer import Brought, Transfer, compared
 
 REFUSALS = (StoreError, BadInput, TaskNotFound)
 """What keeps one family from being copied, and not the others."""
+
+_NOT_DELETED = "was copied, and is not deleted: "
 
 
 class Member(Struct):
@@ -61,6 +65,7 @@ class Copying:
         source: Holding,
         target: Holding,
         families: Sequence[Family],
+        others: Sequence[str],
         *,
         move: bool = False,
         paused: bool = False,
@@ -69,10 +74,11 @@ class Copying:
         self._source = source
         self._target = target
         self._families = families
+        self._others = others
         self._move = move
         self._paused = paused
         self._tell = tell
-        self._done, self._total = 0, sum(len(family.ids) for family in families)
+        self._done, self._total = 0, sum(len(family.ids) for family in families) + len(others)
         # A name of its own, by which it knows itself: see `_must_be_two_stores`.
         self._owner = f"{source.owner} (copying, {os.urandom(4).hex()})"
         self._because = f"it goes on in {place_of(target.store)}"
@@ -81,6 +87,9 @@ class Copying:
             source.store, target.store, self._owner, self._keeping, source.clock,
             lambda id, events: self._say("copying", id, events),
         )  # fmt: skip
+        self._along = Along(
+            source.store, target.store, self._transfer, self._keeping, self._owner, self._say
+        )
 
     def check(self) -> None:
         """Raise what would keep any of them from being copied now."""
@@ -97,10 +106,29 @@ class Copying:
                 tasks += [self._planned(id) for id in family.ids]
             except REFUSALS as error:
                 refused.append(_refused(family.head, error))
+        refused += self._each_other(self._along.plan)
         return tasks, refused
+
+    @property
+    def others(self) -> dict[str, CopiedLog]:
+        """What went along, or would, by stream."""
+        return self._along.logs
+
+    def _each_other(self, do: Callable[[str], None]) -> list[Refused]:
+        """What is refused of the sessions and memories that are meant, those of tasks included."""
+        refused = []
+        for stream in self._others:
+            try:
+                do(stream)
+            except REFUSALS as error:
+                refused.append(why_refused(stream, error))
+            self._done += 1
+        return refused
 
     def _planned(self, id: str) -> CopiedTask:
         state = self._state_to_copy(id)
+        for session in self._along.sessions_of(state):
+            self._along.plan(session)
         store, stream = self._source.store, stream_of(id)
         how = compared(store, self._target.store, stream)
         size = sum(len(line) + 1 for line in store.read(stream))
@@ -117,6 +145,9 @@ class Copying:
                 except REFUSALS as error:
                     refused.append(_refused(family.head, error))
                 self._done += len(family.ids)
+            refused += self._each_other(self._along.bring)
+            for stream, why in self._along.delete_spare() if self._move else ():
+                refused.append(why_refused(stream, why, _NOT_DELETED))
         return tasks, refused
 
     # The strides
@@ -125,6 +156,8 @@ class Copying:
         with ExitStack() as held:
             members = [self._taken(id, held) for id in family.ids]
             with self._paused_here(members):
+                for session in self._along.sessions_of(*(member.state for member in members)):
+                    self._along.bring(session)
                 for member in members:
                     self._bring(member)
             for member in reversed(members):  # children first: their parent may ask for them
@@ -134,7 +167,7 @@ class Copying:
                 try:
                     self._delete(member)
                 except REFUSALS as error:
-                    refused.append(_refused(member.id, error, "was copied, and is not deleted: "))
+                    refused.append(_refused(member.id, error, _NOT_DELETED))
         return [
             CopiedTask(m.id, m.brought.how, m.status, m.brought.events, m.brought.size_bytes,
                        m.brought.blobs)
@@ -156,6 +189,8 @@ class Copying:
                 )
             _must_not_be_ending(state)
         compared(store, self._target.store, stream)  # before anything is changed
+        for session in self._along.sessions_of(state):
+            self._along.check(session)
         return state
 
     def _taken(self, id: str, held: ExitStack) -> Member:
@@ -173,11 +208,7 @@ class Copying:
         return Member(id, log.state, log)
 
     def _must_be_two_stores(self, id: str) -> None:
-        """For two names of one store: there, who holds a task here holds it too."""
-        if self._target.store.holder(stream_of(id)) == self._owner:
-            raise BadInput(
-                f"{self._source.store.url} and {self._target.store.url} are one and the same store"
-            )
+        must_be_two(self._source.store, self._target.store, stream_of(id), self._owner)
 
     @contextmanager
     def _paused_here(self, members: Sequence[Member]) -> Iterator[None]:
@@ -202,10 +233,11 @@ class Copying:
     def _bring(self, member: Member) -> None:
         open_here = member.state.status not in (*FINISHED, "paused")
         arrives = member.state if self._paused and open_here else None
+        stream = stream_of(member.id)
         # What has ended is not held, and may be retried meanwhile.
         events = member.state.seq if member.log is None else None
-        member.brought = self._transfer.bring(member.id, arrives_paused=arrives, events=events)
-        store, stream = self._target.store, stream_of(member.id)
+        member.brought = self._transfer.bring(stream, arrives_paused=arrives, events=events)
+        store = self._target.store
         state = read_state(store, stream)
         store.remember(stream, facts_of(state), state.seq)
         member.status = state.status
@@ -276,7 +308,7 @@ def place_of(store: Store) -> str:
 
 
 def _refused(id: str, error: Exception, before: str = "") -> Refused:
-    return Refused(id, f"{before}{error}", type(error).__name__)
+    return why_refused(stream_of(id), error, before)
 
 
 def _must_not_be_ending(state: State) -> None:

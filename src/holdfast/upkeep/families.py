@@ -2,7 +2,7 @@
 
 A task can't do without the logs of some others: a parent asks how its children ended, and a child
 tells its parent. What a task needs is said in one place, `pasts_needed`; a family is whatever hangs
-together by it.
+together by it. Its sessions go along with it: what its model calls saw is in their logs.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.facts import facts_of
-from holdfast.reading import read_state
+from holdfast.folding import facts_in, read_folded
+from holdfast.kinds import TASK, Kind, id_of
 from holdfast.store import Facts, Store
-
-TASKS, COPIES = "tasks/", "copies/"
-KINDS = (TASKS, COPIES, "sessions/")
-"""How the names of streams begin: every line that may name a blob is in one of these."""
+from holdfast.upkeep.copied import Refused, why_refused
 
 
 def pasts_needed(facts: Facts) -> frozenset[str]:
@@ -42,23 +39,27 @@ class Family(Struct, frozen=True):
 
 
 class Told(Struct):
-    """What a store tells of its tasks: the facts of each, and why others can't be read."""
+    """What a store tells of its logs: the facts of each by id, and why others can't be read."""
 
     facts: dict[str, Facts] = {}
     unreadable: dict[str, HoldfastError] = {}
 
+    def refused(self, kind: Kind = TASK) -> list[Refused]:
+        """Those that are not copied because they can't be read."""
+        return [why_refused(kind.stream(id), why) for id, why in self.unreadable.items()]
 
-def told_by(store: Store) -> Told:
-    """The facts of all tasks; logs are read only where the store does not know them."""
+
+def told_by(store: Store, kind: Kind = TASK) -> Told:
+    """The facts of all logs of a kind; they are read only where the store does not know them."""
     told = Told()
-    for stream, facts in store.facts(TASKS):
-        id = stream.removeprefix(TASKS)
+    for stream, facts in store.facts(kind.prefix):
+        id = id_of(stream)
         try:
             if facts is None:
-                state = read_state(store, stream)
+                state = read_folded(store, stream)
                 if state.seq == 0:  # taken hold of, and never written
                     continue
-                facts = facts_of(state)
+                facts = facts_in(state)
                 store.remember(stream, facts, state.seq)
             told.facts[id] = facts
         except StoreError as error:

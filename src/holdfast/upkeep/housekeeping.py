@@ -152,7 +152,7 @@ class Housekeeping:
         from holdfast.upkeep.archive import MAX_BYTES, Archive
         from holdfast.upkeep.choosing import wanted
         from holdfast.upkeep.copied import nothing
-        from holdfast.upkeep.moving import restore_tasks
+        from holdfast.upkeep.restoring import restore_tasks
 
         most = MAX_BYTES if max_bytes is None else max_bytes
         with Archive(Path(path), max_bytes=most) as archive:

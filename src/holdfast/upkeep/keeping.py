@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, TaskBusy
 from holdfast.store import Lease, Store
+
+PATIENCE_S, _MOMENT_S = 10.0, 0.005
 
 
 class Keeping:
@@ -36,6 +39,17 @@ class Keeping:
     def take(self, store: Store, stream: str, owner: str) -> Lease:
         """Take a lease, and keep it."""
         return self.keep(store, store.acquire(stream, owner, self.lease_s))
+
+    def take_in_turn(self, store: Store, stream: str, owner: str) -> Lease:
+        """The same, of a log that others hold for moments only: when they have given it back."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.take(store, stream, owner)
+            except TaskBusy:
+                if time.monotonic() > give_up_at:
+                    raise
+            time.sleep(_MOMENT_S)
 
     def keep(self, store: Store, lease: Lease) -> Lease:
         """Keep a lease that was taken."""

@@ -1,27 +1,23 @@
-"""`Holdfast.copy_to` and `restore_from`: from one store to another, and from an archive."""
+"""`Holdfast.copy_to`: from one store to another."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, TaskNotFound
-from holdfast.facts import facts_of
-from holdfast.reading import read_state, stream_of
-from holdfast.state import FINISHED, State
+from holdfast.kinds import MEMORY, SESSION, Kind, kind_of
+from holdfast.reading import stream_of
 from holdfast.store import Store
 from holdfast.stores import open_store
 from holdfast.stores.memory import MemoryStore
-from holdfast.upkeep.choosing import Wanted, choose
-from holdfast.upkeep.copied import Copied, CopiedTask, Progress, Refused, Tell
-from holdfast.upkeep.copying import REFUSALS, Copying, place_of
+from holdfast.upkeep.choosing import Wanted, choose, others_meant
+from holdfast.upkeep.copied import Copied, CopiedLog, Tell
+from holdfast.upkeep.copying import Copying, place_of
 from holdfast.upkeep.families import Told, told_by
-from holdfast.upkeep.keeping import Keeping
-from holdfast.upkeep.transfer import Source, Transfer, compared
 from holdfast.values import MAX_VALUE_BYTES
-from holdfast.words import checked_id
 
 
 def copy_tasks(
@@ -49,7 +45,9 @@ def copy_tasks(
         told = told_by(source.store)
         _must_not_be_gone(wanted, told, source.store, holding.store)
         chosen, along = choose(told, wanted, source.store.url)
-        copying = Copying(source, holding, chosen, move=move, paused=paused, tell=tell)
+        meant = [told.facts[id] for family in chosen for id in family.ids]
+        others = others_meant(source.store, wanted, meant)
+        copying = Copying(source, holding, chosen, others, move=move, paused=paused, tell=tell)
         if wanted.is_by_name:
             copying.check()  # nothing is done if not everything can be
         tasks, refused = copying.plan() if dry_run else copying.run()
@@ -59,8 +57,10 @@ def copy_tasks(
             moved=move,
             dry_run=dry_run,
             tasks=tuple(tasks),
-            refused=tuple(refused + ([] if wanted.is_by_name else _unreadable(told))),
+            refused=tuple(refused + ([] if wanted.is_by_name else told.refused())),
             along=along,
+            sessions=of_kind(SESSION, copying.others),
+            memories=of_kind(MEMORY, copying.others),
         )
     finally:
         holding.close()
@@ -89,8 +89,9 @@ def stand_in(url: str | os.PathLike[str]) -> Store:
     return open_store(url)
 
 
-def _unreadable(told: Told) -> list[Refused]:
-    return [Refused(id, str(why), type(why).__name__) for id, why in told.unreadable.items()]
+def of_kind(kind: Kind, logs: Mapping[str, CopiedLog]) -> tuple[CopiedLog, ...]:
+    """What was copied of a kind."""
+    return tuple(log for stream, log in sorted(logs.items()) if kind_of(stream) is kind)
 
 
 def _must_not_be_gone(wanted: Wanted, told: Told, source: Store, target: Store) -> None:
@@ -106,81 +107,3 @@ def _must_be_another(source: Store, target: Store) -> None:
     ours, theirs = place_of(source), place_of(target)
     if source is target or (ours == theirs and ours != "memory://"):
         raise BadInput(f"{target.url} is where the tasks are: name another store to copy them to")
-
-
-def restore_tasks(
-    source: Source, target: Holding, wanted: Wanted, *, dry_run: bool, tell: Tell
-) -> Copied:
-    """Bring tasks from an archive, or anything else that only reads, into a store.
-
-    What is unfinished arrives paused: the original may have gone on after the archive was made,
-    and what it did since is not in there.
-    """
-    told, states = _told_by(source)
-    chosen, along = choose(told, wanted, source.url)
-    ids = [id for family in chosen for id in family.ids]
-    tasks: list[CopiedTask] = []
-    refused: list[Refused] = [] if wanted.is_by_name else _unreadable(told)
-    with Keeping(target.lease_s) as keeping:
-        done = 0
-
-        def written(id: str, events: int) -> None:
-            tell(Progress("copying", id, done, len(ids), events))
-
-        transfer = Transfer(source, target.store, target.owner, keeping, target.clock, written)
-        for id in ids:
-            try:
-                if dry_run:
-                    tasks.append(_planned(source, target.store, states[id]))
-                else:
-                    tasks.append(_restored(source, target.store, transfer, states[id]))
-            except REFUSALS as error:
-                if wanted.is_by_name:
-                    raise
-                refused.append(Refused(id, str(error), type(error).__name__))
-            done += 1
-            tell(Progress("copied", id, done, len(ids), states[id].seq))
-    return Copied(
-        source=source.url,
-        target=target.store.url,
-        dry_run=dry_run,
-        tasks=tuple(tasks),
-        refused=tuple(refused),
-        along=along,
-    )
-
-
-def _told_by(source: Source) -> tuple[Told, dict[str, State]]:
-    told, states = Told(), {}
-    for stream in source.streams("tasks/"):
-        id = stream.removeprefix("tasks/")
-        try:
-            states[checked_id(id)] = read_state(source, stream)
-            told.facts[id] = facts_of(states[id])
-        except REFUSALS as error:
-            told.unreadable[id] = error
-    return told, states
-
-
-def _planned(source: Source, target: Store, state: State) -> CopiedTask:
-    stream = stream_of(state.id)
-    how = compared(source, target, stream)
-    size = sum(len(line) + 1 for line in source.read(stream))
-    return CopiedTask(state.id, how, state.status, state.seq, size, 0)
-
-
-def _restored(source: Source, target: Store, transfer: Transfer, state: State) -> CopiedTask:
-    stream = stream_of(state.id)
-    if state.status not in FINISHED and (state.cancelling or state.ending):
-        raise BadInput(f"task {state.id!r} was being ended, and can't be paused as it arrives")
-    is_open = state.status not in (*FINISHED, "paused")
-    brought = transfer.bring(state.id, arrives_paused=state if is_open else None)
-    there = read_state(target, stream)
-    target.remember(stream, facts_of(there), there.seq)
-    if there.status not in FINISHED:
-        for post in source.inbox([stream]):
-            transfer.carry(post.data)
-            target.post(stream, post.name, post.data)
-    return CopiedTask(
-        state.id, brought.how, there.status, brought.events, brought.size_bytes, brought.blobs
-    )

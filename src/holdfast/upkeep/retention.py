@@ -26,7 +26,7 @@ class Retention(Struct, frozen=True, kw_only=True):
     A task goes because it is `older_than` that, or because the store is larger than `max_bytes`
     (the oldest go first, until it is not). The newest `keep_last` of each type stay in any case;
     given alone, all others go. `status` and `type` say which tasks it is about at all. Nothing
-    said, no task goes.
+    said, no task goes, and no session: those go only after `sessions_after`. Memories stay.
 
     >>> from datetime import timedelta
     >>> Retention(older_than=timedelta(days=30), keep_last=10).keep_last
@@ -41,6 +41,9 @@ class Retention(Struct, frozen=True, kw_only=True):
     status: str | Collection[str] = ("completed", "failed", "cancelled")
     type: str | Collection[str] = ()
     """The names of task functions; all, if none is named."""
+    sessions_after: timedelta | None = None
+    """How long ago the last event of a session must be for it to go, ended or not; but only if no
+    task of it is left."""
     grace: timedelta = timedelta(hours=1)
     """How old a blob that no log names, or what a crash left, must be: somebody may be about to
     name it. Less only while nobody writes."""
@@ -60,7 +63,7 @@ class Retention(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
                 raise BadInput(f"Retention({name}={value!r:.60}) must be 0 or more")
-        for name in ("older_than", "grace"):
+        for name in ("older_than", "sessions_after", "grace"):
             span = getattr(self, name)
             if span is not None and (not isinstance(span, timedelta) or span < timedelta()):
                 raise BadInput(f"Retention({name}={span!r:.60}) must be a timedelta of 0 or more")
@@ -118,6 +121,25 @@ def candidates(
         elif policy.older_than is None and policy.keep_last is not None:
             go.append(Candidate(family, at, f"not among the last {policy.keep_last}"))
     return go[::-1], spare[::-1]
+
+
+def idle(
+    policy: Retention, sessions: Mapping[str, Facts], tasks: Iterable[Facts], now: datetime
+) -> list[str]:
+    """The sessions that may go, the oldest first; `tasks` are those that stay.
+
+    >>> from datetime import UTC
+    >>> old, new = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
+    >>> known = {"s-1": Facts(updated_at=old), "s-2": Facts(updated_at=old)}
+    >>> idle(Retention(sessions_after=timedelta(30)), known, [Facts(session="s-2")], new)
+    ['s-1']
+    """
+    if policy.sessions_after is None:
+        return []
+    needed = {facts.session for facts in tasks}
+    last = {id: facts.updated_at for id, facts in sessions.items() if id not in needed}
+    found = [id for id, at in last.items() if now - at > policy.sessions_after]
+    return sorted(found, key=lambda id: (last[id], id))
 
 
 def _is_about(policy: Retention, facts: Mapping[str, Facts], family: Family) -> bool:

@@ -16,13 +16,15 @@ from msgspec import Struct
 
 from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
+from holdfast.kinds import KINDS, SESSION, kind_of
 from holdfast.reading import read_state, stream_of
 from holdfast.state import State
 from holdfast.store import BLOB_AGE_S, Lease, Leftovers, Store
 from holdfast.upkeep.archiving import Archived, place_for, write_archive
 from holdfast.upkeep.census import Census
 from holdfast.upkeep.copied import Progress, Tell
-from holdfast.upkeep.families import COPIES, Told, families, pasts_needed, told_by
+from holdfast.upkeep.families import Told, families, pasts_needed, told_by
+from holdfast.upkeep.idle import Idle, Leaving
 from holdfast.upkeep.keeping import Keeping
 from holdfast.upkeep.retention import Candidate, Retention, candidates, why_it_stays
 from holdfast.upkeep.swept import Kept, Swept, SweptTask
@@ -68,8 +70,12 @@ class Sweep:
             told = told_by(self._store)
             census = Census(self._store, self._grace_s, self._tell)
             going = self._chosen(told, census)
-            archived = self._archived(going, place, version)
+            idle = Idle(self._store, self._policy, census, self._now)
+            leaving = idle.chosen(told, [state.id for each in going for state in each.states])
+            archived = self._archived(going, leaving, place, version)
             tasks = self._delete_tasks(going, census)
+            if not self._dry_run:
+                leaving = idle.delete(leaving, self._keeping, self._owner)
             if lock is not None:
                 self._store.renew(lock)  # or another clean-up may be at work by now
             blobs = self._delete_blobs(census)
@@ -77,14 +83,18 @@ class Sweep:
                 store=self._store.url,
                 dry_run=self._dry_run,
                 tasks=tuple(tasks),
-                kept=tuple(self._kept),
+                kept=(*self._kept, *idle.kept),
                 blobs=len(blobs),
                 blob_bytes=sum(blobs),
                 leftovers=self._delete_leftovers(),
                 archive=archived,
                 compacted_bytes=self._compacted() if compact and not self._dry_run else 0,
                 size_bytes=census.left_bytes,
-                unreadable=tuple(Kept(*pair) for pair in census.unreadable.items()),
+                unreadable=tuple(
+                    Kept(stream, why, kind_of(stream).name)
+                    for stream, why in census.unreadable.items()
+                ),
+                sessions=idle.told(leaving),
             )
 
     def _give_back(self, lock: Lease) -> None:
@@ -135,11 +145,18 @@ class Sweep:
             return "somebody holds it"
         return why_it_stays(state)
 
-    def _archived(self, going: list[Going], place: Path | None, version: str) -> Archived | None:
-        ids = [state.id for family in going for state in family.states]
-        if place is None or not ids or self._dry_run:
+    def _archived(
+        self, going: list[Going], leaving: list[Leaving], place: Path | None, version: str
+    ) -> Archived | None:
+        """Archive what goes, with the sessions of the tasks, also of those that stay."""
+        states = [state for family in going for state in family.states]
+        if place is None or not (states or leaving) or self._dry_run:
             return None
-        return write_archive(self._store, ids, place, self._now, version, self._tell)
+        needed = {SESSION.stream(state.session) for state in states if state.session}
+        needed |= {each.stream for each in leaving}
+        sessions = sorted(needed & {*self._store.streams(SESSION.prefix)})
+        streams = [*(stream_of(state.id) for state in states), *sessions]
+        return write_archive(self._store, streams, place, self._now, version, self._tell)
 
     # Deleting
 
@@ -187,7 +204,8 @@ class Sweep:
 
     def _delete_leftovers(self) -> Leftovers:
         policy, count, size = self._policy, 0, 0
-        for stream, facts in list(self._store.facts(COPIES)):
+        drafts = [each for kind in KINDS for each in self._store.facts(kind.drafts)]
+        for stream, facts in drafts:
             if facts is None or self._now - facts.updated_at < max(_DRAFTS_STAY, policy.grace):
                 continue
             count += 1

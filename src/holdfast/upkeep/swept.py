@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from holdfast.kinds import KindName
 from holdfast.store import Leftovers
 from holdfast.upkeep.archiving import Archived
 
@@ -21,11 +22,24 @@ class SweptTask(Struct, frozen=True):
     why: str
 
 
+class SweptSession(Struct, frozen=True):
+    """A session that was deleted, or would be."""
+
+    id: str
+    user: str
+    status: str
+    updated_at: datetime
+    size_bytes: int
+    why: str
+
+
 class Kept(Struct, frozen=True):
     """A task that the policy would delete, and why it stays."""
 
     id: str
+    """Of a task. A log of another `kind` is named by its stream: `sessions/<id>`."""
     why: str
+    kind: KindName = "task"
 
 
 class Swept(Struct, frozen=True, kw_only=True):
@@ -51,6 +65,7 @@ class Swept(Struct, frozen=True, kw_only=True):
     """What crashed writers had left."""
     archive: Archived | None = None
     compacted_bytes: int = 0
+    sessions: tuple[SweptSession, ...] = ()
     size_bytes: int = 0
     """Of the logs and blobs that are left."""
 
@@ -58,4 +73,5 @@ class Swept(Struct, frozen=True, kw_only=True):
     def freed_bytes(self) -> int:
         """How much there is less of."""
         tasks = sum(task.size_bytes for task in self.tasks)
-        return tasks + self.blob_bytes + self.leftovers.size_bytes
+        sessions = sum(session.size_bytes for session in self.sessions)
+        return tasks + sessions + self.blob_bytes + self.leftovers.size_bytes

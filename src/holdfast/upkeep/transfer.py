@@ -1,9 +1,12 @@
 """One log, brought from where it is to another store, byte by byte.
 
 Its lines are copied as they are, so their sums stay valid. They are written to a stream of another
-name (`copies/<id>`), read back and compared, and only then given the name of the task: so a store
-never holds half of a task, which a worker would go on with as if that were all. What an interrupted
-copy had written is found there by the next one, which goes on behind it.
+name (a draft: see `kinds`), read back and compared, and only then given the name of the log: so a
+store never holds half of a task, which a worker would go on with as if that were all. What an
+interrupted copy had written is found there by the next one, which goes on behind it.
+
+A session or a memory that is there in part is gone on with in its place. Half of it is what it once
+was; and there is no moment without it, in which somebody would begin it anew.
 
 A blob is put before the line that names it, and put even where it is there already: that makes it
 young, and nobody deletes it before its line is written.
@@ -22,11 +25,10 @@ from msgspec import Struct
 from holdfast import chain
 from holdfast.errors import Conflict, LogDamaged, TaskBusy
 from holdfast.events import PauseRequested, dump_event
+from holdfast.kinds import TASK, final_name, id_of, kind_of
 from holdfast.naming import Reference, blob_of, references
-from holdfast.reading import stream_of
 from holdfast.state import State
 from holdfast.store import Facts, Lease, Post, Store
-from holdfast.upkeep.families import COPIES
 from holdfast.upkeep.keeping import Keeping
 
 How = Literal["copied", "continued", "there", "ahead"]
@@ -88,24 +90,25 @@ class Transfer:
         self._unverified: list[str] = []
 
     def bring(
-        self, id: str, *, arrives_paused: State | None = None, events: int | None = None
+        self, stream: str, *, arrives_paused: State | None = None, events: int | None = None
     ) -> Brought:
         """Bring a log, if it is not there already, and verify it.
 
         One that `arrives_paused` was in that state, and gets an event more than it has. One that
         is known to have so many `events`, and has gone on since, is refused.
         """
-        stream = stream_of(id)
-        how = compared(self._source, self._target, stream)
+        how, kind = compared(self._source, self._target, stream), kind_of(stream)
+        if how == "continued" and kind is not TASK:
+            return self._go_on_with(stream)
         if how in ("there", "ahead"):
             found = self._read_through(stream, how, None, 0)
-            _must_have(events, found, id)
+            _must_have(events, found, stream)
             return found
-        draft = self._keeping.take(self._target, COPIES + id, self._owner)
+        draft = self._keeping.take(self._target, kind.draft(id_of(stream)), self._owner)
         try:
             draft, begun = self._begun(draft, stream)
             found = self._read_through(stream, how, draft, begun)
-            _must_have(events, found, id)
+            _must_have(events, found, stream)
             last: list[bytes] = []
             if arrives_paused is not None:
                 last = [self._pause(arrives_paused, found.head)]
@@ -117,12 +120,32 @@ class Transfer:
             self._target.rename(draft, stream)
             return found
         except BaseException:
-            # No log may name what was carried so far, so it may be deleted: carry it again.
-            self._carried.clear()
-            self._unverified.clear()
+            self._forget_carried()
             raise
         finally:
             self._keeping.release(draft)
+
+    def _go_on_with(self, stream: str) -> Brought:
+        """Add what is missing of a log that nobody drives to what the target has of it."""
+        lease = self._keeping.take_in_turn(self._target, stream, self._owner)
+        try:
+            how = compared(self._source, self._target, stream)  # as it is under the lease
+            there = sum(1 for _ in self._target.read(stream))
+            adding = lease if how == "continued" else None
+            found = self._read_through(stream, how, adding, there)
+            if adding is not None:
+                self._verify(stream, stream, found.events, [])
+            return found
+        except BaseException:
+            self._forget_carried()
+            raise
+        finally:
+            self._keeping.release(lease)
+
+    def _forget_carried(self) -> None:
+        # No log may name what was carried so far, so it may be deleted: carry it again.
+        self._carried.clear()
+        self._unverified.clear()
 
     def carry(self, data: bytes) -> int:
         """Bring the blobs that bytes name, those that a list names before the list itself."""
@@ -195,11 +218,13 @@ class Transfer:
         return Brought(how, seq, size, blobs, line)
 
     def _write(self, draft: Lease, seq: int, batch: list[bytes]) -> None:
-        # Known by its age, so that one that nobody goes on with is found and removed some day.
-        told = Facts(status="pending", created_at=self._clock(), updated_at=self._clock())
+        told = None
+        if (stream := final_name(draft.stream)) != draft.stream:
+            # Known by its age, so that one that nobody goes on with is found and removed some day.
+            told = Facts(status="pending", created_at=self._clock(), updated_at=self._clock())
         self._target.append(draft, seq - len(batch), batch, told)
         self._target.sync(draft)
-        self._written(draft.stream.removeprefix(COPIES), seq)
+        self._written(kind_of(stream).shown(id_of(stream)), seq)
 
     def _verify(self, stream: str, draft: str, events: int, last: Sequence[bytes]) -> None:
         """Read back what was written: the same lines, and as many, with sums that fit."""
@@ -243,9 +268,9 @@ def compared(source: Source, target: Source, stream: str) -> How:
     return "there"
 
 
-def _must_have(events: int | None, found: Brought, id: str) -> None:
+def _must_have(events: int | None, found: Brought, stream: str) -> None:
     if events not in (None, found.events):
-        raise TaskBusy(f"task {id!r} has gone on since: copy it again")
+        raise TaskBusy(f"task {id_of(stream)!r} has gone on since: copy it again")
 
 
 def _sum_after(stream: str, seq: int, total: bytes, line: bytes) -> bytes:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.agent.adapters.calling import Adapter, Flow, OnText
 from holdfast.agent.adapters.errors import ModelBusy, failed_inside
 from holdfast.agent.formats import anthropic as wire
-from holdfast.agent.formats.common import as_object
+from holdfast.agent.formats.common import a_list, as_object
 from holdfast.agent.messages import Refusal
 from holdfast.agent.model import Prices, Reply, Request, Stop, Usage
 from holdfast.errors import BadInput
@@ -79,7 +79,7 @@ class AnthropicMessages(Adapter):
 
 def reply_of(data: dict[str, Any]) -> Reply:
     """A message as a reply."""
-    blocks = [_block(block) for block in data["content"]]
+    blocks = [_block(block) for block in a_list(data["content"], "content")]
     # It goes on with others, so nothing has to say that it came first.
     (_, message) = wire.from_wire(
         [{"role": "user", "content": ""}, {"role": "assistant", "content": blocks or ""}]

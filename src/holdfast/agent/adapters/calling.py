@@ -107,7 +107,10 @@ class Adapter:
                     raise failed(error, f"{self}, in its stream", ModelBusy) from error
                 if event is _END:
                     return
-                piece = take(self.plain(event))
+                try:
+                    piece = take(self.plain(event))
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise ModelBusy(f"{self}: an event that makes no sense: {error!r}") from error
                 if piece and self.on_text is not None:
                     yield partial(self.on_text, piece)
         finally:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
 from typing import Any
 
 from holdfast.errors import HoldfastError
@@ -118,7 +119,8 @@ def _is_of_the_connection(error: Exception) -> bool:
     for kind in type(error).__mro__:
         if kind.__name__ in ("APIConnectionError", "APIResponseValidationError", "TransportError"):
             return True
-    return isinstance(error, OSError)
+    # What is no JSON was cut on its way, or said by a server in between.
+    return isinstance(error, OSError | JSONDecodeError)
 
 
 def kinds_in(body: Any) -> set[str]:

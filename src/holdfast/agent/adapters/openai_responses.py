@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.agent.adapters.calling import Adapter, Flow
 from holdfast.agent.adapters.errors import ModelBusy, failed_inside
 from holdfast.agent.formats import openai_responses as wire
+from holdfast.agent.formats.common import a_list
 from holdfast.agent.messages import Message, Refusal
 from holdfast.agent.model import Reply, Request, Stop, Usage
 from holdfast.errors import BadInput
@@ -62,7 +63,7 @@ class OpenAIResponses(Adapter):
 
 def reply_of(data: dict[str, Any]) -> Reply:
     """A response as a reply."""
-    message = wire.message_of([_item(item) for item in data["output"]])
+    message = wire.message_of([_item(item) for item in a_list(data["output"], "output")])
     return Reply(
         message,
         usage_of(data.get("usage")),

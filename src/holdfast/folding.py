@@ -1,0 +1,107 @@
+"""What the events of a log come to, whatever it is of: for those who look after all of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from holdfast import conversation
+from holdfast.conversation import Conversation
+from holdfast.errors import LogDamaged
+from holdfast.events import (
+    NEVER,
+    AnyEvent,
+    Forgotten,
+    MemoryBegan,
+    Pinned,
+    Remembered,
+    SessionBegan,
+    Summarized,
+)
+from holdfast.facts import facts_of, facts_of_session
+from holdfast.fold import advance
+from holdfast.kinds import MEMORY, SESSION, kind_of
+from holdfast.reading import Readable, read_events
+from holdfast.state import State
+from holdfast.store import Facts
+
+
+class Outline(Struct):
+    """What has to be known of a memory to look after it: not what is in it."""
+
+    id: str = ""
+    seq: int = 0
+    created_at: datetime = NEVER
+    updated_at: datetime = NEVER
+
+
+Folded = State | Conversation | Outline
+
+
+def empty(stream: str) -> Folded:
+    """The state of a log before its first event."""
+    kind = kind_of(stream)
+    return Conversation() if kind is SESSION else Outline() if kind is MEMORY else State()
+
+
+def follow(state: Folded, event: AnyEvent) -> None:
+    """Change a state, which the caller alone owns, by an event.
+
+    One that makes no sense there is damage, or a `LookupError`, `TypeError` or `ValueError`.
+    """
+    if isinstance(state, Conversation):
+        if problem := _misfit(state, event):
+            raise LogDamaged(SESSION.stream(state.id), event.seq, problem)
+        conversation.advance(state, event)
+    elif isinstance(state, Outline):
+        _remember(state, event)
+    else:
+        advance(state, event)
+
+
+def read_folded(store: Readable, stream: str) -> Folded:
+    """What a log comes to, each event checked; of `seq` 0 if there is none."""
+    state = empty(stream)
+    for event in read_events(store, stream):
+        try:
+            follow(state, event)
+        except (LookupError, TypeError, ValueError):
+            what = f"a {type(event).__name__} that makes no sense after what came before it"
+            raise LogDamaged(stream, event.seq, what) from None
+    return state
+
+
+def facts_in(state: Folded) -> Facts:
+    """The facts of a log after its newest event."""
+    if isinstance(state, Conversation):
+        return facts_of_session(state)
+    if isinstance(state, Outline):
+        return Facts(created_at=state.created_at, updated_at=state.updated_at)
+    return facts_of(state)
+
+
+def status_in(state: Folded) -> str:
+    """The status of a task or of a session; a memory has none."""
+    return "" if isinstance(state, Outline) else state.status
+
+
+def _misfit(state: Conversation, event: AnyEvent) -> str:
+    match event:
+        case SessionBegan() if state.seq:
+            return "it begins the session a second time"
+        case Pinned(number=number) | Summarized(upto=number) if number > state.messages:
+            return f"it is about message {number}, and there are {state.messages}"
+    return ""
+
+
+def _remember(state: Outline, event: AnyEvent) -> None:
+    match event:
+        case MemoryBegan() if not state.seq:
+            state.id, state.created_at = event.id, event.at
+        case Remembered() | Forgotten():
+            pass
+        case _:
+            what = f"a {type(event).__name__} is no event of a memory, or not at this place"
+            raise LogDamaged(MEMORY.stream(state.id), event.seq, what)
+    state.seq, state.updated_at = event.seq, event.at
