@@ -24,7 +24,7 @@ PINNED = {
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
     "copy_to", "gc", "heads", "open", "page", "pause", "resolve", "restore_from", "resume",
-    "retry", "run", "session", "start", "task", "tasks", "unpause", "verify",
+    "retry", "run", "session", "sessions", "start", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
 

@@ -86,8 +86,8 @@ def in_short(messages: Sequence[Message]) -> str:
 @task
 def compacts_to_show() -> None:
     for number in range(9):
-        session().say(f"question {number} " + "and so on " * 20)
-        answer_to_show(context(session(), budget_tokens=200, keep_turns=2))
+        session().say(f"question {number} " + "and so on " * 40)
+        answer_to_show(context(session(), budget_tokens=500, keep_turns=2))
         if number in (3, 6):
             compact(session(), in_short, keep_turns=2)
 
@@ -105,11 +105,9 @@ def checkpoints_to_show() -> int:
 @task
 def other_ways_to_show() -> None:
     session().say("Hello")
-    wrapped_to_show({"of": [context(session(), budget_tokens=1000)]})
+    wrapped_to_show({"of": [context(session(), budget_tokens=5000)]})
     makes_its_own_to_show()
-    looks_like_one(
-        {name: 1 for name in ("session", "seq", "sections", "tokens", "budget", "digest")}
-    )
+    looks_like_one(dict.fromkeys(("session", "seq", "sections", "tokens", "budget", "digest"), 1))
 
 
 @pytest.fixture(autouse=True)

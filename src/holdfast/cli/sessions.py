@@ -18,12 +18,12 @@ from holdfast.cli.options import json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
-from holdfast.errors import SessionNotFound, StoreError
+from holdfast.errors import BadId, HoldfastError, SessionNotFound, StoreError
 from holdfast.listing import TaskRecord
-from holdfast.store import LONGEST_PAGE, Place, Query, Store
+from holdfast.reading import session_stream
+from holdfast.store import LONGEST_PAGE, Place
 
 COLUMNS = ("ID", "USER", "STATUS", "MESSAGES", "TASKS", "LAST ACTIVITY")
-SESSIONS = "sessions/"
 
 
 @click.command()
@@ -69,43 +69,18 @@ def sessions(given: Given, user: str | None, limit: int, cursor: str | None, as_
 
 def _listed(
     hf: Holdfast, user: str | None, limit: int, cursor: str | None
-) -> tuple[list[dict[str, Any]], list[StoreError], str | None]:
+) -> tuple[list[dict[str, Any]], list[HoldfastError], str | None]:
     """What is on the page, what can't be read, and where the next page begins."""
-    found, unreadable = [], list[StoreError]()
-    ids, more = _page(hf.store, user, limit, cursor, unreadable)
-    for id in ids:
+    page = hf.sessions(user=user, limit=limit, cursor=cursor)
+    found, unreadable = [], list[HoldfastError](page.unreadable)
+    for record in page.sessions:
         try:
-            found.append(_summary(hf, open_session(hf.store, id)))
+            found.append(_summary(hf, open_session(hf.store, record.id)))
         except SessionNotFound:  # it was deleted meanwhile
             continue
-        except StoreError as error:
+        except (StoreError, BadId) as error:  # an id that nobody but a stranger writes
             unreadable.append(error)
-    return found, unreadable, found[-1]["cursor"] if more and found else None
-
-
-def _page(
-    store: Store, user: str | None, limit: int, cursor: str | None, unreadable: list[StoreError]
-) -> tuple[list[str], bool]:
-    """The ids on a page, by the index of the store; those that it lost are read."""
-    beyond = finding.place_in(cursor) if cursor is not None else None
-    query = Query(prefix=SESSIONS, user=user, limit=limit, beyond=beyond)
-    page = store.find(query)
-    known = {stream: facts.created_at for stream, facts in page.found}
-    for stream in page.unknown:
-        try:
-            state = open_session(store, stream.removeprefix(SESSIONS)).state
-        except SessionNotFound:
-            continue
-        except StoreError as error:
-            unreadable.append(error)
-            continue
-        if (user is None or state.user == user) and (
-            beyond is None or Place(state.created_at, stream) < beyond
-        ):
-            known[stream] = state.created_at
-    ordered = sorted(known, key=lambda stream: (known[stream], stream), reverse=True)
-    more = page.more or len(ordered) > limit
-    return [stream.removeprefix(SESSIONS) for stream in ordered[:limit]], more
+    return found, unreadable, page.next
 
 
 def _summary(hf: Holdfast, session: Session) -> dict[str, Any]:
@@ -120,7 +95,7 @@ def _summary(hf: Holdfast, session: Session) -> dict[str, Any]:
         "labels": state.labels,
         "created_at": state.created_at,
         "updated_at": state.updated_at,
-        "cursor": finding.cursor_of(Place(state.created_at, f"{SESSIONS}{state.id}")),
+        "cursor": finding.cursor_of(Place(state.created_at, session_stream(state.id))),
     }
 
 
