@@ -67,7 +67,7 @@ class Ledger(Generic[S]):
         self._told: Facts | None = None
         self._lock = threading.RLock()
         self.beginnings = 0
-        """How often it was read from its start: what was made of it before may be of another log."""
+        """How often it was read anew: what was made of it before may be of another log."""
 
     def refresh(self) -> S:
         """The state with what others have added since."""

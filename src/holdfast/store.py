@@ -34,6 +34,10 @@ store may make use of that.) Its rules:
 11. *Many may be asked for at once.* A store that can do so for the price of one has the methods of
    `ManyAtOnce` besides. Each lease in such a call is treated as it would be alone: what goes wrong
    with one is told to that one, and nothing is acknowledged to one that was taken over meanwhile.
+12. *An index of texts is a copy too.* A store that can search has the method of `TextSearch`
+   besides. Its index says up to which line of a stream it goes, and moves from there to a later one
+   at once, with the words of the lines between, or not at all: of two that bring it up to date,
+   one does. It goes with its stream. A store that must not show what is in its lines has none.
 
 Stores are synchronous. The async driver calls them off the loop. One that can tell of news as they
 happen has one method more: see `holdfast.news`.
@@ -313,3 +317,44 @@ class ManyAtOnce(Protocol):
 
     def release_many(self, leases: Sequence[Lease]) -> None:
         """`release` for many leases."""
+
+
+class TextIndex(Protocol):
+    """Which lines of a stream hold which words. Derived from the log, and free to be deleted.
+
+    Words are letters and digits, folded, at most 64 characters (see `holdfast.texts`).
+    """
+
+    def upto(self, stream: str) -> int:
+        """Up to which line it goes; 0 if there is none, or no such stream."""
+
+    def add(
+        self,
+        stream: str,
+        after_seq: int,
+        upto_seq: int,
+        texts: Sequence[tuple[int, Sequence[str]]],
+        gone: Sequence[int],
+    ) -> None:
+        """Go on from `after_seq` to `upto_seq`, at once; if it is elsewhere, change nothing.
+
+        `texts` are lines with their words, in order and with repetitions; the lines in `gone` are
+        not to be found any more. From 0 on it is made anew, whatever was left of another.
+        """
+
+    def find(self, stream: str, words: Sequence[str], limit: int) -> Sequence[tuple[int, float]]:
+        """The lines that hold any of the words, at least one, and how well they match (above 0).
+
+        The best first; of equal ones the newest.
+        """
+
+    def drop(self, stream: str) -> None:
+        """Delete it. It may be gone already."""
+
+
+@runtime_checkable
+class TextSearch(Protocol):
+    """What a store may have besides: search in texts that it keeps an index of."""
+
+    def text_index(self) -> TextIndex | None:
+        """The index; None where the database was built without what it takes."""

@@ -1,9 +1,10 @@
-"""What `Holdfast` has for conversations: sessions, made or found again."""
+"""What `Holdfast` has for conversations: sessions, and what is remembered beyond them."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Unpack, cast
 
 from holdfast.engines.holding import Holding
@@ -12,6 +13,7 @@ from holdfast.listing import SessionFilters, SessionPage, page_of_sessions
 from holdfast.words import checked_id, must_be_texts
 
 if TYPE_CHECKING:
+    from holdfast.agent.memory import Memory
     from holdfast.agent.sessions import Session
     from holdfast.app import Holdfast
 
@@ -75,3 +77,18 @@ class Talking:
         (['ada', 'ada'], None)
         """
         return page_of_sessions(self._holding.store, filters, limit, cursor)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The long-term memory: short entries that outlive sessions, found by what they say.
+
+        >>> from holdfast import Holdfast
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.memory.remember("Ada wants a quiet room", user="ada")
+        ...     hf.memory.search("which rooms are quiet?")[0].entry.text
+        'Ada wants a quiet room'
+        """
+        from holdfast.agent.memory import open_memory
+
+        holding = self._holding
+        return open_memory(holding.store, holding.owner, holding.clock, holding.redact)

@@ -40,7 +40,7 @@ def test_help_tells_the_exit_codes_and_settings(cli):
     assert cli() == cli("-h") == (0, out, "")
 
 
-@pytest.mark.parametrize("name", sorted(set(root.commands) - {"completion", "keys"}))
+@pytest.mark.parametrize("name", sorted(set(root.commands) - {"completion", "keys", "memory"}))
 def test_every_command_has_help_with_examples(cli, name):
     code, out, _ = cli(name, "--help")
     assert code == 0

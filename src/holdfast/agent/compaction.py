@@ -8,9 +8,9 @@ summary before it as its first message, and stands for both. Whatever goes wrong
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -67,6 +67,11 @@ class Compaction(Struct, frozen=True, omit_defaults=True):
     tokens_before: int = 0
     tokens_after: int = 0
     usage: Usage = Usage()
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Itself, at once: in an async task it is awaited, and so it may be anywhere."""
+        yield from ()
+        return self
 
 
 def compact(

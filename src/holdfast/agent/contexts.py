@@ -8,8 +8,8 @@ compactions: by the same log, and a digest that says that it is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Literal, Self
 
 import msgspec
 from msgspec import Struct
@@ -69,6 +69,11 @@ class Context(Struct, frozen=True, omit_defaults=True):
     left_out: LeftOut = LeftOut()
     ratio: float = 1.0
     """By how much the counted tokens were corrected, by what the provider reported before."""
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Itself, at once: in an async task a context is awaited, and so one may be anywhere."""
+        yield from ()
+        return self
 
     @property
     def messages(self) -> tuple[Message, ...]:

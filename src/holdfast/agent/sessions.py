@@ -9,7 +9,7 @@ there is never one without the other.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -21,7 +21,7 @@ from holdfast.agent.messages import Message, turns, user
 from holdfast.agent.stored import stored_form
 from holdfast.codec import args_hash
 from holdfast.errors import BadInput, CodeChanged
-from holdfast.events import Said
+from holdfast.events import Said as SaidEvent
 from holdfast.scope import Scope, inside, scope_var
 from holdfast.words import checked_id, must_be_texts
 
@@ -41,6 +41,20 @@ class Spoken(Struct, frozen=True):
     session: str
     seqs: tuple[int, ...]
     digests: tuple[str, ...]
+
+
+class Said(tuple[Message, ...]):
+    """The messages that were said. In an async task they are awaited, and so they may be anywhere.
+
+    >>> Said([user("hi")])[0].text
+    'hi'
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, Said]:
+        yield from ()
+        return self
 
 
 class Session:
@@ -78,7 +92,7 @@ class Session:
 
     # The conversation
 
-    def say(self, *messages: str | Message, key: str = "") -> Sequence[Message]:
+    def say(self, *messages: str | Message, key: str = "") -> Said:
         """Add messages to the conversation; a plain text is the user's. Then they are durable.
 
         Calls come together with their results: `say(reply, *results)`. In a task it is said once,
@@ -101,7 +115,7 @@ class Session:
         forms = self._forms(messages)
         spoken = once("say", lambda own, path: self._say(forms, own or key, scope, path), Spoken)
         if isinstance(spoken, Awaitable):
-            return cast("Sequence[Message]", self._awaited(spoken, forms))
+            return cast("Said", self._awaited(spoken, forms))
         return self._heard(spoken, forms)
 
     def _forms(self, messages: Sequence[str | Message]) -> list[tuple[bytes, str, int]]:
@@ -123,7 +137,7 @@ class Session:
             return Spoken(self.id, (), digests)
         seqs = []
         for index, (form, role, count) in enumerate(forms):
-            said = Said(
+            said = SaidEvent(
                 messages=Raw(b"[]"), count=count, role=role, digest=digests[index],
                 key=f"{key}/{index}" if key and index else key, task=task,
                 step=_step_of(scope, path),
@@ -131,7 +145,7 @@ class Session:
             seqs.append(self.book.say(form, said))
         return Spoken(self.id, tuple(seqs), digests)
 
-    def _heard(self, spoken: Spoken, forms: list[tuple[bytes, str, int]]) -> Sequence[Message]:
+    def _heard(self, spoken: Spoken, forms: list[tuple[bytes, str, int]]) -> Said:
         """What was said, as it is in the conversation. The code must say what it said before."""
         if spoken.session != self.id or spoken.digests != tuple(args_hash(f[0]) for f in forms):
             run = inside("say()").run
@@ -139,11 +153,11 @@ class Session:
             asked = f"says {forms[0][0][:60].decode(errors='replace')} to session {self.id!r}"
             run.halt(CodeChanged(run.task_id, "say", recorded, asked))
         found = (self.book.turn_at(seq) for seq in spoken.seqs)
-        return tuple(message for turn in found for message in turn)
+        return Said(message for turn in found for message in turn)
 
     async def _awaited(
         self, spoken: Awaitable[Spoken], forms: list[tuple[bytes, str, int]]
-    ) -> Sequence[Message]:
+    ) -> Said:
         return self._heard(await spoken, forms)
 
     def messages(self, first: int = 1, last: int | None = None) -> Iterator[Message]:

@@ -27,6 +27,7 @@ from holdfast.cli import (
     keys,
     log,
     ls,
+    memory,
     resolve,
     session,
     sessions,
@@ -154,6 +155,7 @@ def root(ctx: click.Context) -> None:
       holdfast cancel trip-42           end it
       holdfast answer                   what tasks ask people
       holdfast doubt                    calls that may or may not have happened
+      holdfast memory search "tea"      what agents remember
       holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
       holdfast verify                   was any log changed or cut?
@@ -190,6 +192,7 @@ for _command in (
     answer.answer,
     doubt.doubt,
     resolve.resolve,
+    memory.memory,
     check.check,
     doctor.doctor,
     verify.verify,

@@ -44,6 +44,7 @@ from holdfast.stores.postgres_database import (
     without_password,
 )
 from holdfast.stores.postgres_find import PAGE, bounds, find_statement
+from holdfast.stores.postgres_texts import PostgresTexts
 from holdfast.stores.presence import Connection, Presence
 from holdfast.stores.rows import GONE, facts_in
 
@@ -323,6 +324,9 @@ class PostgresStore(NothingLeft):
         while rows := self._look("unknown", after_id=after_id, **bounds(prefix)):
             yield from ((name, None) for name, _ in rows if name.startswith(prefix))
             after_id = rows[-1][1]
+
+    def text_index(self) -> PostgresTexts:
+        return PostgresTexts(self._look)
 
     # Inboxes
 

@@ -24,7 +24,7 @@ from holdfast import chain
 from holdfast.errors import LogDamaged
 from holdfast.keys import Keys
 from holdfast.kinds import final_name
-from holdfast.store import Facts, Lease, Post, Store
+from holdfast.store import Facts, Lease, Post, Store, TextIndex, TextSearch
 from holdfast.stores.lines import seq_of
 from holdfast.stores.wrapped import Wrapped, with_older
 
@@ -124,6 +124,10 @@ class SignedStore(Wrapped):
             what = "its signature does not fit it: it was changed, or signed with another key"
             raise LogDamaged(stream, seq, what)
         return bare
+
+    def text_index(self) -> TextIndex | None:
+        # Like facts, it is a copy and not signed. What it finds is looked up in the log, which is.
+        return self.inner.text_index() if isinstance(self.inner, TextSearch) else None
 
     # Inboxes
 

@@ -28,6 +28,7 @@ from holdfast.stores.rows import GONE, beyond
 from holdfast.stores.sqlite_file import connect, failed, patiently, prepare, size_of
 from holdfast.stores.sqlite_find import find_statement
 from holdfast.stores.sqlite_rows import columns_of, facts_in, micros_of
+from holdfast.stores.sqlite_texts import SqliteTexts, can_search, drop_index
 from holdfast.stores.sqlite_writer import SQL, Writer, tell
 
 _LARGEST_BYTES = 1_000_000_000
@@ -274,6 +275,9 @@ class SqliteStore(NothingLeft):
             yield from ((name, None) for name, _ in rows if name.startswith(prefix))
             after_id = rows[-1][1]
 
+    def text_index(self) -> SqliteTexts | None:
+        return SqliteTexts(self._all, self._write) if can_search() else None
+
     # Inboxes
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
@@ -303,6 +307,7 @@ class SqliteStore(NothingLeft):
                 raise taken_over(lease)
             conn.execute(SQL["delete_lines"], lines)
             conn.execute(SQL["delete_posts"], given)
+            drop_index(conn, held.id)
 
         self._write(delete)
         self._leases.drop(lease)

@@ -27,6 +27,7 @@ from holdfast.testing.contract.inboxes import Inboxes
 from holdfast.testing.contract.leases import Leases
 from holdfast.testing.contract.reading import Reading
 from holdfast.testing.contract.takeovers import Takeovers
+from holdfast.testing.contract.texts import Texts
 from holdfast.testing.finding import FindContract
 from holdfast.testing.housekeeping import HousekeepingContract
 
@@ -42,6 +43,7 @@ class StoreContract(
     Blobs,
     HousekeepingContract,
     FindContract,
+    Texts,
 ):
     """What the rules at the top of `holdfast.store` come to.
 

@@ -113,7 +113,7 @@ def test_a_budget_too_small_for_the_system_message_is_refused(chat):
         context(chat, budget_tokens=100)
     for budget in (0, -1, 1.5, True, None):
         with pytest.raises(BadInput, match="budget_tokens"):
-            context(chat, budget_tokens=budget)  # type: ignore[arg-type]
+            context(chat, budget_tokens=budget)
 
 
 def test_an_empty_conversation_has_a_context(chat):

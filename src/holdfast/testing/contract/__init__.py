@@ -3,5 +3,15 @@
 import pytest
 
 # So that a failing test of a store shows what it found, as tests in a test module do.
-_THEMES = ("appending", "blobs", "deleting", "facts", "inboxes", "leases", "reading", "takeovers")
+_THEMES = (
+    "appending",
+    "blobs",
+    "deleting",
+    "facts",
+    "inboxes",
+    "leases",
+    "reading",
+    "takeovers",
+    "texts",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES))

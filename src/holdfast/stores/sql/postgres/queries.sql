@@ -187,6 +187,10 @@ with gone as (
     delete from holdfast.lines using gone where lines.stream = gone.id
 ), its_posts as (
     delete from holdfast.inbox using gone where inbox.stream = gone.name
+), its_texts as (
+    delete from holdfast.texts using gone where texts.stream = gone.id
+), its_index as (
+    delete from holdfast.indexed using gone where indexed.stream = gone.id
 )
 select id from gone;
 
@@ -255,3 +259,48 @@ select version from holdfast.about;
 
 -- stamp --
 update holdfast.about set version = %(version)s;
+
+-- indexed --
+select upto from holdfast.indexed
+where stream = (select id from holdfast.streams where name = %(stream)s);
+
+-- clear_texts --
+-- What is left of an index that was deleted in part: before it is made anew.
+delete from holdfast.texts
+where stream = (select id from holdfast.streams where name = %(stream)s)
+    and not exists (select from holdfast.indexed where indexed.stream = texts.stream);
+
+-- index_texts --
+-- Moves the index, from where it must be, and adds the words of the lines in between. One that was
+-- moved or deleted by somebody else at the same time is left alone.
+with moved as (
+    insert into holdfast.indexed as i (stream, upto)
+    select id, %(upto)s from holdfast.streams
+    where name = %(stream)s
+        and (%(after)s = 0 or exists (select from holdfast.indexed as known where stream = id))
+    on conflict (stream) do update set upto = excluded.upto where i.upto = %(after)s
+    returning stream
+), not_any_more as (
+    delete from holdfast.texts using moved
+    where texts.stream = moved.stream and seq = any(%(gone)s::bigint[])
+)
+insert into holdfast.texts (stream, seq, words)
+select moved.stream, given.seq, given.words::tsvector
+from moved, unnest(%(seqs)s::bigint[], %(texts)s::text[]) as given (seq, words)
+on conflict (stream, seq) do update set words = excluded.words;
+
+-- find_texts --
+-- The rank counts how many of the words there are and how often, and how long the text is (1).
+select seq, ts_rank(words, %(query)s::tsquery, 1)::double precision as score
+from holdfast.texts
+where stream = (select id from holdfast.streams where name = %(stream)s)
+    and words @@ %(query)s::tsquery
+order by score desc, seq desc limit %(limit)s;
+
+-- drop_index --
+with its_texts as (
+    delete from holdfast.texts
+    where stream = (select id from holdfast.streams where name = %(stream)s)
+)
+delete from holdfast.indexed
+where stream = (select id from holdfast.streams where name = %(stream)s);

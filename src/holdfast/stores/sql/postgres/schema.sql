@@ -97,3 +97,19 @@ select objid::bigint::integer as process
 from pg_locks
 where locktype = 'advisory' and classid = 1213156420 and objsubid = 2 and granted
     and database = (select oid from pg_database where datname = current_database());
+
+-- The index of texts: up to which line each stream is in it, and the words of lines. They were
+-- folded before, and are taken as they are: no dictionary or parser of the database changes them.
+create table holdfast.indexed (
+    stream bigint primary key,
+    upto   bigint not null
+);
+
+create table holdfast.texts (
+    stream bigint not null,
+    seq    bigint not null,
+    words  tsvector not null,
+    primary key (stream, seq)
+);
+
+create index texts_by_word on holdfast.texts using gin (words);

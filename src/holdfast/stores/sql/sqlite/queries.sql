@@ -155,3 +155,43 @@ delete from blobs where digest = :digest;
 
 -- get_blob --
 select data from blobs where digest = :digest;
+
+-- indexed --
+-- Up to which line a stream is indexed: nowhere, if somebody dropped the index of all.
+select streams.id, upto from streams left join indexed on indexed.stream = streams.id
+    and exists (select 1 from sqlite_master where name = 'texts')
+where name = :stream;
+
+-- make_texts --
+-- Of words that were folded before. This tokenizer cuts them nowhere, and knows no language.
+create virtual table if not exists texts using fts5 (words, tokenize = 'ascii');
+
+-- has_texts --
+-- Also false where the table is there, and was made by an SQLite that knows more than this one.
+select 1 from sqlite_master, pragma_module_list as modules
+where sqlite_master.name = 'texts' and modules.name = 'fts5';
+
+-- can_search --
+select 1 from pragma_module_list where name = 'fts5';
+
+-- move_index --
+insert into indexed (stream, upto) values (:id, :upto)
+on conflict (stream) do update set upto = :upto;
+
+-- add_text --
+insert into texts (rowid, words) values (?, ?);
+
+-- delete_text --
+delete from texts where rowid = ?;
+
+-- delete_texts --
+delete from texts where rowid > :after and rowid <= :upto;
+
+-- delete_index --
+delete from indexed where stream = :id;
+
+-- find_texts --
+-- FTS5 gives the better rank the lower number.
+select rowid, -rank from texts
+where texts match :query and rowid > :after and rowid <= :upto
+order by rank, rowid desc limit :limit;

@@ -89,3 +89,11 @@ create table blob_ages (
     digest text primary key,
     put_at real not null
 ) without rowid;
+
+-- Up to which line each stream is in the index of texts. That index, `texts`, is a virtual table
+-- of FTS5, whose rows have the ids of the lines. It is made when it is first needed, and not here:
+-- SQLite may have been built without FTS5, and then there is none.
+create table indexed (
+    stream integer primary key,
+    upto   integer not null
+);

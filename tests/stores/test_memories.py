@@ -1,0 +1,235 @@
+"""A memory in every store: what is remembered is found, and nothing else is."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from holdfast import Holdfast, Keys
+from holdfast.agent.indexing import _BATCH
+from holdfast.reading import memory_stream
+from holdfast.store import TextSearch
+from holdfast.stores import sqlite as sqlite_store
+from holdfast.stores.memory import MemoryStore
+from tests.stores.every import KINDS, LASTING, new_url, postgres_server, postgres_url
+
+__all__ = ["new_url", "postgres_server", "postgres_url"]
+
+STREAM = memory_stream("default")
+WAYS = {
+    "plain": {},
+    "signed": {"sign_key": Keys.new()},
+    "encrypted": {"key": Keys.new()},
+}
+
+
+@pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
+def way(request):
+    return request.param
+
+
+@pytest.fixture(params=KINDS)
+def opened(request, way, new_url):
+    """Opens one more Holdfast on the same place, as another process would."""
+    url, first = new_url(request.param), MemoryStore()
+    made = []
+
+    def open_one_more() -> Holdfast:
+        place = MemoryStore(beside=first) if url == "memory://" else url
+        made.append(Holdfast(place, **way))
+        return made[-1]
+
+    yield open_one_more
+    for hf in made:
+        hf.close()
+
+
+def texts(found):
+    return [each.entry.text for each in found]
+
+
+def test_an_entry_is_found_by_a_word_of_it_and_the_best_match_comes_first(opened):
+    hf = opened()
+    for text in (
+        "Ada wants a quiet room with a desk",
+        "Bob wants a room",
+        "Zürich is where Carol lives",
+    ):
+        hf.memory.remember(text)
+    assert texts(hf.memory.search("ZURICH!")) == ["Zürich is where Carol lives"]
+    assert texts(hf.memory.search("a quiet room"))[0] == "Ada wants a quiet room with a desk"
+    assert set(texts(hf.memory.search("wants"))) == {
+        "Ada wants a quiet room with a desk",
+        "Bob wants a room",
+    }
+    assert hf.memory.search("tea") == []
+    assert len(hf.memory.search("wants", limit=1)) == 1
+
+
+def test_entries_of_others_are_not_found(opened):
+    memory = opened().memory
+    for number in range(200):
+        memory.remember(f"tea number {number}", user="bob", labels={"n": str(number % 2)})
+    memory.remember("tea with milk, and a lot of words that make it a weak match", user="ada")
+    memory.remember("tea for nobody")
+    assert texts(memory.search("tea", user="ada", limit=5)) == [
+        "tea with milk, and a lot of words that make it a weak match"
+    ]
+    assert texts(memory.search("tea", user="")) == ["tea for nobody"]
+    assert memory.search("tea", user="carol") == []
+    assert len(memory.search("tea", user="bob", labels={"n": "1"}, limit=1000)) == 100
+    assert memory.search("tea", session="s-1") == []
+
+
+def test_what_is_forgotten_or_replaced_is_found_no_more(opened):
+    hf, other = opened(), opened()
+    hf.memory.remember("the code is 4711", id="code")
+    hf.memory.remember("likes tea", id="taste")
+    assert texts(other.memory.search("code tea"))
+    assert hf.memory.forget("code", because="private")
+    hf.memory.remember("likes coffee", id="taste")
+    for memory in (hf.memory, other.memory, opened().memory):
+        assert texts(memory.search("code 4711 tea coffee")) == ["likes coffee"]
+        assert memory.entry("code") is None
+        assert [entry.text for entry in memory.entries()] == ["likes coffee"]
+    if isinstance(hf.store, TextSearch) and (index := hf.store.text_index()) is not None:
+        assert list(index.find(STREAM, ["code", "4711", "tea"], 9)) == []
+    assert not other.memory.forget("code")
+    other.memory.remember("the code is 4712", id="code")
+    assert texts(hf.memory.search("code")) == ["the code is 4712"]
+
+
+def test_the_next_process_finds_what_this_one_remembered(opened):
+    first = opened()
+    entry = first.memory.remember("a quiet room", user="ada", session="s-1", labels={"a": "b"})
+    second = opened()
+    assert second.memory.entry(entry.id) == entry
+    (found,) = second.memory.search("quiet", user="ada", session="s-1", labels={"a": "b"})
+    assert found.entry == entry and found.score > 0
+    second.memory.remember("a loud room")
+    assert len(first.memory.search("room")) == 2
+
+
+def test_an_index_that_is_behind_the_log_or_gone_catches_up_before_a_search_answers(opened):
+    hf, other = opened(), opened()
+    for number in range(_BATCH + 50):
+        hf.memory.remember(f"number {number}", id=str(number))
+    assert len(hf.memory.search("number", limit=1000)) == _BATCH + 50
+    other.memory.remember("number last")
+    other.memory.forget("7")
+    index = hf.store.text_index() if isinstance(hf.store, TextSearch) else None
+    if index is not None:
+        assert index.upto(STREAM) == _BATCH + 51  # it is behind
+    assert texts(hf.memory.search("last")) == ["number last"]
+    assert hf.memory.search("7") == []
+    if index is not None:
+        index.drop(STREAM)
+    assert len(hf.memory.search("number", limit=1000)) == _BATCH + 50
+    assert len(opened().memory.search("number", limit=1000)) == _BATCH + 50
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "", " ", "\0", "a\0b", '"', "'", '"quiet', "quiet*", "NOT quiet", "quiet AND", "(quiet",
+        "quiet)", "words:quiet", "^quiet", "NEAR(quiet room)", "quiet & !room", "quiet:*", "🚀",
+        "!!!", "%s %(stream)s :query ? $1", "\\", "quiet'; drop table texts; --", "-quiet +room",
+        "x" * 1_000_000, "quiet " * 170_000, " ".join(map(str, range(150_000))), "\u202equiet",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hostile_query_is_only_words(kind, query, new_url):
+    with Holdfast(new_url(kind)) as hf:
+        hf.memory.remember("a quiet room")
+        found = hf.memory.search(query)
+        has_word = "quiet" in query or query.startswith("a\0")
+        assert texts(found) == (["a quiet room"] if has_word else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "has_index"),
+    [
+        ("files", WAYS["plain"], False),
+        ("sqlite", WAYS["plain"], True),
+        ("sqlite", WAYS["signed"], True),
+        ("sqlite", WAYS["encrypted"], False),
+        ("sqlite", WAYS["encrypted"] | WAYS["signed"], False),
+        ("postgres", WAYS["signed"], True),
+        ("postgres", WAYS["encrypted"] | WAYS["signed"], False),
+    ],
+)
+def test_only_stores_that_may_show_their_words_have_an_index(kind, keys, has_index, new_url):
+    with Holdfast(new_url(kind), **keys) as hf:
+        index = hf.store.text_index() if isinstance(hf.store, TextSearch) else None
+        assert (index is not None) == has_index
+
+
+def test_no_word_of_an_encrypted_memory_is_on_the_disk(tmp_path):
+    path = tmp_path / "sealed.db"
+    with Holdfast(f"sqlite:///{path}", key=Keys.new()) as hf:
+        hf.memory.remember("Xanthippe wants a quiet room")
+        assert texts(hf.memory.search("xanthippe")) == ["Xanthippe wants a quiet room"]
+        on_disk = b"".join(file.read_bytes() for file in tmp_path.iterdir()).lower()
+        assert b"xanthippe" not in on_disk
+    with Holdfast(f"sqlite:///{tmp_path}/open.db") as hf:
+        hf.memory.remember("Xanthippe wants a quiet room")
+        hf.memory.search("xanthippe")
+        on_disk = b"".join(file.read_bytes() for file in tmp_path.iterdir()).lower()
+        assert on_disk.count(b"xanthippe") >= 2  # in the log, and in the index
+
+
+def test_without_fts5_the_log_is_searched_in_this_process(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path}/m.db"
+    with Holdfast(url) as hf:
+        hf.memory.remember("a quiet room")
+        assert hf.memory.search("quiet")
+    monkeypatch.setattr(sqlite_store, "can_search", lambda: False)
+    with Holdfast(url) as hf:
+        hf.memory.remember("a loud room")
+        assert texts(hf.memory.search("loud")) == ["a loud room"]
+        assert len(hf.memory.search("room")) == 2
+        with closing(sqlite3.connect(tmp_path / "m.db")) as conn:
+            assert conn.execute("select count(*) from texts").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    ["drop table texts", "delete from indexed", "delete from texts; delete from indexed"],
+)
+def test_an_index_that_somebody_deleted_in_sqlite_is_made_anew(tmp_path, spoil):
+    with Holdfast(f"sqlite:///{tmp_path}/m.db") as hf:
+        hf.memory.remember("a quiet room", id="room")
+        hf.memory.remember("a loud room")
+        assert hf.memory.search("quiet")
+        with closing(sqlite3.connect(tmp_path / "m.db")) as conn, conn:
+            conn.executescript(spoil)
+        hf.memory.forget("room")
+        assert texts(hf.memory.search("room")) == ["a loud room"]
+
+
+REMEMBERING = """
+import sys
+from holdfast import Holdfast
+with Holdfast(sys.argv[1]) as hf:
+    for number in range(int(sys.argv[3])):
+        hf.memory.remember(f"{sys.argv[2]} {number}", user=sys.argv[2])
+        if number % 10 == 0:
+            hf.memory.search(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("kind", LASTING)
+def test_two_processes_that_remember_at_once_lose_nothing(kind, new_url):
+    url = new_url(kind)
+    commands = [[sys.executable, "-c", REMEMBERING, url, who, "40"] for who in ("ada", "bob")]
+    started = [subprocess.Popen(c, stderr=subprocess.PIPE, text=True) for c in commands]
+    assert [process.communicate(timeout=120)[1] for process in started] == ["", ""]
+    with Holdfast(url) as hf:
+        for who in ("ada", "bob"):
+            wanted = [f"{who} {number}" for number in reversed(range(40))]
+            assert [entry.text for entry in hf.memory.entries(user=who)] == wanted
+            assert sorted(texts(hf.memory.search(who, limit=100))) == sorted(wanted)
