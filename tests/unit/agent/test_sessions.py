@@ -391,7 +391,7 @@ def test_a_pin_is_there_until_it_is_taken_off(hf):
 
 @task
 async def pins_async() -> list[int]:
-    await session().pin(1)  # type: ignore[func-returns-value]
+    await session().pin(1)  # type: ignore[func-returns-value, misc]
     return list(session().state.pinned)
 
 
