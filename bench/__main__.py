@@ -48,7 +48,8 @@ def main() -> None:
             "checkpoints": measure_checkpoints(options.checkpoints, Path(folder)),
             "stores": stores.measure(child, say, options, Path(folder)),
             "listing": measure_listing(options, Path(folder)),
-            "conversation": measure_conversation(options.conversation, Path(folder)),
+            "conversation": measure_talk("conversation", options.conversation, Path(folder)),
+            "agent": measure_talk("agent", options.conversation, Path(folder)),
             "contenders": measure_steps(
                 [CONTENDERS[0], *options.only], options.steps, options.rounds, Path(folder)
             ),
@@ -202,13 +203,13 @@ def measure_listing(options: argparse.Namespace, folder: Path) -> list[Json]:
     return found
 
 
-def measure_conversation(turns: int, folder: Path) -> list[Json]:
-    """A conversation that is handed to a step on every turn: how it grows, in time and in bytes."""
+def measure_talk(module: str, turns: int, folder: Path) -> list[Json]:
+    """A conversation, kept by a task or by a session: how it grows, in time and in bytes."""
     found: list[Json] = []
-    with each_store(folder, "conversation") as places:
+    with each_store(folder, module) as places:
         for name, url in places:
-            say(f"a conversation of {turns} turns in {name}")
-            found.append({"store": name} | child("bench.conversation", str(turns), url))
+            say(f"{module}: {turns} turns in {name}")
+            found.append({"store": name} | child(f"bench.{module}", str(turns), url))
     return found
 
 
@@ -249,6 +250,7 @@ def table(report: Json) -> str:
         f"{report['checkpoints']['log_to_change']:.2f}× what changed",
         *(listing_line(row) for row in report["listing"]),
         *(conversation_line(row) for row in report["conversation"]),
+        *(agent_line(row) for row in report["agent"]),
     ]
     raw = report["contenders"][0]
     if raw["steps_per_s"] > 50_000:
@@ -269,6 +271,16 @@ def conversation_line(row: Json) -> str:
     return (
         f"a conversation of {row['turns']:,} turns of 1 KB in {row['store']}: {weight:.2f}× the "
         f"bytes of its messages; the second half takes {slower:.2f}× the time of the first"
+    )
+
+
+def agent_line(row: Json) -> str:
+    weight = row["disk_bytes"] / row["messages_bytes"]
+    context, turn = row["context_ms"], row["turn_ms"]
+    return (
+        f"an agent of {row['turns']:,} turns in {row['store']}: a context takes {context[0]:.1f} "
+        f"ms in the first quarter of them and {context[3] / context[0]:.2f}× that in the last, a "
+        f"whole turn {turn[3] / turn[0]:.2f}×; {weight:.2f}× the bytes of its messages"
     )
 
 

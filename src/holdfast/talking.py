@@ -13,7 +13,7 @@ from holdfast.listing import SessionFilters, SessionPage, page_of_sessions
 from holdfast.words import checked_id, must_be_texts
 
 if TYPE_CHECKING:
-    from holdfast.agent.memory import Memory
+    from holdfast.agent.memories import Memory
     from holdfast.agent.sessions import Session
     from holdfast.app import Holdfast
 
@@ -88,7 +88,7 @@ class Talking:
         ...     hf.memory.search("which rooms are quiet?")[0].entry.text
         'Ada wants a quiet room'
         """
-        from holdfast.agent.memory import open_memory
+        from holdfast.agent.memories import open_memory
 
         holding = self._holding
         return open_memory(holding.store, holding.owner, holding.clock, holding.redact)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import Raw
 
 from holdfast import (
     Happened,
@@ -42,8 +43,23 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.agent import (
+    Media,
+    Message,
+    Text,
+    ToolCall,
+    assistant,
+    session,
+    system,
+    tool_result,
+    user,
+)
+from holdfast.agent.compaction import compact
 from holdfast.agent.externals import external, fact
-from holdfast.events import FORMAT
+from holdfast.events import FORMAT, Forgotten, MemoryBegan, Remembered
+from holdfast.folding import Outline, facts_in, follow, read_folded
+from holdfast.ledger import Ledger
+from holdfast.reading import memory_stream
 
 FOLDER = Path(__file__).parent
 tries = {"answer": 0, "flaky": 0, "letter": 0, "invite": 0, "body": 0}
@@ -288,6 +304,68 @@ def run_control(hf: Holdfast) -> None:
         hf.compensate("golden-control")
 
 
+PICTURE = Media(kind="image", media_type="image/png", data=b"a picture")
+
+
+def golden_in_short(messages: Sequence[Message]) -> str:
+    return f"{len(messages)} messages about fog"
+
+
+@task
+def golden_talk(city: str) -> str:
+    chat = session()
+    call = ToolCall("c-1", "forecast", '{"city":"Oslo"}')
+    chat.say(assistant("Let me look.", [call]), tool_result("c-1", "fog"))
+    chat.say(assistant(f"Fog in {city}."))
+    compact(chat, golden_in_short, keep_turns=2)
+    return chat.summary
+
+
+def run_session(hf: Holdfast) -> None:
+    chat = hf.session("golden-session", user="ada", labels={"team": "x"})
+    chat.say(system("Be brief."), *(f"Is there fog on day {day}?" for day in range(6)), key="r-1")
+    chat.say(user([Text("Ünïcødé ✓"), PICTURE]), key="r-2")
+    for pinned in (True, False):
+        chat.pin(2, pinned=pinned)
+    chat.pin(1)
+    chat.run(golden_talk, "Oslo", id="golden-talk")
+    chat.end("she has left")
+
+
+def run_memory(hf: Holdfast) -> None:
+    ledger: Ledger[Outline] = Ledger(
+        hf.store, memory_stream("golden-memory"), "host process 1", hf._holding.clock,
+        new=Outline, advance=follow, facts=facts_in,
+    )  # fmt: skip
+    events = (
+        MemoryBegan(format=FORMAT, id="golden-memory"),
+        Remembered(
+            id="m-1", text="Ada dislikes fog", user="ada", session="golden-session",
+            task="golden-talk", step="2", labels={"team": "x"}, vector=Raw(b"[0.5,-1.0]"), key="k",
+        ),
+        Remembered(id="m-2", text="It is foggy in Oslo"),
+        Forgotten(id="m-2", because="it has lifted"),
+    )  # fmt: skip
+    for event in events:
+        ledger.write(lambda state, event=event: event)  # type: ignore[misc]
+
+
+def write_others(folder: Path) -> None:
+    """A session and a memory, which have a log each, and what the session comes to."""
+    with Holdfast(folder / "w", clock=Clock()) as hf:
+        hf._holding.owner = "host process 1"
+        run_session(hf)
+        run_memory(hf)
+        state = read_folded(hf.store, "sessions/golden-session")
+    shown = msgspec.json.encode(state)
+    (folder / "session.json").write_bytes(msgspec.json.format(shown, indent=1) + b"\n")
+    for kind, name in (("sessions", "session"), ("memories", "memory")):
+        log = folder / "w" / kind / f"golden-{name}" / "events.jsonl"
+        log.rename(folder / f"{name}.jsonl")
+    shutil.move(folder / "w/blobs", folder / "blobs")
+    shutil.rmtree(folder / "w")
+
+
 def write(folder: Path, task_id: str, run_it: Callable[[Holdfast], None]) -> None:
     with Holdfast(folder / "w", clock=Clock()) as hf:
         hf._holding.owner = "host process 1"
@@ -309,10 +387,13 @@ def main() -> None:
         f"format-{FORMAT}-external": ("golden-external", run_external),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
-    if not missing:
-        sys.exit(f"{', '.join(logs)} exist, and what is golden stays as it is")
+    others = FOLDER / f"format-{FORMAT}-sessions"
+    if not missing and others.exists():
+        sys.exit(f"{', '.join(logs)}, {others.name} exist, and what is golden stays as it is")
     for name, (task_id, run_it) in missing.items():
         write(FOLDER / name, task_id, run_it)
+    if not others.exists():
+        write_others(others)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
 from holdfast import Holdfast, TaskCancelled
-from holdfast.events import FORMAT, TaskEvent
+from holdfast.events import FORMAT, AnyEvent
+from holdfast.folding import read_folded
+from holdfast.reading import read_events
 from tests.golden import record
 
-FOLDERS = sorted(Path(__file__).parent.glob("format-*"))
+EVERY = sorted(Path(__file__).parent.glob("format-*"))
+OTHERS = [folder for folder in EVERY if "-sessions" in folder.name]
+FOLDERS = [folder for folder in EVERY if folder not in OTHERS]
 RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
 LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
 PLANS = [folder for folder in FOLDERS if "-plan" in folder.name]
@@ -126,9 +131,73 @@ def test_the_plan_and_its_decisions_can_still_be_read(opened):
     assert (first.superseded_by, last.supersedes) == (last.path, first.path)
 
 
+@pytest.fixture
+def others(request, tmp_path):
+    """A golden session and a golden memory in a store."""
+    folder = request.param
+    shutil.copytree(folder / "blobs", tmp_path / "w/blobs")
+    for kind, name in (("sessions", "session"), ("memories", "memory")):
+        where = tmp_path / "w" / kind / f"golden-{name}"
+        where.mkdir(parents=True)
+        shutil.copy(folder / f"{name}.jsonl", where / "events.jsonl")
+    with Holdfast(tmp_path / "w") as hf:
+        yield hf, folder
+
+
+def with_others(test):
+    given = pytest.mark.parametrize("others", OTHERS, indirect=True, ids=lambda each: each.name)
+    return given(test)
+
+
+@with_others
+def test_sessions_and_memories_are_sound(others):
+    hf, _ = others
+    found = hf.verify()
+    assert found.sound and (found.sessions, found.memories, found.blobs) == (1, 1, 2)
+
+
+@with_others
+def test_a_session_folds_to_the_same_state(others):
+    hf, folder = others
+    expected = msgspec.json.decode((folder / "session.json").read_bytes())
+    state = read_folded(hf.store, "sessions/golden-session")
+    found = msgspec.json.decode(msgspec.json.encode(state))
+    assert of_what_was_known(found, expected) == expected
+
+
+@with_others
+def test_what_was_said_can_still_be_read_and_gone_on_with(others):
+    hf, _ = others
+    chat = hf.session("golden-session", user="ada")
+    said = list(chat.messages())
+    assert [message.text for message in said[:2]] == ["Be brief.", "Is there fog on day 0?"]
+    assert said[7].text == "Ünïcødé ✓"
+    assert (said[8].calls[0].name, said[9].results[0].content) == ("forecast", "fog")
+    assert (said[9].task, chat.summary) == ("golden-talk", "7 messages about fog")
+    assert (chat.state.status, chat.state.because) == ("ended", "she has left")
+    assert list(chat.state.pinned) == [1]
+    picture = said[7].parts[1].artifact
+    with hf.open(picture) as file:
+        assert file.read() == b"a picture"
+    chat.say("I am back")
+    assert chat.state.status == "open" and hf.verify().sound
+
+
+@with_others
+def test_what_was_remembered_can_still_be_read(others):
+    hf, _ = others
+    events = list(read_events(hf.store, "memories/golden-memory"))
+    assert [type(event).__name__ for event in events] == [
+        "MemoryBegan", "Remembered", "Remembered", "Forgotten",
+    ]  # fmt: skip
+    first = events[1]
+    assert (first.text, first.user, first.session, first.step, bytes(first.vector)) == (
+        "Ada dislikes fog", "ada", "golden-session", "2", b"[0.5,-1.0]",
+    )  # fmt: skip
+
+
 def test_todays_format_is_among_them_with_every_type_of_event():
     found = set()
-    for folder in ("", "-control", "-lists", "-plan", "-external"):
-        log = (Path(__file__).parent / f"format-{FORMAT}{folder}" / "events.jsonl").read_text()
-        found |= {msgspec.json.decode(line)["type"] for line in log.splitlines()}
-    assert found == {kind.__struct_config__.tag for kind in TaskEvent.__args__}
+    for log in Path(__file__).parent.glob(f"format-{FORMAT}*/*.jsonl"):
+        found |= {msgspec.json.decode(line)["type"] for line in log.read_text().splitlines()}
+    assert found == {kind.__struct_config__.tag for kind in get_args(AnyEvent)}

@@ -8,6 +8,7 @@ from holdfast.agent.compaction import Compaction, compact
 from holdfast.agent.contexts import Context, LeftOut, Section, context, shown
 from holdfast.agent.externals import Reading, external, fact
 from holdfast.agent.loop import AgentResult, Limits, Loop
+from holdfast.agent.memories import Entry, Found, Memory, memory
 from holdfast.agent.messages import (
     Foreign,
     Media,
@@ -35,11 +36,14 @@ __all__ = [
     "AgentState",
     "Compaction",
     "Context",
+    "Entry",
     "Foreign",
+    "Found",
     "LeftOut",
     "Limits",
     "Loop",
     "Media",
+    "Memory",
     "Message",
     "Orchestrator",
     "Phases",
@@ -63,6 +67,7 @@ __all__ = [
     "context",
     "external",
     "fact",
+    "memory",
     "open_session",
     "session",
     "shown",

@@ -81,7 +81,7 @@ class Book:
 
     def __init__(self, means: Means, id: str) -> None:
         self.id = id
-        self._means = means
+        self.means = means
         self._ledger = Ledger(
             means.store,
             session_stream(id),
@@ -104,7 +104,7 @@ class Book:
     @property
     def store(self) -> Store:
         """Where it is kept."""
-        return self._means.store
+        return self.means.store
 
     def refresh(self) -> Conversation:
         """The state with what others have added; `SessionNotFound` if there is none."""
@@ -127,8 +127,8 @@ class Book:
 
     def say(self, form: bytes, said: Said) -> int:
         """Add a turn, unless it was said under its key before; the event that has it."""
-        self._means.redact.must_be_free(form)
-        raw = stow(self.store, form, self._means.max_value_bytes)
+        self.means.redact.must_be_free(form)
+        raw = stow(self.store, form, self.means.max_value_bytes)
         found = 0
 
         def make(state: Conversation) -> Said | None:
@@ -166,8 +166,8 @@ class Book:
 
     def summarize(self, text: bytes, summary: Summarized) -> bool:
         """Add a summary, unless another one came first; whether it is there."""
-        self._means.redact.must_be_free(text)
-        raw = stow(self.store, text, self._means.max_value_bytes)
+        self.means.redact.must_be_free(text)
+        raw = stow(self.store, text, self.means.max_value_bytes)
 
         def make(state: Conversation) -> Summarized | None:
             self._must_be(state)

@@ -26,6 +26,9 @@ from holdfast.agent.tokens import Counter, Estimate
 from holdfast.conversation import Conversation
 from holdfast.errors import BadInput
 
+MOST_LEFT_OUT = LeftOut(10**6, 10**9, (), 10**6)
+"""Room is kept for a note that says this."""
+
 _FARTHEST = 64
 """How many turns back a question is looked for that recent turns answer."""
 
@@ -96,12 +99,12 @@ class Building:
             for first, last in _runs(found.turns)
         ]
         messages = tuple(messages_in(sections, found.limit, self._book))
-        tokens = ceil(self._count(messages) * ratio)
+        note = fixed.note if left_out.messages or found.limit != UNCUT else 0
         return Context(
             session=state.id,
             seq=state.seq,
             sections=tuple(sections),
-            tokens=tokens,
+            tokens=ceil((found.tokens + note) * ratio),
             budget=self._budget,
             digest=digest_of(messages),
             left_out=left_out,
@@ -145,7 +148,7 @@ class _Fixed:
         self._texts = texts
         self._pinned = pinned
         self._count = count
-        self.note = count([Message("system", _note(LeftOut(10**6, 10**9, (), 10**6)))])
+        self.note = count([Message("system", note_text(MOST_LEFT_OUT))])
         """How many tokens the note on what is left out takes at most."""
         self._known: dict[int, int] = {}
 
@@ -179,7 +182,7 @@ class _Fixed:
         if state.summary is not None:
             found.append(Section("summary", summary=state.summary.seq))
         if left_out.messages or left_out.cut_to:
-            found.append(Section("note", text=_note(left_out)))
+            found.append(Section("note", text=note_text(left_out)))
         return found
 
     def _of_turns(self, kind: Kind, turns: Sequence[int]) -> list[Section]:
@@ -190,7 +193,8 @@ class _Fixed:
         ]
 
 
-def _note(left_out: LeftOut) -> str:
+def note_text(left_out: LeftOut) -> str:
+    """How the model is told what is left out."""
     said = []
     if left_out.messages:
         count = f"{left_out.messages:,} earlier message{'s' * (left_out.messages != 1)}"

@@ -9,6 +9,7 @@ compactions: by the same log, and a digest that says that it is the same.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from hashlib import sha256
 from typing import Any, Literal, Self
 
 import msgspec
@@ -20,7 +21,6 @@ from holdfast.agent.flow import once
 from holdfast.agent.messages import Message
 from holdfast.agent.sessions import Session, means_in_task
 from holdfast.agent.tokens import Counter
-from holdfast.codec import args_hash
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.scope import scope_var
 
@@ -30,7 +30,7 @@ LAST_TURNS = 6
 Kind = Literal["system", "pinned", "goal", "plan", "summary", "note", "recent"]
 
 
-class Section(Struct, frozen=True, omit_defaults=True):
+class Section(Struct, frozen=True):
     """A part of a context: a text of its own, messages by number, or the summary of an event."""
 
     kind: Kind
@@ -40,7 +40,7 @@ class Section(Struct, frozen=True, omit_defaults=True):
     summary: int = 0
 
 
-class LeftOut(Struct, frozen=True, omit_defaults=True):
+class LeftOut(Struct, frozen=True):
     """What a context does not have of the conversation, besides what its summary stands for."""
 
     messages: int = 0
@@ -50,7 +50,7 @@ class LeftOut(Struct, frozen=True, omit_defaults=True):
     """Texts are cut to so many characters; 0 if none is."""
 
 
-class Context(Struct, frozen=True, omit_defaults=True):
+class Context(Struct, frozen=True):
     """Exactly what a model call sees: made by `context`, and a small value like any other.
 
     Its `messages` are had inside of a task; elsewhere by `shown(context, session)`.
@@ -176,4 +176,4 @@ def messages_in(sections: Sequence[Section], cut_to: int, book: Book) -> Iterato
 def digest_of(messages: Sequence[Message]) -> str:
     """A short name for what a model sees."""
     seen = [(message.role, message.name, message.content) for message in messages]
-    return args_hash(msgspec.json.encode(seen))
+    return sha256(msgspec.json.encode(seen)).hexdigest()[:16]

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agent.contexts import Context
-from holdfast.agent.messages import Message, ToolCall, system, user
+from holdfast.agent.messages import Message, Role, ToolCall, system, user
 from holdfast.agent.model import Model, Reply, Request, ToolInfo
 from holdfast.agent.stored import media_bytes
 from holdfast.agent.transcript import transcript
@@ -34,20 +34,27 @@ SUMMARIZING = (
 )
 
 
-class ModelCall(Struct, frozen=True, omit_defaults=True):
+class Nudge(Struct, frozen=True):
+    """A few words to a model that are in no conversation."""
+
+    role: Role
+    text: str
+
+
+class ModelCall(Struct, frozen=True):
     """What a model is asked: a context, a word on top of it, and the tools that it may call."""
 
     context: Context
-    nudges: tuple[Message, ...] = ()
-    """Messages that come last, and are in no conversation."""
+    nudges: tuple[Nudge, ...] = ()
+    """What comes last."""
     tools: Artifact | None = None
 
     def request(self) -> Request:
         """It, whole. Inside of a task."""
         store = inside("a call of a model").run.log.store
         tools = tools_in(store, self.tools) if self.tools is not None else ()
-        messages = (*self.context.messages, *self.nudges)
-        return Request(messages, tools, partial(media_bytes, store))
+        nudges = (Message(nudge.role, nudge.text) for nudge in self.nudges)
+        return Request((*self.context.messages, *nudges), tools, partial(media_bytes, store))
 
 
 _kept: WeakKeyDictionary[Any, dict[bytes, Artifact]] = WeakKeyDictionary()

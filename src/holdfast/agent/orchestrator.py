@@ -34,9 +34,9 @@ from holdfast.agent.compaction import Compaction, Summarize, compact
 from holdfast.agent.contexts import Context, context
 from holdfast.agent.flow import Flow
 from holdfast.agent.loop import Limits, Loop
-from holdfast.agent.messages import Message, ToolCall, assistant, tool_result, user
+from holdfast.agent.messages import Message, ToolCall, assistant, tool_result
 from holdfast.agent.model import Model, Reply
-from holdfast.agent.modelling import Caller, ModelCall, kept_tools, summarizing
+from holdfast.agent.modelling import Caller, ModelCall, Nudge, kept_tools, summarizing
 from holdfast.agent.state import AgentState, ToolCallRecord
 from holdfast.agent.tokens import Counter, Estimate
 from holdfast.agent.tooling import BadCall, Tools, as_text
@@ -244,7 +244,7 @@ class Orchestrator(Loop):
 
     def _judged(self, state: AgentState, draft: str) -> Flow[tuple[str, AgentState]]:
         """What is missing, as the model sees it; '' if nothing is."""
-        nudges = (assistant(draft), user(JUDGING))
+        nudges = (Nudge("assistant", draft), Nudge("user", JUDGING))
         reply, state = yield from self.think(state, "", (Accept, Revise), None, nudges)
         if reply is None:
             return "", state
@@ -258,7 +258,7 @@ class Orchestrator(Loop):
         told: str,
         builtin: Sequence[type[Any]] = (),
         tools: Tools | None = None,
-        nudges: Sequence[Message] = (),
+        nudges: Sequence[Nudge] = (),
     ) -> Flow[tuple[Reply | None, AgentState]]:
         """Call the model; None if that failed for good, with the state that says so."""
         seen: Context = yield lambda: self.context(state, told)
@@ -294,12 +294,12 @@ class Orchestrator(Loop):
         return state.spend(done.usage) if done.usage.tokens or done.usage.cost else state
 
 
-def _nudges(state: AgentState) -> tuple[Message, ...]:
+def _nudges(state: AgentState) -> tuple[Nudge, ...]:
     """What the model is told on top, because of how its last reply ended."""
     notes = state.memory.notes
     if notes.get("cut_off"):
-        return (assistant(notes["draft"]), user(GO_ON))
-    return (user(SAY_SOMETHING),) if notes.get("empty") else ()
+        return (Nudge("assistant", notes["draft"]), Nudge("user", GO_ON))
+    return (Nudge("user", SAY_SOMETHING),) if notes.get("empty") else ()
 
 
 def _meant(reply: Reply, kinds: tuple[type[Any], ...]) -> Iterable[Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from msgspec import Raw, Struct
 
 from holdfast.agent.book import Book, Means, book_of
-from holdfast.agent.flow import once
+from holdfast.agent.flow import Flow, drive, once
 from holdfast.agent.messages import Message, turns, user
 from holdfast.agent.stored import stored_form
 from holdfast.codec import args_hash
@@ -240,10 +240,49 @@ class Session:
             )
         return self._hf
 
-    def end(self, because: str = "") -> None:
-        """Say that the user's engagement is over. Whoever says more begins it again."""
+    def end(self, because: str = "", *, remember: bool | str = False) -> None:
+        """Say that the user's engagement is over. Whoever says more begins it again.
+
+        With `remember` its newest summary (or the text that is given) is handed to the long-term
+        memory, where later sessions find it. In an async task: `await session.end(…)`.
+
+        >>> from holdfast import Holdfast
+        >>> with Holdfast("memory://") as hf:
+        ...     chat = hf.session("chat-13", user="ada")
+        ...     _ = chat.say("I only ever take the train.")
+        ...     chat.end(remember="Ada travels by train.")
+        ...     hf.memory.search("train", user="ada")[0].entry.session
+        'chat-13'
+        """
         must_be_texts("end()", because=because)
-        once("end", lambda key, path: self._change(lambda: self.book.end(because)), None)
+        return drive(self._end(because, remember))
+
+    def _end(self, because: str, remember: bool | str) -> Flow[None]:
+        if remember:
+            text = self.summary if remember is True else remember
+            if not text:
+                raise BadInput(
+                    f"session {self.id!r} has no summary to remember: compact() it first, or give "
+                    f"a text: end(remember=…)"
+                )
+            yield lambda: self._remember(text)
+        yield lambda: once(
+            "end", lambda key, path: self._change(lambda: self.book.end(because)), None
+        )
+
+    def _remember(self, text: str) -> Any:
+        from holdfast.agent.memories import open_memory
+
+        means = self.book.means
+        memory = open_memory(means.store, means.owner, means.clock, means.redact)
+        # Under an id of its own: a session that ends again says the same, or something newer.
+        return memory.remember(
+            text,
+            user=self.user,
+            session=self.id,
+            labels={"kind": "summary"},
+            id=f"end of {self.id}",
+        )
 
     def _change(self, change: Callable[[], None]) -> None:
         scope = scope_var.get()

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.agent.memory import Entry, Found
+from holdfast.agent.memories import Entry, Found
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import opened
 from holdfast.cli.options import json_option, label_option, pass_given, store_options

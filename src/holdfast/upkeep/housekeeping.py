@@ -45,9 +45,10 @@ class Housekeeping:
         """Copy tasks to another store, all of them or those that are meant; `move` deletes them
         here afterwards. A copy that was interrupted goes on when it is made again.
 
-        A family goes together: with a parent its children, with a child its parent. An unfinished
-        task goes on in the copy, and is paused here, so that nothing is done twice; with `paused`
-        it goes on here, and the copy arrives paused. A task that somebody drives is refused.
+        A family goes together: with a parent its children, with a child its parent, with any of
+        them its session. All includes sessions without a task, and memories. An unfinished task
+        goes on in the copy, and is paused here, so that nothing is done twice; with `paused` it
+        goes on here, and the copy arrives paused. A task that somebody drives is refused.
 
         A store that is named by a URL is opened with the keys of this one; to use others, or none,
         give a `Holdfast` that was opened with them.
@@ -89,7 +90,8 @@ class Housekeeping:
         plain: bool = False,
         progress: Tell | None = None,
     ) -> Archived:
-        """Write tasks to a compressed file, with all that belongs to them. They stay in the store.
+        """Write tasks to a compressed file, with all that belongs to them: families, sessions, and,
+        of everything, memories. They stay in the store.
 
         The file is read back before it gets its name. If `path` is a folder, a new file is made in
         it. `restore_from` brings tasks back from it. An archive is not encrypted: from a store that
@@ -170,8 +172,8 @@ class Housekeeping:
         dry_run: bool = False,
         progress: Tell | None = None,
     ) -> Swept:
-        """Delete finished tasks as a policy says, blobs that no log names any more, and what
-        crashed writers left. Without a policy, only the latter two.
+        """Delete finished tasks and idle sessions as a policy says, blobs that no log names any
+        more, and what crashed writers left. Without a policy, only the latter two.
 
         With `archive` (a file, or a folder for a new one) what goes is archived first; if the store
         is encrypted, only where `plain` says that the archive need not be. `dry_run`

@@ -22,6 +22,7 @@ from holdfast.agent import (
     system,
     tool_result,
 )
+from holdfast.agent.building import MOST_LEFT_OUT, note_text
 from holdfast.agent.contexts import messages_of
 from holdfast.agent.cutting import cut, cut_text
 from holdfast.agent.fitting import SHORTEST
@@ -305,7 +306,7 @@ def _least(chat: Session) -> int:
     must += [
         cut(m, SHORTEST) for turn in turns if turn not in state.system for m in book.turn(turn)
     ]
-    must += [system("The goal: the goal"), system("[For want of room: " + "x" * 130)]
+    must += [system("The goal: the goal"), system(note_text(MOST_LEFT_OUT))]
     if state.summary is not None:
         must.append(system(cut_text(book.summary_shown(state.summary.seq), SHORTEST)))
     return count(must)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import BadId, BadInput, Holdfast, LogDamaged, Redact, Retry, Secret, step, task
-from holdfast.agent.memory import Memory
+from holdfast.agent.memories import Memory
 from holdfast.events import Forgotten, MemoryBegan, Noted, Remembered
 from holdfast.reading import memory_stream
 from holdfast.remembering import Entry, Memories, advance

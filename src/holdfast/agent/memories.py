@@ -31,12 +31,12 @@ from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream
 from holdfast.redact import DEFAULT, Redact
 from holdfast.remembering import Entry, Memories, advance, entry_of
-from holdfast.scope import Scope, scope_var
+from holdfast.scope import Scope, inside, scope_var
 from holdfast.store import LONGEST_PAGE, Facts, Store
 from holdfast.texts import words_to_find
 from holdfast.words import checked_id, must_be_texts
 
-__all__ = ["Entry", "Found", "Memory", "open_memory"]
+__all__ = ["Entry", "Found", "Memory", "memory", "open_memory"]
 
 ID = "default"
 """The memory of a store: there is one."""
@@ -302,3 +302,19 @@ def _id_of(key: str) -> str:
 def _says_the_same(known: Remembered, event: Remembered) -> bool:
     plain: dict[str, Any] = {"seq": 0, "at": known.at, "key": "", "vector": UNSET}
     return replace(known, **plain) == replace(event, **plain)
+
+
+def memory() -> Memory:
+    """The long-term memory, from inside of a task. Elsewhere it is `hf.memory`.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def recalls_in_task() -> str:
+    ...     return memory().search("quiet")[0].entry.text
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.memory.remember("Ada wants a quiet room")
+    ...     hf.run(recalls_in_task)
+    'Ada wants a quiet room'
+    """
+    log = inside("memory()").run.log
+    return open_memory(log.store, log.lease.owner, log.clock, log.redact)
