@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ from holdfast.agent import (
 )
 from holdfast.agent.asked import asked_in
 from holdfast.agent.contexts import messages_of
+from holdfast.agent.modelling import Nudge
 
 SEEN: list[list[str]] = []
 """What the models of this page really saw, call by call."""
@@ -70,6 +72,12 @@ def wrapped_to_show(asked: dict[str, list[Context]]) -> str:
 
 
 @step
+def beside_anything_to_show(both: tuple[Any, Context]) -> str:
+    remember(both[1].messages)
+    return "answered"
+
+
+@step
 def makes_its_own_to_show() -> str:
     remember(context(session(), budget_tokens=1000, system="Made inside.").messages)
     return "answered"
@@ -107,6 +115,7 @@ def other_ways_to_show() -> None:
     session().say("Hello")
     wrapped_to_show({"of": [context(session(), budget_tokens=5000)]})
     makes_its_own_to_show()
+    beside_anything_to_show(({1, 2}, context(session(), budget_tokens=1000, plan=["look"])))
     looks_like_one(dict.fromkeys(("session", "seq", "sections", "tokens", "budget", "digest"), 1))
 
 
@@ -207,7 +216,11 @@ def test_a_context_is_found_wherever_a_step_has_it_from_and_only_there(cli):
     with Holdfast("workspace") as hf:
         hf.session("chat").run(other_ways_to_show, id="t")
     rows = json.loads(cli("context", "t", "--json").out)
-    assert [row["name"] for row in rows] == ["wrapped_to_show", "makes_its_own_to_show"]
+    assert [row["name"] for row in rows] == [
+        "wrapped_to_show",
+        "makes_its_own_to_show",
+        "beside_anything_to_show",
+    ]
     assert seen_by(cli, "t") == SEEN
     assert "Made inside." in cli("context", "t", "--step", "2").out
 
@@ -295,4 +308,4 @@ def test_what_is_found_in_the_log_is_the_very_context(desked):
         assert [len(messages_of(call.context, book)) + len(call.call.nudges) for call in calls] == [
             call.count for call in calls
         ]
-        assert calls[2].call.nudges[0] == assistant("It is on its")
+        assert calls[2].call.nudges[0] == Nudge("assistant", "It is on its")

@@ -20,9 +20,8 @@ from holdfast.agent.messages import Message
 from holdfast.agent.model import ToolInfo
 from holdfast.agent.modelling import ModelCall, tools_in
 from holdfast.agent.sessions import Session, open_session
-from holdfast.codec import shape_of
 from holdfast.conversation import Conversation
-from holdfast.errors import SessionNotFound, Undecodable
+from holdfast.errors import SessionNotFound
 from holdfast.events import Observed, Started
 from holdfast.state import scope_of
 from holdfast.store import Store
@@ -31,6 +30,7 @@ from holdfast.views import TaskView
 
 _FIELDS = {"session", "seq", "sections", "tokens", "budget", "digest"}
 """What makes a context of a dict."""
+_CALL = set(ModelCall.__struct_fields__)
 
 
 class Asked(Struct, frozen=True):
@@ -58,6 +58,8 @@ class Saw(Struct, frozen=True):
 
     asked: Asked
     messages: tuple[tuple[Kind, Message], ...]
+    nudges: tuple[Message, ...]
+    """Those that came last, and are in no conversation."""
     tools: tuple[ToolInfo, ...]
 
 
@@ -104,7 +106,8 @@ def saw(asked: Asked, session: Session, store: Store) -> Saw:
         for message in messages_in((section,), cut_to, book)
     ]
     tools = () if asked.call.tools is None else tools_in(store, asked.call.tools)
-    return Saw(asked, tuple(messages), tools)
+    nudges = tuple(Message(nudge.role, nudge.text) for nudge in asked.call.nudges)
+    return Saw(asked, tuple(messages), nudges, tools)
 
 
 def session_of(asked: Asked, store: Store) -> Session:
@@ -155,11 +158,10 @@ def _found(value: Any) -> ModelCall | None:
 def _made_of(value: dict[str, Any]) -> ModelCall | None:
     fields = _untagged(value)
     try:
-        if fields.keys() == {"context", "nudges", "tools"} and _is_context(fields["context"]):
-            loaded: ModelCall = shape_of(ModelCall).load(msgspec.json.encode(value))
-            return loaded
+        if fields.keys() == _CALL and _is_context(fields["context"]):
+            return msgspec.convert(_bare(value), ModelCall)
         return ModelCall(msgspec.convert(_bare(value), Context)) if _is_context(value) else None
-    except (msgspec.MsgspecError, Undecodable):
+    except msgspec.ValidationError:
         return None  # it only looks like one: anybody may hand such a dict to a step
 
 
@@ -173,7 +175,7 @@ def _untagged(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bare(value: Any) -> Any:
-    """A context without the marks of its types: there is nothing in it that needs them."""
+    """A context without the marks of types that it has beside values of unknown ones."""
     if isinstance(value, dict):
         if "$tuple" in value:
             return _bare(value["$tuple"])

@@ -156,14 +156,14 @@ def _data(view: TaskView, seen: Saw) -> dict[str, Any]:
         "at": seen.asked.at,
         "context": seen.asked.context,
         "messages": [message for _, message in seen.messages],
-        "nudges": seen.asked.call.nudges,
+        "nudges": seen.nudges,
         "tools": seen.tools,
     }
 
 
 def _request(seen: Saw, form: str, store: Store) -> dict[str, Any]:
     """What goes to a provider, as its adapter writes it."""
-    messages = [*(message for _, message in seen.messages), *seen.asked.call.nudges]
+    messages = [*(message for _, message in seen.messages), *seen.nudges]
     load = partial(media_bytes, store)
     request: dict[str, Any]
     if form == "anthropic":
@@ -188,7 +188,7 @@ def _print(page: Page, view: TaskView, seen: Saw, conversation: Conversation) ->
     page.heading("What it saw", messages_text(len(seen.messages)))
     for kind, message in seen.messages:
         print_message(page, message, "" if kind in ("recent", message.role) else kind)
-    _print_nudges(page, asked.call.nudges)
+    _print_nudges(page, seen.nudges)
     _print_tools(page, seen)
 
 
