@@ -313,6 +313,12 @@ def session() -> Session:
     return Session(book)
 
 
+def must_be_session(what: str, given: object) -> None:
+    """Raise `BadInput` if something else was given where a session is wanted, such as its id."""
+    if not isinstance(given, Session):
+        raise BadInput(f"{what} takes a session, from hf.session(…), not {given!r:.60}")
+
+
 def means_in_task() -> Means:
     """What it takes to write to sessions from inside of a task."""
     log = inside("this").run.log
