@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import re
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +26,8 @@ PINNED = {
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
     "copy_to", "gc", "heads", "memory", "open", "page", "pause", "resolve", "restore_from",
-    "resume", "retry", "run", "session", "start", "task", "tasks", "unpause", "verify",
+    "resume", "retry", "run", "session", "sessions", "start", "task", "tasks", "unpause",
+    "verify",
 }  # fmt: skip
 
 
@@ -62,3 +65,13 @@ def test_every_error_is_under_one_root_and_signals_are_not():
             else:
                 assert issubclass(kind, errors.HoldfastError), name
                 assert name in errors.__doc__, f"{name} is not in the tree at the top of errors.py"
+
+
+def test_every_name_of_the_agent_package_is_in_the_reference():
+    from holdfast import agent
+
+    page = (Path(__file__).parents[1] / "docs/reference/api.md").read_text()
+    told = set(
+        re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page.partition("## Agents")[2])))
+    )
+    assert sorted(set(agent.__all__) - told) == []

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, WrongArguments
+from holdfast.listing import SessionFilters, SessionPage, page_of_sessions
 from holdfast.words import checked_id, must_be_texts
 
 if TYPE_CHECKING:
@@ -61,6 +62,21 @@ class Talking:
                 f"session {book.id!r} was begun with other labels: {found.labels!r:.200}"
             )
         return Session(book, cast("Holdfast", self))
+
+    def sessions(
+        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[SessionFilters]
+    ) -> SessionPage:
+        """A page of the sessions that match, the newest first. No log is read for it.
+
+        >>> from holdfast import Holdfast
+        >>> with Holdfast("memory://") as hf:
+        ...     for name in ("ada", "bob", "ada"):
+        ...         _ = hf.session(user=name).say("Hello")
+        ...     page = hf.sessions(user="ada", limit=10)
+        >>> [session.user for session in page.sessions], page.next
+        (['ada', 'ada'], None)
+        """
+        return page_of_sessions(self._holding.store, filters, limit, cursor)
 
     @cached_property
     def memory(self) -> Memory:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from datetime import UTC, datetime
 from typing import get_args
 
@@ -9,7 +10,27 @@ import pytest
 from msgspec import Raw
 from msgspec.json import encode
 
-from holdfast import Holdfast
+from holdfast import Holdfast, step, task
+from holdfast.agent import (
+    Context,
+    Foreign,
+    Media,
+    Message,
+    Orchestrator,
+    Refusal,
+    Reply,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    assistant,
+    compact,
+    context,
+    session,
+    tool_result,
+    user,
+)
+from holdfast.agent.book import Book, Means
 from holdfast.cli.text import plain, plain_json, plain_lines
 from holdfast.events import (
     FORMAT,
@@ -183,14 +204,56 @@ def write(folder, stream_id: str, found: list[AnyEvent]) -> None:
         log.close()
 
 
+@step
+def evil_step(seen: Context) -> str:
+    return seen.messages[-1].text
+
+
+def evil_model(request: Request) -> Reply:
+    calls = [ToolCall(EVIL, EVIL, EVIL)] if request.messages[-1].role == "user" else []
+    return Reply(assistant(EVIL, calls), stop="tool_calls" if calls else "end")
+
+
+evil_agent = Orchestrator("evil_agent", evil_model, plan=False, system=EVIL)
+
+
+@task
+def talks_evil() -> None:
+    session().say(assistant(EVIL, [ToolCall(EVIL, EVIL, EVIL)]), tool_result(EVIL, EVIL))
+    session().say(user([Text(EVIL), Media(kind="file", name=EVIL, url=EVIL, media_type=EVIL)]))
+    session().say(Message("assistant", (Thinking(EVIL), Refusal(EVIL), Foreign(EVIL, EVIL))))
+    evil_step(context(session(), budget_tokens=100_000, goal=EVIL, plan=[EVIL], system=EVIL))
+    compact(session(), lambda messages: EVIL, keep_turns=1)
+    evil_step(context(session(), budget_tokens=100_000))
+
+
+def talk(folder) -> None:
+    with Holdfast(folder / "workspace") as hf:
+        Book(Means(hf.store, EVIL, hf._holding.clock), ID).begin(EVIL, {EVIL: EVIL})
+        chat = hf.session("talk", user=EVIL, labels={EVIL: EVIL})
+        chat.say(Message("user", EVIL, name=EVIL), EVIL * 30)
+        chat.pin(1)
+        chat.run(talks_evil, id="talks")
+        evil_agent.run(chat, EVIL, id="agent")
+        chat.end(EVIL)
+
+
+@pytest.fixture(scope="session")
+def _written(tmp_path_factory):
+    # One whose very id is hostile, and some that can be asked for by name.
+    folder = tmp_path_factory.mktemp("hostile")
+    write(folder, ID, events(ID))
+    write(folder, "doubted", events("doubted"))
+    write(folder, "done", [*events("done"), TaskCompleted(result=value())])
+    write(folder, "failed", [*events("failed"), TaskErrored(failure=Failure(EVIL, EVIL, EVIL))])
+    write(folder, "ended", [*events("ended"), TaskStopped(because=EVIL)])
+    talk(folder)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path):
-    # One whose very id is hostile, and two that can be asked for by name.
-    write(tmp_path, ID, events(ID))
-    write(tmp_path, "doubted", events("doubted"))
-    write(tmp_path, "done", [*events("done"), TaskCompleted(result=value())])
-    write(tmp_path, "failed", [*events("failed"), TaskErrored(failure=Failure(EVIL, EVIL, EVIL))])
-    write(tmp_path, "ended", [*events("ended"), TaskStopped(because=EVIL)])
+def folder(_written, tmp_path):
+    shutil.copytree(_written, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -229,6 +292,24 @@ COMMANDS = [
     ["show", "evil", "--json"],
     ["doctor", "--json"],
     ["check", "--json"],
+    ["sessions"],
+    ["sessions", "--json"],
+    ["session", "talk"],
+    ["session", "talk", "--full"],
+    ["session", "talk", "--markdown"],
+    ["session", "talk", "--json"],
+    ["session", "evil"],
+    ["say", "evil", "x"],
+    ["say", "talk", EVIL],
+    ["say", "talk", EVIL, "--user", "x"],
+    ["context", "talks"],
+    ["context", "talks", "--step", "1"],
+    ["context", "talks", "--step", "3", "--full"],
+    ["context", "talks", "--step", "3", "--json"],
+    ["context", "talks", "--step", "1", "--format", "openai"],
+    ["context", "agent", "--step", "@2.1", "--full"],
+    ["context", "agent", "--step", EVIL],
+    ["context", "failed"],
     ["cancel", "doubted", "--json"],
     ["worker", "--app", "json", "--until-idle", "--json"],
 ]
@@ -239,7 +320,7 @@ def test_every_kind_of_event_is_tried():
     assert tried == set(get_args(TaskEvent | WorkspaceEvent))
 
 
-@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("args", COMMANDS, ids=lambda args: plain(" ".join(args)))
 def test_what_a_terminal_would_act_on_is_written_out(folder, args):
     seen = on_terminal(*args, cwd=folder, columns=200, TERM="dumb")
     assert seen
@@ -256,7 +337,7 @@ def test_markup_is_shown_as_it_is(folder):
 
 def test_a_newline_makes_no_new_row(folder):
     out = run("ls", cwd=folder).out
-    assert len(out.splitlines()) == 6
+    assert len(out.splitlines()) == 8
     assert r"\n!" in out
     assert len(run("log", "failed", cwd=folder).out.split("\n")) - 1 == len(events("")) + 1
 

@@ -20,7 +20,7 @@ from holdfast.agent.book import Book, book_of
 from holdfast.agent.flow import Flow, drive, once
 from holdfast.agent.messages import Message
 from holdfast.agent.model import Reply, Usage
-from holdfast.agent.sessions import Session, means_in_task
+from holdfast.agent.sessions import Session, means_in_task, must_be_session
 from holdfast.agent.tokens import Counter, Estimate
 from holdfast.errors import BadInput, StepFailed
 from holdfast.events import Summarized
@@ -103,6 +103,7 @@ def compact(
     'They spoke 6 times.'
     """
     inside("compact()")
+    must_be_session("compact()", session)
     if type(keep_turns) is not int or keep_turns < 1:
         raise BadInput(f"compact(keep_turns={keep_turns!r:.40}) must be a number above 0")
     count = counter or Estimate()

@@ -19,7 +19,7 @@ from holdfast.agent.book import Book, book_of
 from holdfast.agent.cutting import cut, cut_text
 from holdfast.agent.flow import once
 from holdfast.agent.messages import Message
-from holdfast.agent.sessions import Session, means_in_task
+from holdfast.agent.sessions import Session, means_in_task, must_be_session
 from holdfast.agent.tokens import Counter
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.scope import scope_var
@@ -78,6 +78,10 @@ class Context(Struct, frozen=True):
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages, in the order in which the model sees them."""
+        if scope_var.get() is None:
+            raise BadInput(
+                "a context has its messages inside of a task: elsewhere use shown(context, session)"
+            )
         return messages_of(self, book_of(means_in_task(), self.session))
 
 
@@ -110,6 +114,7 @@ def context(
     """
     from holdfast.agent.building import Building
 
+    must_be_session("context()", session)
     for name, number in (("budget_tokens", budget_tokens), ("keep_turns", keep_turns)):
         if type(number) is not int or number < 1:
             raise BadInput(f"context({name}={number!r:.40}) must be a number above 0")

@@ -18,7 +18,7 @@ from msgspec import Struct
 from holdfast.agent.book import book_of
 from holdfast.agent.flow import Flow, drive
 from holdfast.agent.model import Usage
-from holdfast.agent.sessions import Session, means_in_task, session
+from holdfast.agent.sessions import Session, means_in_task, must_be_session, session
 from holdfast.agent.state import AgentState, Phase
 from holdfast.checkpoints import checkpoint, restore
 from holdfast.errors import BadInput
@@ -95,11 +95,13 @@ class Loop:
 
     def run(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult:
         """Run it in a session, or go on with it: the same call does both."""
+        must_be_session(f"{self.name}.run()", session)
         result: AgentResult = session.run(self.task, goal, id=id)
         return result
 
     async def arun(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult:
         """`run` for async code."""
+        must_be_session(f"{self.name}.arun()", session)
         result: AgentResult = await session.arun(self.task, goal, id=id)
         return result
 

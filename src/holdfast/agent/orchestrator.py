@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.adapters.errors import model_retry
 from holdfast.agent.builtin import (
+    NAMES,
     Accept,
     AskUser,
     Builtin,
@@ -112,6 +113,11 @@ class Orchestrator(Loop):
         if not 0 < compact_at <= 1:
             raise BadInput(f"Orchestrator(compact_at={compact_at!r:.40}) is a share of the budget")
         self.tools = Tools(tools)
+        for taken in self.tools.functions.keys() & set(NAMES.values()):
+            raise BadInput(
+                f"Orchestrator({name!r:.40}): {taken!r} is a tool that every agent has: give yours "
+                f"another name, with @tool(name=…)"
+            )
         self.system = system
         self.budget_tokens = budget_tokens
         self.plans, self.reflects = plan, reflect

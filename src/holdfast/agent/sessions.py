@@ -182,6 +182,8 @@ class Session:
     def pin(self, number: int, *, pinned: bool = True) -> None:
         """Keep a message in every context from here on, or (`pinned=False`) no longer.
 
+        In an async task: `await session.pin(…)`.
+
         >>> from holdfast import Holdfast
         >>> with Holdfast("memory://") as hf:
         ...     chat = hf.session("chat-4")
@@ -190,7 +192,7 @@ class Session:
         ...     list(chat.state.pinned)
         [1]
         """
-        once(
+        return once(
             "pin", lambda key, path: self._change(lambda: self.book.pin(number, pinned, key)), None
         )
 
@@ -309,6 +311,12 @@ def session() -> Session:
     if not run.is_rehearsal:
         book.begin(run.log.state.user, {})
     return Session(book)
+
+
+def must_be_session(what: str, given: object) -> None:
+    """Raise `BadInput` if something else was given where a session is wanted, such as its id."""
+    if not isinstance(given, Session):
+        raise BadInput(f"{what} takes a session, from hf.session(…), not {given!r:.60}")
 
 
 def means_in_task() -> Means:

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from holdfast.agent.sessions import Session, open_session
 from holdfast.app import Holdfast
 from holdfast.cli.redaction import redaction
 from holdfast.cli.settings import Given, keys_in, url_of
-from holdfast.errors import LogDamaged, StoreError, TaskNotFound
+from holdfast.errors import LogDamaged, SessionNotFound, StoreError, TaskNotFound
 from holdfast.keys import Keys
 from holdfast.reading import stream_of
 from holdfast.state import FINISHED
@@ -84,7 +85,12 @@ def must_exist(url: str) -> None:
 
 def task_ids(store: Store) -> list[str]:
     """The ids of all tasks, sorted."""
-    return sorted(stream.removeprefix("tasks/") for stream in store.streams("tasks/"))
+    return ids_of(store, "tasks/")
+
+
+def ids_of(store: Store, prefix: str) -> list[str]:
+    """The ids of all tasks, or of all sessions, sorted."""
+    return sorted(stream.removeprefix(prefix) for stream in store.streams(prefix))
 
 
 def find_task(hf: Holdfast, task_id: str) -> TaskView:
@@ -112,11 +118,23 @@ def incoherent_is_damage(stream: str, seq: int = 0) -> Iterator[None]:
 
 def not_found(store: Store, task_id: str) -> TaskNotFound:
     """The error that names the ids that are nearly the one given."""
-    # The id itself is among them where there is a folder but no event in it.
-    others = [each for each in task_ids(store) if each != task_id]
-    near = difflib.get_close_matches(task_id, others, n=3)
-    meant = f". Did you mean {' or '.join(near)}?" if near else ": see `holdfast ls`"
+    meant = _meant(task_id, task_ids(store), "ls")
     return TaskNotFound(f"no task {checked_id(task_id)!r} in {store.url}{meant}")
+
+
+def find_session(hf: Holdfast, session_id: str) -> Session:
+    """The session, or `SessionNotFound` that names those it may have been meant."""
+    try:
+        return open_session(hf.store, session_id)
+    except SessionNotFound:
+        meant = _meant(session_id, ids_of(hf.store, "sessions/"), "sessions")
+        raise SessionNotFound(f"no session {session_id!r} in {hf.store.url}{meant}") from None
+
+
+def _meant(given: str, known: list[str], command: str) -> str:
+    # The id itself is among them where there is a folder but no event in it.
+    near = difflib.get_close_matches(given, [each for each in known if each != given], n=3)
+    return f". Did you mean {' or '.join(near)}?" if near else f": see `holdfast {command}`"
 
 
 def at_work(store: Store, view: TaskView) -> str | None:

@@ -79,17 +79,30 @@ def code_options(command: F) -> F:
     return app_option(store_options(command))
 
 
-def complete_task(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def _completed(ctx: click.Context, prefix: str, typed: str) -> list[CompletionItem]:
     """The ids that begin with what was typed. Whatever is wrong, the shell hears nothing of it."""
     try:
         with opening.opened(ctx.ensure_object(Given), only_reads=True) as hf:
-            ids = opening.task_ids(hf.store)
+            ids = opening.ids_of(hf.store, prefix)
             return [CompletionItem(id) for id in ids if id.startswith(typed) and id.isprintable()]
     except (HoldfastError, OSError):
         return []
 
 
+def complete_task(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """The ids of tasks."""
+    return _completed(ctx, "tasks/", typed)
+
+
+def complete_session(
+    ctx: click.Context, param: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """The ids of sessions."""
+    return _completed(ctx, "sessions/", typed)
+
+
 task_argument = click.argument("task", metavar="TASK", shell_complete=complete_task)
+session_argument = click.argument("id", metavar="SESSION", shell_complete=complete_session)
 
 
 def pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from holdfast.cli import (
     check,
     compensate,
     completion,
+    context,
     control,
     copy,
     doctor,
@@ -28,6 +29,8 @@ from holdfast.cli import (
     ls,
     memory,
     resolve,
+    session,
+    sessions,
     show,
     start,
     verify,
@@ -142,7 +145,9 @@ def root(ctx: click.Context) -> None:
       holdfast ls                       the newest tasks, a page at a time
       holdfast show trip-42             where a task is, and what happened to get there
       holdfast why trip-42              what it chose, and why
+      holdfast context trip-42          what each model call saw
       holdfast log -f trip-42           watch it as it works
+      holdfast session chat-7           a conversation, and the tasks that took part in it
       holdfast run agents:plan Oslo     start a task, and drive it here
       holdfast resume trip-42           go on after a crash (with --app agents: its code)
       holdfast start agents:plan Oslo   start a task, and leave it to a worker
@@ -171,7 +176,11 @@ for _command in (
     ls.ls,
     show.show,
     why.why,
+    context.context,
     log.log,
+    sessions.sessions,
+    session.session,
+    session.say,
     drive.run,
     start.start,
     worker.worker,

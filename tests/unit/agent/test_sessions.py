@@ -389,6 +389,18 @@ def test_a_pin_is_there_until_it_is_taken_off(hf):
             chat.pin(number)
 
 
+@task
+async def pins_async() -> list[int]:
+    await session().pin(1)  # type: ignore[func-returns-value, misc]
+    return list(session().state.pinned)
+
+
+def test_an_async_task_pins_by_awaiting_it(hf):
+    chat = hf.session("s")
+    chat.say("a", "b")
+    assert asyncio.run(chat.arun(pins_async)) == [1]
+
+
 def test_a_session_ends_and_begins_again_with_the_next_word(hf):
     chat = hf.session("s")
     chat.say("hi")

@@ -1,0 +1,63 @@
+"""What is easily got wrong in the agent package is told in words that help."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import BadInput, Holdfast, task, tool
+from holdfast.agent import Orchestrator, Reply, assistant, compact, context, session
+
+
+def says_yes(request: object) -> Reply:
+    return Reply(assistant("Yes."))
+
+
+yes_agent = Orchestrator("yes_agent", says_yes, plan=False)
+
+
+@tool(name="ask_user", in_doubt="retry")
+def asks_otherwise(question: str) -> str:
+    return question
+
+
+def test_a_tool_can_not_have_the_name_of_one_that_every_agent_has():
+    with pytest.raises(BadInput, match="'ask_user' is a tool that every agent has"):
+        Orchestrator("two_of_a_name", says_yes, [asks_otherwise])
+
+
+@task
+def compacts_by_id() -> str:
+    try:
+        compact("chat", lambda messages: "short")  # type: ignore[arg-type]
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def test_an_id_is_no_session():
+    with Holdfast("memory://") as hf:
+        with pytest.raises(BadInput, match=r"context\(\) takes a session.*not 'chat'"):
+            context("chat", budget_tokens=100)
+        with pytest.raises(BadInput, match=r"yes_agent.run\(\) takes a session"):
+            yes_agent.run("chat", "Well?")
+        with pytest.raises(BadInput, match=r"yes_agent.arun\(\) takes a session"):
+            asyncio.run(yes_agent.arun("chat", "Well?"))
+        assert "compact() takes a session" in hf.run(compacts_by_id)
+
+
+@task
+def shows_its_messages() -> list[str]:
+    seen = context(session(), budget_tokens=500)
+    return [message.text for message in seen.messages]
+
+
+def test_outside_of_a_task_a_context_says_how_its_messages_are_had():
+    with Holdfast("memory://") as hf:
+        chat = hf.session("chat")
+        chat.say("Hello")
+        seen = context(chat, budget_tokens=500)
+        with pytest.raises(BadInput, match=r"use shown\(context, session\)"):
+            _ = seen.messages
+        assert chat.run(shows_its_messages) == ["Hello"]
