@@ -169,7 +169,8 @@ def _print_table(listed: list[Listed], after: str | None) -> None:
     out = console()
     print_table(out, COLUMNS, list(_rows(listed)), cut_last=False)
     if after is not None:
-        out.print(Text(f"… there are older ones: the same with --cursor {after}", "dim"))
+        line = Text(f"… there are older ones: the same with --cursor {after}", "dim")
+        out.print(line, soft_wrap=True)
 
 
 def _how_it_stands(view: TaskView) -> tuple[str, str]:

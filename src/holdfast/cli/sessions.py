@@ -125,4 +125,5 @@ def _print_table(found: list[dict[str, Any]], after: str | None) -> None:
     ]
     print_table(out, COLUMNS, rows, cut_last=False)
     if after is not None:
-        out.print(Text(f"… there are older ones: the same with --cursor {after}", "dim"))
+        line = Text(f"… there are older ones: the same with --cursor {after}", "dim")
+        out.print(line, soft_wrap=True)
