@@ -124,11 +124,22 @@ def _must_come_to_an_end(plan: Sequence[PlanItem]) -> None:
                 f"item {id!a:.60} of the plan comes after {unknown[0]!a:.60}, which is no item of "
                 f"it: it has {_listed(plan)}"
             )
+    if circle := circle_in(plan):
+        told = " before ".join(f"{id!a:.40}" for id in circle[:12])
+        raise BadInput(f"items of the plan wait for each other: {told}")
+
+
+def circle_in(plan: Iterable[PlanItem]) -> list[str]:
+    """The ids of items that wait for each other, the first of them also last; mostly none.
+
+    >>> circle_in([PlanItem("egg", id="1", after=("2",)), PlanItem("hen", id="2", after=("1",))])
+    ['1', '2', '1']
+    """
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter({item.id: item.after for item in plan}).prepare()
     except CycleError as error:
-        circle = " before ".join(f"{id!a:.40}" for id in error.args[1][:12])
-        raise BadInput(f"items of the plan wait for each other: {circle}") from None
+        return list(error.args[1])
+    return []
 
 
 def _listed(plan: Sequence[PlanItem]) -> str:
