@@ -24,6 +24,9 @@ class Exit(IntEnum):
     CODE = 7
     CANCELLED = 8
     NOT_UNDONE = 9
+    ALL_DONE = 10
+    NOTHING_READY = 11
+    BLOCKED = 12
     FAULT = 70
     INTERRUPTED = 130
     PIPE_CLOSED = 141
@@ -40,6 +43,9 @@ MEANINGS = {
     Exit.CODE: "the task's code is missing, or has changed under it",
     Exit.CANCELLED: "the task was cancelled",
     Exit.NOT_UNDONE: "something that the task did could not be undone",
+    Exit.ALL_DONE: "everything in the plan is done (next, loop)",
+    Exit.NOTHING_READY: "nothing can be begun just now: others are at work (next, loop)",
+    Exit.BLOCKED: "only items that failed, and what waits for them, are left (next, loop)",
     Exit.FAULT: "a fault in Holdfast itself",
     Exit.INTERRUPTED: "interrupted (Ctrl-C)",
     Exit.PIPE_CLOSED: "the reader of the output went away (| head)",

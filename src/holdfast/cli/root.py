@@ -24,6 +24,7 @@ from holdfast.cli import (
     doubt,
     drive,
     gc,
+    harness,
     keys,
     log,
     ls,
@@ -156,6 +157,8 @@ def root(ctx: click.Context) -> None:
       holdfast answer                   what tasks ask people
       holdfast doubt                    calls that may or may not have happened
       holdfast memory search "tea"      what agents remember
+      holdfast init "Refactor it"       a mission, for any agent to work off
+      holdfast next --agent 'COMMAND'   have the agent do its next item, and exit
       holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
       holdfast verify                   was any log changed or cut?
@@ -193,6 +196,9 @@ for _command in (
     doubt.doubt,
     resolve.resolve,
     memory.memory,
+    harness.init_mission,
+    harness.next_,
+    harness.loop_,
     check.check,
     doctor.doctor,
     verify.verify,

@@ -1,0 +1,237 @@
+"""Running an agent that is a command: any program that takes a prompt, and does its work.
+
+The prompt goes to its standard input, or to a file (`{prompt_file}` in the command stands for its
+name). What it prints is kept, whatever that is and however much; so is what it changed in its
+folder, by name and content hash.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.artifacts import Artifact, kept
+from holdfast.errors import BadInput
+from holdfast.scope import inside
+
+MOST_SHOWN = 16 * 1024
+"""So much of an output stands in the log; the whole of a longer one is kept beside it."""
+
+MOST_KEPT = 64 * 1024 * 1024
+"""Of an output that is even longer, the beginning and the end are kept."""
+
+_LEFT_ALONE = {".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"}
+_MOST_FILES = 20_000
+
+
+class Output(Struct, frozen=True):
+    """What a command printed: the end of it as text, and all of it, if that is more."""
+
+    text: str = ""
+    size_bytes: int = 0
+    whole: Artifact | None = None
+
+
+class Changed(Struct, frozen=True):
+    """A file that is other than before."""
+
+    name: str
+    how: str
+    size_bytes: int = 0
+    sha256: str = ""
+
+
+class Ran(Struct, frozen=True):
+    """How a command ended, and what came of it."""
+
+    exit_code: int
+    seconds: float
+    stdout: Output = Output()
+    stderr: Output = Output()
+    changed: tuple[Changed, ...] = ()
+    timed_out: bool = False
+
+
+def run_command(
+    command: str, prompt: str, folder: Path, *, timeout_s: float | None = None,
+    environment: dict[str, str] | None = None, beside: Sequence[Path] = (),
+) -> Ran:  # fmt: skip
+    """Run a command with a prompt in a folder, to its end. What lies `beside` is not looked at."""
+    before = dict(snapshot(folder, beside))
+    began = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-") as place,
+        open(Path(place) / "stdout", "w+b") as stdout,
+        open(Path(place) / "stderr", "w+b") as stderr,
+    ):
+        prompt_file = Path(place) / "prompt.md"
+        prompt_file.write_text(prompt, encoding="utf-8")
+        words = arguments(command, prompt_file)
+        given = {**os.environ, **(environment or {}), "HOLDFAST_PROMPT_FILE": str(prompt_file)}
+        with open(prompt_file, "rb") as stdin:
+            try:
+                process = subprocess.Popen(
+                    launched(words), cwd=folder, env=given, stdin=stdin, stdout=stdout,
+                    stderr=stderr, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise BadInput(f"the agent {command!r:.80} can't be run: {error}") from None
+            timed_out = _wait(process, timeout_s)
+        after = dict(snapshot(folder, beside))
+        return Ran(
+            exit_code=process.returncode,
+            seconds=round(time.monotonic() - began, 3),
+            stdout=_kept_output(stdout, "stdout"),
+            stderr=_kept_output(stderr, "stderr"),
+            changed=tuple(_known_by_content(folder, each) for each in differences(before, after)),
+            timed_out=timed_out,
+        )
+
+
+def arguments(command: str, prompt_file: Path) -> list[str]:
+    """The words of a command, with the prompt's file in its place.
+
+    >>> arguments("assistant --file {prompt_file} 'two words'", Path("/tmp/p.md"))
+    ['assistant', '--file', '/tmp/p.md', 'two words']
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadInput(f"the agent {command!r:.80} is no command: {error}") from None
+    if not words:
+        raise BadInput("the agent is an empty command: give a program, such as 'assistant -p'")
+    return [word.replace("{prompt_file}", str(prompt_file)) for word in words]
+
+
+_LAUNCH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]):
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    sys.exit(f"{sys.argv[2]}: {error.strerror}")
+"""
+
+
+def launched(words: Sequence[str]) -> list[str]:
+    """A command that ends with us: if we are killed, it must not go on beside the one who does its
+    item again."""
+    if sys.platform != "linux":
+        return list(words)
+    return [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *words]
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float | None) -> bool:
+    """Wait for a command and all that it started; whether its time was up."""
+    timed_out = False
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+    finally:
+        if process.poll() is None:
+            # With everything that it started: half an agent would go on changing files.
+            _signal_group(process.pid, signal.SIGTERM)
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                _signal_group(process.pid, signal.SIGKILL)
+                process.wait()
+    return timed_out
+
+
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def _kept_output(file: BinaryIO, name: str) -> Output:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - MOST_SHOWN))
+    text = file.read().decode("utf-8", "replace").replace("\0", "\ufffd")
+    if size <= MOST_SHOWN:
+        return Output(text, size)
+    store = inside("an agent").run.log.store
+    return Output(text, size, kept(store, _pieces(file, size), f"{name}.txt"))
+
+
+def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """The content of a file; of a very long one its beginning and its end."""
+    half = MOST_KEPT // 2
+    spans = [(0, size)] if size <= MOST_KEPT else [(0, half), (size - half, size)]
+    for number, (start, end) in enumerate(spans):
+        if number:
+            yield f"\n[… {size - MOST_KEPT:,} bytes are left out here …]\n".encode()
+        file.seek(start)
+        left = end - start
+        while left > 0 and (piece := file.read(min(left, 1024 * 1024))):
+            left -= len(piece)
+            yield piece
+
+
+def snapshot(
+    folder: Path, beside: Sequence[Path] = ()
+) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """The files in a folder: their names, and by what it is seen that one was changed."""
+    found = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name for name in folders
+            if name not in _LEFT_ALONE and Path(place, name).resolve() not in beside
+        )  # fmt: skip
+        for name in sorted(files):
+            path = Path(place, name)
+            try:
+                about = path.lstat()
+            except OSError:
+                continue
+            found += 1
+            if found > _MOST_FILES:  # a folder like that is no project: what changed is not told
+                return
+            key = (about.st_size, about.st_mtime_ns, about.st_ino)
+            yield str(path.relative_to(folder)), key
+
+
+def differences(
+    before: dict[str, tuple[int, int, int]], after: dict[str, tuple[int, int, int]]
+) -> Iterator[Changed]:
+    """What is other after than before."""
+    for name in sorted({*before, *after}):
+        if name not in after:
+            yield Changed(name, "removed")
+        elif before.get(name) != after[name]:
+            how = "changed" if name in before else "made"
+            yield Changed(name, how, after[name][0])
+
+
+def _known_by_content(folder: Path, changed: Changed) -> Changed:
+    path = folder / changed.name
+    if changed.how == "removed" or not path.is_file() or path.is_symlink():
+        return changed
+    with suppress(OSError):
+        return replace(changed, sha256=digest_of(path))
+    return changed
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file, to know it again by."""
+    total = sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1024 * 1024):
+            total.update(piece)
+    return total.hexdigest()

@@ -1,0 +1,433 @@
+"""The harness: looks at where a mission stands, has an agent do one thing, and exits.
+
+A mission is a task whose log has the plan. Each item of it is done in a task of its own, and the
+lease of that task is the claim: of any number of harness processes one gets it, and if that one
+dies, the next one takes it over. What an item came to is marked in the plan afterwards; if a
+process dies in between, the next one finds the item's task finished, and marks it.
+
+The agent is a function of the prompt, or a command (see `commands`). Killed half-way it is started
+again: a crash costs the one item. So an item has to be safe to do again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.app import Holdfast
+from holdfast.beginning import Given
+from holdfast.errors import (
+    BadInput,
+    HoldfastError,
+    LeaseLost,
+    TaskBusy,
+    TaskFailed,
+    TaskNotFound,
+    TaskWaiting,
+)
+from holdfast.events import AnyEvent, PlanItem, Planned, PlanProgressed, PlanStatus
+from holdfast.plan import ready, recorded, revised
+from holdfast.reading import read_state, stream_of
+from holdfast.scope import inside
+from holdfast.spec import IdempotencyKey
+from holdfast.state import FINISHED, State
+from holdfast.step import step, tool
+from holdfast.task import task, task_spec
+from holdfast.values import fetch
+from holdfast.views import TaskView
+from holdfast.words import must_be_texts
+from holdfast.workspace.checklist import find_plan, print_plan
+from holdfast.workspace.commands import MOST_SHOWN, Output, Ran, run_command
+from holdfast.workspace.prompts import Doing, item_prompt, planning_prompt
+
+Agent = str | Callable[[str], Any]
+"""A command, or a function that is given the prompt and returns what it has to say."""
+
+What = Literal["planned", "did", "failed", "nothing", "blocked", "done"]
+"""The plan was written; an item was done, or failed; others are at work; only failed ones are
+left; everything is done."""
+
+BUDGET_TOKENS = 16_000
+_NO_KEY = IdempotencyKey()
+_OVER: frozenset[str] = frozenset({"done", "skipped"})
+_PATIENCE_S, _POLL_S = 30.0, 0.02
+_MOST_SAID = 300
+
+
+class Next(Struct, frozen=True):
+    """What one call of `next_item` came to, and how many items are left."""
+
+    what: What
+    left: int
+    item: str = ""
+    text: str = ""
+    said: str = ""
+
+
+class Means(Struct, frozen=True):
+    """How the agent is run."""
+
+    agent: Agent
+    folder: Path
+    budget_tokens: int = BUDGET_TOKENS
+    timeout_s: float | None = None
+    beside: tuple[Path, ...] = ()
+    """Folders that are not the agent's: where the store is."""
+
+
+class AgentFailed(HoldfastError):
+    """An agent ended with an error, or said nothing that can be used.
+
+    >>> issubclass(AgentFailed, HoldfastError)
+    True
+    """
+
+
+class _Work(Struct, frozen=True):
+    hf: Holdfast
+    means: Means
+
+
+_work: ContextVar[_Work | None] = ContextVar("holdfast_harness", default=None)
+
+
+def _at_work() -> _Work:
+    work = _work.get()
+    if work is None:
+        raise HoldfastError("a mission is worked off by `holdfast next`: that knows the agent")
+    return work
+
+
+# The tasks
+
+
+@task(name="mission")
+def mission(text: str) -> str:
+    """What somebody wants done. Its plan is worked off from outside, an item at a time."""
+    run = inside("a mission").run
+    plan = run.log.state.plan
+    if not plan or left_of(plan):
+        why = f"mission {run.task_id!r} is worked off by `holdfast next`"
+        run.park("", TaskWaiting(run.task_id, why))
+    return f"{len(plan)} items"
+
+
+@task(name="mission_plan")
+def mission_plan(mission: str, number: int) -> tuple[PlanItem, ...]:
+    """The first job of a mission: to write its plan."""
+    ran = call_agent(prompt_for_plan(mission), command_of(_at_work().means))
+    _must_have_ended_well(ran)
+    items = find_plan(ran.stdout.text)
+    if not items:
+        raise AgentFailed(f"it printed no plan, which is a Markdown checklist: {said(ran)!r}")
+    return revised((), items)
+
+
+@task(name="mission_item")
+def mission_item(mission: str, item: str, text: str, number: int) -> Ran:
+    """One item of a mission's plan."""
+    say_who_does(mission, item)
+    ran = call_agent(prompt_for_item(mission, item), command_of(_at_work().means))
+    _must_have_ended_well(ran)
+    return ran
+
+
+def _must_have_ended_well(ran: Ran) -> None:
+    if ran.timed_out:
+        raise AgentFailed(f"it did not end in time, and was stopped after {ran.seconds:g} s")
+    if ran.exit_code:
+        raise AgentFailed(f"it ended with exit code {ran.exit_code}: {said(ran)}")
+
+
+@step(name="say_who_does")
+def say_who_does(mission: str, item: str) -> None:
+    """Mark the item as one that is being done, now that it is ours."""
+    mark(_at_work().hf, mission, item, "doing", f"process {os.getpid()} of {os.uname().nodename}")
+
+
+@step(name="prompt_for_plan")
+def prompt_for_plan(mission: str) -> str:
+    """What the agent is told that writes the plan."""
+    work = _at_work()
+    return planning_prompt(mission_text(work.hf.task(mission)), work.means.budget_tokens)
+
+
+@step(name="prompt_for_item")
+def prompt_for_item(mission: str, item: str) -> str:
+    """What the agent is told that does an item: composed of where the mission stands now."""
+    work = _at_work()
+    view = work.hf.task(mission)
+    plan = view.state.plan
+    at_hand = next((each for each in plan if each.id == item), None)
+    if at_hand is None:
+        raise AgentFailed(f"mission {mission!r} has no item {item!r} any more")
+    done = [(each, _result_of(work.hf, mission, each)) for each in plan if each.status == "done"]
+    doing = Doing(
+        mission=mission_text(view),
+        plan=print_plan(plan),
+        item=f"{at_hand.id}. {at_hand.text}",
+        done=[(f"{each.id}. {each.text}", ran.stdout.text if ran else "") for each, ran in done],
+        decisions=[f"{c.name}: {c.choice} ({c.because})" for c in view.decisions],
+        files=_files_of(view, [ran for _, ran in done if ran is not None]),
+    )
+    return item_prompt(doing, work.means.budget_tokens)
+
+
+@tool(name="agent", in_doubt="retry")
+def call_agent(prompt: str, command: str, *, key: IdempotencyKey = _NO_KEY) -> Ran:
+    """Have the agent do what the prompt says. One that was killed is started again."""
+    means = _at_work().means
+    if isinstance(means.agent, str):
+        environment = {"HOLDFAST_TASK": key.split(":")[0], "HOLDFAST_KEY": str(key)}
+        return run_command(
+            command, prompt, means.folder, timeout_s=means.timeout_s, environment=environment,
+            beside=means.beside,
+        )  # fmt: skip
+    began = time.monotonic()
+    made = means.agent(prompt)
+    text = "" if made is None else str(made)
+    return Ran(0, round(time.monotonic() - began, 3), Output(text[-MOST_SHOWN:], len(text)))
+
+
+def command_of(means: Means) -> str:
+    """The agent's command; empty if it is a function."""
+    return means.agent if isinstance(means.agent, str) else ""
+
+
+# Asking where it stands
+
+
+def mission_text(view: TaskView) -> str:
+    """What a mission is about: as it was given, or as somebody has edited it since."""
+    if isinstance(view.state.mission, Raw):
+        return str(view.value(view.state.mission))
+    given = view.input
+    return str(given.get("text", given)) if isinstance(given, dict) else str(given)
+
+
+def _result_of(hf: Holdfast, mission: str, item: PlanItem) -> Ran | None:
+    state = _newest_try(hf, mission, item)[1]
+    if state.status != "completed" or not isinstance(state.result, Raw):
+        return None
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(fetch(hf.store, state.result, state.lists, dict), type=Ran)
+    return None
+
+
+def _newest_try(hf: Holdfast, mission: str, item: PlanItem) -> tuple[int, State]:
+    """The try of an item that has not failed: one that is done, under way, or still to be made."""
+    number = 0
+    while True:
+        state = read_state(hf.store, stream_of(id_of(mission, item, number)))
+        if state.status != "failed":
+            return number, state
+        number += 1
+
+
+def _files_of(view: TaskView, done: Sequence[Ran]) -> list[str]:
+    """The files that the mission has, and those that were changed by what is done: the newest."""
+    changed = [each.name for ran in done for each in ran.changed if each.how != "removed"]
+    return list(dict.fromkeys([*view.state.files, *reversed(changed)]))[:50]
+
+
+def id_of(mission: str, item: PlanItem, number: int) -> str:
+    """The id of the task that does an item. An item in other words is another piece of work."""
+    words = sha256(item.text.encode()).hexdigest()[:8]
+    again = f".{number + 1}" if number else ""
+    return f"{mission}.{item.id}.{words}{again}"
+
+
+def left_of(plan: Sequence[PlanItem]) -> int:
+    """How many items are not over."""
+    return sum(item.status not in _OVER for item in plan)
+
+
+# Doing
+
+
+def init(hf: Holdfast, text: str, *, id: str | None = None, user: str = "") -> str:
+    """Make a mission; returns its id. Its first job, for `next_item`, is to write the plan."""
+    must_be_texts("a mission", text=text)
+    if not text.strip():
+        raise BadInput("a mission needs words: say what is to be done")
+    made = hf.start(mission, text, id=id, user=user).id
+    with suppress(TaskWaiting, TaskBusy):
+        hf.resume(made)  # it is let go of at once, so that no worker looks after it
+    return made
+
+
+def next_item(hf: Holdfast, id: str, means: Means, *, retry: bool = False) -> Next:
+    """Do the next thing that a mission needs, if there is any, and say what is left.
+
+    With `retry`, items that failed are tried again.
+    """
+    view = hf.task(id)
+    if view.type != "mission":
+        raise BadInput(f"task {id!r} is no mission but {view.type!r}: make one with holdfast init")
+    if view.status in FINISHED:
+        return Next("done", 0)
+    token = _work.set(_Work(hf, means))
+    try:
+        if not view.state.plan:
+            return _write_plan(hf, id)
+        return _do_one(hf, id, view.state.plan, retry)
+    finally:
+        _work.reset(token)
+
+
+def _write_plan(hf: Holdfast, id: str) -> Next:
+    number = 1
+    while read_state(hf.store, stream_of(f"{id}.plan.{number}")).status == "failed":
+        number += 1
+    try:
+        plan = _run(hf, mission_plan, f"{id}.plan.{number}", id, number)
+    except (TaskBusy, LeaseLost):
+        return Next("nothing", 1)
+    except TaskFailed as error:
+        return Next("failed", 1, "plan", "write the plan", error.failure.message)
+    write(hf, id, lambda state: None if state.plan else Planned(items=recorded(plan), by="agent"))
+    return Next("planned", left_of(plan), "plan", "write the plan")
+
+
+def _do_one(hf: Holdfast, id: str, plan: Sequence[PlanItem], retry: bool) -> Next:
+    for item in candidates(plan, retry=retry):
+        number, state = _newest_try(hf, id, item)
+        if state.status == "completed":  # by one who died before he could mark it
+            mark(hf, id, item.id, "done", "it was found to be done")
+            continue
+        if number and item.status == "doing" and state.seq == 0:  # the same, of one that failed
+            mark(hf, id, item.id, "failed", "it was found to have failed")
+            continue
+        try:
+            ran = _run(hf, mission_item, id_of(id, item, number), id, item.id, item.text, number)
+        except (TaskBusy, LeaseLost):
+            continue
+        except TaskFailed as error:
+            return _ended(hf, id, item, "failed", error.failure.message)
+        return _ended(hf, id, item, "done", said(ran))
+    return _nothing_done(hf, id)
+
+
+def candidates(plan: Sequence[PlanItem], *, retry: bool = False) -> list[PlanItem]:
+    """The items that may be begun or gone on with, in the order of the plan.
+
+    >>> plan = (PlanItem("a", "1", "doing"), PlanItem("b", "2", after=("1",)), PlanItem("c", "3"))
+    >>> [item.id for item in candidates(plan)]
+    ['1', '3']
+    """
+    can_begin = {item.id for item in ready(plan)}
+    wanted = ("doing", "failed") if retry else ("doing",)
+    return [item for item in plan if item.id in can_begin or item.status in wanted]
+
+
+def _run(hf: Holdfast, fn: Any, task_id: str, mission: str, *args: Any) -> Any:
+    given = Given(id=task_id, parent=mission, labels={"mission": mission})
+    return hf._driving.drive(hf._driving.starting(task_spec(fn), (mission, *args), {}, given))
+
+
+def _ended(hf: Holdfast, id: str, item: PlanItem, status: PlanStatus, why: str) -> Next:
+    plan = mark(hf, id, item.id, status, why)
+    _complete(hf, id, plan)
+    what: What = "did" if status == "done" else "failed"
+    return Next(what, left_of(plan), item.id, item.text, why)
+
+
+def _nothing_done(hf: Holdfast, id: str) -> Next:
+    plan = hf.task(id).state.plan
+    _complete(hf, id, plan)
+    left = left_of(plan)
+    if not left:
+        return Next("done", 0)
+    if any(item.status == "doing" for item in plan) or ready(plan):
+        return Next("nothing", left)
+    failed = next((item for item in plan if item.status == "failed"), None)
+    return Next("blocked", left, failed.id if failed else "", failed.text if failed else "")
+
+
+def _complete(hf: Holdfast, id: str, plan: Sequence[PlanItem]) -> None:
+    """End a mission whose items are all over."""
+    if not left_of(plan):
+        with suppress(TaskWaiting, TaskBusy, LeaseLost):
+            hf.resume(id)
+
+
+# Writing to the mission's log
+
+
+def mark(
+    hf: Holdfast, id: str, item: str, status: PlanStatus, because: str = ""
+) -> tuple[PlanItem, ...]:
+    """Say in the mission's plan what became of an item, if it does not say so already."""
+
+    def change(state: State) -> PlanProgressed | None:
+        known = {each.id: each.status for each in state.plan}
+        if known.get(item) in (None, status) or (known[item] == "done" and status == "doing"):
+            return None
+        return PlanProgressed(id=item, status=status, because=because[:_MOST_SAID])
+
+    return write(hf, id, change).plan
+
+
+def write(hf: Holdfast, id: str, make: Callable[[State], AnyEvent | None]) -> State:
+    """Append to a mission's log what is made of its state, durably; the state after that.
+
+    Nobody holds a mission for long, so who finds it held waits for his turn.
+    """
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            with hf._holding.hold(id) as log:
+                if log.state.seq == 0:
+                    raise TaskNotFound(f"no task {id!r} in {hf.store.url}")
+                if log.state.status not in FINISHED and log.append(make):
+                    log.sync()
+                return log.state
+        except (TaskBusy, LeaseLost):
+            if time.monotonic() > give_up_at:
+                raise
+        time.sleep(_POLL_S)
+
+
+def said(ran: Ran) -> str:
+    """What an agent had to say, in short: the end of what it printed."""
+    text = (ran.stdout.text or ran.stderr.text).strip()
+    return text if len(text) <= _MOST_SAID else f"…{text[-_MOST_SAID:]}"
+
+
+def loop(
+    hf: Holdfast,
+    id: str,
+    means: Means,
+    *,
+    most_items: int | None = None,
+    most_s: float | None = None,
+    retries: int = 0,
+    told: Callable[[Next], None] = lambda done: None,
+    pause_s: float = 1.0,
+) -> Next:
+    """`next_item` again and again, until nothing is left or a limit is reached."""
+    began, done, failures = time.monotonic(), 0, 0
+    while True:
+        again = 0 < failures <= retries
+        came = next_item(hf, id, means, retry=again)
+        told(came)
+        failures += came.what == "failed"
+        if came.what == "done" or (came.what == "blocked" and not again):
+            return came
+        if came.what == "failed" and came.item == "plan" and failures > retries:
+            return came
+        done += came.what in ("did", "failed")
+        is_late = most_s is not None and time.monotonic() - began >= most_s
+        if is_late or (most_items is not None and done >= most_items):
+            return came
+        if came.what == "nothing":
+            time.sleep(pause_s)
