@@ -16,16 +16,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.agent.adapters.errors import ModelRejected
 from holdfast.agent.contexts import Context
 from holdfast.agent.messages import Message, ToolCall, system, user
 from holdfast.agent.model import Model, Reply, Request, ToolInfo
 from holdfast.agent.stored import media_bytes
 from holdfast.agent.transcript import transcript
 from holdfast.artifacts import Artifact, kept, opened
+from holdfast.codec import args_hash
 from holdfast.errors import BadInput
 from holdfast.scope import inside
 from holdfast.spec import Retry
 from holdfast.step import step
+from holdfast.task import current
 
 SUMMARIZING = (
     "Summarize this conversation for the one who goes on with it, and has nothing else: what the "
@@ -76,10 +79,11 @@ class Caller:
 
     def __init__(self, name: str, model: Model, retry: Retry) -> None:
         self.name = name
-        self.retry = retry
+        # Whatever is to be retried: what would be refused again, or is a mistake in code, is not.
+        self.retry = replace(retry, unless=(*retry.unless, ModelRejected, BadInput))
         self.model = model
         self.is_async = is_awaited(model)
-        decorate: Callable[..., Any] = step(name=f"{name}_model", retry=retry)
+        decorate: Callable[..., Any] = step(name=f"{name}_model", retry=self.retry)
         self.call: Callable[[ModelCall], Any] = decorate(self._body())
 
     def _body(self) -> Any:
@@ -100,7 +104,9 @@ class Caller:
         """A reply whose message says what it took: the next contexts are counted by it."""
         usage = {**msgspec.to_builtins(reply.usage), **counted}
         usage.setdefault("input_tokens", 0)
-        meta = {**reply.message.meta, "usage": usage} if usage["input_tokens"] else {}
+        meta = dict(reply.message.meta)
+        if usage["input_tokens"]:
+            meta["usage"] = usage
         if reply.model:
             meta["model"] = reply.model
         return replace(reply, message=replace(reply.message, meta=meta))
@@ -125,8 +131,10 @@ def checked(reply: Any) -> Reply:
     ids = [call.id for call in reply.message.calls]
     if all(ids) and len(set(ids)) == len(ids):
         return reply
+    # Made of the place of the step: in all of the conversation no other call has it.
+    place = args_hash(f"{current().task_id}:{current().path}".encode())[:12]
     parts = tuple(
-        replace(part, id=f"call-{number}") if isinstance(part, ToolCall) else part
+        replace(part, id=f"call-{place}-{number}") if isinstance(part, ToolCall) else part
         for number, part in enumerate(reply.message.parts)
     )
     return replace(reply, message=replace(reply.message, content=parts))
