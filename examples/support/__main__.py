@@ -107,10 +107,12 @@ def main() -> None:
     ):
         work_for(Shop(url))
         agent = make_agent(model, budget_tokens=options.budget_tokens)
-        for id, result in zip(REQUESTS, converse(hf, agent, answer), strict=True):
+        for id, result in converse(hf, agent, answer):
             print(f"[{id}: {hf.task(id).position}, {result.usage.tokens:,} tokens]")
             if result.error:
-                raise SystemExit(f"{id} ended without an answer: {result.error}")
+                raise SystemExit(
+                    f"{id} ended without an answer: {result.error}\nRun it again for another try."
+                )
         show_all(hf.session(SESSION), str(store))
 
 

@@ -11,11 +11,12 @@ Everything that touches the shop is a tool or a read, so that a crash repeats no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from examples.support.shop import Shop
-from holdfast import Happened, Holdfast, IdempotencyKey, Retry, Unanswered, tool
+from holdfast import Happened, Holdfast, IdempotencyKey, Retry, TaskNotFound, Unanswered, tool
 from holdfast.agent import AgentResult, Limits, Orchestrator, Session, external
 from holdfast.agent.model import Model
 
@@ -87,11 +88,28 @@ Answer = Callable[[str], str]
 """How the user answers a question."""
 
 
-def converse(hf: Holdfast, agent: Orchestrator, answer: Answer) -> Iterator[AgentResult]:
+def converse(
+    hf: Holdfast, agent: Orchestrator, answer: Answer, requests: Mapping[str, str] = REQUESTS
+) -> Iterator[tuple[str, AgentResult]]:
     """Attend to the requests one after the other, or go on where that stopped."""
     session = hf.session(SESSION, user=USER)
-    for id, text in REQUESTS.items():
-        yield attend(hf, agent, session, text, id, answer)
+    for id, text in requests.items():
+        tried = id
+        for number in itertools.count(2):
+            was_over = is_over(hf, tried)
+            result = attend(hf, agent, session, text, tried, answer)
+            if not (was_over and result.error):
+                yield tried, result
+                break
+            tried = f"{id}-{number}"  # the error stays on record, and it is tried anew
+
+
+def is_over(hf: Holdfast, id: str) -> bool:
+    """Whether a task has ended before."""
+    try:
+        return hf.task(id).status == "completed"
+    except TaskNotFound:
+        return False
 
 
 def attend(

@@ -31,6 +31,7 @@ from examples.support.shop import Json, Shop
 from holdfast import Holdfast, Unanswered
 from holdfast.agent import Message, Reply, Request, Session, user
 from holdfast.agent.adapters import AnthropicMessages, OpenAIChat
+from holdfast.agent.book import Book
 from holdfast.agent.tooling import info_of
 from holdfast.testing.crash import boundary
 from tests.crash.agents import world
@@ -50,6 +51,16 @@ class PerilousShop(Shop):
         boundary("before an effect")
         done = super().email(to, subject, text, reference=reference)
         boundary("after an effect")
+        return done
+
+
+class LingeringShop(PerilousShop):
+    """Takes its time after an effect: the moment can't be missed if something else is written."""
+
+    def email(self, to: str, subject: str, text: str, *, reference: str) -> Json:
+        done = super().email(to, subject, text, reference=reference)
+        for _ in range(5):
+            boundary("after an effect")
         return done
 
 
@@ -87,7 +98,8 @@ their first call is then made for all."""
 class Support:
     """Three requests in one session, to the end; the result is the whole conversation."""
 
-    def __init__(self, model: Callable[[Request], Any]) -> None:
+    def __init__(self, model: Callable[[Request], Any], *only: str) -> None:
+        self.requests = {id: REQUESTS[id] for id in only or REQUESTS}
         self.world = world()
         work_for(PerilousShop(self.world.base_url))
         self.agent = make_agent(perilous(model))
@@ -96,8 +108,8 @@ class Support:
         self.world.reset()
 
     def run(self, hf: Holdfast) -> Any:
-        results = list(converse(hf, self.agent, lambda question: "Yes, please."))
-        return self.outcome(hf, results)
+        answered = converse(hf, self.agent, lambda question: "Yes, please.", self.requests)
+        return self.outcome(hf, list(answered))
 
     def outcome(self, hf: Holdfast, results: Any) -> Any:
         session = hf.session(SESSION)
@@ -125,7 +137,7 @@ class AsyncSupport(Support):
 
     async def converse(self, hf: Holdfast) -> list[Any]:
         session = hf.session(SESSION, user=USER)
-        return [await self.attend(hf, session, text, id) for id, text in REQUESTS.items()]
+        return [await self.attend(hf, session, text, id) for id, text in self.requests.items()]
 
     async def attend(self, hf: Holdfast, session: Session, text: str, id: str) -> Any:
         while True:
@@ -135,11 +147,11 @@ class AsyncSupport(Support):
                 hf.answer(asked.task_id, "Yes, please.", question=asked.id, by=USER)
 
 
-def openai_support() -> Support:
+def openai_support(*only: str) -> Support:
     options: Any = {"api_key": "any", "base_url": model_url()}
     with OpenAI(**options) as first:
         OpenAIChat(first, "scripted")(ONE)
-    return Support(OpenAIChat(OpenAI(**options), "scripted"))
+    return Support(OpenAIChat(OpenAI(**options), "scripted"), *only)
 
 
 def anthropic_support() -> Support:
@@ -151,3 +163,17 @@ def anthropic_support() -> Support:
 
 def async_support() -> Support:
     return AsyncSupport(OpenAIChat(AsyncOpenAI(api_key="any", base_url=model_url()), "scripted"))
+
+
+def one_email() -> Support:
+    """The last request alone: small enough to be run on broken builds as well."""
+    support = openai_support("confirm-it")
+    work_for(LingeringShop(support.world.base_url))
+    return support
+
+
+def keyless_email() -> Support:
+    """The same, broken on purpose: what is said in a task has no key, so nothing knows a repeat."""
+    say = Book.say
+    setattr(Book, "say", lambda self, form, said: say(self, form, replace(said, key="")))
+    return one_email()
