@@ -249,12 +249,12 @@ def make_wide(number):
 
 def test_older_turns_are_summarized_on_the_way(hf, says):
     talk_a_lot = [f"Answer {n}: " + "and so on, " * 30 for n in range(5)]
-    model = says(*talk_a_lot, "Short.", "They spoke of this and that.", "Done.")
+    model = says(*talk_a_lot)
     agent = make(model, budget_tokens=2000, compact_at=0.1)
     for number in range(5):
         talk(hf, agent, f"Question {number}?", f"q{number}")
     assert hf.session("s1").summary == ""
-    model.said[:] = ["They spoke of this and that.", "Done."]
+    model.said += ["They spoke of this and that.", "Done."]
     result = talk(hf, agent, "And now?", "q5")
     assert result.answer == "Done."
     assert hf.session("s1").summary == "They spoke of this and that."
