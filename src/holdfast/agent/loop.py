@@ -30,6 +30,9 @@ from holdfast.waiting import now
 class Limits(Struct, frozen=True, kw_only=True):
     """How far an agent may go before it stops with an error. All count across resumes.
 
+    They are looked at before it plans or executes: what it has done by then is still reflected on,
+    so an answer that is there is given.
+
     >>> Limits(iterations=50, cost=2.5).wall_s is None
     True
     """
@@ -163,7 +166,8 @@ class Loop:
     def _limit_reached(self, state: AgentState) -> str:
         """The limit that a state has reached, in words; none if it may go on."""
         limits, usage = self.limits, state.usage
-        # One that is about to look at its last iteration may still do that.
+        if state.phase == "reflecting":
+            return ""
         if state.iteration >= limits.iterations and state.phase == "planning":
             return f"{limits.iterations:,} iterations"
         if state.iteration > limits.iterations:

@@ -16,16 +16,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.agent.adapters.errors import ModelRejected
 from holdfast.agent.contexts import Context
 from holdfast.agent.messages import Message, Role, ToolCall, system, user
 from holdfast.agent.model import Model, Reply, Request, ToolInfo
 from holdfast.agent.stored import media_bytes
 from holdfast.agent.transcript import transcript
 from holdfast.artifacts import Artifact, kept, opened
+from holdfast.codec import args_hash
 from holdfast.errors import BadInput
 from holdfast.scope import inside
 from holdfast.spec import Retry
 from holdfast.step import step
+from holdfast.task import current
 
 SUMMARIZING = (
     "Summarize this conversation for the one who goes on with it, and has nothing else: what the "
@@ -40,6 +43,11 @@ class Nudge(Struct, frozen=True):
     role: Role
     text: str
 
+    @property
+    def message(self) -> Message:
+        """It, as a model sees it."""
+        return Message(self.role, self.text)
+
 
 class ModelCall(Struct, frozen=True):
     """What a model is asked: a context, a word on top of it, and the tools that it may call."""
@@ -53,7 +61,7 @@ class ModelCall(Struct, frozen=True):
         """It, whole. Inside of a task."""
         store = inside("a call of a model").run.log.store
         tools = tools_in(store, self.tools) if self.tools is not None else ()
-        nudges = (Message(nudge.role, nudge.text) for nudge in self.nudges)
+        nudges = (nudge.message for nudge in self.nudges)
         return Request((*self.context.messages, *nudges), tools, partial(media_bytes, store))
 
 
@@ -83,10 +91,11 @@ class Caller:
 
     def __init__(self, name: str, model: Model, retry: Retry) -> None:
         self.name = name
-        self.retry = retry
+        # Whatever is to be retried: what would be refused again, or is a mistake in code, is not.
+        self.retry = replace(retry, unless=(*retry.unless, ModelRejected, BadInput))
         self.model = model
         self.is_async = is_awaited(model)
-        decorate: Callable[..., Any] = step(name=f"{name}_model", retry=retry)
+        decorate: Callable[..., Any] = step(name=f"{name}_model", retry=self.retry)
         self.call: Callable[[ModelCall], Any] = decorate(self._body())
 
     def _body(self) -> Any:
@@ -107,7 +116,9 @@ class Caller:
         """A reply whose message says what it took: the next contexts are counted by it."""
         usage = {**msgspec.to_builtins(reply.usage), **counted}
         usage.setdefault("input_tokens", 0)
-        meta = {**reply.message.meta, "usage": usage} if usage["input_tokens"] else {}
+        meta = dict(reply.message.meta)
+        if usage["input_tokens"]:
+            meta["usage"] = usage
         if reply.model:
             meta["model"] = reply.model
         return replace(reply, message=replace(reply.message, meta=meta))
@@ -132,8 +143,10 @@ def checked(reply: Any) -> Reply:
     ids = [call.id for call in reply.message.calls]
     if all(ids) and len(set(ids)) == len(ids):
         return reply
+    # Made of the place of the step: in all of the conversation no other call has it.
+    place = args_hash(f"{current().task_id}:{current().path}".encode())[:12]
     parts = tuple(
-        replace(part, id=f"call-{number}") if isinstance(part, ToolCall) else part
+        replace(part, id=f"call-{place}-{number}") if isinstance(part, ToolCall) else part
         for number, part in enumerate(reply.message.parts)
     )
     return replace(reply, message=replace(reply.message, content=parts))

@@ -33,10 +33,11 @@ from holdfast.agent.builtin import (
 )
 from holdfast.agent.compaction import Compaction, Summarize, compact
 from holdfast.agent.contexts import Context, context
+from holdfast.agent.cutting import cut_text
 from holdfast.agent.flow import Flow
 from holdfast.agent.loop import Limits, Loop
 from holdfast.agent.messages import Message, ToolCall, assistant, tool_result
-from holdfast.agent.model import Model, Reply
+from holdfast.agent.model import Model, Reply, ToolInfo
 from holdfast.agent.modelling import Caller, ModelCall, Nudge, kept_tools, summarizing
 from holdfast.agent.state import AgentState, ToolCallRecord
 from holdfast.agent.tokens import Counter, Estimate
@@ -66,6 +67,15 @@ _OF_A_DRAFT = ("draft", "whole", "cut_off", "empty")
 
 _MOST_EMPTY = 2
 """So many replies in a row may say nothing."""
+
+
+_MOST_IN_MIND = 2000
+"""So many characters of a call and of its result stay in the state, which each resume reads."""
+
+
+Next = Any
+"""The next `AgentState`: as it is, as what a flow of calls returns (see `holdfast.agent.flow`), or
+to be awaited. What overrides a phase may be written in any of these ways."""
 
 
 class Orchestrator(Loop):
@@ -112,12 +122,9 @@ class Orchestrator(Loop):
             )
         if not 0 < compact_at <= 1:
             raise BadInput(f"Orchestrator(compact_at={compact_at!r:.40}) is a share of the budget")
+        self._asks = (AskUser,) if ask_user else ()
         self.tools = Tools(tools)
-        for taken in self.tools.functions.keys() & set(NAMES.values()):
-            raise BadInput(
-                f"Orchestrator({name!r:.40}): {taken!r} is a tool that every agent has: give yours "
-                f"another name, with @tool(name=…)"
-            )
+        self.tools.must_differ_from(NAMES[kind] for kind in self._builtin(plan))
         self.system = system
         self.budget_tokens = budget_tokens
         self.plans, self.reflects = plan, reflect
@@ -125,14 +132,14 @@ class Orchestrator(Loop):
         self.compact_at = compact_at
         self._caller = Caller(name, model, retry)
         self.summarize = summarize or summarizing(self._caller)
-        self._asks = (AskUser,) if ask_user else ()
         super().__init__(name, limits=limits, version=version)
 
     @property
     def is_async(self) -> bool:
-        return self._caller.is_async or self.tools.is_async or is_async(self.summarize)
+        given = self._caller.is_async or self.tools.is_async or is_async(self.summarize)
+        return given or super().is_async
 
-    def step(self, state: AgentState) -> Flow[AgentState]:
+    def step(self, state: AgentState) -> Next:
         """The next state: by the phase it is in. To change one of them, override it."""
         if state.phase == "planning":
             return self.to_plan(state)
@@ -140,35 +147,46 @@ class Orchestrator(Loop):
 
     # Planning
 
-    def to_plan(self, state: AgentState) -> Flow[AgentState]:
+    def to_plan(self, state: AgentState) -> Next:
         """Have the model write a plan, and go on to execute it."""
         if not self.plans:
             return state.to_executing()
         reply, state = yield from self.think(state, PLANNING, (MakePlan,))
         if reply is None:
             return state
-        items = next((p.items for p in _meant(reply, (MakePlan,)) if p.items), None)
+        written = (_items(plan) for plan in _meant(reply, (MakePlan,)))
         # A model that writes no plan gets the simplest one: the goal itself.
-        current().plan(items or [state.memory.goal])
-        return state.with_plan(items or [state.memory.goal]).to_executing()
+        items = next((items for items in written if items), [state.memory.goal])
+        current().plan(items)
+        return state.with_plan(items).to_executing()
 
     # Executing
 
-    def to_execute(self, state: AgentState) -> Flow[AgentState]:
+    def to_execute(self, state: AgentState) -> Next:
         """Ask the model what to do next, and do it."""
         state = yield from self.to_compact(state)
-        builtin = (*self._asks, *((UpdatePlan, MakePlan) if self.plans else ()))
+        builtin = self._builtin(self.plans)
         told = f"{EXECUTING} {FOLLOWING}" if self.plans else EXECUTING
         nudges = _nudges(state)
         reply, state = yield from self.think(state, told, builtin, self.tools, nudges)
         if reply is None:
             return state
         if reply.stop == "refusal":
-            yield lambda: self.session.say(reply.message)
-            return state.to_error(f"the model refused: {reply.message.text or '(without a word)'}")
+            return (yield from self._refused(state, reply))
         if reply.message.calls:
             return (yield from self._make_calls(state, reply, builtin))
         return self._answered(state, reply)
+
+    def _builtin(self, plans: bool) -> tuple[type[Any], ...]:
+        """The built-in tools that there are while it executes."""
+        return (*self._asks, *((UpdatePlan, MakePlan) if plans else ()))
+
+    def _refused(self, state: AgentState, reply: Reply) -> Flow[AgentState]:
+        """End with what the model said, without the calls that it asked for all the same."""
+        said = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
+        if said:
+            yield lambda: self.session.say(replace(reply.message, content=said))
+        return state.to_error(f"the model refused: {reply.message.text or '(without a word)'}")
 
     def _answered(self, state: AgentState, reply: Reply) -> AgentState:
         """Take note of an answer, of a part of one, or of none."""
@@ -186,7 +204,7 @@ class Orchestrator(Loop):
         results: list[Message] = []
         for call in reply.message.calls:
             record, state = yield from self._make(state, call, builtin, reply)
-            state = state.record_observation(record)
+            state = state.record_observation(_short(record))
             is_error = record.error is not None
             results.append(tool_result(call.id, record.observation, is_error=is_error))
         yield lambda: self.session.say(reply.message, *results)
@@ -217,8 +235,10 @@ class Orchestrator(Loop):
                 answer = yield lambda: ask(own.question, str)
                 return answer, state
             if isinstance(own, MakePlan):
-                current().plan(own.items)
-                return "the plan is changed", state.with_plan(own.items)
+                if not (items := _items(own)):
+                    raise BadCall("a plan needs items that say something")
+                current().plan(items)
+                return "the plan is changed", state.with_plan(items)
             if isinstance(own, UpdatePlan):
                 after = state.mark(own.item, own.status)
                 current().mark(own.item, own.status, because=own.because)
@@ -229,7 +249,7 @@ class Orchestrator(Loop):
 
     # Reflecting
 
-    def to_reflect(self, state: AgentState) -> Flow[AgentState]:
+    def to_reflect(self, state: AgentState) -> Next:
         """Decide how to go on: give the answer, go on executing, or plan anew."""
         notes = state.memory.notes
         if (notes.get("empty") or 0) >= _MOST_EMPTY:
@@ -274,8 +294,14 @@ class Orchestrator(Loop):
             reply: Reply = yield lambda: self._caller.call(call)
         except StepFailed as error:
             return None, state.to_error(f"the model can't be called: {_told(error)}")
-        counted = {"counted_tokens": round(seen.tokens / seen.ratio), "counter": self.counter.name}
+        tokens = self._counted(seen, [nudge.message for nudge in nudges], infos)
+        counted = {"counted_tokens": tokens, "counter": self.counter.name}
         return self._caller.marked(reply, counted), state.spend(reply.usage)
+
+    def _counted(self, seen: Context, nudges: Sequence[Message], infos: Sequence[ToolInfo]) -> int:
+        """The tokens of a request by our count: of all that the provider counts as input."""
+        tools = (Message("system", as_text(infos)),) if infos else ()
+        return round(seen.tokens / seen.ratio) + sum(map(self.counter.count, (*nudges, *tools)))
 
     def context(self, state: AgentState, told: str) -> Context:
         """What the model sees of the conversation. Override it to show it something else."""
@@ -316,6 +342,18 @@ def _meant(reply: Reply, kinds: tuple[type[Any], ...]) -> Iterable[Any]:
                 yield own
         except BadCall:
             continue
+
+
+def _items(plan: MakePlan) -> list[str]:
+    """The items of a plan that say something."""
+    return [item for item in plan.items if item.strip()]
+
+
+def _short(record: ToolCallRecord) -> ToolCallRecord:
+    """What an agent keeps in mind of a call: all of it is in the conversation."""
+    arguments, result = record.arguments, record.result
+    short = None if result is None else cut_text(result, _MOST_IN_MIND)
+    return replace(record, arguments=cut_text(arguments, _MOST_IN_MIND), result=short)
 
 
 def _without_draft(state: AgentState) -> AgentState:

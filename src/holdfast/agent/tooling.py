@@ -43,6 +43,14 @@ class Tools:
         """Whether one of them has to be awaited."""
         return any(is_async(fn) for fn in self.functions.values())
 
+    def must_differ_from(self, names: Iterable[str]) -> None:
+        """Refuse a tool that is named like one that the agent has of itself."""
+        if taken := sorted(set(names) & self.functions.keys()):
+            raise BadInput(
+                f"a tool is named {taken[0]!r}, as one that the agent has of itself: rename it, as "
+                f"in @tool(name=…), or leave that one out (ask_user=False, plan=False)"
+            )
+
     def prepared(self, call: ToolCall) -> Callable[[], Any]:
         """What makes the call, or `BadCall` if it can't be made."""
         fn = self.functions.get(call.name)
@@ -54,7 +62,7 @@ class Tools:
         try:
             args, kwargs = spec.signature.load(msgspec.json.encode(data))
             inspect.signature(spec.fn).bind(*args, **kwargs, **_injected(spec))
-        except (Undecodable, TypeError) as error:
+        except (Undecodable, TypeError, RecursionError) as error:
             raise BadCall(f"the arguments of {call.name} do not fit: {error}") from None
         return lambda: fn(*args, **kwargs)
 
@@ -67,7 +75,7 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     """The arguments that a model wrote, or `BadCall`."""
     try:
         data = msgspec.json.decode(call.arguments or "{}")
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadCall(f"the arguments of {call.name} are not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise BadCall(f"the arguments of {call.name} must be a JSON object, by parameter name")

@@ -150,6 +150,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes: the second waited for an ack
     server: _Server
 
     def do_POST(self) -> None:

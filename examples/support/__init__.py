@@ -1,0 +1,1 @@
+"""A support agent: three requests of one user, in one session."""

@@ -1,0 +1,43 @@
+"""The support agent of the examples, killed at every boundary, says the same byte for byte.
+
+Three tasks of one session, over HTTP with the clients of both providers; every refund and email is
+made exactly once. And the harness that says so is run on builds that are broken, where it must not.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.test_everywhere import kill_everywhere
+
+AGENTS = "tests.crash.support_agents"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("scenario", "options"),
+    [
+        ("openai_support", ()),  # at every boundary; the others at some
+        ("openai_support", ("--crashes", "3", "--every", "17")),
+        ("anthropic_support", ("--every", "11")),
+        ("async_support", ("--every", "13")),
+    ],
+)
+def test_three_tasks_of_a_session_end_with_the_same_conversation(scenario, options):
+    report = kill_everywhere(f"{AGENTS}:{scenario}", *options)
+    assert report.violations == []
+    assert report.points >= (200 if not options else 15)
+    assert report.missed <= report.points // 5  # the heartbeat writes when it likes
+    assert report.boundaries["before an effect"] == report.boundaries["after an effect"] == 2
+    # Ten to answer, and one to summarize.
+    assert report.boundaries["before a model call"] == report.boundaries["after a model call"] == 11
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("scenario", "options"), [("one_email", ("--no-intent",)), ("keyless_email", ())]
+)
+def test_the_harness_catches_a_build_that_does_or_says_something_twice(scenario, options):
+    report = kill_everywhere(f"{AGENTS}:{scenario}", *options)
+    assert report.violations
+    assert all("found" in violation.problem for violation in report.violations)
