@@ -19,14 +19,14 @@ AGENTS = "tests.crash.support_agents"
     [
         ("openai_support", ()),  # at every boundary; the others at some
         ("openai_support", ("--crashes", "3", "--every", "17")),
-        ("anthropic_support", ("--every", "11")),
-        ("async_support", ("--every", "13")),
+        ("anthropic_support", ("--every", "13")),
+        ("async_support", ("--every", "19")),
     ],
 )
 def test_three_tasks_of_a_session_end_with_the_same_conversation(scenario, options):
     report = kill_everywhere(f"{AGENTS}:{scenario}", *options)
     assert report.violations == []
-    assert report.points >= (200 if not options else 15)
+    assert report.points >= (200 if not options else 13)
     assert report.missed <= report.points // 5  # the heartbeat writes when it likes
     assert report.boundaries["before an effect"] == report.boundaries["after an effect"] == 2
     # Ten to answer, and one to summarize.
@@ -35,7 +35,9 @@ def test_three_tasks_of_a_session_end_with_the_same_conversation(scenario, optio
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("scenario", "options"), [("one_email", ("--no-intent",)), ("keyless_email", ())]
+    ("scenario", "options"),
+    # Each harm can be done at several boundaries in a row, so one of them is hit.
+    [("one_email", ("--no-intent", "--every", "3")), ("keyless_email", ("--every", "2"))],
 )
 def test_the_harness_catches_a_build_that_does_or_says_something_twice(scenario, options):
     report = kill_everywhere(f"{AGENTS}:{scenario}", *options)
