@@ -121,7 +121,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--provider", choices=[*MODELS], help="default: the one with a key set")
     parser.add_argument("--model", help="the name of the model, as the provider knows it")
     parser.add_argument("--workspace", type=Path, default=Path("support-workspace"))
-    parser.add_argument("--budget-tokens", type=int, default=1500, help="what a context may be")
+    parser.add_argument("--budget-tokens", type=int, default=1800, help="what a context may be")
     options = parser.parse_args()
     if options.provider is None:
         with_key = [name for name, key in KEYS.items() if os.environ.get(key)]

@@ -71,7 +71,7 @@ def send_email(to: str, subject: str, text: str, *, key: IdempotencyKey = NO_KEY
     return shop.email(to, subject, text, reference=key)
 
 
-def make_agent(model: Model, *, budget_tokens: int = 1500) -> Orchestrator:
+def make_agent(model: Model, *, budget_tokens: int = 1800) -> Orchestrator:
     """The agent, with any model. The budget is small, so that compaction shows."""
     return Orchestrator(
         "support",
