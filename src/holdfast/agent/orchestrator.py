@@ -195,8 +195,8 @@ class Orchestrator(Loop):
         if not (before + reply.message.text).strip():
             return state.note("empty", (notes.get("empty") or 0) + 1).to_reflecting()
         whole = None if before else msgspec.to_builtins(reply.message)
-        state = state.note("draft", before + reply.message.text).note("whole", whole)
-        return state.note("empty", 0).note("cut_off", reply.stop == "length").to_reflecting()
+        draft = {"draft": before + reply.message.text, "whole": whole, "empty": 0}
+        return state.noted({**draft, "cut_off": reply.stop == "length"}).to_reflecting()
 
     def _make_calls(
         self, state: AgentState, reply: Reply, builtin: Sequence[type[Any]]
@@ -357,9 +357,8 @@ def _short(record: ToolCallRecord) -> ToolCallRecord:
 
 
 def _without_draft(state: AgentState) -> AgentState:
-    for name in _OF_A_DRAFT:
-        state = state.note(name, None) if state.memory.notes.get(name) else state
-    return state
+    left = {name: None for name in _OF_A_DRAFT if state.memory.notes.get(name)}
+    return state.noted(left) if left else state
 
 
 def _told(error: StepFailed) -> str:

@@ -11,11 +11,12 @@ In a task the state is kept by `checkpoint` and had again by `restore`; elsewher
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -174,8 +175,12 @@ executing, done, error
 
     def note(self, key: str, value: Any, *, at: datetime | None = None) -> AgentState:
         """Keep something in mind under a name: plain data."""
-        notes = {**self.memory.notes, key: value}
-        return self._with(at or _time(), memory=replace(self.memory, notes=notes))
+        return self.noted({key: value}, at=at)
+
+    def noted(self, notes: Mapping[str, Any], *, at: datetime | None = None) -> AgentState:
+        """The same for several at once: one moment, and one reading of the clock."""
+        kept = {**self.memory.notes, **notes}
+        return self._with(at or _time(), memory=replace(self.memory, notes=kept))
 
     def with_plan(
         self, items: Iterable[str | PlanItem], *, at: datetime | None = None
@@ -219,9 +224,24 @@ def _open_calls(history: tuple[Message, ...]) -> set[str]:
     return set()
 
 
+_read: WeakKeyDictionary[Any, dict[str, tuple[int, datetime]]] = WeakKeyDictionary()
+"""For each run: when each strand of it last read the clock, and after how many calls."""
+
+
 def _time() -> datetime:
-    """Now: in a task as it is recorded, so that a replay sees the same."""
-    return datetime.now(UTC) if scope_var.get() is None else now()
+    """Now: in a task as it is recorded, so that a replay sees the same.
+
+    Between two calls it is read once: changes of the state that follow each other have one time.
+    """
+    scope = scope_var.get()
+    if scope is None:
+        return datetime.now(UTC)
+    known = _read.setdefault(scope.run, {})
+    calls, at = known.get(scope.path, (-1, None))
+    if at is None or calls != scope.calls:
+        at = now()
+        known[scope.path] = (scope.calls, at)
+    return at
 
 
 def _start_time() -> datetime:
