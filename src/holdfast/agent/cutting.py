@@ -40,8 +40,8 @@ def _cut_part(part: Any, limit: int) -> Any:
 def cut_arguments(arguments: str, limit: int) -> str:
     """The arguments of a call that was made: what is long in them is cut, and they stay JSON.
 
-    >>> cut_arguments('{"path": "a.txt", "text": "%s"}' % ("x" * 500), 8)
-    '{"path":"a.txt","text":"xxxxxx[… 492 characters are left out here …]xx"}'
+    >>> cut_arguments('{"path": "a.txt", "text": "%s"}' % ("x" * 500), 50)[37:-13]
+    'xxxxxxxxxxxxxxxxxxxxxxxx[… 450 characters are left out here …]xx'
     """
     if limit == UNCUT or len(arguments) <= limit + _MARK:
         return arguments
