@@ -65,6 +65,7 @@ LAYERS = (
     },
     ("fold",),
     ("conversation", "remembering", "state"),
+    ("merging",),
     ("lists", "plan"),
     ("events",),
     ("patterns",),

@@ -106,6 +106,8 @@ class PlanVersion(Struct, frozen=True, omit_defaults=True):
     items: tuple[PlanItem, ...]
     marked: str = ""
     because: str = ""
+    by: str = ""
+    """Who changed it, if it was not the task."""
 
 
 class Note(Struct, frozen=True, omit_defaults=True):

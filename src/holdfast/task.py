@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha256
@@ -26,7 +26,8 @@ from holdfast.events import (
     PlanStatus,
     Progressed,
 )
-from holdfast.plan import Plan, given, marked, recorded, revised
+from holdfast.merging import merged_for_ours
+from holdfast.plan import Plan, given, marked, recorded, revised, with_status
 from holdfast.saying import append, plain, record
 from holdfast.scope import Scope, inside
 from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
@@ -212,24 +213,37 @@ def _plan_after(scope: Scope, mark: str, change: Callable[[Plan], tuple[AnyEvent
     state: State = run.log.state
     if mark in state.marks:
         place = bisect_left(state.plans, state.marks[mark], key=attrgetter("seq"))
-        run.plan = state.plans[place].items
+        run.plan, run.plan_seq = state.plans[place].items, state.marks[mark]
         return run.plan
 
     def changed(state: State) -> AnyEvent:
         before = state.checkpoint_plan if run.plan is None else run.plan
         event, run.plan = change(before)
+        newest = bisect_right(state.plans, run.plan_seq, key=attrgetter("seq"))
+        if any(version.by for version in state.plans[newest:]):
+            event, run.plan = _with_edits(before, event, run.plan, state.plan)
+        run.plan_seq = state.seq + 1
         return event
 
-    earlier = run.plan
+    earlier, earlier_seq = run.plan, run.plan_seq
     try:
         if run.is_rehearsal:
             changed(state)
         else:
             record(scope, changed)
     except BadInput:
-        run.plan = earlier
+        run.plan, run.plan_seq = earlier, earlier_seq
         raise
     return cast("Plan", run.plan)
+
+
+def _with_edits(before: Plan, event: AnyEvent, after: Plan, edited: Plan) -> tuple[AnyEvent, Plan]:
+    """What the code says of its plan, brought together with what somebody else made of it since
+    the code last looked. Whoever edits it knows what the code said, so their word counts."""
+    if isinstance(event, PlanProgressed):
+        return event, with_status(edited, event.id, event.status)
+    after = merged_for_ours(before, edited, after)
+    return replace(cast("Planned", event), items=recorded(after)), after
 
 
 def current() -> Current:

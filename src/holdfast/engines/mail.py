@@ -7,26 +7,42 @@ so that a crash in between does not append it twice.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.errors import Conflict
 from holdfast.events import (
     AnyEvent,
     CancelRequested,
     ChildEnded,
+    MissionSet,
     PauseRequested,
+    Planned,
     QuestionAnswered,
     Settled,
     TaskContinued,
     load_event,
 )
 from holdfast.log import Log
+from holdfast.merging import merged
+from holdfast.plan import numbered, recorded
 from holdfast.state import FINISHED, State
 from holdfast.store import Post
 
-Message = QuestionAnswered | Settled | PauseRequested | TaskContinued | CancelRequested | ChildEnded
+Message = (
+    QuestionAnswered
+    | Settled
+    | PauseRequested
+    | TaskContinued
+    | CancelRequested
+    | ChildEnded
+    | Planned
+    | MissionSet
+)
 
 
 def take_in(log: Log) -> None:
@@ -52,8 +68,11 @@ def _take(log: Log, event: Message, name: str) -> bool:
     def if_it_applies(state: State) -> Message | None:
         if not applies(state, event, name):
             return None
+        fitting = fitted(state, event)
+        if fitting is None:
+            return None
         log.messages += 1
-        return replace(event, post=name)
+        return replace(fitting, post=name)
 
     return log.append(if_it_applies)
 
@@ -64,6 +83,22 @@ def _message(post: Post) -> Message | None:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return event if isinstance(event, Message) else None
+
+
+def fitted(state: State, event: Message) -> Message | None:
+    """A message as it is meant by now: a plan may have moved on while it was under way."""
+    if not isinstance(event, Planned) or not state.plans:
+        return event
+    place = bisect_right(state.plans, event.base_seq, key=attrgetter("seq"))
+    if place == len(state.plans):
+        return event
+    if not place:
+        return None  # who sent it sees that it was not taken, and looks again
+    try:
+        items = merged(state.plans[place - 1].items, state.plan, numbered(event.items))
+    except Conflict:
+        return None
+    return replace(event, items=recorded(items), base_seq=state.seq)
 
 
 def applies(state: State, event: Message, name: str = "") -> bool:
@@ -80,6 +115,8 @@ def applies(state: State, event: Message, name: str = "") -> bool:
         if isinstance(event, ChildEnded):
             return call.kind == "child" and call.status in ("running", "waiting")
         return call.kind != "child" and call.status == "waiting"
+    if isinstance(event, Planned | MissionSet):
+        return True
     if isinstance(event, TaskContinued):
         return state.status == "paused"
     if isinstance(event, PauseRequested):

@@ -88,6 +88,8 @@ class Run:
         """What `checkpoint` and `restore` remember between them."""
         self.plan: tuple[PlanItem, ...] | None = None
         """The plan at the place that the code has come to; None while it has not spoken of it."""
+        self.plan_seq = 0
+        """The event that this plan is from."""
         self.alarm: Any = None
         """Of the async driver: what waits on its loop."""
         self.loop: Any = None

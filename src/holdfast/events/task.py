@@ -128,6 +128,9 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
     by: str = ""
     """Who changed it, if it was not the task."""
     diff: str = ""
+    base_seq: int = 0
+    """For a change from outside: the event whose plan it was made of."""
+    post: str = ""
 
 
 class PlanProgressed(Event, frozen=True, kw_only=True, tag="plan_progressed"):

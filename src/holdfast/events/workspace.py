@@ -16,6 +16,7 @@ class MissionSet(Event, frozen=True, kw_only=True, tag="mission_set"):
     text: Raw
     by: str = ""
     diff: str = ""
+    post: str = ""
 
 
 class FileKept(Event, frozen=True, kw_only=True, tag="file_kept"):

@@ -90,7 +90,9 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
 
 
 def planned(state: State, event: e.Planned) -> None:
-    _plan(state, event, PlanVersion(event.seq, event.at, numbered(event.items)))
+    items = numbered(event.items)
+    _plan(state, event, PlanVersion(event.seq, event.at, items, by=event.by))
+    took(state, event.post)
 
 
 def plan_progressed(state: State, event: e.PlanProgressed) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from holdfast import events as e
+from holdfast.fold.waits import took
 from holdfast.state import KeptFile, State
 
 
 def mission_set(state: State, event: e.MissionSet) -> None:
     state.mission = event.text
+    took(state, event.post)
 
 
 def file_kept(state: State, event: e.FileKept) -> None:
