@@ -166,6 +166,10 @@ class Disk:
         """Give a file or folder another name in another folder, at once."""
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=new_parent)
 
+    def exchange(self, one: str, other: str, parent: int) -> bool:
+        """Give two files each other's names, at once; False where the system can't do that."""
+        return _exchange()(os.fsencode(one), os.fsencode(other), parent)
+
     def link(self, old: str, new: str, parent: int) -> None:
         """Give a file a second name, if nobody has that name."""
         os.link(old, new, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
@@ -288,3 +292,26 @@ def _sync_all() -> Callable[[int], None]:
             raise OSError(number, os.strerror(number))
 
     return sync_all
+
+
+_EXCHANGE = 2
+_CAN_NOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+@cache
+def _exchange() -> Callable[[bytes, bytes, int], bool]:
+    import ctypes  # as above
+
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+    def exchange(one: bytes, other: bytes, parent: int) -> bool:
+        if renameat2 is None:
+            return False
+        if renameat2(parent, one, parent, other, _EXCHANGE) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number in _CAN_NOT:  # an old kernel, or a file system that has no such thing
+            return False
+        raise OSError(number, os.strerror(number))
+
+    return exchange
