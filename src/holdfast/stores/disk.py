@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _READ_BYTES = 1 << 20
+_ATTEMPTS = 20
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
 
@@ -186,14 +187,27 @@ class Disk:
         """Remove a folder and what is in it. No symlink is followed: it is removed itself."""
         folder = self.folder(name, parent)
         try:
-            for inner in self.names(folder):
+            for _ in range(_ATTEMPTS):
+                self._empty(folder)
+                try:
+                    return self.remove_folder(name, parent)
+                except OSError as error:
+                    # Who had it open may have made one more file in it.
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+            self.remove_folder(name, parent)
+        finally:
+            self.close(folder)
+
+    def _empty(self, folder: int) -> None:
+        for inner in self.names(folder):
+            try:
                 if self.is_folder(inner, folder):
                     self.remove_all(inner, folder)
                 else:
                     self.unlink(inner, folder)
-        finally:
-            self.close(folder)
-        self.remove_folder(name, parent)
+            except FileNotFoundError:
+                pass  # who made it has removed it
 
     def names(self, fd: int) -> Sequence[str]:
         """What a folder holds."""

@@ -7,7 +7,7 @@ A line is made of an event and of the state after it, and never changes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ HEADER = f"# holdfast {PAGE_FORMAT}: time | step | status | details\n"
 """What `progress.log` begins with."""
 
 _DETAIL = 240
+_MS = timedelta(milliseconds=1)
 
 
 def progress_line(event: AnyEvent, state: State) -> str:
@@ -36,18 +37,20 @@ def progress_line(event: AnyEvent, state: State) -> str:
     if told is None:
         return ""
     status, detail = told(event, state)
-    path = getattr(event, "path", "")
+    path: str = getattr(event, "path", "")
     call = state.calls.get(path) if path else None
     who = f"{path} {call.name}" if call is not None else path or _WHO.get(type(event), "task")
-    details = f" | {_cell(detail)}" if detail else ""
-    return f"{_time(event.at)} | {_cell(who)} | {status}{details}\n"
+    if not detail:
+        return f"{_time(event.at)} | {_cell(who)} | {status}\n"
+    return f"{_time(event.at)} | {_cell(who)} | {status} | {_cell(detail)}\n"
 
 
 def tool_line(event: AnyEvent, state: State) -> bytes:
     """What became of an attempt of a tool, as a line of JSON; b'' if the event is not of that."""
-    if not isinstance(event, _OF_TOOLS):
+    outcome = _OUTCOMES.get(type(event))
+    if outcome is None:
         return b""
-    call = state.calls[event.path]
+    call = state.calls[getattr(event, "path", "")]
     if call.kind != "tool":
         return b""
     begun = call.attempts[-1].at if call.attempts else call.at
@@ -56,7 +59,7 @@ def tool_line(event: AnyEvent, state: State) -> bytes:
         "seq": event.seq,
         "path": call.path,
         "tool": call.name,
-        "status": _OUTCOMES[type(event)],
+        "status": outcome,
         "input": as_json(call.args),
         "output": as_json(call.result) if call.status == "completed" else None,
         "key": call.key,
@@ -78,8 +81,7 @@ def tool_line(event: AnyEvent, state: State) -> bytes:
 
 
 _encode = msgspec.json.Encoder().encode
-_OF_TOOLS = (e.Completed, e.AttemptFailed, e.Failed, e.Doubted, e.Settled)
-_OUTCOMES = {
+_OUTCOMES: dict[type, str] = {
     e.Completed: "completed",
     e.AttemptFailed: "attempt_failed",
     e.Failed: "failed",
@@ -95,13 +97,15 @@ def _time(at: datetime) -> str:
 
 
 def _cell(text: str) -> str:
+    if len(text) > _DETAIL or not text.isprintable():
+        text = one_line(text, _DETAIL)
     # What stands between two bars can't make a third.
-    return one_line(text, _DETAIL).replace(" | ", " ¦ ")
+    return text.replace(" | ", " ¦ ") if "|" in text else text
 
 
 def _took(event: AnyEvent, call: Call) -> str:
     begun = call.attempts[-1].at if call.attempts else call.at
-    return f"{(event.at - begun).total_seconds() * 1000:.0f} ms"
+    return f"{(event.at - begun) // _MS} ms"
 
 
 Told = tuple[str, str]

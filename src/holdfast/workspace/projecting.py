@@ -21,7 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.errors import TaskBusy, TaskNotFound
+from holdfast.errors import LogDamaged, TaskBusy, TaskNotFound
 from holdfast.reading import stream_of
 from holdfast.store import Store
 from holdfast.stores.disk import Disk
@@ -139,7 +139,7 @@ class Projection:
             both = (self._progress, self._tools)
             if not all(file.is_as_it_was(folder) for file in both):
                 self._begin()
-            lines, calls, is_all = self._read(most, breathe)
+            lines, calls, is_all = self._read_on(most, breathe)
             files: dict[str, Outcome] = {}
             grown = self._grow(folder, lines, calls, is_all)
             if grown is None:
@@ -184,6 +184,15 @@ class Projection:
             yield
         finally:
             disk.close(fd)
+
+    def _read_on(
+        self, most: int | None, breathe: Callable[[], object]
+    ) -> tuple[bytes, bytes, bool]:
+        try:
+            return self._read(most, breathe)
+        except (LogDamaged, TaskNotFound):  # or it was deleted, and another one made of that id
+            self._begin()
+            return self._read(most, breathe)
 
     def _read(self, most: int | None, breathe: Callable[[], object]) -> tuple[bytes, bytes, bool]:
         """What is new: lines for the two files that grow, and whether that was all."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from holdfast.lists import in_short
-from holdfast.values import BLOB, BlobRef
+from holdfast.values import BLOB, REFERENCES, BlobRef
 from holdfast.workspace.markdown import one_line
 
 WHOLE_BYTES = 4096
@@ -50,9 +50,11 @@ def as_line(raw: Raw | UnsetType, most: int = 160) -> str:
     if not isinstance(raw, Raw):
         return ""
     data = bytes(raw)
-    if (kept := _kept_aside(data)) is not None:
-        return f"({kept.size_bytes:,} bytes, kept aside)"
-    return one_line(in_short(data)[: 4 * most].decode(errors="ignore"), most)
+    if data.startswith(REFERENCES):
+        if (kept := _kept_aside(data)) is not None:
+            return f"({kept.size_bytes:,} bytes, kept aside)"
+        data = in_short(data)
+    return one_line(data[: 4 * most].decode(errors="ignore"), most)
 
 
 def as_text(raw: Raw | UnsetType, most: int = 4000) -> str:
