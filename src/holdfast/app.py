@@ -31,6 +31,7 @@ from holdfast.words import checked_id
 
 if TYPE_CHECKING:
     from holdfast.engines.rehearsal import Rehearsal
+    from holdfast.workspace.projector import Projector
 
 R = TypeVar("R")
 _now = partial(datetime.now, UTC)
@@ -44,7 +45,9 @@ class Holdfast(Inspection, Housekeeping, Talking):
     process lives; when it hangs for longer, another may take the task over and this one is
     refused. `redact` says what is kept out of the log, `secrets` (a dict, or a function of the
     name) what `Secret.named` stands for. With a `key` (see `Keys`) everything in the store is
-    encrypted; with a `sign_key` no log can be changed without it.
+    encrypted; with a `sign_key` no log can be changed without it. In a folder, readable files
+    are kept beside each log (`status.md` and others), unless it is encrypted or `projections` is
+    False.
 
     >>> from holdfast import task
     >>> @task
@@ -66,15 +69,24 @@ class Holdfast(Inspection, Housekeeping, Talking):
         secrets: Secrets | None = None,
         key: KeySource | None = None,
         sign_key: KeySource | None = None,
+        projections: bool | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         if not lease_s > 0:
             raise BadInput(f"lease_s={lease_s} must be more than 0")
         if isinstance(url, str | os.PathLike):
             store = open_store(url, sync=sync)
+            kept = projections if projections is not None else (sync and key is None)
         else:
-            store = whole_store(url)
+            store, kept = whole_store(url), bool(projections)
         self.store = secured(store, key, sign_key)
+        self.projections: Projector | None = None
+        """What keeps readable files in step with the logs, if anything does."""
+        if kept:
+            from holdfast.workspace.projector import projector_of
+
+            must = projections is not None
+            self.projections = projector_of(store, self.store, must=must, sealed=key is not None)
         self._keys = (key, sign_key)
         owner = f"{os.uname().nodename} process {os.getpid()}"
         self._holding = Holding(
@@ -91,6 +103,8 @@ class Holdfast(Inspection, Housekeeping, Talking):
     def close(self) -> None:
         """Give back every task this object holds. Unfinished ones can be resumed by anyone."""
         self._holding.close()
+        if self.projections is not None:
+            self.projections.close()
         self.store.close()
 
     # Driving tasks

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 _FILE = os.O_CLOEXEC | os.O_NOFOLLOW
 _READ_BYTES = 1 << 20
+_ATTEMPTS = 20
 
 _sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
 
@@ -166,6 +167,10 @@ class Disk:
         """Give a file or folder another name in another folder, at once."""
         os.rename(old, new, src_dir_fd=parent, dst_dir_fd=new_parent)
 
+    def exchange(self, one: str, other: str, parent: int) -> bool:
+        """Give two files each other's names, at once; False where the system can't do that."""
+        return _exchange()(os.fsencode(one), os.fsencode(other), parent)
+
     def link(self, old: str, new: str, parent: int) -> None:
         """Give a file a second name, if nobody has that name."""
         os.link(old, new, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
@@ -182,14 +187,27 @@ class Disk:
         """Remove a folder and what is in it. No symlink is followed: it is removed itself."""
         folder = self.folder(name, parent)
         try:
-            for inner in self.names(folder):
+            for _ in range(_ATTEMPTS):
+                self._empty(folder)
+                try:
+                    return self.remove_folder(name, parent)
+                except OSError as error:
+                    # Who had it open may have made one more file in it.
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+            self.remove_folder(name, parent)
+        finally:
+            self.close(folder)
+
+    def _empty(self, folder: int) -> None:
+        for inner in self.names(folder):
+            try:
                 if self.is_folder(inner, folder):
                     self.remove_all(inner, folder)
                 else:
                     self.unlink(inner, folder)
-        finally:
-            self.close(folder)
-        self.remove_folder(name, parent)
+            except FileNotFoundError:
+                pass  # who made it has removed it
 
     def names(self, fd: int) -> Sequence[str]:
         """What a folder holds."""
@@ -288,3 +306,26 @@ def _sync_all() -> Callable[[int], None]:
             raise OSError(number, os.strerror(number))
 
     return sync_all
+
+
+_EXCHANGE = 2
+_CAN_NOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+@cache
+def _exchange() -> Callable[[bytes, bytes, int], bool]:
+    import ctypes  # as above
+
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+    def exchange(one: bytes, other: bytes, parent: int) -> bool:
+        if renameat2 is None:
+            return False
+        if renameat2(parent, one, parent, other, _EXCHANGE) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number in _CAN_NOT:  # an old kernel, or a file system that has no such thing
+            return False
+        raise OSError(number, os.strerror(number))
+
+    return exchange

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,9 @@ _MOMENT_S = 30.0
 
 class FileStore(Syncing, Mail):
     """Streams as files under one folder, with one writer for each."""
+
+    heard: Callable[[str], None] | None = None
+    """Is told the name of each stream that was appended to, or got its name."""
 
     def __init__(self, root: Path, *, sync: bool = True, disk: Disk | None = None) -> None:
         super().__init__(root, sync=sync, disk=disk)
@@ -201,6 +204,8 @@ class FileStore(Syncing, Mail):
             handle.appended += 1
             if facts is not None:
                 handle.news = handle.appended, facts, handle.size
+        if self.heard is not None:
+            self.heard(lease.stream)
 
     def _reopen(self, handle: Handle) -> None:
         """Open a log again that was closed to make room for others."""
@@ -282,6 +287,8 @@ class FileStore(Syncing, Mail):
         finally:
             self._disk.close(folder)
         self.release(lease)
+        if self.heard is not None:
+            self.heard(stream)
 
     def _move(self, old: str, new: str) -> None:
         disk = self._disk

@@ -1,0 +1,234 @@
+"""The files that only grow: `progress.log`, a line for people on what happened, and
+`tool_log.jsonl`, a line for programs on every attempt of a tool.
+
+A line is made of an event and of the state after it, and never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast import events as e
+from holdfast.events import AnyEvent
+from holdfast.state import Call, State
+from holdfast.workspace.footers import PAGE_FORMAT
+from holdfast.workspace.markdown import one_line
+from holdfast.workspace.showing import as_json, as_line
+
+PROGRESS, TOOL_LOG = "progress.log", "tool_log.jsonl"
+
+HEADER = f"# holdfast {PAGE_FORMAT}: time | step | status | details\n"
+"""What `progress.log` begins with."""
+
+_DETAIL = 240
+_MS = timedelta(milliseconds=1)
+
+
+def progress_line(event: AnyEvent, state: State) -> str:
+    """An event as `time | step | status | details`; '' for one that is of no interest.
+
+    `state` is that after it: it knows the names of the calls.
+    """
+    told = _TOLD.get(type(event))
+    if told is None:
+        return ""
+    status, detail = told(event, state)
+    path: str = getattr(event, "path", "")
+    call = state.calls.get(path) if path else None
+    who = f"{path} {call.name}" if call is not None else path or _WHO.get(type(event), "task")
+    if not detail:
+        return f"{_time(event.at)} | {_cell(who)} | {status}\n"
+    return f"{_time(event.at)} | {_cell(who)} | {status} | {_cell(detail)}\n"
+
+
+def tool_line(event: AnyEvent, state: State) -> bytes:
+    """What became of an attempt of a tool, as a line of JSON; b'' if the event is not of that."""
+    outcome = _OUTCOMES.get(type(event))
+    if outcome is None:
+        return b""
+    call = state.calls[getattr(event, "path", "")]
+    if call.kind != "tool":
+        return b""
+    begun = call.attempts[-1].at if call.attempts else call.at
+    line: dict[str, Any] = {
+        "format": PAGE_FORMAT,
+        "seq": event.seq,
+        "path": call.path,
+        "tool": call.name,
+        "status": outcome,
+        "input": as_json(call.args),
+        "output": as_json(call.result) if call.status == "completed" else None,
+        "key": call.key,
+        "attempts": len(call.attempts),
+        "started": _time(begun),
+        "ended": _time(event.at),
+        "duration_ms": round((event.at - begun).total_seconds() * 1000, 3),
+        "error": None,
+    }
+    if isinstance(event, e.AttemptFailed):
+        line["error"] = event.failure.summary()
+    elif isinstance(event, e.Failed) and call.failure is not None:
+        line["error"] = call.failure.summary()
+    elif isinstance(event, e.Doubted):
+        line["error"] = event.why
+    elif isinstance(event, e.Settled):
+        line["status"], line["settled_by"] = event.verdict, event.by
+    return _encode(line) + b"\n"
+
+
+_encode = msgspec.json.Encoder().encode
+_OUTCOMES: dict[type, str] = {
+    e.Completed: "completed",
+    e.AttemptFailed: "attempt_failed",
+    e.Failed: "failed",
+    e.Doubted: "in_doubt",
+    e.Settled: "settled",
+}
+
+
+def _time(at: datetime) -> str:
+    if at.tzinfo is not UTC:
+        at = at.astimezone(UTC)
+    return at.isoformat(timespec="milliseconds")[:23] + "Z"
+
+
+def _cell(text: str) -> str:
+    if len(text) > _DETAIL or not text.isprintable():
+        text = one_line(text, _DETAIL)
+    # What stands between two bars can't make a third.
+    return text.replace(" | ", " ¦ ") if "|" in text else text
+
+
+def _took(event: AnyEvent, call: Call) -> str:
+    begun = call.attempts[-1].at if call.attempts else call.at
+    return f"{(event.at - begun) // _MS} ms"
+
+
+Told = tuple[str, str]
+
+
+def _started(event: e.Started, state: State) -> Told:
+    if event.attempt > 1:
+        return "started", f"attempt {event.attempt}"
+    return "started", as_line(event.args)
+
+
+def _completed(event: e.Completed, state: State) -> Told:
+    return "completed", f"{_took(event, state.calls[event.path])} → {as_line(event.result)}"
+
+
+def _attempt_failed(event: e.AttemptFailed, state: State) -> Told:
+    again = f"again at {_time(event.retry_at)}, " if event.retry_at else ""
+    doubt = "it may have happened, " if event.doubt else ""
+    detail = f"attempt {event.attempt}, {again}{doubt}{event.failure.summary()}"
+    return "retrying" if event.retry_at else "attempt failed", detail
+
+
+def _failed(event: e.Failed, state: State) -> Told:
+    failure = state.calls[event.path].failure
+    return "failed", failure.summary() if failure else ""
+
+
+def _settled(event: e.Settled, state: State) -> Told:
+    because = f", because {event.because}" if event.because else ""
+    return event.verdict.replace("_", " "), f"says {event.by}{because}"
+
+
+def _decided(event: e.Decided, state: State) -> Told:
+    because = f", because {event.because}" if event.because else ""
+    instead = f", instead of {event.supersedes}" if event.supersedes else ""
+    return "decided", f"{as_line(event.choice)}{instead}{because}"
+
+
+def _planned(event: e.Planned, state: State) -> Told:
+    by = f", by {event.by}" if event.by else ""
+    return "planned", f"{len(state.plan)} items{by}: {', '.join(i.text for i in state.plan[:9])}"
+
+
+def _plan_progressed(event: e.PlanProgressed, state: State) -> Told:
+    text = next((item.text for item in state.plan if item.id == event.id), "")
+    because = f", because {event.because}" if event.because else ""
+    return event.status, f"{event.id}. {text}{because}"
+
+
+def _progressed(event: e.Progressed, state: State) -> Told:
+    of = f" of {event.total:g}" if event.total is not None else ""
+    done = f"{event.done:g}{of} " if event.done is not None else ""
+    who = f"{event.scope}: " if event.scope else ""
+    return "progress", f"{who}{done}{event.text}"
+
+
+def _child_ended(event: e.ChildEnded, state: State) -> Told:
+    if event.failure is not None:
+        return "failed", event.failure.summary()
+    return "completed", f"→ {as_line(event.result)}"
+
+
+def _asked(event: e.QuestionAsked, state: State) -> Told:
+    until = f", until {_time(event.until)}" if event.until else ""
+    return "asked", f"{event.id} ({event.expects}{until}): {event.question}"
+
+
+def _parked(event: e.Parked, state: State) -> Told:
+    until = f"until {_time(event.until)}: " if event.until else ""
+    return "waiting", f"{until}{event.why}"
+
+
+def _stopped(event: e.PauseRequested | e.CancelRequested, state: State) -> Told:
+    because = f", because {event.because}" if event.because else ""
+    status = "paused" if isinstance(event, e.PauseRequested) else "cancelling"
+    return status, f"by {event.by}{because}"
+
+
+_WHO: dict[type, str] = {
+    e.Planned: "plan",
+    e.PlanProgressed: "plan",
+    e.MissionSet: "mission",
+    e.FileKept: "files",
+    e.FileRemoved: "files",
+}
+
+_TOLD: dict[type, Callable[[Any, State], Told]] = {
+    e.Started: _started,
+    e.Completed: _completed,
+    e.AttemptFailed: _attempt_failed,
+    e.Failed: _failed,
+    e.Settled: _settled,
+    e.Doubted: lambda event, _: ("in doubt", event.why),
+    e.Decided: _decided,
+    e.Noted: lambda event, _: ("noted", f"{event.text} {as_line(event.data)}".rstrip()),
+    e.Derived: lambda event, _: ("derived", f"{event.name} = {as_line(event.value)}"),
+    e.Reused: lambda event, _: ("reused", f"as {event.of} said"),
+    e.TimerSet: lambda event, _: ("sleeping", f"until {_time(event.until)}"),
+    e.Woke: lambda event, _: ("woke", ""),
+    e.QuestionAsked: _asked,
+    e.QuestionAnswered: lambda event, _: ("answered", f"{as_line(event.answer)}, says {event.by}"),
+    e.AnswerRefused: lambda event, _: ("answer refused", event.why),
+    e.QuestionExpired: lambda event, _: ("failed", "nobody answered in time"),
+    e.ChildStarted: lambda event, _: ("started", f"task {event.id} {as_line(event.args)}"),
+    e.ChildEnded: _child_ended,
+    e.Checkpointed: lambda event, _: ("checkpoint", f"number {event.number}"),
+    e.Progressed: _progressed,
+    e.Planned: _planned,
+    e.PlanProgressed: _plan_progressed,
+    e.MissionSet: lambda event, _: ("set", as_line(event.text)),
+    e.FileKept: lambda event, _: ("kept", event.name),
+    e.FileRemoved: lambda event, _: ("removed", event.name),
+    e.TaskCreated: lambda event, _: ("created", f"{event.task} {as_line(event.args)}"),
+    e.Claimed: lambda event, _: ("driven", f"by {event.owner}"),
+    e.Parked: _parked,
+    e.PauseRequested: _stopped,
+    e.CancelRequested: _stopped,
+    e.TaskContinued: lambda event, _: ("continued", f"by {event.by}"),
+    e.Compensating: lambda event, _: ("undoing", f"then it is {event.ending}"),
+    e.TaskStopped: lambda event, _: ("cancelled", event.because),
+    e.TaskCompleted: lambda event, _: ("completed", f"→ {as_line(event.result)}"),
+    e.TaskErrored: lambda event, _: ("failed", event.failure.summary()),
+    e.TaskRetried: lambda event, _: ("retried", f"by {event.by}" if event.by else ""),
+}
+"""What is said of each kind of event. The others (a list grew, a time was read) are of no
+interest to people."""
