@@ -21,6 +21,7 @@ from holdfast.cli.text import count, plain
 from holdfast.errors import BadInput
 from holdfast.state import FINISHED
 from holdfast.workspace.harness import BUDGET_TOKENS, Agent, Means, Next, init, loop, next_item
+from holdfast.workspace.projecting import task_folder
 
 MISSION_VARIABLE = "HOLDFAST_MISSION"
 AGENT_VARIABLE = "HOLDFAST_AGENT"
@@ -122,7 +123,8 @@ def next_(given: Given, /, mission: str | None, retry: bool, as_json: bool, **wo
       while holdfast next --agent './agent.sh {prompt_file}'; do :; done
     """
     with opened(given) as hf:
-        came = next_item(hf, _mission(hf, mission), _means(hf, **words), retry=retry)
+        id = _mission(hf, mission)
+        came = next_item(hf, id, _means(hf, id, **words), retry=retry)
         _show(came, as_json)
     return EXITS[came.what]
 
@@ -156,8 +158,9 @@ def loop_(
       holdfast loop --agent './agent.sh' --minutes 60 --retries 2
     """
     with opened(given) as hf:
+        id = _mission(hf, mission)
         came = loop(
-            hf, _mission(hf, mission), _means(hf, **words), most_items=most_items,
+            hf, id, _means(hf, id, **words), most_items=most_items,
             most_s=None if minutes is None else 60 * minutes, retries=retries,
             told=lambda each: _show(each, as_json),
         )  # fmt: skip
@@ -182,7 +185,7 @@ def _mission(hf: Holdfast, id: str | None) -> str:
 
 
 def _means(
-    hf: Holdfast, *, agent: str | None, is_python: bool, folder: Path,
+    hf: Holdfast, id: str, *, agent: str | None, is_python: bool, folder: Path,
     budget_tokens: int, timeout_s: float | None,
 ) -> Means:  # fmt: skip
     if not agent:
@@ -191,8 +194,10 @@ def _means(
         )
     found: Agent = _function(agent) if is_python else agent
     root = getattr(hf.store, "root", None)
-    beside = (Path(root).resolve(),) if root is not None else ()
-    return Means(found, folder.resolve(), budget_tokens, timeout_s, beside)
+    if not isinstance(root, Path):
+        return Means(found, folder.resolve(), budget_tokens, timeout_s)
+    files = task_folder(root, id)
+    return Means(found, folder.resolve(), budget_tokens, timeout_s, (root.resolve(),), files)
 
 
 def _function(name: str) -> Callable[[str], Any]:
@@ -205,6 +210,8 @@ def _function(name: str) -> Callable[[str], Any]:
 
 
 def _show(came: Next, as_json: bool) -> None:
+    for problem in came.problems:
+        print_error(problem)
     if as_json:
         print_json(msgspec.to_builtins(came))
         return

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
 from holdfast.app import Holdfast
 from holdfast.beginning import Given
@@ -34,7 +35,7 @@ from holdfast.errors import (
     TaskNotFound,
     TaskWaiting,
 )
-from holdfast.events import AnyEvent, PlanItem, Planned, PlanProgressed, PlanStatus
+from holdfast.events import AnyEvent, MissionSet, PlanItem, Planned, PlanProgressed, PlanStatus
 from holdfast.plan import ready, recorded, revised
 from holdfast.reading import read_state, stream_of
 from holdfast.scope import inside
@@ -47,6 +48,8 @@ from holdfast.views import TaskView
 from holdfast.words import must_be_texts
 from holdfast.workspace.checklist import find_plan, print_plan
 from holdfast.workspace.commands import MOST_SHOWN, Output, Ran, run_command
+from holdfast.workspace.edits import take_in, taken
+from holdfast.workspace.projecting import project
 from holdfast.workspace.prompts import Doing, item_prompt, planning_prompt
 
 Agent = str | Callable[[str], Any]
@@ -71,6 +74,8 @@ class Next(Struct, frozen=True):
     item: str = ""
     text: str = ""
     said: str = ""
+    problems: tuple[str, ...] = ()
+    """What is wrong with files that people edited; it goes on by what they said before."""
 
 
 class Means(Struct, frozen=True):
@@ -82,6 +87,8 @@ class Means(Struct, frozen=True):
     timeout_s: float | None = None
     beside: tuple[Path, ...] = ()
     """Folders that are not the agent's: where the store is."""
+    files: Path | None = None
+    """Where the mission's own readable files are, which people may edit."""
 
 
 class AgentFailed(HoldfastError):
@@ -260,6 +267,8 @@ def init(hf: Holdfast, text: str, *, id: str | None = None, user: str = "") -> s
     if not text.strip():
         raise BadInput("a mission needs words: say what is to be done")
     made = hf.start(mission, text, id=id, user=user).id
+    words = Raw(msgspec.json.encode(text))
+    write(hf, made, lambda state: MissionSet(text=words) if state.mission is UNSET else None)
     with suppress(TaskWaiting, TaskBusy):
         hf.resume(made)  # it is let go of at once, so that no worker looks after it
     return made
@@ -275,13 +284,16 @@ def next_item(hf: Holdfast, id: str, means: Means, *, retry: bool = False) -> Ne
         raise BadInput(f"task {id!r} is no mission but {view.type!r}: make one with holdfast init")
     if view.status in FINISHED:
         return Next("done", 0)
+    changes = take_in(hf, id, means.files) if means.files is not None else []
     token = _work.set(_Work(hf, means))
     try:
-        if not view.state.plan:
-            return _write_plan(hf, id)
-        return _do_one(hf, id, view.state.plan, retry)
+        plan = hf.task(id).state.plan
+        came = _do_one(hf, id, plan, retry) if plan else _write_plan(hf, id)
     finally:
         _work.reset(token)
+    if means.files is not None:
+        project(hf.store, id, means.files, taken=taken(changes))
+    return replace(came, problems=tuple(each.problem for each in changes if each.problem))
 
 
 def _write_plan(hf: Holdfast, id: str) -> Next:

@@ -7,7 +7,6 @@ that last changed it, and stays as it is while the task goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -15,11 +14,12 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import asdict
 
-from holdfast.events import NEVER, AnyEvent, Decided, MissionSet, PlanItem, TaskCreated
+from holdfast.events import NEVER, AnyEvent, Decided, MissionSet, TaskCreated
 from holdfast.state import State
 from holdfast.views import TaskView
+from holdfast.workspace.checklist import print_plan
 from holdfast.workspace.footers import PAGE_FORMAT, time_text, with_footer, with_sum
-from holdfast.workspace.markdown import block, code, one_line, prose
+from holdfast.workspace.markdown import block, code, prose
 from holdfast.workspace.showing import as_json, as_line, as_text
 from holdfast.workspace.status import status_text
 
@@ -61,7 +61,7 @@ def rendered(view: TaskView, changes: Changes) -> dict[str, bytes]:
     pages = {MISSION: with_footer(mission_text(view), *changes.mission)}
     if state.plans:
         newest = state.plans[-1]
-        pages[PLAN] = with_footer(plan_text(state.plan), newest.seq, newest.at)
+        pages[PLAN] = with_footer(print_plan(state.plan), newest.seq, newest.at)
     if state.decisions:
         pages[DECISIONS] = with_footer(decisions_text(view), *changes.decisions)
     pages[STATUS] = with_footer(status_text(view), state.seq, state.updated_at)
@@ -77,26 +77,6 @@ def mission_text(view: TaskView) -> str:
         said = view.value(state.mission)
         return said if isinstance(said, str) else as_text(state.mission)
     return f"# {prose(state.task)}\n\nIts input:\n\n{block(as_text(state.args), 'json')}\n"
-
-
-def plan_text(plan: Iterable[PlanItem]) -> str:
-    """A plan as a checklist.
-
-    >>> print(plan_text([PlanItem("search", "1", "done"), PlanItem("book", "2", after=("1",))]))
-    # Plan
-    <BLANKLINE>
-    - [x] 1. search
-    - [ ] 2. book (after: 1)
-    <BLANKLINE>
-    """
-    lines = ["# Plan", ""]
-    for number, item in enumerate(plan, 1):
-        after = f" (after: {', '.join(item.after)})" if item.after else ""
-        named = "" if item.id in ("", str(number)) else f" (id: {item.id})"
-        lines.append(
-            f"- [{_MARKS[item.status]}] {number}. {one_line(item.text, 2000)}{named}{after}"
-        )
-    return "\n".join((*lines, ""))
 
 
 def decisions_text(view: TaskView) -> str:
