@@ -34,10 +34,12 @@ if "Write the plan for this mission" in prompt:
     number = 0
     print("This is the plan:")
     for module in %r:
-        for work, after in (("read", ""), ("rewrite", f" (after: {number + 1})"), ("test", f" (after: {number + 2})")):
-            print(f"- [ ] {number + 1}. {work} {module}{after}")
+        for work in ("read", "rewrite", "test"):
+            after = "" if work == "read" else f" (after: {number})"
             number += 1
-    print(f"- [ ] {number + 1}. release (after: {', '.join(str(n) for n in range(3, number + 1, 3))})")
+            print(f"- [ ] {number}. {work} {module}{after}")
+    tests = ", ".join(str(n) for n in range(3, number + 1, 3))
+    print(f"- [ ] {number + 1}. release (after: {tests})")
     sys.exit()
 item = re.search(r"# Your item\n\n\d+\. (.*)\n", prompt)[1]
 work, _, module = item.partition(" ")
@@ -66,7 +68,7 @@ def project(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     for module in MODULES:
-        text = f"import old_client\n\nclass {module.title()}:\n    client = old_client.Client()\n# end\n"
+        text = f"import old_client\n\nclass {module.title()}:\n    old_client.Client()\n# end\n"
         (folder / f"{module}.py").write_text(text)
         (folder / f"{module}.orig").write_text(text)
     (tmp_path / "agent.py").write_text(AGENT)
