@@ -16,17 +16,29 @@ from holdfast.events import (
     AnyEvent,
     CancelRequested,
     ChildEnded,
+    FileKept,
+    FileRemoved,
     PauseRequested,
     QuestionAnswered,
     Settled,
     TaskContinued,
     load_event,
 )
+from holdfast.filing import refused
 from holdfast.log import Log
 from holdfast.state import FINISHED, State
 from holdfast.store import Post
 
-Message = QuestionAnswered | Settled | PauseRequested | TaskContinued | CancelRequested | ChildEnded
+Message = (
+    QuestionAnswered
+    | Settled
+    | PauseRequested
+    | TaskContinued
+    | CancelRequested
+    | ChildEnded
+    | FileKept
+    | FileRemoved
+)
 
 
 def take_in(log: Log) -> None:
@@ -68,7 +80,11 @@ def _message(post: Post) -> Message | None:
 
 def applies(state: State, event: Message, name: str = "") -> bool:
     """Whether a message still means something to the task."""
-    if state.seq == 0 or state.status in FINISHED or name in state.posts:
+    if state.seq == 0 or name in state.posts:
+        return False
+    if isinstance(event, FileKept | FileRemoved):  # also of a task that has ended meanwhile
+        return refused(state, event) is None
+    if state.status in FINISHED:
         return False
     if isinstance(event, QuestionAnswered | ChildEnded | Settled):
         call = state.calls.get(event.path)

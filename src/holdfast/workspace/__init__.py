@@ -1,1 +1,1 @@
-"""The workspace: readable files, which are the face of the log, and the harness that works on them."""
+"""The workspace: readable files, the face of the log, and the harness that works on them."""
