@@ -50,6 +50,7 @@ HOLDFAST_MODULES = {
     "holdfast.events.workspace",
     "holdfast.facts",
     "holdfast.family",
+    "holdfast.filing",
     "holdfast.finding",
     "holdfast.fold",
     "holdfast.fold.calls",

@@ -49,6 +49,7 @@ LAYERS = (
     ("news",),
     {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
     | {
+        "filing",
         "finding",
         "folding",
         "kinds",

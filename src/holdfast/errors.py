@@ -28,7 +28,7 @@
     └── StoreError                  the store refused or failed; nothing was acknowledged
         ├── TaskBusy                another process is driving this task
         ├── LeaseLost               another process took this task over
-        ├── Conflict                the log's head is not where the writer thought
+        ├── Conflict                the log's head, or a file, is not what the writer thought
         ├── LogDamaged              a log whose bytes are not what was written
         ├── ArchiveDamaged          an archive that is not what was written, or none at all
         ├── NewerFormat             a log written by a newer Holdfast
@@ -493,10 +493,19 @@ class LeaseLost(StoreError):
 
 
 class Conflict(StoreError):
-    """The log's head is not where the writer thought it was; nothing was written.
+    """The log's head is not where the writer thought it was, or a file of a task is not in the
+    version that was expected; nothing was written.
 
-    >>> issubclass(Conflict, StoreError)
-    True
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def idle_task() -> None: ...
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(idle_task, id="idle-1")
+    ...     _ = hf.files("idle-1").write("a.md", "one", by="ada")
+    ...     hf.files("idle-1").write("a.md", "two", expected=None)
+    Traceback (most recent call last):
+    holdfast.errors.Conflict: task 'idle-1', file 'a.md': no such file was expected, and version 4
+    is there, written by ada at ...
     """
 
 

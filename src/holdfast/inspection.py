@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.artifacts import Artifact, opened
+from holdfast.engines.holding import Holding
 from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast.verify import Head, Verified
+    from holdfast.workspace.task_files import TaskFiles
 
 
 class Inspection:
     """The part of `Holdfast` that looks at what the store has."""
 
     store: Store
+    _holding: Holding
 
     def open(self, artifact: Artifact) -> BinaryIO:
         """The content of an artifact, to be read from any place in it.
@@ -31,6 +34,26 @@ class Inspection:
         b'<svg/>'
         """
         return opened(self.store, artifact)
+
+    def files(self, id: str, *, at: int | None = None) -> TaskFiles:
+        """The files of a task: to be read, and written by people. With `at` as they were then,
+        after the event of that number.
+
+        >>> from holdfast import Holdfast, task
+        >>> from holdfast.workspace import files
+        >>> @task
+        ... def letter_to(name: str) -> None:
+        ...     files.write("letter.txt", f"Dear {name}")
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.run(letter_to, "Ada", id="letter-1")
+        ...     file = hf.files("letter-1").list()[0]
+        ...     _ = hf.files("letter-1").write("letter.txt", "Hi Ada", expected=file.version)
+        ...     hf.files("letter-1").read_text("letter.txt")
+        'Hi Ada'
+        """
+        from holdfast.workspace.task_files import TaskFiles
+
+        return TaskFiles(self._holding, id, at)
 
     def verify(
         self,

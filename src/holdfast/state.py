@@ -140,14 +140,16 @@ class Progress(Struct, frozen=True, omit_defaults=True):
     total: float | None = None
 
 
-class KeptFile(Struct, frozen=True):
-    """A file of the task: its content, and when and by which call it came to be."""
+class KeptFile(Struct, frozen=True, omit_defaults=True):
+    """A version of a file of the task: its content, and when, by which call and by whom it came
+    to be. The event that kept it is its number."""
 
     name: str
     file: Raw
     at: datetime
     seq: int
     path: str = ""
+    by: str = ""
 
 
 class State(Struct):
@@ -187,6 +189,9 @@ class State(Struct):
     mission: Raw | UnsetType = UNSET
     """What it is for, if that was said."""
     files: dict[str, KeptFile] = {}
+    """Its files as they are now, by name."""
+    kept: list[KeptFile] = []
+    """Every version of them: a replay finds what it wrote."""
     result: Raw | UnsetType = UNSET
     failure: Failure | None = None
     causes: tuple[str, ...] = ()

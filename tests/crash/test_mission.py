@@ -33,7 +33,7 @@ prompt = sys.stdin.read()
 if "Write the plan for this mission" in prompt:
     number = 0
     print("This is the plan:")
-    for module in %r:
+    for module in MODULES:
         for work in ("read", "rewrite", "test"):
             after = "" if work == "read" else f" (after: {number})"
             number += 1
@@ -60,7 +60,7 @@ if work == "test":
     pathlib.Path(f"{module}.tested").write_text("ok\n")
 time.sleep(0.05)
 print(f"{work} {module}: done")
-""" % (MODULES,)
+""".replace("MODULES", repr(MODULES))
 
 
 @pytest.fixture

@@ -56,11 +56,12 @@ from holdfast.agent import (
 )
 from holdfast.agent.compaction import compact
 from holdfast.agent.externals import external, fact
-from holdfast.events import FORMAT, Forgotten, MemoryBegan, Remembered
+from holdfast.events import FORMAT, Forgotten, MemoryBegan, MissionSet, Remembered
 from holdfast.folding import facts_in, follow, read_folded
 from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream
 from holdfast.remembering import Memories
+from holdfast.workspace import files
 
 FOLDER = Path(__file__).parent
 tries = {"answer": 0, "flaky": 0, "letter": 0, "invite": 0, "body": 0}
@@ -229,6 +230,28 @@ def golden_plan(suppliers: int) -> str:
     return best
 
 
+@task
+def golden_workspace(city: str) -> str:
+    """Files that are written, written again, carried over a checkpoint, and removed."""
+    if restore(0) == 0:
+        files.write("notes/rooms.md", f"# Rooms in {city}")
+        files.write("Ünïcødé ✓.txt", "kept")
+        checkpoint(1)
+    files.write("notes/rooms.md", "# One room", expected=files.version("notes/rooms.md"))
+    files.write("draft.md", "soon gone")
+    files.remove("draft.md")
+    return files.read_text("notes/rooms.md")
+
+
+def run_workspace(hf: Holdfast) -> None:
+    hf.run(golden_workspace, "Oslo", id="golden-workspace")
+    with hf._holding.hold("golden-workspace") as log:
+        text = log.stow(msgspec.json.encode("Find a room.\n"))
+        log.append(MissionSet(text=text, by="ada", diff="-Find two rooms.\n+Find a room.\n"))
+    seen = hf.files("golden-workspace").version("notes/rooms.md")
+    hf.files("golden-workspace").write("notes/rooms.md", "# No room", expected=seen, by="ada")
+
+
 def run_plan(hf: Holdfast) -> None:
     hf.run(golden_plan, 2, id="golden-plan")
 
@@ -374,6 +397,8 @@ def write(folder: Path, task_id: str, run_it: Callable[[Holdfast], None]) -> Non
         state = msgspec.json.encode(hf.task(task_id).state, order="deterministic")
     (folder / "state.json").write_bytes(msgspec.json.format(state, indent=1) + b"\n")
     (folder / "w/tasks" / task_id / "events.jsonl").rename(folder / "events.jsonl")
+    if (folder / "w/blobs").exists():
+        shutil.move(folder / "w/blobs", folder / "blobs")
     shutil.rmtree(folder / "w")
 
 
@@ -386,6 +411,7 @@ def main() -> None:
         f"format-{FORMAT}-lists": ("golden-lists", run_lists),
         f"format-{FORMAT}-plan": ("golden-plan", run_plan),
         f"format-{FORMAT}-external": ("golden-external", run_external),
+        f"format-{FORMAT}-workspace": ("golden-workspace", run_workspace),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     others = FOLDER / f"format-{FORMAT}-sessions"

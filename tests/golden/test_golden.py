@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, TaskCancelled
-from holdfast.events import FORMAT, AnyEvent, WorkspaceEvent
+from holdfast.events import FORMAT, AnyEvent
 from holdfast.folding import read_folded
 from holdfast.reading import read_events
 from tests.golden import record
@@ -22,6 +22,7 @@ RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
 LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
 PLANS = [folder for folder in FOLDERS if "-plan" in folder.name]
 EXTERNAL = [folder for folder in FOLDERS if "-external" in folder.name]
+WORKSPACE = [folder for folder in FOLDERS if "-workspace" in folder.name]
 CONTROL = [folder for folder in FOLDERS if "-control" in folder.name]
 
 
@@ -33,6 +34,8 @@ def opened(request, tmp_path):
     where = tmp_path / "w/tasks" / first["id"]
     where.mkdir(parents=True)
     shutil.copy(folder / "events.jsonl", where)
+    if (folder / "blobs").exists():
+        shutil.copytree(folder / "blobs", tmp_path / "w/blobs")
     with Holdfast(tmp_path / "w") as hf:
         yield hf, folder, first["id"]
 
@@ -89,6 +92,22 @@ def test_it_is_still_known_what_was_seen_outside_and_when(opened):
     assert [(call.path, call.of) for call in view.calls if call.of] == [("3", "1")]
     (fact,) = view.facts
     assert (fact.value, fact.sources, fact.as_of) == (37.5, ("1", "2"), view.calls[0].at)
+
+
+@golden(WORKSPACE)
+def test_the_files_of_the_task_can_still_be_read_in_every_version(opened):
+    hf, _, task_id = opened
+    assert hf.run(record.golden_workspace, "Oslo", id=task_id) == "# One room"
+    files = hf.files(task_id)
+    assert [file.name for file in files.list()] == ["notes/rooms.md", "Ünïcødé ✓.txt"]
+    versions = files.versions("notes/rooms.md")
+    assert [files.read_text(file.name, file.version) for file in versions] == [
+        "# Rooms in Oslo", "# One room", "# No room",
+    ]  # fmt: skip
+    assert (versions[-1].by, versions[0].path) == ("ada", "")
+    assert files.versions("draft.md")[0].size_bytes == 9
+    assert bytes(hf.task(task_id).state.mission) == b'"Find a room.\\n"'
+    assert hf.verify().sound
 
 
 @golden(CONTROL)
@@ -200,5 +219,4 @@ def test_todays_format_is_among_them_with_every_type_of_event():
     found = set()
     for log in Path(__file__).parent.glob(f"format-{FORMAT}*/*.jsonl"):
         found |= {msgspec.json.decode(line)["type"] for line in log.read_text().splitlines()}
-    told = set(get_args(AnyEvent)) - set(get_args(WorkspaceEvent))
-    assert found == {kind.__struct_config__.tag for kind in told}
+    assert found == {kind.__struct_config__.tag for kind in get_args(AnyEvent)}

@@ -19,6 +19,8 @@ from holdfast.events import (
     AnyEvent,
     CancelRequested,
     ChildEnded,
+    FileKept,
+    FileRemoved,
     MissionSet,
     PauseRequested,
     Planned,
@@ -27,6 +29,7 @@ from holdfast.events import (
     TaskContinued,
     load_event,
 )
+from holdfast.filing import refused
 from holdfast.log import Log
 from holdfast.merging import merged
 from holdfast.plan import numbered, recorded
@@ -42,6 +45,8 @@ Message = (
     | ChildEnded
     | Planned
     | MissionSet
+    | FileKept
+    | FileRemoved
 )
 
 
@@ -103,7 +108,11 @@ def fitted(state: State, event: Message) -> Message | None:
 
 def applies(state: State, event: Message, name: str = "") -> bool:
     """Whether a message still means something to the task."""
-    if state.seq == 0 or state.status in FINISHED or name in state.posts:
+    if state.seq == 0 or name in state.posts:
+        return False
+    if isinstance(event, FileKept | FileRemoved):  # also of a task that has ended meanwhile
+        return refused(state, event) is None
+    if state.status in FINISHED:
         return False
     if isinstance(event, QuestionAnswered | ChildEnded | Settled):
         call = state.calls.get(event.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.events.task import Event
 
@@ -21,13 +21,18 @@ class MissionSet(Event, frozen=True, kw_only=True, tag="mission_set"):
 
 class FileKept(Event, frozen=True, kw_only=True, tag="file_kept"):
     """From here on a file of the task has this content: an artifact. `path` is the call that
-    wrote it; by `mark` a replay knows it again."""
+    wrote it; by `mark` a replay knows it again.
+
+    `base` is the version that the writer expected to replace, where it said so: 0 for none.
+    """
 
     name: str
     file: Raw
     path: str = ""
     mark: str = ""
     by: str = ""
+    base: int | UnsetType = UNSET
+    post: str = ""
 
 
 class FileRemoved(Event, frozen=True, kw_only=True, tag="file_removed"):
@@ -37,6 +42,8 @@ class FileRemoved(Event, frozen=True, kw_only=True, tag="file_removed"):
     path: str = ""
     mark: str = ""
     by: str = ""
+    base: int | UnsetType = UNSET
+    post: str = ""
 
 
 WorkspaceEvent = MissionSet | FileKept | FileRemoved

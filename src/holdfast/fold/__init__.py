@@ -60,6 +60,7 @@ def _copy(state: State) -> State:
         notes=list(state.notes),
         plans=list(state.plans),
         files=dict(state.files),
+        kept=list(state.kept),
         facts=list(state.facts),
         marks=dict(state.marks),
         changes=list(state.changes),

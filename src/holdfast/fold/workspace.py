@@ -13,12 +13,18 @@ def mission_set(state: State, event: e.MissionSet) -> None:
 
 
 def file_kept(state: State, event: e.FileKept) -> None:
-    state.files[event.name] = KeptFile(event.name, event.file, event.at, event.seq, event.path)
-    if event.mark:
-        state.marks[event.mark] = event.seq
+    kept = KeptFile(event.name, event.file, event.at, event.seq, event.path, event.by)
+    state.files[event.name] = kept
+    state.kept.append(kept)
+    _changed(state, event)
 
 
 def file_removed(state: State, event: e.FileRemoved) -> None:
     state.files.pop(event.name, None)
+    _changed(state, event)
+
+
+def _changed(state: State, event: e.FileKept | e.FileRemoved) -> None:
     if event.mark:
         state.marks[event.mark] = event.seq
+    took(state, event.post)

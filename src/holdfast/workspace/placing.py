@@ -1,0 +1,168 @@
+"""A file of somebody's folder, looked at and replaced: at once, durably, and nothing lost.
+
+Who replaces a file has seen it before, and is refused if it is another one by now. So of several
+that edit a file at once each has the edit of the others: among themselves they take turns, by a
+lock on the folder. An editor knows nothing of that lock. So the file is put there by exchanging
+names, and what came out is looked at again: if it was written meanwhile, the two are exchanged
+back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.errors import BadInput
+from holdfast.filing import OURS
+from holdfast.workspace.exchange import exchange, set_aside
+
+
+class Seen(Struct, frozen=True):
+    """A file as it was: its bytes and its permissions; None if there was none."""
+
+    data: bytes | None = None
+    mode: int | None = None
+
+
+def placed(path: str | Path, root: str | Path | None) -> Path:
+    """Where a file really is. With a `root` it has to be in there, symlinks and all."""
+    if not str(path) or "\0" in str(path):
+        raise BadInput(f"{str(path)!r:.60} is no path")
+    given = Path(path)
+    if root is None:
+        return Path(os.path.realpath(given))
+    top = Path(os.path.realpath(root))
+    found = Path(os.path.realpath(top / given))
+    if not found.is_relative_to(top) or found == top:
+        raise BadInput(f"{path} is outside of {root}: it leads to {found}. Nothing was changed")
+    return found
+
+
+def look(place: Path) -> Seen:
+    """What is there now."""
+    try:
+        found = os.stat(place, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise BadInput(f"{place} is no file, but {_kind(found)}: nothing was changed")
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return Seen()
+    except OSError as error:
+        raise BadInput(f"{place} can't be read: {error}") from None
+    with open(fd, "rb") as file:
+        return Seen(file.read(), stat.S_IMODE(found.st_mode))
+
+
+def _kind(found: os.stat_result) -> str:
+    if stat.S_ISDIR(found.st_mode):
+        return "a folder"
+    return "a symlink" if stat.S_ISLNK(found.st_mode) else "something else"
+
+
+def put(place: Path, seen: Seen, wanted: Seen) -> bool:
+    """Put something in the place of what was seen; False, and nothing changed, if something else
+    is there by now. `wanted` may be nothing at all."""
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # until it is closed
+        if look(place).data != seen.data:
+            return False
+        if wanted.data is None:
+            done = _removed(place.name, seen, folder)
+        else:
+            done = _replaced(place.name, seen, wanted, wanted.data, folder)
+        os.fsync(folder)
+        return done
+    finally:
+        os.close(folder)
+
+
+def _replaced(name: str, seen: Seen, wanted: Seen, data: bytes, folder: int) -> bool:
+    new = f"{OURS}{os.urandom(8).hex()}"
+    try:
+        _write(new, data, wanted.mode, folder)
+        if seen.data is None:
+            with suppress(FileExistsError):
+                os.link(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+                return True
+            return False
+        try:
+            exchange(new, name, folder)
+        except FileNotFoundError:
+            return False
+        if _bytes_of(new, folder) == seen.data:
+            return True
+        exchange(new, name, folder)
+        if _bytes_of(new, folder) != data:  # and once more, in the very moment
+            set_aside(new, name, folder)
+        return False
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(new, dir_fd=folder)
+
+
+def _removed(name: str, seen: Seen, folder: int) -> bool:
+    aside = f"{OURS}{os.urandom(8).hex()}"
+    try:
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileNotFoundError:
+        return seen.data is None
+    is_same = _bytes_of(aside, folder) == seen.data
+    if is_same:
+        os.unlink(aside, dir_fd=folder)
+        return True
+    try:
+        os.link(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:  # there is another one again, and this one is somebody's, too
+        set_aside(aside, name, folder)
+    else:
+        os.unlink(aside, dir_fd=folder)
+    return False
+
+
+def _write(new: str, data: bytes, mode: int | None, folder: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    fd = os.open(new, flags, 0o666, dir_fd=folder)
+    with open(fd, "wb") as file:
+        if mode is not None:
+            os.fchmod(fd, mode)
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+
+
+def _bytes_of(name: str, folder: int) -> bytes | None:
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read()
+
+
+def missing_folders(place: Path) -> tuple[str, ...]:
+    """A folder and those around it that are not there, the outermost first."""
+    missing: list[str] = []
+    while not place.is_dir():
+        if place.exists() or place.is_symlink():
+            raise BadInput(f"{place} is in the way: it is no folder")
+        missing.append(str(place))
+        place = place.parent
+    return tuple(reversed(missing))
+
+
+def make_folders(place: Path) -> None:
+    """Make a folder and those around it, durably."""
+    for name in missing_folders(place):
+        with suppress(FileExistsError):
+            Path(name).mkdir()
+        fd = os.open(Path(name).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
