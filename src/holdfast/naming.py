@@ -3,6 +3,7 @@
     {"$blob":"<64 hex>", …}     a value that is kept in a blob, and may itself name others
     {"$parts":"<64 hex>", …}    an artifact: a blob that names its parts
     {"$part":"<64 hex>", …}     a part of one, which is content and nothing else
+    {"$type":"Artifact","of":{"digest":"<64 hex>", …     an artifact in a value that has tags
 
 They are looked for in the bytes, wherever they stand and however deep. A text of a user that looks
 like one (it stands in a JSON string, with its quotes escaped) counts too, if there is such a blob:
@@ -20,6 +21,11 @@ from msgspec import Struct
 from holdfast.errors import ArchiveDamaged, LogDamaged
 
 _REFERENCE = re.compile(rb'(\\*)(?:"\$*)?\$(blob|parts?)(\\*)"\s*:\s*\\*"([0-9a-f]{64})')
+
+_TAGGED = re.compile(
+    rb'\$type\\*"\s*:\s*\\*"Artifact\\*"\s*,\s*\\*"of\\*"\s*:\s*\{\s*'
+    rb'\\*"digest\\*"\s*:\s*\\*"([0-9a-f]{64})'
+)
 
 GetBlob = Callable[[str], bytes]
 
@@ -46,6 +52,8 @@ def references(data: bytes) -> Iterator[Reference]:
     """
     for before, kind, after, digest in _REFERENCE.findall(data):
         yield Reference(digest.decode(), kind.decode(), not before and not after)
+    for digest in _TAGGED.findall(data):  # a class of a user's may have the same name
+        yield Reference(digest.decode(), "parts", False)
 
 
 def may_name(data: bytes) -> bool:
@@ -54,7 +62,7 @@ def may_name(data: bytes) -> bool:
     >>> may_name(b'{"a":1}')
     False
     """
-    return b"$blob" in data or b"$part" in data
+    return b"$blob" in data or b"$part" in data or b'"Artifact' in data
 
 
 def blob_of(reference: Reference, get_blob: GetBlob) -> bytes | None:

@@ -7,6 +7,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -14,8 +15,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
-from holdfast import Artifact, BadInput, Holdfast, HoldfastError, LogDamaged, keep, step, task
+from holdfast import (
+    Artifact,
+    BadInput,
+    Holdfast,
+    HoldfastError,
+    LogDamaged,
+    Retention,
+    keep,
+    step,
+    task,
+)
 from holdfast import artifacts as module
 from holdfast.artifacts import PART_BYTES, kept, opened
 from holdfast.stores.memory import MemoryStore
@@ -87,6 +99,31 @@ def test_it_belongs_in_a_task() -> None:
         keep([b"x"])
     with pytest.raises(BadInput, match="not str"):
         kept(MemoryStore(), "text")  # type: ignore[arg-type]
+
+
+class ArtBundle(Struct, frozen=True, omit_defaults=True):
+    """Written with tags, because what is left out of it depends on its defaults."""
+
+    file: Artifact
+    pages: int = 0
+
+
+def test_one_inside_of_a_value_with_tags_is_kept_by_a_clean_up_and_goes_along_in_a_copy() -> None:
+    @step
+    def bundled() -> ArtBundle:
+        return ArtBundle(keep([b"content"]))
+
+    @task
+    def bundling() -> ArtBundle:
+        return bundled()
+
+    with Holdfast("memory://") as hf, Holdfast("memory://") as there:
+        made = hf.run(bundling, id="t")
+        assert hf.gc(Retention(grace=timedelta())).blobs == 0
+        hf.copy_to(there)
+        for store in (hf, there):
+            with store.open(made.file) as file:
+                assert file.read() == b"content"
 
 
 def test_a_part_that_is_gone_or_damaged_is_told(tmp_path: Path) -> None:

@@ -13,6 +13,12 @@ def main() -> NoReturn:
     """What the installed command `holdfast` calls."""
     try:
         import click  # noqa: F401
+
+        if sys.argv[1:2] == ["once"]:
+            # A script calls it for each of its steps: what the other commands need is not loaded.
+            from holdfast.cli.once import once
+
+            once.main(sys.argv[2:], prog_name="holdfast once")
         import rich  # noqa: F401
 
         from holdfast.cli.root import root

@@ -10,14 +10,18 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.text import plain, plain_json, to_json
+from holdfast.cli import telling
+from holdfast.cli.text import plain
+
+print_error = telling.print_error
+print_json = telling.print_json
+print_json_line = telling.print_json_line
 
 WIDE = 10_000
 """The width when nobody looks: a pipe or a file gets whole lines, not lines cut at 80."""
@@ -102,24 +106,3 @@ def _write_table(out: Console, rows: Sequence[Sequence[str | Text]]) -> None:
             cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)
         )
         out.file.write("  ".join(padded).rstrip() + "\n")
-
-
-def print_json(value: Any) -> None:
-    """The one JSON value that a command with `--json` prints."""
-    print_json_line(to_json(value, indent=2 if sys.stdout.isatty() else 0))
-
-
-def print_json_line(line: str, out: TextIO | None = None) -> None:
-    """A line of JSON: its very bytes into a pipe; on a terminal nothing that it would act on."""
-    out = out or sys.stdout
-    out.write((plain_json(line) if out.isatty() else line) + "\n")
-
-
-def print_error(message: str) -> None:
-    """An error, or a warning, as one paragraph on standard error.
-
-    Lines after the first are set in, so that no value can pass for a message of ours.
-    """
-    first, *rest = message.rstrip().split("\n")
-    lines = [plain(first), *(f"  {plain(line.removeprefix('  '))}" for line in rest)]
-    sys.stderr.write("\n".join(lines) + "\n")

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-import traceback
-from typing import Any, NoReturn
-
 import click
 
 import holdfast
@@ -29,6 +23,7 @@ from holdfast.cli import (
     log,
     ls,
     memory,
+    once,
     resolve,
     session,
     sessions,
@@ -38,88 +33,20 @@ from holdfast.cli import (
     why,
     worker,
 )
-from holdfast.cli.exits import MEANINGS, Exit, exit_of
-from holdfast.cli.hints import told
+from holdfast.cli.exits import MEANINGS
 from holdfast.cli.options import app_option, debug_option, key_option, sign_key_option, url_option
-from holdfast.cli.output import print_error, print_json
-from holdfast.cli.settings import Given
-from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
+from holdfast.cli.telling import Told
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()
 )
 
 
-class Root(click.Group):
-    """The group of all commands. Whatever goes wrong ends in one paragraph and an exit code."""
-
-    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _survive_any_encoding()
-        words = [*(args[0] if args else kwargs.get("args") or sys.argv[1:])]
-        given = Given(json="--json" in words)  # known from the start: the words may not even parse
-        kwargs |= {"standalone_mode": False, "obj": given}
-        try:
-            sys.exit(super().main(*args, **kwargs) or Exit.OK)
-        except click.Abort:
-            sys.exit(Exit.INTERRUPTED)
-        except click.ClickException as error:
-            _tell(given, error, _usage(error))
-            sys.exit(Exit.BAD_INPUT)
-        except Exception as error:
-            if given.debug:
-                traceback.print_exc()
-            _tell(given, error, _message(given, error))
-            sys.exit(exit_of(error))
+class Root(Told, click.Group):
+    """The group of all commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order one meets them, not by the alphabet
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            code = super().invoke(ctx)
-            sys.stdout.flush()
-            return code
-        except BrokenPipeError:
-            _discard_output()
-            return Exit.PIPE_CLOSED
-
-
-def _survive_any_encoding() -> None:
-    # A terminal that knows no UTF-8 shows \u2192 for an arrow rather than a traceback.
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="backslashreplace")
-
-
-def _discard_output() -> None:
-    # What is still in the buffer would make Python complain once more as it ends.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
-def _tell(given: Given, error: Exception, message: str) -> None:
-    # A task that ended or waits was driven by a command that printed the outcome as its JSON.
-    if given.json and not isinstance(error, TaskFailed | TaskCancelled | TaskWaiting):
-        print_json({"error": {"type": type(error).__name__, "message": message}})
-    print_error(f"error: {message}")
-
-
-def _usage(error: click.ClickException) -> str:
-    ctx = getattr(error, "ctx", None)
-    hint = f" (see {ctx.command_path} --help)" if isinstance(ctx, click.Context) else ""
-    # Click lists choices on lines of their own, set in by tabs.
-    message = re.sub(r"\s*\n\s*", " ", error.format_message())
-    return message.rstrip(".") + hint
-
-
-def _message(given: Given, error: Exception) -> str:
-    if isinstance(error, HoldfastError):
-        return told(given, error)
-    if isinstance(error, OSError):
-        return f"the system refused: {error}"
-    kind = type(error).__name__
-    return f"unexpected {kind}: {error}. This is a fault in Holdfast: --debug shows where"
 
 
 @click.group(
@@ -151,6 +78,7 @@ def root(ctx: click.Context) -> None:
       holdfast session chat-7           a conversation, and the tasks that took part in it
       holdfast run agents:plan Oslo     start a task, and drive it here
       holdfast resume trip-42           go on after a crash (with --app agents: its code)
+      holdfast once fetch -- curl …     a command of a shell script, as a durable step
       holdfast start agents:plan Oslo   start a task, and leave it to a worker
       holdfast worker --app agents      drive all tasks that have something to do
       holdfast cancel trip-42           end it
@@ -185,6 +113,7 @@ for _command in (
     session.session,
     session.say,
     drive.run,
+    once.once,
     start.start,
     worker.worker,
     drive.resume,
