@@ -64,6 +64,10 @@ def harness_options(command: Command) -> Command:
                 show_default=True, metavar="TOKENS", help="How long the prompt may be.",
             ),
             click.option(
+                "--git", is_flag=True,
+                help="After each item, commit what it changed to the git repository of the folder.",
+            ),
+            click.option(
                 "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True),
                 metavar="SECONDS", help="Stop an agent that takes longer for one item.",
             ),
@@ -186,7 +190,7 @@ def _mission(hf: Holdfast, id: str | None) -> str:
 
 def _means(
     hf: Holdfast, id: str, *, agent: str | None, is_python: bool, folder: Path,
-    budget_tokens: int, timeout_s: float | None,
+    budget_tokens: int, timeout_s: float | None, git: bool,
 ) -> Means:  # fmt: skip
     if not agent:
         raise BadInput(
@@ -195,9 +199,9 @@ def _means(
     found: Agent = _function(agent) if is_python else agent
     root = getattr(hf.store, "root", None)
     if not isinstance(root, Path):
-        return Means(found, folder.resolve(), budget_tokens, timeout_s)
-    files = task_folder(root, id)
-    return Means(found, folder.resolve(), budget_tokens, timeout_s, (root.resolve(),), files)
+        return Means(found, folder.resolve(), budget_tokens, timeout_s, git=git)
+    files, beside = task_folder(root, id), (root.resolve(),)
+    return Means(found, folder.resolve(), budget_tokens, timeout_s, beside, files, git)
 
 
 def _function(name: str) -> Callable[[str], Any]:

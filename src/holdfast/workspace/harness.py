@@ -89,6 +89,8 @@ class Means(Struct, frozen=True):
     """Folders that are not the agent's: where the store is."""
     files: Path | None = None
     """Where the mission's own readable files are, which people may edit."""
+    git: bool = False
+    """Whether what an item changed is committed to the repository of the folder."""
 
 
 class AgentFailed(HoldfastError):
@@ -325,8 +327,23 @@ def _do_one(hf: Holdfast, id: str, plan: Sequence[PlanItem], retry: bool) -> Nex
             continue
         except TaskFailed as error:
             return _ended(hf, id, item, "failed", error.failure.message)
-        return _ended(hf, id, item, "done", said(ran))
+        came = _ended(hf, id, item, "done", said(ran))
+        if _at_work().means.git:
+            _commit(hf, id, item, id_of(id, item, number), ran)
+        return came
     return _nothing_done(hf, id)
+
+
+def _commit(hf: Holdfast, id: str, item: PlanItem, task_id: str, ran: Ran) -> None:
+    """Commit what an item changed, and nothing that others are at work on."""
+    from holdfast.workspace.git import commit_workspace, step_message
+
+    if ran.changed:
+        calls = read_state(hf.store, stream_of(task_id)).calls.values()
+        call = next((call for call in calls if call.kind == "tool"), None)
+        path, key = (call.path, call.key) if call is not None else ("", "")
+        message = step_message(id, f"{item.id}. {item.text}", path, key)
+        commit_workspace(_at_work().means.folder, message, [each.name for each in ran.changed])
 
 
 def candidates(plan: Sequence[PlanItem], *, retry: bool = False) -> list[PlanItem]:
