@@ -23,6 +23,7 @@ from holdfast.cli import (
     doubt,
     drive,
     gc,
+    handoff,
     keys,
     log,
     ls,
@@ -143,6 +144,7 @@ def root(ctx: click.Context) -> None:
       holdfast show trip-42             where a task is, and what happened to get there
       holdfast why trip-42              what it chose, and why
       holdfast log -f trip-42           watch it as it works
+      holdfast handoff trip-42          what somebody needs to go on with it
       holdfast run agents:plan Oslo     start a task, and drive it here
       holdfast resume trip-42           go on after a crash (with --app agents: its code)
       holdfast start agents:plan Oslo   start a task, and leave it to a worker
@@ -172,6 +174,7 @@ for _command in (
     show.show,
     why.why,
     log.log,
+    handoff.handoff,
     drive.run,
     start.start,
     worker.worker,
