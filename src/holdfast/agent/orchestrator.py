@@ -13,6 +13,7 @@ later; its plan, notes and limits are in its state.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -112,6 +113,7 @@ class Orchestrator(Loop):
         ask_user: bool = True,
         summarize: Summarize | None = None,
         compact_at: float = 0.6,
+        handoff: str | os.PathLike[str] | None = None,
         retry: Retry = model_retry,
         counter: Counter | None = None,
         version: int = 0,
@@ -130,6 +132,7 @@ class Orchestrator(Loop):
         self.plans, self.reflects = plan, reflect
         self.counter = counter or Estimate()
         self.compact_at = compact_at
+        self.handoff = handoff
         self._caller = Caller(name, model, retry)
         self.summarize = summarize or summarizing(self._caller)
         super().__init__(name, limits=limits, version=version)
@@ -318,11 +321,16 @@ class Orchestrator(Loop):
         )
 
     def to_compact(self, state: AgentState) -> Flow[AgentState]:
-        """Summarize older turns, once they take up too much of the budget."""
+        """Summarize older turns, once they take up too much of the budget. With a folder as
+        `handoff`, what the log knows is written there too, for whoever may have to go on."""
         over = int(self.budget_tokens * self.compact_at)
         done: Compaction = yield lambda: compact(
             self.session, self.summarize, over_tokens=over, counter=self.counter
         )
+        if done.done and self.handoff is not None:
+            from holdfast.workspace.handoff import here
+
+            here(self.handoff)
         return state.spend(done.usage) if done.usage.tokens or done.usage.cost else state
 
 

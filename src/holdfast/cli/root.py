@@ -18,6 +18,7 @@ from holdfast.cli import (
     doubt,
     drive,
     gc,
+    handoff,
     harness,
     keys,
     log,
@@ -76,6 +77,7 @@ def root(ctx: click.Context) -> None:
       holdfast context trip-42          what each model call saw
       holdfast log -f trip-42           watch it as it works
       holdfast session chat-7           a conversation, and the tasks that took part in it
+      holdfast handoff trip-42          what somebody needs to go on with it
       holdfast run agents:plan Oslo     start a task, and drive it here
       holdfast resume trip-42           go on after a crash (with --app agents: its code)
       holdfast once fetch -- curl …     a command of a shell script, as a durable step
@@ -112,6 +114,7 @@ for _command in (
     sessions.sessions,
     session.session,
     session.say,
+    handoff.handoff,
     drive.run,
     once.once,
     start.start,

@@ -24,7 +24,7 @@ from msgspec import Raw, Struct
 from holdfast.app import Holdfast
 from holdfast.control import must_be_there
 from holdfast.engines.holding import Holding
-from holdfast.errors import BadInput, Conflict, HoldfastError
+from holdfast.errors import BadInput, Conflict, HoldfastError, HoldsSecret
 from holdfast.events import MissionSet, Planned
 from holdfast.merging import merged, told_changes
 from holdfast.plan import Plan, recorded
@@ -116,8 +116,9 @@ def take_in(
         try:
             edit = _edit(Path(folder), file)
             if edit is not None:
+                holding.redact.must_be_free(edit.text.encode())
                 changes.append(_once_more(holding, task_id, edit, by, record))
-        except (BadInput, Conflict) as error:
+        except (BadInput, Conflict, HoldsSecret) as error:
             changes.append(Change(file, problem=f"{file}: {error}"))
     return changes
 

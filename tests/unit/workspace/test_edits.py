@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import BadInput, Conflict, Holdfast, PlanItem, TaskFailed, ask, current, step, task
+from holdfast import (
+    BadInput,
+    Conflict,
+    Holdfast,
+    PlanItem,
+    Redact,
+    TaskFailed,
+    ask,
+    current,
+    step,
+    task,
+)
 from holdfast.engines.mail import fitted
 from holdfast.errors import TaskNotFound, TaskWaiting
 from holdfast.events import MissionSet, Planned, PlanProgressed
@@ -284,6 +295,17 @@ def test_a_mission_is_taken_in_with_its_diff_and_two_who_change_it_are_told(hf, 
     assert "It says 'Go to Bergen.', the log 'Go to Rome.'" in change.problem
     (folder / "mission.md").write_text("\n \n")
     assert "it is empty" in take_in(hf, id, folder)[0].problem
+
+
+def test_a_secret_that_somebody_wrote_into_a_file_is_told_and_kept_out_of_the_log(folder):
+    key = "sk-proj-a1B2c3D4e5F6g7H8a1B2c3D4e5F6g7H8"
+    with Holdfast("memory://", redact=Redact(refuse=True)) as hf:
+        id = begun(hf)
+        (folder / "plan.md").write_text(f"- [ ] 1. use {key}\n")
+        (folder / "mission.md").write_text(f"Use {key}.\n")
+        changes = take_in(hf, id, folder)
+        assert ["looks like a secret" in change.problem for change in changes] == [True, True]
+        assert key.encode() not in b"".join(hf.store.read(f"tasks/{id}"))
 
 
 # While the task runs

@@ -1,0 +1,164 @@
+"""Handing a task over: `SUMMARY.md` and `CHANGELOG.md`, for whoever goes on with it.
+
+They are written on demand (`holdfast handoff`, `handoff`), when a task is let go of, and when the
+context of an agent nears its limit (`here`). A new agent that reads only the summary and the plan
+can go on. They are made from the log. A model may write the summary, where one is given; what the
+log says stands below its words, because a model may leave out what matters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.app import Holdfast
+from holdfast.errors import BadInput
+from holdfast.scope import inside
+from holdfast.views import TaskView, view_task
+from holdfast.workspace.changelog import changelog_text
+from holdfast.workspace.footers import is_untouched, with_footer
+from holdfast.workspace.summary import summary_text
+
+if TYPE_CHECKING:
+    from holdfast.agent.contexts import Context
+    from holdfast.agent.model import Model
+
+__all__ = ["CHANGELOG", "SUMMARY", "changelog_text", "handoff", "here", "nears", "summary_text"]
+
+SUMMARY, CHANGELOG = "SUMMARY.md", "CHANGELOG.md"
+
+HANDING_OVER = (
+    "You hand a task over to somebody who has nothing but your summary and the plan. Say where "
+    "things stand, what was decided and why, what failed, and what is next. Keep names, numbers "
+    "and ids exactly. Write only the summary, in Markdown."
+)
+_MOST_SHOWN = 60_000
+"""So many characters of the changelog a model is shown: the newest."""
+
+
+def handoff(
+    hf: Holdfast, id: str, folder: str | os.PathLike[str], *, model: Model | None = None
+) -> list[Path]:
+    """Write `SUMMARY.md` and `CHANGELOG.md` of a task into a folder; returns their paths.
+
+    A version of them that somebody edited is kept beside the new one. If the model fails, or says
+    nothing, the summary is what the log says, and why.
+
+    >>> import tempfile
+    >>> from holdfast import task
+    >>> @task
+    ... def hand_it_on() -> str:
+    ...     return "done"
+    >>> with Holdfast("memory://") as hf, tempfile.TemporaryDirectory() as folder:
+    ...     _ = hf.run(hand_it_on, id="hand-1")
+    ...     [path.name for path in handoff(hf, "hand-1", folder)]
+    ['SUMMARY.md', 'CHANGELOG.md']
+    """
+    return _written(hf.task(id), Path(folder), model)
+
+
+def here(folder: str | os.PathLike[str]) -> list[Path]:
+    """The same inside of a task, of itself: before it is let go of, or forgets what it knew.
+
+    >>> import tempfile
+    >>> from holdfast import task
+    >>> @task
+    ... def hand_over_itself() -> list[str]:
+    ...     with tempfile.TemporaryDirectory() as folder:
+    ...         return [path.name for path in here(folder)]
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.run(hand_over_itself, id="hand-2")
+    ['SUMMARY.md', 'CHANGELOG.md']
+    """
+    run = inside("handoff.here()").run
+    # Read anew, because other branches go on changing the state that the task is driven by.
+    return _written(view_task(run.log.store, run.task_id), Path(folder), None)
+
+
+def nears(context: Context, share: float = 0.8) -> bool:
+    """Whether a context has come near its limit: it takes that share of its budget, or more.
+
+    >>> from holdfast.agent.contexts import Context
+    >>> nears(Context("chat", 1, (), tokens=7, budget=10, digest="")), \\
+    ...     nears(Context("chat", 1, (), tokens=8, budget=10, digest=""))
+    (False, True)
+    """
+    if not 0 < share <= 1:
+        raise BadInput(f"nears(share={share!r:.40}) is a share of the budget: above 0, at most 1")
+    return context.tokens >= share * context.budget or context.left_out.messages > 0
+
+
+def _written(view: TaskView, folder: Path, model: Model | None) -> list[Path]:
+    changes = changelog_text(event for event in view.events() if event.seq <= view.seq)
+    summary = summary_text(view) if model is None else _by_model(model, view, changes)
+    state = view.state
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return [
+        _replace(folder / name, with_footer(text, state.seq, state.updated_at))
+        for name, text in ((SUMMARY, summary), (CHANGELOG, changes))
+    ]
+
+
+def _by_model(model: Model, view: TaskView, changes: str) -> str:
+    """What a model makes of the log, and below it what the log says."""
+    try:
+        said = _asked(model, f"{summary_text(view)}\n\n{changes[-_MOST_SHOWN:]}")
+    except Exception as error:  # handing over must not depend on a model that answers
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return summary_text(
+            view, notes=[f"Written from the log alone, for the model failed: {why}"]
+        )
+    if not said:
+        return summary_text(view, notes=["Written from the log alone, for the model said nothing."])
+    return f"{said}\n\n---\n\n{summary_text(view, notes=['What the log says:'])}"
+
+
+def _asked(model: Model, text: str) -> str:
+    from holdfast.agent.messages import system, user
+    from holdfast.agent.model import Reply, Request
+
+    reply: Any = model(Request((system(HANDING_OVER), user(text))))
+    if inspect.isawaitable(reply):
+        reply = asyncio.run(_awaited(reply))
+    if not isinstance(reply, Reply):
+        raise TypeError(f"it returned {reply!r:.60}, which is no Reply")
+    return reply.message.text.strip()
+
+
+async def _awaited(reply: Any) -> Any:
+    return await reply
+
+
+def _replace(path: Path, data: bytes) -> Path:
+    """Put a page in its place, at once. What a person made of the one before is kept aside."""
+    with suppress(FileNotFoundError):
+        before = path.read_bytes()
+        if before == data:
+            return path
+        if not is_untouched(path.name, before):
+            _kept_aside(path)
+    temporary = path.with_name(f".{os.urandom(6).hex()}")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(fd, "wb") as file:
+            file.write(data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _kept_aside(path: Path) -> None:
+    number = 1
+    while True:
+        try:
+            path.with_name(f"{path.name}.edited-{number}").hardlink_to(path)
+        except FileExistsError:
+            number += 1
+        else:
+            return
