@@ -297,7 +297,6 @@ def test_they_come_while_the_task_is_under_way(tmp_path):
     @task
     def watched() -> None:
         workers.told_outside("a")
-        hf.projections.every_s = 0.001
         page = task_folder(tmp_path, "watched-1") / "progress.log"
         for _ in range(2000):
             if page.exists() and b"told_outside | completed" in page.read_bytes():
@@ -306,6 +305,7 @@ def test_they_come_while_the_task_is_under_way(tmp_path):
         seen.append(page.read_bytes())
 
     with Holdfast(tmp_path) as hf:
+        hf.projections.every_s = 0.001
         hf.run(watched, id="watched-1")
     assert b"told_outside | completed" in seen[0]
 

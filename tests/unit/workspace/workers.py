@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from holdfast import (
     Holdfast,
-    IdempotencyKey,
     Retry,
     StepFailed,
     current,
@@ -31,7 +30,7 @@ def often_fails(seed: int) -> list[int]:
 
 
 @tool
-def told_outside(text: str, *, key: IdempotencyKey) -> str:
+def told_outside(text: str) -> str:
     return text
 
 
