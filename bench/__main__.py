@@ -33,6 +33,14 @@ def main() -> None:
     options = parse()
     # The short measurements first: what is broken shows before the long wait.
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.dir.resolve()) as folder:
+        if options.projections_only:
+            row = measure_projections(options, Path(folder))
+            print(
+                json.dumps({"projections": row}, indent=2)
+                if options.json
+                else projections_line(row)
+            )
+            return
         if options.stores_only:
             rows = stores.measure(child, say, options, Path(folder))
             shown = "\n".join(stores.table(rows, options.rounds))
@@ -47,6 +55,7 @@ def main() -> None:
             "each": measure_each(options.items, options.rounds, Path(folder)),
             "checkpoints": measure_checkpoints(options.checkpoints, Path(folder)),
             "stores": stores.measure(child, say, options, Path(folder)),
+            "projections": measure_projections(options, Path(folder)),
             "listing": measure_listing(options, Path(folder)),
             "conversation": measure_talk("conversation", options.conversation, Path(folder)),
             "agent": measure_talk("agent", options.conversation, Path(folder)),
@@ -71,6 +80,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--stores-only", action="store_true", help="only one task and many on each store"
+    )
+    parser.add_argument(
+        "--projections-only", action="store_true", help="only what readable files cost"
     )
     parser.add_argument(
         "--media", nargs="+", choices=stores.MEDIA, default=stores.MEDIA, help="default: all"
@@ -145,6 +157,32 @@ def measure_resume(steps: int, folder: Path) -> Json:
     place.mkdir()
     child("bench.resume", "record", str(steps), str(place))
     return {"steps": steps, **child("bench.resume", "resume", str(steps), str(place))}
+
+
+def measure_projections(options: argparse.Namespace, folder: Path) -> Json:
+    """What readable files beside the log cost: a task with them, beside the same one without."""
+    runs: dict[str, list[Json]] = {"on": [], "off": []}
+    for number in range(options.rounds):
+        say(f"round {number + 1} of {options.rounds}: readable files")
+        for which in ("on", "off") if number % 2 else ("off", "on"):
+            place = folder / f"projections-{which}-{number}"
+            place.mkdir()
+            answer = child("bench.projections", which, str(options.steps), str(place))
+            runs[which].append(answer)
+    pairs = list(zip(runs["on"], runs["off"], strict=True))
+    ratios = [on["seconds"] / off["seconds"] for on, off in pairs]
+    return {
+        "steps": options.steps,
+        "steps_per_s": options.steps / median(on["seconds"] for on in runs["on"]),
+        "steps_per_s_without": options.steps / median(off["seconds"] for off in runs["off"]),
+        "ratio": median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "ratio_closed": median(on["closed_seconds"] / off["closed_seconds"] for on, off in pairs),
+        "cpu_us_per_step": 1e6
+        * median(on["cpu_seconds"] - off["cpu_seconds"] for on, off in pairs)
+        / options.steps,
+    }
 
 
 def measure_each(sizes: list[int], rounds: int, folder: Path) -> list[Json]:
@@ -248,6 +286,7 @@ def table(report: Json) -> str:
         f"a task of {report['checkpoints']['turns']} checkpoints goes on after "
         f"{seconds(report['checkpoints'])}; its log is "
         f"{report['checkpoints']['log_to_change']:.2f}× what changed",
+        projections_line(report["projections"]),
         *(listing_line(row) for row in report["listing"]),
         *(conversation_line(row) for row in report["conversation"]),
         *(agent_line(row) for row in report["agent"]),
@@ -281,6 +320,15 @@ def agent_line(row: Json) -> str:
         f"an agent of {row['turns']:,} turns in {row['store']}: a context takes {context[0]:.1f} "
         f"ms in the first quarter of them and {context[3] / context[0]:.2f}× that in the last, a "
         f"whole turn {turn[3] / turn[0]:.2f}×; {weight:.2f}× the bytes of its messages"
+    )
+
+
+def projections_line(row: Json) -> str:
+    return (
+        f"readable files beside a task of {row['steps']} durable steps: {row['ratio']:.3f}× its "
+        f"time without ({row['ratio_min']:.2f}–{row['ratio_max']:.2f}; {row['steps_per_s']:,.0f} "
+        f"and {row['steps_per_s_without']:,.0f} steps/s), {row['ratio_closed']:.3f}× with the "
+        f"last write; {row['cpu_us_per_step']:.0f} µs of CPU a step"
     )
 
 

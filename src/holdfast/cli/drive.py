@@ -17,6 +17,7 @@ from holdfast.cli.compensate import summary_of
 from holdfast.cli.doubt import doubts_of
 from holdfast.cli.exits import Exit, exit_of
 from holdfast.cli.hints import our_command
+from holdfast.cli.live import live
 from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import (
     code_options,
@@ -33,13 +34,18 @@ from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaitin
 from holdfast.state import FINISHED
 from holdfast.views import TaskView
 
+_progress_option = click.option(
+    "--progress", is_flag=True, help="Print what it does on standard error, as it does it."
+)
+
 
 @click.command(short_help="Run a task function, or go on with it.")
 @new_task_options
+@_progress_option
 @json_option
 @store_options
 @pass_given
-def run(given: Given, /, as_json: bool, **words: Any) -> Exit:
+def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
     """Run a task function, or go on with it, and print its result as JSON.
 
     MODULE is found as by `python -m`: in the current folder first. ARGS are JSON where they can
@@ -60,7 +66,7 @@ def run(given: Given, /, as_json: bool, **words: Any) -> Exit:
     with opened(given, create=True) as hf:
         print_error(f"task {task.id}")
         go = partial(hf.run, task.fn, *task.args, id=task.id, **task.options)
-        return _drive(given, hf, task.id, go, as_json)
+        return _drive(given, hf, task.id, go, as_json, progress)
 
 
 @click.command(short_help="Go on with a task that was interrupted or paused.")
@@ -68,10 +74,11 @@ def run(given: Given, /, as_json: bool, **words: Any) -> Exit:
 @click.option(
     "--worker", "to_worker", is_flag=True, help="Let a paused task go on, and leave it to a worker."
 )
+@_progress_option
 @json_option
 @code_options
 @pass_given
-def resume(given: Given, task: str, to_worker: bool, as_json: bool) -> Exit:
+def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bool) -> Exit:
     """Go on with a task that was interrupted or paused, and print its result as JSON.
 
     Its function runs again from the top; recorded steps give their recorded results and are not
@@ -93,16 +100,17 @@ def resume(given: Given, task: str, to_worker: bool, as_json: bool) -> Exit:
             return _leave_to_worker(given, hf, task, as_json)
         if view.status not in FINISHED:
             load_app(given)
-            return _drive(given, hf, task, lambda: hf.resume(task), as_json)
+            return _drive(given, hf, task, lambda: hf.resume(task), as_json, progress)
         return _drive(given, hf, task, lambda: _recorded_end(view), as_json)
 
 
 @click.command(short_help="Try a failed task again.")
 @task_argument
+@_progress_option
 @json_option
 @code_options
 @pass_given
-def retry(given: Given, task: str, as_json: bool) -> Exit:
+def retry(given: Given, task: str, progress: bool, as_json: bool) -> Exit:
     """Try a failed task again, and print its result as JSON.
 
     Recorded steps are kept; the one that failed runs anew, with all its attempts. Of a completed
@@ -116,7 +124,7 @@ def retry(given: Given, task: str, as_json: bool) -> Exit:
         view = find_task(hf, task)
         if view.status != "completed":
             load_app(given)
-            return _drive(given, hf, task, lambda: hf.retry(task), as_json)
+            return _drive(given, hf, task, lambda: hf.retry(task), as_json, progress)
         print_error(f"task {task} is completed: there is nothing to retry")
         return _drive(given, hf, task, lambda: _recorded_end(view), as_json)
 
@@ -139,12 +147,17 @@ def _recorded_end(view: TaskView) -> None:
 
 
 def _drive(
-    given: Given, hf: Holdfast, task_id: str, drive: Callable[[], Any], as_json: bool
+    given: Given,
+    hf: Holdfast,
+    task_id: str,
+    drive: Callable[[], Any],
+    as_json: bool,
+    progress: bool = False,
 ) -> Exit:
     go_on = our_command(given, "resume", task_id, code=True)
     try:
         # Standard output is for the result alone, whatever the task prints.
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), live(hf.store, task_id, progress):
             drive()
     except KeyboardInterrupt:
         print_error(f"interrupted. To go on: {go_on}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast.agent.sessions import Session, open_session
 from holdfast.app import Holdfast
+from holdfast.cli.output import print_error
 from holdfast.cli.redaction import redaction
 from holdfast.cli.settings import Given, keys_in, url_of
 from holdfast.errors import LogDamaged, SessionNotFound, StoreError, TaskNotFound
@@ -60,8 +61,13 @@ def opened(
         must_exist(url)
     key, sign_key = keys_of(given), keys_of(given, "sign_key")
     more = {} if only_reads else redaction()
-    with Holdfast(url, lease_s=lease_s, key=key, sign_key=sign_key, **more) as hf:
-        yield hf
+    hf = Holdfast(url, lease_s=lease_s, key=key, sign_key=sign_key, **more)
+    try:
+        with hf:
+            yield hf
+    finally:
+        if hf.projections is not None and hf.projections.problem:
+            print_error(f"warning: {hf.projections.problem}")
 
 
 def must_exist(url: str) -> None:

@@ -24,6 +24,7 @@ from holdfast.cli import (
     log,
     ls,
     memory,
+    mirror,
     once,
     resolve,
     session,
@@ -94,6 +95,8 @@ def root(ctx: click.Context) -> None:
       holdfast verify                   was any log changed or cut?
       holdfast copy --to URL            copy or move tasks to another store
       holdfast gc --older-than 30d      delete what has ended long ago
+      holdfast mirror DIR               keep readable files of a database's tasks
+      holdfast rebuild                  make the readable files anew
 
     The options below may stand before or after the command's name. Settings come from an option,
     else from the environment (HOLDFAST_URL, HOLDFAST_APP, HOLDFAST_KEY, …), else from
@@ -140,6 +143,8 @@ for _command in (
     archive.archive,
     copy.restore,
     gc.gc,
+    mirror.mirror,
+    mirror.rebuild,
     completion.completion,
 ):
     root.add_command(_command)

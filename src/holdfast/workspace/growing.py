@@ -7,11 +7,13 @@ crash tore is completed, and whoever goes on from another process writes nothing
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.stores.disk import Disk
 from holdfast.workspace import replacing
+from holdfast.workspace.footers import PAGE_FORMAT
 from holdfast.workspace.replacing import Outcome
 
 Signature = tuple[tuple[int, int], int, float]
@@ -21,11 +23,9 @@ Signature = tuple[tuple[int, int], int, float]
 class Growing:
     """One such file, as far as it is known to be right."""
 
-    def __init__(self, disk: Disk, name: str, first: bytes) -> None:
+    def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
         self._name = name
-        self._first = first
-        """How it begins in this version."""
         self._seen: Signature | None = None
         self.size = 0
 
@@ -78,11 +78,9 @@ class Growing:
         return "same"
 
     def _is_ours(self, data: bytes) -> Callable[[bytes], bool]:
-        kind = self._first.partition(b"1")[0]
-
         def is_ours(before: bytes) -> bool:
-            of_another_format = before.startswith(kind) and not before.startswith(self._first)
-            return data.startswith(before) or of_another_format
+            said = _FORMAT.match(before)
+            return data.startswith(before) or (said is not None and int(said[1]) != PAGE_FORMAT)
 
         return is_ours
 
@@ -91,5 +89,8 @@ class Growing:
         about = self._disk.size_and_time_of(self._name, folder)
         return (found.inode, *about) if found is not None and about is not None else None
 
+
+_FORMAT = re.compile(rb'(?:# holdfast |\{"format":)(\d{1,9})[:,]')
+"""How such a file begins."""
 
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK

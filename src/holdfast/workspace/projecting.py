@@ -33,7 +33,7 @@ from holdfast.workspace.footers import is_untouched
 from holdfast.workspace.growing import Growing
 from holdfast.workspace.progress import HEADER, PROGRESS, TOOL_LOG, progress_line, tool_line
 from holdfast.workspace.rendering import EDITABLE, Changes, rendered
-from holdfast.workspace.replacing import Outcome, must_be_plain, place, replace
+from holdfast.workspace.replacing import Outcome, make_root, must_be_plain, place, replace
 
 FILES = ("mission.md", "plan.md", "status.md", "decisions.md", "state.json", PROGRESS, TOOL_LOG)
 
@@ -94,7 +94,7 @@ def project(
     give_up_at = time.monotonic() + _WAIT_S
     while True:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_root(path.parent)
             return projection.update(taken=taken)
         except TaskBusy:
             if time.monotonic() > give_up_at:
@@ -112,8 +112,8 @@ class Projection:
         self._task_id = task_id
         self._where = where
         self._disk = disk
-        self._progress = Growing(disk, PROGRESS, HEADER.encode())
-        self._tools = Growing(disk, TOOL_LOG, b'{"format":1,')
+        self._progress = Growing(disk, PROGRESS)
+        self._tools = Growing(disk, TOOL_LOG)
         self._begin()
 
     @property

@@ -43,7 +43,7 @@ class Projector:
     def __init__(self, store: Store, root: Path, *, every_s: float = EVERY_S) -> None:
         self._store = store
         self._root = root
-        self._every_s = every_s
+        self.every_s = every_s
         self._disk = Disk()
         self.problem = ""
         """What stands in the way of the files, if anything does."""
@@ -78,7 +78,7 @@ class Projector:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wake.wait()
-            if self._closing.wait(self._every_s):
+            if self._closing.wait(self.every_s):
                 return
             self._wake.clear()
             began = time.thread_time()

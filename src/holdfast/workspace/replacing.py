@@ -17,6 +17,7 @@ from typing import Literal
 
 from holdfast.errors import StorageFailed
 from holdfast.stores.disk import Disk
+from holdfast.stores.workspace import failed
 
 Outcome = Literal["same", "made", "replaced", "edited", "kept aside", "busy"]
 """What became of a file. One that is *edited* was left alone; of one that is *kept aside* the
@@ -39,6 +40,14 @@ def place(disk: Disk, root: Path, *parts: str, make: bool = False) -> Iterator[i
     finally:
         for fd in opened:
             disk.close(fd)
+
+
+def make_root(folder: Path) -> None:
+    """A folder for such files, for its owner alone if it is made here."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise failed(f"can't make the folder {folder}", error) from error
 
 
 def replace(
