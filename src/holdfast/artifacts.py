@@ -4,14 +4,18 @@ The content goes to the store in parts, each a blob of its own, as it comes: nei
 reading ever holds more than a part. A last blob lists the parts; an `Artifact` names that one. It
 is a small value like any other, so a step returns it, and the next one opens it.
 
-Equal parts are kept once, so a new version of a file costs the parts that differ.
+Equal parts are kept once, so a new version of a file costs the parts that differ. One that goes on
+from another has the parts of that and a new one; when there are many small ones in a row they are
+put together, so that neither their number nor what is written again gets out of hand.
 """
 
 from __future__ import annotations
 
 import io
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 PART_BYTES = 1024 * 1024
+
+_TOGETHER = 16
+"""How many parts of about one size are put together, once they stand in a row."""
 
 Source = Path | BinaryIO | Iterable[bytes]
 """Where content comes from: a file, something to read from, or pieces of bytes."""
@@ -119,14 +126,75 @@ def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield bytes(held)
 
 
+def extended(store: Blobs, artifact: Artifact, data: bytes) -> Artifact:
+    """An artifact that goes on from another: what is there already is not written again.
+
+    >>> from holdfast.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> with opened(store, extended(store, kept(store, [b"one "]), b"two")) as file:
+    ...     file.read()
+    b'one two'
+    """
+    total = _hashed(store, artifact)
+    total.update(data)
+    parts = _parts_of(store, artifact)
+    parts += [Part(store.put_blob(part), len(part)) for part in _cut(iter([data]))]
+    while (few := _last_alike(parts)) >= _TOGETHER:
+        pieces = (store.get_blob(part.digest) for part in parts[-few:])
+        parts[-few:] = [Part(store.put_blob(part), len(part)) for part in _cut(pieces)]
+    listing = store.put_blob(msgspec.json.encode(Parts(parts)))
+    made = Artifact(listing, artifact.size_bytes + len(data), total.hexdigest(), artifact.name)
+    _remember(listing, total)
+    return made
+
+
+def _last_alike(parts: list[Part]) -> int:
+    """How many parts at the end are no larger than the last one, roughly, and not full."""
+    last = _level(parts[-1]) if parts else 0
+    few = 0
+    for part in reversed(parts):
+        if part.size_bytes >= PART_BYTES or _level(part) > last:
+            break
+        few += 1
+    return few
+
+
+def _level(part: Part) -> int:
+    """How often parts were put together to make one of that size, roughly."""
+    return (part.size_bytes.bit_length() - 1) // 4
+
+
+_totals: dict[str, Any] = {}
+"""The hashes of the newest artifacts that were extended: each goes on from the one before."""
+
+
+def _hashed(store: Blobs, artifact: Artifact) -> Any:
+    if (known := _totals.get(artifact.digest)) is not None:
+        return known.copy()
+    total = sha256()
+    with opened(store, artifact) as file:
+        while piece := file.read(PART_BYTES):
+            total.update(piece)
+    return total
+
+
+def _remember(digest: str, total: Any) -> None:
+    _totals[digest] = total
+    while len(_totals) > 64:
+        _totals.pop(next(iter(_totals)), None)
+
+
 def opened(store: Blobs, artifact: Artifact) -> BinaryIO:
     """The content of an artifact, to be read from any place in it."""
+    return io.BufferedReader(_Reading(store, _parts_of(store, artifact)), PART_BYTES)
+
+
+def _parts_of(store: Blobs, artifact: Artifact) -> list[Part]:
     data = store.get_blob(artifact.digest)
     try:
-        parts = msgspec.json.decode(data, type=Parts).parts
+        return msgspec.json.decode(data, type=Parts).parts
     except msgspec.MsgspecError as error:
         raise LogDamaged(f"blob {artifact.digest}", 0, f"it lists no parts ({error})") from None
-    return io.BufferedReader(_Reading(store, parts), PART_BYTES)
 
 
 class _Reading(io.RawIOBase):
@@ -135,7 +203,8 @@ class _Reading(io.RawIOBase):
     def __init__(self, store: Blobs, parts: list[Part]) -> None:
         self._store = store
         self._parts = parts
-        self._size = sum(part.size_bytes for part in parts)
+        self._ends = list(accumulate(part.size_bytes for part in parts))
+        self._size = self._ends[-1] if parts else 0
         self._place = 0
         self._at_hand = (-1, b"")
 
@@ -157,9 +226,10 @@ class _Reading(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        number, within = divmod(self._place, PART_BYTES)
+        number = bisect_right(self._ends, self._place)
         if number >= len(self._parts) or not view:
             return 0
+        within = self._place - (self._ends[number] - self._parts[number].size_bytes)
         piece = self._part(number)[within : within + len(view)]
         view[: len(piece)] = piece
         self._place += len(piece)

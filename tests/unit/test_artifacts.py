@@ -29,7 +29,7 @@ from holdfast import (
     task,
 )
 from holdfast import artifacts as module
-from holdfast.artifacts import PART_BYTES, kept, opened
+from holdfast.artifacts import PART_BYTES, extended, kept, opened
 from holdfast.stores.memory import MemoryStore
 
 
@@ -82,6 +82,41 @@ def test_any_pieces_come_back_as_one(pieces: list[bytes], part_bytes: int) -> No
             assert b"".join(iter(lambda: file.read(3), b"")) == whole
         same = kept(store, io.BytesIO(whole))
         assert same.digest == made.digest
+
+
+@given(st.lists(st.binary(max_size=40), max_size=60), st.integers(1, 64))
+def test_an_artifact_goes_on_from_another(pieces: list[bytes], part_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PART_BYTES", part_bytes)
+        store, whole = MemoryStore(), b""
+        made = kept(store, [])
+        for piece in pieces:
+            made = extended(store, made, piece)
+            whole += piece
+            assert (made.size_bytes, made.sha256) == (
+                len(whole), hashlib.sha256(whole).hexdigest(),
+            )  # fmt: skip
+        with opened(store, made) as file:
+            assert file.read() == whole
+        with opened(store, made) as file:
+            middle = file.seek(len(whole) // 2)
+            assert file.read() == whole[middle:]
+
+
+def test_going_on_a_thousand_times_costs_a_few_times_what_is_new() -> None:
+    class Counting(MemoryStore):
+        written = 0
+
+        def put_blob(self, data: bytes, name: str = "") -> str:
+            self.written += len(data)
+            return super().put_blob(data, name)
+
+    store = Counting()
+    made = kept(store, [])
+    for number in range(2000):
+        made = extended(store, made, b"%05d " % number * 1000)
+    assert made.size_bytes == 12_000_000
+    assert store.written < 4 * made.size_bytes
 
 
 @pytest.mark.parametrize("bad", [b"bytes", "text", ["text"], [1], 7])

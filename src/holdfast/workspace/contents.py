@@ -76,12 +76,11 @@ def kept_content(store: Blobs, data: Content, redact: Redact) -> Artifact:
     """The content, put into a store."""
     if isinstance(data, Artifact):
         return data
-    if isinstance(data, str):
-        raw = _encoded(data)
-        redact.must_be_free(raw)
+    if isinstance(data, str | bytes | bytearray | memoryview):
+        raw = bytes_of(data)
+        if isinstance(data, str):
+            redact.must_be_free(raw)
         return kept(store, [raw])
-    if isinstance(data, bytes | bytearray | memoryview):
-        return kept(store, [bytes(data)])
     if isinstance(data, Path):
         with data.open("rb") as file:
             return kept(store, file)
@@ -92,16 +91,19 @@ def digest_of(data: Content) -> str:
     """The sha256 of content; '' where it could only be told by using it up."""
     if isinstance(data, Artifact):
         return data.sha256
-    if isinstance(data, str):
-        data = _encoded(data)
-    if isinstance(data, bytes | bytearray | memoryview):
-        return sha256(data).hexdigest()
+    if isinstance(data, str | bytes | bytearray | memoryview):
+        return sha256(bytes_of(data)).hexdigest()
     return ""
 
 
-def _encoded(text: str) -> bytes:
+def bytes_of(data: str | bytes | bytearray | memoryview) -> bytes:
+    """Text or bytes, as they are stored."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    if not isinstance(data, str):
+        raise BadInput(f"give text or bytes, not {type(data).__name__}: {data!r:.60}")
     try:
-        return text.encode()
+        return data.encode()
     except UnicodeEncodeError as error:
         raise BadInput(f"a text can't be written as UTF-8: {error}") from None
 

@@ -207,6 +207,76 @@ def test_a_file_is_written_piece_by_piece_or_not_at_all(flavor: Flavor) -> None:
         assert len(hf.files("t").versions("long.txt")) == 1
 
 
+def test_what_is_appended_is_there_once_whatever_happens(hf: Any, flavor: Flavor) -> None:
+    crashes = [3, 7]
+    retried: list[str] = []
+
+    @flavor.step(retry=Retry(attempts=2, delay_s=0, jitter=0))
+    async def more(line: str) -> None:
+        await soon(flavor, files.append("log.txt", line))
+        if line not in retried:
+            retried.append(line)
+            raise ConnectionError
+
+    @flavor.task
+    async def work() -> str:
+        for n in range(10):
+            await soon(flavor, files.append("log.txt", f"line {n}\n"))
+            await more(f"more {n}\n")
+            if n in crashes:
+                crashes.remove(n)
+                raise Crash
+        return await soon(flavor, files.read_text("log.txt"))
+
+    for _ in range(2):
+        with pytest.raises(Crash):
+            hf.run(work, id="t")
+    assert hf.run(work, id="t") == "".join(f"line {n}\nmore {n}\n" for n in range(10))
+    versions = hf.files("t").versions("log.txt")
+    assert [len(hf.files("t").read("log.txt", file.version)) for file in versions] == [
+        7 * count for count in range(1, 21)
+    ]
+
+
+def test_code_that_appends_something_else_is_noticed(flavor: Flavor) -> None:
+    lines = ["one\n"]
+    crash = [True]
+
+    @flavor.task
+    async def work() -> None:
+        await soon(flavor, files.append("log.txt", lines[0]))
+        if crash:
+            crash.pop()
+            raise Crash
+
+    with Holdfast("memory://") as hf:
+        with pytest.raises(Crash):
+            hf.run(work, id="t")
+        lines[0] = "two\n"
+        with pytest.raises(CodeChanged):
+            hf.run(work, id="t")
+
+
+def test_branches_that_append_to_one_file_lose_nothing(flavor: Flavor) -> None:
+    @flavor.task
+    async def work() -> list[str]:
+        def branch(n: int) -> Any:
+            async def append() -> None:
+                for m in range(5):
+                    await soon(flavor, files.append("log.txt", f"{n} {m}\n"))
+
+            return append
+
+        await flavor.gather(*(branch(n) for n in range(4)))
+        return (await soon(flavor, files.read_text("log.txt"))).splitlines()
+
+    with Holdfast("memory://") as hf:
+        lines = hf.run(work, id="t")
+        assert sorted(lines) == [f"{n} {m}" for n in range(4) for m in range(5)]
+        for n in range(4):
+            assert [line for line in lines if line[0] == str(n)] == [f"{n} {m}" for m in range(5)]
+
+
 def test_who_expects_another_version_is_told_of_both_and_changes_nothing(
     hf: Any, flavor: Flavor
 ) -> None:
