@@ -72,6 +72,7 @@ HOLDFAST_MODULES = {
     "holdfast.listing",
     "holdfast.lists",
     "holdfast.log",
+    "holdfast.merging",
     "holdfast.meter",
     "holdfast.news",
     "holdfast.patterns",
