@@ -172,3 +172,9 @@ def test_holdfast_testing_needs_neither_pytest_nor_hypothesis_until_they_are_use
     script = f"{hidden}\ntry: t.StoreContract\nexcept ModuleNotFoundError as e: print(e)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "needs pytest: pip install 'holdfast[testing]'" in run.stdout
+
+
+def test_holdfast_once_loads_nothing_for_terminals_and_no_event_loop() -> None:
+    loaded = loaded_by("import holdfast.cli.once")
+    assert third_party(loaded) <= THIRD_PARTY | {"click"}
+    assert sorted(loaded & LATER - {"logging"}) == []

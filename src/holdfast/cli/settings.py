@@ -7,6 +7,7 @@
                             HOLDFAST_SECRETS  secrets = "…"       the environment
     --key-file FILE         HOLDFAST_KEY,     key_file = "…"      none
                             HOLDFAST_KEY_FILE
+    --task ID (once)        HOLDFAST_TASK                         none
     --sign-key-file FILE    HOLDFAST_SIGN_KEY, HOLDFAST_SIGN_KEY_FILE, sign_key_file = "…"
 
 `HOLDFAST_APP` takes several, with commas. `HOLDFAST_REDACT` and `HOLDFAST_SECRETS` name an object,

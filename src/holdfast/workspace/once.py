@@ -30,6 +30,7 @@ from holdfast.step import wrapped
 from holdfast.task import current
 from holdfast.words import checked_id
 from holdfast.workspace.outputs import (
+    KeptOutput,
     NotMade,
     Say,
     keep_files,
@@ -124,7 +125,7 @@ class _Running:
         self.output = output
         self.signals = signals or Signals()
         self.say = say
-        self.exit_code: int | None = None
+        self.exit_code = 0
         self.has_printed = False
         self.has_tried = False
         """Whether anything was done here, and not only found to have failed before."""
@@ -168,7 +169,7 @@ class _Running:
     def _failed(self, failed: TaskFailed) -> int:
         name = self.step.name
         self.say(f"step {name!r} failed: {_cause(failed)}. It is run again when the script is")
-        return 1 if self.exit_code is None else self.exit_code
+        return self.exit_code or 1  # where the command went well, and what came after it did not
 
     def _begin(self, log: Log, number: str) -> None:
         if log.state.seq:
@@ -226,25 +227,30 @@ class _Running:
     def _attempt(self) -> Outcome:
         """Run the command once; its outcome, or the exception that says how it failed."""
         self.has_tried = self.has_printed = True
-        ran = self._ran()
-        outcome = self._outcome(ran)
-        self.exit_code = ran.exit_code
-        if ran.exit_code == 0:
-            try:
-                files = keep_files(self.hf.store, sorted(set(self.step.files)))
-                return replace(outcome, files=files)
-            except NotMade as error:
-                self.exit_code = 1
-                raise CommandFailed(1, str(error)) from None
-        is_last = self._failures() + 1 >= self.step.retry.attempts
-        if self.step.keep_failure and is_last and not ran.interrupted:
-            return outcome
+        with self._ran() as ran:
+            outcome = self._outcome(ran)
+            self.exit_code = ran.exit_code
+            if ran.exit_code == 0:
+                return replace(outcome, files=self._files())
+            is_last = self._failures() + 1 >= self.step.retry.attempts
+            if self.step.keep_failure and is_last and not ran.interrupted:
+                return outcome
+            self._note(outcome)
+            raise self._failure(ran)
+
+    def _files(self) -> dict[str, KeptOutput]:
+        try:
+            return keep_files(self.hf.store, sorted(set(self.step.files)))
+        except NotMade as error:
+            self.exit_code = 1
+            raise CommandFailed(1, str(error)) from None
+
+    def _failure(self, ran: Ran) -> CommandFailed:
         said = f"exit code {ran.exit_code}"
-        self._note(outcome)
         if ran.interrupted:
-            raise CommandInterrupted(ran.exit_code, f"{said}, interrupted by a signal")
+            return CommandInterrupted(ran.exit_code, f"{said}, interrupted by a signal")
         late = f" after {self.step.timeout_s:g} s" if ran.timed_out else ""
-        raise CommandFailed(ran.exit_code, f"{said}{late}{_last_words(ran)}")
+        return CommandFailed(ran.exit_code, f"{said}{late}{_last_words(ran)}")
 
     def _ran(self) -> Ran:
         step, here = self.step, current()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from tempfile import SpooledTemporaryFile
 from types import FrameType
-from typing import IO
+from typing import IO, Self
 
 from msgspec import Struct
 
@@ -61,15 +61,22 @@ class Recorded:
 
 
 class Ran(Struct):
-    """How a command ended, and what it printed."""
+    """How a command ended, and what it printed. A context manager: at its end the output goes."""
 
     exit_code: int
     stdout: Recorded
     stderr: Recorded
-    duration_s: float
+    duration_s: float = 0.0
     timed_out: bool = False
     interrupted: int = 0
     """The signal that we were sent while it ran, if any."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stdout.file.close()
+        self.stderr.file.close()
 
 
 class Signals:
@@ -128,15 +135,15 @@ def run_command(
     What it prints is passed on to the descriptors `stdout` and `stderr`, where they are given. With
     a timeout it is started in a process group of its own, as by `timeout`, which is ended whole.
 
-    >>> ran = run_command(["sh", "-c", "echo out; echo err >&2; exit 3"])
-    >>> _ = ran.stdout.file.seek(0), ran.stderr.file.seek(0)
-    >>> ran.exit_code, ran.stdout.file.read(), ran.stderr.file.read()
+    >>> with run_command(["sh", "-c", "echo out; echo err >&2; exit 3"]) as ran:
+    ...     _ = ran.stdout.file.seek(0), ran.stderr.file.seek(0)
+    ...     ran.exit_code, ran.stdout.file.read(), ran.stderr.file.read()
     (3, b'out\\n', b'err\\n')
     """
-    began = time.monotonic()
-    out, err = Recorded(stdout, max_output_bytes), Recorded(stderr, max_output_bytes)
     signals = signals or Signals()
+    ran = Ran(0, Recorded(stdout, max_output_bytes), Recorded(stderr, max_output_bytes))
     alone = timeout_s is not None
+    began = time.monotonic()
     try:
         process = subprocess.Popen(
             list(command),
@@ -148,34 +155,34 @@ def run_command(
             preexec_fn=_ends_with_us(),  # noqa: PLW1509 (it calls nothing that could wait)
         )
     except (OSError, ValueError) as error:
-        code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
+        ran.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
         with suppress(BrokenPipeError):
-            err.write(f"holdfast: can't run {command[0]}: {error}\n".encode(errors="replace"))
-        return Ran(code, out, err, time.monotonic() - began)
+            ran.stderr.write(
+                f"holdfast: can't run {command[0]}: {error}\n".encode(errors="replace")
+            )
+        return ran
     with process:
         signals.send = lambda number: _send_on(process, number, alone)
         try:
-            timed_out = _follow(process, {process.stdout: out, process.stderr: err}, timeout_s)
+            ran.timed_out = _follow(process, ran, timeout_s)
         except BaseException:
             _send(process, signal.SIGKILL, alone)
+            ran.__exit__()
             raise
         finally:
             signals.send = None
-    code = TIMED_OUT if timed_out else _as_in_a_shell(process.returncode)
-    return Ran(code, out, err, time.monotonic() - began, timed_out, signals.got)
+    ran.exit_code = TIMED_OUT if ran.timed_out else _as_in_a_shell(process.returncode)
+    ran.duration_s, ran.interrupted = time.monotonic() - began, signals.got
+    return ran
 
 
-def _follow(
-    process: subprocess.Popen[bytes],
-    streams: Mapping[IO[bytes] | None, Recorded],
-    timeout_s: float | None,
-) -> bool:
+def _follow(process: subprocess.Popen[bytes], ran: Ran, timeout_s: float | None) -> bool:
     """Take what a command prints until it has ended; returns whether its time was up first."""
     began = time.monotonic()
     told_at: float | None = None
     quiet_since = began
     with selectors.DefaultSelector() as selector:
-        for pipe, recorded in streams.items():
+        for pipe, recorded in ((process.stdout, ran.stdout), (process.stderr, ran.stderr)):
             if pipe is not None:
                 selector.register(pipe, selectors.EVENT_READ, (pipe, recorded))
         while selector.get_map() or process.poll() is None:

@@ -14,7 +14,7 @@ from holdfast.views import TaskView
 from holdfast.workspace.footers import footer_of, is_untouched, with_footer
 from holdfast.workspace.markdown import block, code, one_line, prose
 from holdfast.workspace.progress import HEADER, progress_line, tool_line
-from holdfast.workspace.rendering import Changes, plan_text, rendered
+from holdfast.workspace.rendering import Changes, rendered
 from tests.unit.workspace import workers
 
 
@@ -147,11 +147,6 @@ def test_a_page_knows_whether_somebody_edited_it():
     assert not is_untouched("plan.md", page + b"one more line\n")
     assert not is_untouched("plan.md", b"# Plan\n")
     assert not is_untouched("plan.md", b"")
-
-
-def test_plans_are_checklists():
-    plan = [PlanItem("a", "1", "doing"), PlanItem("b", "two", "failed", ("1",))]
-    assert plan_text(plan) == "# Plan\n\n- [~] 1. a\n- [!] 2. b (id: two) (after: 1)\n"
 
 
 @pytest.mark.parametrize("text", ["```\n# x\n```", "`", "``` ```", "", " ", "\u202eabc", "\r\n"])
