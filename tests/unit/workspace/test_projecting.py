@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -410,7 +411,7 @@ def test_killed_at_any_moment_every_page_is_whole_and_true_of_an_event(number, t
         assert child.stdout is not None
         child.stdout.readline()
         _wait_for(task_folder(tmp_path / "w", "goes-on-3") / "status.md")
-        with pytest.raises(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):  # on a slow machine it may have ended by itself
             child.wait(timeout=chance.uniform(0.05, 0.6))
         child.send_signal(signal.SIGKILL)
         child.wait()
