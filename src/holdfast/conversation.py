@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import LogDamaged
 from holdfast.events import (
@@ -56,6 +57,19 @@ class Conversation(Struct):
     def turn_of(self, number: int) -> int:
         """Which turn a message is in."""
         return bisect_right(self.firsts, number) - 1
+
+
+def as_it_is(state: Conversation) -> Conversation:
+    """The state for one who looks at it while others go on: what they add is not in it."""
+    return replace(
+        state,
+        turns=state.turns.copy(),
+        firsts=state.firsts.copy(),
+        system=state.system.copy(),
+        pinned=state.pinned.copy(),
+        summaries=state.summaries.copy(),
+        keys={},
+    )
 
 
 def advance(state: Conversation, event: AnyEvent) -> None:

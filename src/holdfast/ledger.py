@@ -37,6 +37,7 @@ class Folded(Protocol):
 
 
 S = TypeVar("S", bound=Folded)
+T = TypeVar("T")
 
 
 class Ledger(Generic[S]):
@@ -66,6 +67,8 @@ class Ledger(Generic[S]):
         self._total = chain.ROOT
         self._told: Facts | None = None
         self._lock = threading.RLock()
+        # Apart from the lock of the state: who waits for another process keeps no reader waiting.
+        self._writing = threading.Lock()
         self.beginnings = 0
         """How often it was read anew: what was made of it before may be of another log."""
 
@@ -83,6 +86,11 @@ class Ledger(Generic[S]):
                 self._read_on()
             return self.state
 
+    def look(self, at: Callable[[S], T]) -> T:
+        """What is made of the state, with what others have added, while nobody changes it."""
+        with self._lock:
+            return at(self.refresh())
+
     def _read_on(self) -> None:
         for event, total in read_on(self.store, self.stream, self.state.seq, self._total):
             self._advance(self.state, event)
@@ -97,20 +105,24 @@ class Ledger(Generic[S]):
 
         When this returns, the event is durable.
         """
-        with self._lock:
+        with self._writing:
             lease = self._lease()
             try:
-                if lease.head is None or lease.head != self.state.seq:
-                    if lease.head is not None and lease.head < self.state.seq:
-                        self._start_over()
-                    self.refresh()
-                made = make(self.state)
-                if made is None:
-                    return False
-                self._append(lease, made)
-                return True
+                return self._write(lease, make)
             finally:
                 self.store.release(lease)
+
+    def _write(self, lease: Lease, make: Callable[[S], AnyEvent | None]) -> bool:
+        with self._lock:
+            if lease.head is None or lease.head != self.state.seq:
+                if lease.head is not None and lease.head < self.state.seq:
+                    self._start_over()
+                self.refresh()
+            made = make(self.state)
+            if made is None:
+                return False
+            self._append(lease, made)
+            return True
 
     def _append(self, lease: Lease, made: AnyEvent) -> None:
         clean = self.redact.event(made)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from holdfast.agent.messages import Message
 from holdfast.agent.stored import Turn, load_turn
 from holdfast.agent.tokens import Counter, calibrate
-from holdfast.conversation import Conversation, advance
+from holdfast.conversation import Conversation, advance, as_it_is
 from holdfast.errors import BadInput, Conflict, LogDamaged, SessionNotFound
 from holdfast.events import FORMAT, Pinned, Said, SessionBegan, SessionEnded, Summarized
 from holdfast.facts import facts_of_session
@@ -108,12 +108,18 @@ class Book:
 
     def refresh(self) -> Conversation:
         """The state with what others have added; `SessionNotFound` if there is none."""
-        state = self._must_be(self._ledger.refresh())
+        return self._seen(self._ledger.refresh())
+
+    def now(self) -> Conversation:
+        """The same as it is at this moment: what other threads add meanwhile is not in it."""
+        return self._seen(self._ledger.look(as_it_is))
+
+    def _seen(self, state: Conversation) -> Conversation:
         if self._beginnings != self._ledger.beginnings:
             with self._lock:
                 self._beginnings = self._ledger.beginnings
                 self._forget()
-        return state
+        return self._must_be(state)
 
     # Writing
 
@@ -259,5 +265,8 @@ class Book:
         for turn in islice(turns, _LOOKED_AT):
             meta = self.turn(turn)[0].meta.get("usage")
             if isinstance(meta, dict) and meta.get("counter") == counter.name:
-                pairs.append((meta["counted_tokens"], meta["input_tokens"]))
+                # Anybody may have written it: only what can be a report is taken for one.
+                counted, reported = meta.get("counted_tokens"), meta.get("input_tokens")
+                if type(counted) is int and type(reported) is int:
+                    pairs.append((counted, reported))
         return calibrate(pairs)

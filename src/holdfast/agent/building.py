@@ -52,7 +52,7 @@ class Building:
 
     def context(self) -> Context:
         """The context, of the conversation as it is now."""
-        state = self._book.refresh()
+        state = self._book.now()
         fixed = _Fixed(self._book, state, self._texts, self._count)
         # What providers report says how far the counting is off: by as much the budget is other.
         ratio = self._book.ratio(self._counter)

@@ -106,6 +106,8 @@ def compact(
     must_be_session("compact()", session)
     if type(keep_turns) is not int or keep_turns < 1:
         raise BadInput(f"compact(keep_turns={keep_turns!r:.40}) must be a number above 0")
+    if type(over_tokens) is not int or over_tokens < 0:
+        raise BadInput(f"compact(over_tokens={over_tokens!r:.40}) must be a number, or 0")
     count = counter or Estimate()
     return drive(_compact(session, summarize, over_tokens, keep_turns, count))
 

@@ -23,6 +23,7 @@ from holdfast.agent.sessions import Session, means_in_task, must_be_session
 from holdfast.agent.tokens import Counter
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.scope import scope_var
+from holdfast.words import must_be_texts
 
 LAST_TURNS = 6
 """So many turns are in every context that has room for them."""
@@ -118,6 +119,7 @@ def context(
     for name, number in (("budget_tokens", budget_tokens), ("keep_turns", keep_turns)):
         if type(number) is not int or number < 1:
             raise BadInput(f"context({name}={number!r:.40}) must be a number above 0")
+    must_be_texts("context()", system=system, goal=goal)
     texts = [Section("system", text=system)] if system else []
     if goal:
         texts.append(Section("goal", text=f"The goal: {goal}"))

@@ -184,6 +184,7 @@ def turns(messages: Iterable[Message]) -> Iterator[tuple[Message, ...]]:
     turn: list[Message] = []
     open_calls: set[str] = set()
     for message in messages:
+        _must_be_content(message)
         _must_be_of_its_role(message)
         if open_calls:
             if not message.results:
@@ -209,6 +210,27 @@ def turns(messages: Iterable[Message]) -> Iterator[tuple[Message, ...]]:
             f"{_shown(turn[0])}: {_unanswered(open_calls)}: a message that asks for calls is kept "
             f"together with their results, or not at all"
         )
+
+
+def _must_be_content(message: Message) -> None:
+    """Refuse what is no content in words: types in Python are only a promise."""
+    content = message.content
+    if isinstance(content, str):
+        return
+    if not isinstance(content, tuple | list):
+        raise BadInput(
+            f"a message of role {message.role!r:.60}: its content is a text or parts, "
+            f"not {content!r:.60}"
+        )
+    for part in content:
+        if not isinstance(part, Part):
+            raise BadInput(f"a message of role {message.role!r:.60}: {part!r:.60} is no part")
+        id = part.id if isinstance(part, ToolCall) else getattr(part, "call_id", "")
+        if not isinstance(id, str):
+            raise BadInput(f"a message of role {message.role!r:.60}: the id {id!r:.60} is no text")
+        inner = part.content if isinstance(part, ToolResult) else ""
+        if not isinstance(inner, str | tuple | list):
+            raise BadInput(f"the result of the call {id!r:.60} is a text or parts: {inner!r:.60}")
 
 
 def _must_be_of_its_role(message: Message) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from datetime import datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Raw, Struct
@@ -18,7 +19,7 @@ from msgspec import Raw, Struct
 from holdfast.agent.book import Book, Means, book_of
 from holdfast.agent.flow import Flow, drive, once
 from holdfast.agent.messages import Message, turns, user
-from holdfast.agent.stored import stored_form
+from holdfast.agent.stored import Turn, stored_form
 from holdfast.codec import args_hash
 from holdfast.errors import BadInput, CodeChanged
 from holdfast.events import Said as SaidEvent
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 R = TypeVar("R")
+
+Form = tuple[bytes, str, int]
+"""A turn as it is stored, the role of its first message, and how many it has."""
 
 
 class Spoken(Struct, frozen=True):
@@ -112,29 +116,25 @@ class Session:
         if key and scope is not None:
             raise BadInput("say(key=…): in a task what is said has a key already; leave it out")
         must_be_texts("say()", key=key)
-        forms = self._forms(messages)
-        spoken = once("say", lambda own, path: self._say(forms, own or key, scope, path), Spoken)
+        # Made where it is said, which in an async task is off the loop: files may be large.
+        forms = cache(partial(self._forms, _turns_of(messages)))
+        spoken = once("say", lambda own, path: self._say(forms(), own or key, scope, path), Spoken)
         if isinstance(spoken, Awaitable):
             return cast("Said", self._awaited(spoken, forms))
-        return self._heard(spoken, forms)
+        return self._heard(spoken, forms())
 
-    def _forms(self, messages: Sequence[str | Message]) -> list[tuple[bytes, str, int]]:
-        given = [user(each) if isinstance(each, str) else each for each in messages]
-        if not given:
-            raise BadInput("say(): there is nothing to say: give a text, or messages")
-        for each in given:
-            if not isinstance(each, Message):
-                raise BadInput(f"say() takes texts and messages, not {type(each).__name__}")
-        store = self.book.store
-        return [(stored_form(store, turn), turn[0].role, len(turn)) for turn in turns(given)]
+    def _forms(self, given: Sequence[Turn]) -> list[Form]:
+        return [(stored_form(self.book.store, turn), turn[0].role, len(turn)) for turn in given]
 
-    def _say(
-        self, forms: list[tuple[bytes, str, int]], key: str, scope: Scope | None, path: str
-    ) -> Spoken:
+    def _say(self, forms: list[Form], key: str, scope: Scope | None, path: str) -> Spoken:
         digests = tuple(args_hash(form) for form, _, _ in forms)
         task = "" if scope is None else scope.run.task_id
         if scope is not None and scope.run.is_rehearsal:
             return Spoken(self.id, (), digests)
+        if scope is not None and scope.run.log.has_to_be_synced():
+            # What is said may follow from what the task's log has, and must not outlive it: after a
+            # power cut the task would draw another random number, and say something else.
+            scope.run.sync()
         seqs = []
         for index, (form, role, count) in enumerate(forms):
             said = SaidEvent(
@@ -145,7 +145,7 @@ class Session:
             seqs.append(self.book.say(form, said))
         return Spoken(self.id, tuple(seqs), digests)
 
-    def _heard(self, spoken: Spoken, forms: list[tuple[bytes, str, int]]) -> Said:
+    def _heard(self, spoken: Spoken, forms: list[Form]) -> Said:
         """What was said, as it is in the conversation. The code must say what it said before."""
         if spoken.session != self.id or spoken.digests != tuple(args_hash(f[0]) for f in forms):
             run = inside("say()").run
@@ -155,10 +155,8 @@ class Session:
         found = (self.book.turn_at(seq) for seq in spoken.seqs)
         return Said(message for turn in found for message in turn)
 
-    async def _awaited(
-        self, spoken: Awaitable[Spoken], forms: list[tuple[bytes, str, int]]
-    ) -> Said:
-        return self._heard(await spoken, forms)
+    async def _awaited(self, spoken: Awaitable[Spoken], forms: Callable[[], list[Form]]) -> Said:
+        return self._heard(await spoken, forms())
 
     def messages(self, first: int = 1, last: int | None = None) -> Iterator[Message]:
         """The messages by number, those that were summarized too: nothing is ever deleted.
@@ -288,6 +286,16 @@ class Session:
         scope = scope_var.get()
         if scope is None or not scope.run.is_rehearsal:
             change()
+
+
+def _turns_of(messages: Sequence[str | Message]) -> list[Turn]:
+    given = [user(each) if isinstance(each, str) else each for each in messages]
+    if not given:
+        raise BadInput("say(): there is nothing to say: give a text, or messages")
+    for each in given:
+        if not isinstance(each, Message):
+            raise BadInput(f"say() takes texts and messages, not {type(each).__name__}")
+    return list(turns(given))
 
 
 def session() -> Session:

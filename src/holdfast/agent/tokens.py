@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, Protocol
 
@@ -87,6 +87,11 @@ def estimated(text: str) -> int:
     >>> estimated("order"), estimated("1234"), estimated("日本"), estimated("🎈")
     (2, 4, 4, 4)
     """
+    # In pieces, so that other threads (an event loop's) get their turn beside a text of megabytes.
+    return sum(map(_estimated, _pieces(text)))
+
+
+def _estimated(text: str) -> int:
     total = sum(map(_of_word, map(len, _WORDS.findall(text))))
     total += sum(1 + len(gap) // 16 for gap in _GAPS.findall(text))
     data = text.encode("utf-8", "surrogatepass")
@@ -132,11 +137,14 @@ class Tiktoken:
 
     def _tokens(self, text: str) -> int:
         # In pieces, because a long text without a space takes it a long time.
-        pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
-        return sum(len(self._encoding.encode_ordinary(piece)) for piece in pieces)
+        return sum(len(self._encoding.encode_ordinary(piece)) for piece in _pieces(text))
 
 
 _PIECE = 10_000
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
 
 
 @cache
@@ -228,10 +236,17 @@ def _of_part(part: Part, tokens: Callable[[str], int]) -> int:
             inner = (_of_part(piece, tokens) for piece in part.content)  # type: ignore[arg-type]
             return 2 * PER_PART + sum(inner)
         case Media():
-            is_text = part.media_type.startswith("text/") and part.data is not None
-            text = part.data.decode("utf-8", "replace") if is_text and part.data else ""
-            return PER_PART + (tokens(text) if is_text else PER_MEDIA)
+            return PER_PART + _of_media(part, tokens)
         case Foreign():
             return PER_PART + tokens(json.dumps(part.data, ensure_ascii=False, default=str))
         case _:
             return PER_PART + tokens(part.text)
+
+
+def _of_media(media: Media, tokens: Callable[[str], int]) -> int:
+    if not media.media_type.startswith("text/"):
+        return PER_MEDIA
+    if media.data is not None:
+        return tokens(media.data.decode("utf-8", "replace"))
+    # Stored, its bytes are elsewhere: two of them are a token at the most, or nearly so.
+    return -(-media.artifact.size_bytes // 2) if media.artifact is not None else PER_MEDIA

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from holdfast import BadInput, Holdfast, step, task
 from holdfast.agent import (
     Context,
+    Media,
     Message,
     Session,
     ToolCall,
@@ -21,6 +22,7 @@ from holdfast.agent import (
     shown,
     system,
     tool_result,
+    user,
 )
 from holdfast.agent.building import MOST_LEFT_OUT, note_text
 from holdfast.agent.contexts import messages_of
@@ -325,3 +327,51 @@ def _fixed(chat: Session) -> int:
     turns = {state.turn_of(n) for n in state.pinned} | set(state.system)
     summary = book.summary_shown(state.summary.seq) if state.summary is not None else ""
     return count([m for turn in turns for m in book.turn(turn)]) + count([system(summary)])
+
+
+class Interrupted(Estimate):
+    """Counts, and the first time it does, somebody else says and summarizes something."""
+
+    name = "interrupted"
+
+    def __init__(self, meanwhile) -> None:
+        self.meanwhile = [meanwhile]
+
+    def count(self, message: Message) -> int:
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        return super().count(message)
+
+
+def test_a_context_has_nothing_of_what_others_say_while_it_is_built(chat):
+    chat.say(*(f"turn {n}" for n in range(12)))
+    head = chat.state.seq
+
+    def meanwhile() -> None:
+        chat.say(system("Be kind."), "and another thing")
+        chat.run(compact_all, id="meanwhile")
+
+    made = context(chat, budget_tokens=10_000, counter=Interrupted(meanwhile))
+    assert (made.seq, made.left_out.messages) == (head, 0)
+    assert [message.text for message in shown(made, chat)] == [f"turn {n}" for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"counter": "estimate"},
+        {"counter": "estimate", "counted_tokens": "9", "input_tokens": None},
+        {"counter": "estimate", "counted_tokens": True, "input_tokens": [1]},
+    ],
+)
+def test_a_usage_that_is_no_report_of_a_provider_corrects_nothing(chat, usage):
+    chat.say(Message("user", "Hello", meta={"usage": usage}))
+    assert context(chat, budget_tokens=1000).ratio == 1.0
+
+
+def test_a_stored_text_file_is_counted_by_its_size(chat):
+    notes = Media(kind="file", media_type="text/plain", data=b"some words " * 10_000, name="a.txt")
+    (stored,) = chat.say(user([notes]))
+    assert COUNT.count(stored) >= len(notes.data) // 3
+    with pytest.raises(BadInput, match="a budget of 5,000 tokens has no room"):
+        context(chat, budget_tokens=5000)

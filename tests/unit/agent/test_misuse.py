@@ -7,7 +7,17 @@ import asyncio
 import pytest
 
 from holdfast import BadInput, Holdfast, task, tool
-from holdfast.agent import Orchestrator, Reply, assistant, compact, context, session
+from holdfast.agent import (
+    Message,
+    Orchestrator,
+    Reply,
+    ToolCall,
+    ToolResult,
+    assistant,
+    compact,
+    context,
+    session,
+)
 
 
 def says_yes(request: object) -> Reply:
@@ -61,3 +71,31 @@ def test_outside_of_a_task_a_context_says_how_its_messages_are_had():
         with pytest.raises(BadInput, match=r"use shown\(context, session\)"):
             _ = seen.messages
         assert chat.run(shows_its_messages) == ["Hello"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Message("user", None),
+        Message("user", 5),
+        Message("user", ({"type": "text"},)),
+        Message("assistant", (ToolCall(["c"], "look", "{}"),)),
+        Message("assistant", (ToolCall(5, "look", "{}"), ToolCall("c", "look", "{}"))),
+        Message("tool", (ToolResult("c", None),)),
+    ],
+)
+def test_what_is_no_message_is_refused_in_words(wrong):
+    with Holdfast("memory://") as hf:
+        chat = hf.session("chat")
+        with pytest.raises(BadInput, match=r"a message of role|the result of the call"):
+            chat.say(wrong)
+        assert chat.state.messages == 0
+
+
+def test_texts_and_numbers_of_a_context_are_checked():
+    with Holdfast("memory://") as hf:
+        chat = hf.session("chat")
+        chat.say("Hello")
+        for wrong in ({"system": 5}, {"goal": 5}, {"goal": "\ud800"}):
+            with pytest.raises(BadInput, match="must be a text"):
+                context(chat, budget_tokens=500, **wrong)

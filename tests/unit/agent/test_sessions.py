@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -17,6 +18,7 @@ from holdfast import (
     Holdfast,
     HoldsSecret,
     Redact,
+    random,
     step,
     task,
 )
@@ -30,12 +32,15 @@ from holdfast.agent import (
     assistant,
     open_session,
     session,
+    stored,
     system,
     tool_result,
     user,
 )
+from holdfast.agent.book import Book
 from holdfast.agent.stored import media_bytes
 from holdfast.errors import LogDamaged, SessionNotFound, WrongArguments
+from holdfast.scope import scope_var
 
 CALL = ToolCall("c1", "look", '{"city": "Oslo"}')
 
@@ -473,3 +478,55 @@ def test_a_damaged_session_is_refused(tmp_path):
     log.write_bytes(log.read_bytes().replace(b'"one"', b'"eno"'))
     with Holdfast(tmp_path) as hf, pytest.raises(LogDamaged):
         hf.session("s").say("three")
+
+
+@task
+def says_what_it_drew() -> None:
+    session().say(assistant(f"{random()}"))
+
+
+def test_what_a_task_says_does_not_outlive_what_it_followed_from(monkeypatch):
+    durable = []
+    say = Book.say
+
+    def look_and_say(book, form, said):
+        durable.append(not scope_var.get().run.log.has_to_be_synced())
+        return say(book, form, said)
+
+    monkeypatch.setattr(Book, "say", look_and_say)
+    with Holdfast("memory://") as hf:
+        hf.session("drawn").run(says_what_it_drew)
+    assert durable == [True]
+
+
+@task
+async def says_a_file() -> None:
+    await session().say(user([Media(kind="image", media_type="image/png", data=b"png")]))
+
+
+def test_in_an_async_task_files_are_stored_off_the_loop(monkeypatch):
+    threads = []
+    keep = stored.kept
+
+    def look_and_keep(*given):
+        threads.append(threading.current_thread())
+        return keep(*given)
+
+    monkeypatch.setattr(stored, "kept", look_and_keep)
+    with Holdfast("memory://") as hf:
+        asyncio.run(hf.session("files").arun(says_a_file))
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
+
+
+def test_who_waits_for_another_process_keeps_no_reader_waiting(tmp_path):
+    with Holdfast(tmp_path / "w") as hf, Holdfast(tmp_path / "w") as other:
+        chat = hf.session("held")
+        lease = other.store.acquire("sessions/held", "another", 30)
+        with ThreadPoolExecutor(2) as pool:
+            saying = pool.submit(chat.say, "Hello")
+            reading = [pool.submit(lambda: chat.state.messages).result(5) for _ in range(20)]
+            assert (reading, saying.done()) == ([0] * 20, False)
+            other.store.release(lease)
+            saying.result(5)
+        assert chat.state.messages == 1
