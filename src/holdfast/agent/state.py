@@ -25,6 +25,7 @@ from holdfast import plan as plans
 from holdfast.agent.messages import Message, assistant, tool_result, user
 from holdfast.agent.model import Usage
 from holdfast.agent.phases import AGENT
+from holdfast.errors import BadInput
 from holdfast.events import PlanItem, PlanStatus
 from holdfast.scope import scope_var
 from holdfast.waiting import now
@@ -154,8 +155,11 @@ executing, done, error
     def say(self, *messages: Message, at: datetime | None = None) -> AgentState:
         """Add messages to the history; those without a time get one."""
         at = at or _time()
-        said = tuple(replace(deepcopy(each), at=each.at or at) for each in messages)
-        return self._with(at, history=(*self.history, *said))
+        history = self.history
+        for message in messages:
+            _must_pair(history, message)
+            history = (*history, replace(deepcopy(message), at=message.at or at))
+        return self._with(at, history=history)
 
     def record_observation(self, call: ToolCallRecord, *, at: datetime | None = None) -> AgentState:
         """Remember a tool call that was made.
@@ -210,6 +214,19 @@ executing, done, error
         memory: WorkingMemory = changes.pop("memory", self.memory)
         memory = replace(memory, notes=deepcopy(memory.notes))
         return replace(self, updated_at=at, memory=memory, **changes)
+
+
+def _must_pair(history: tuple[Message, ...], message: Message) -> None:
+    """Refuse a result without its call, and whatever comes before the result of a call."""
+    asked = _open_calls(history)
+    brought = {result.call_id for result in message.results}
+    if brought - asked:
+        raise BadInput(
+            f"a result of the call {sorted(brought - asked)[0]!r:.60}, which is not open: it comes "
+            f"right after the message that asks for the call, once"
+        )
+    if asked and not brought:
+        raise BadInput(f"the calls {', '.join(sorted(asked))!r:.80} need their results first")
 
 
 def _open_calls(history: tuple[Message, ...]) -> set[str]:

@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.agent.sessions import Session, open_session
 from holdfast.app import Holdfast
-from holdfast.cli.output import print_error
 from holdfast.cli.redaction import redaction
 from holdfast.cli.settings import Given, keys_in, url_of
+from holdfast.cli.telling import print_error
 from holdfast.errors import LogDamaged, SessionNotFound, StoreError, TaskNotFound
 from holdfast.keys import Keys
 from holdfast.reading import stream_of
@@ -20,6 +20,9 @@ from holdfast.state import FINISHED
 from holdfast.store import Store
 from holdfast.views import TaskView, view_task
 from holdfast.words import checked_id
+
+if TYPE_CHECKING:
+    from holdfast.agent.sessions import Session
 
 LEASE_S = 30.0
 """How long a process may hang before another one takes its tasks over."""
@@ -130,6 +133,8 @@ def not_found(store: Store, task_id: str) -> TaskNotFound:
 
 def find_session(hf: Holdfast, session_id: str) -> Session:
     """The session, or `SessionNotFound` that names those it may have been meant."""
+    from holdfast.agent.sessions import open_session
+
     try:
         return open_session(hf.store, session_id)
     except SessionNotFound:

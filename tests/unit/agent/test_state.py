@@ -34,6 +34,7 @@ from holdfast.agent.messages import (
     ToolResult,
     assistant,
     is_valid,
+    tool_result,
     user,
 )
 from holdfast.agent.model import Usage
@@ -392,3 +393,13 @@ def test_in_a_task_a_replay_sees_the_very_same_state(tmp_path):
     state = load(seen[3])
     assert (state.session_id, state.created_at) == ("s-7", created)
     assert state.updated_at > state.created_at
+
+
+def test_no_result_without_its_call_nor_a_word_before_it_is_kept():
+    state = AgentState.from_user_input("q")
+    with pytest.raises(BadInput, match="not open"):
+        state.say(tool_result("zz", "r"))
+    asked = state.say(assistant("", [ToolCall("c", "look", "{}")]))
+    with pytest.raises(BadInput, match="need their results"):
+        asked.say(user("and?"))
+    assert len(asked.say(tool_result("c", "r"), user("and?")).history) == 4
