@@ -7,6 +7,7 @@ store when the call is made, and again by whoever wants to know what the model s
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.adapters.errors import ModelRejected
 from holdfast.agent.contexts import Context
-from holdfast.agent.messages import Message, Role, ToolCall, system, user
+from holdfast.agent.messages import Message, Part, Role, ToolCall, system, user
 from holdfast.agent.model import Model, Reply, Request, ToolInfo
 from holdfast.agent.stored import media_bytes
 from holdfast.agent.transcript import transcript
@@ -35,6 +36,11 @@ SUMMARIZING = (
     "user wants, what was done and found out, what was decided and why, what is open. Keep names, "
     "numbers and ids exactly. Write only the summary."
 )
+
+
+SENDABLE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What the name of a tool may be, for the providers."""
+_UNSENDABLE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Nudge(Struct, frozen=True):
@@ -103,12 +109,14 @@ class Caller:
         if self.is_async:
 
             async def acall_model(call: ModelCall) -> Reply:
-                return checked(await model(call.request()))
+                request = call.request()
+                return checked(await model(request), request)
 
             return acall_model
 
         def call_model(call: ModelCall) -> Reply:
-            return checked(model(call.request()))
+            request = call.request()
+            return checked(model(request), request)
 
         return call_model
 
@@ -132,24 +140,53 @@ def is_awaited(model: Any) -> bool:
     return any(map(inspect.iscoroutinefunction, (model, type(model).__call__)))
 
 
-def checked(reply: Any) -> Reply:
-    """A reply as an agent can go on with it: its calls have ids of their own."""
+def checked(reply: Any, request: Request | None = None) -> Reply:
+    """A reply as an agent can go on with it, and send it again: its calls have ids of their own,
+    and names that providers take."""
     if not isinstance(reply, Reply):
         if inspect.iscoroutine(reply):
             reply.close()
         raise BadInput(f"a model returns a Reply, not {type(reply).__name__}: is it `async def`?")
     if reply.message.role != "assistant":
         raise BadInput(f"a model speaks as the assistant, not as {reply.message.role!r:.40}")
-    ids = [call.id for call in reply.message.calls]
-    if all(ids) and len(set(ids)) == len(ids):
+    if not reply.message.calls:
         return reply
+    tools = {tool.name for tool in request.tools} if request is not None else set()
+    earlier = request.messages if request is not None else ()
+    taken = {call.id for message in earlier for call in message.calls}
+    parts: list[Part] = []
+    for number, part in enumerate(reply.message.parts):
+        if isinstance(part, ToolCall):
+            part = _named(part, tools)
+            is_foreign = any(left.get("type") for left in part.extra.values())  # is kept whole
+            if (not part.id or part.id in taken) and not is_foreign:
+                part = _with_own_id(part, number)
+            taken.add(part.id)
+        parts.append(part)
+    if tuple(parts) == reply.message.parts:
+        return reply
+    return replace(reply, message=replace(reply.message, content=tuple(parts)))
+
+
+def _named(call: ToolCall, tools: set[str]) -> ToolCall:
+    """A call of a tool that there is not, such as `functions.find`, by a name that can be sent: no
+    provider takes any other, and the conversation would be refused from here on."""
+    if call.name in tools or SENDABLE.fullmatch(call.name):
+        return call
+    name = _UNSENDABLE.sub("_", call.name)[:64] or "nameless"
+    # It still has to be a tool that there is not.
+    return replace(call, name=f"unknown_{name}"[:64] if name in tools else name)
+
+
+def _with_own_id(call: ToolCall, number: int) -> ToolCall:
     # Made of the place of the step: in all of the conversation no other call has it.
     place = args_hash(f"{current().task_id}:{current().path}".encode())[:12]
-    parts = tuple(
-        replace(part, id=f"call-{place}-{number}") if isinstance(part, ToolCall) else part
-        for number, part in enumerate(reply.message.parts)
-    )
-    return replace(reply, message=replace(reply.message, content=parts))
+    hints = {"openai_chat": "id", "openai_responses": "call_id", "anthropic": "id"}
+    extra = {
+        name: {key: value for key, value in left.items() if key != hints.get(name)}
+        for name, left in call.extra.items()
+    }
+    return replace(call, id=f"call-{place}-{number}", extra=extra)
 
 
 def summarizing(caller: Caller) -> Callable[[Sequence[Message]], Any]:

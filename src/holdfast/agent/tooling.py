@@ -140,7 +140,33 @@ def _schemas(kinds: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         found, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
         return list(found), definitions
     except TypeError:
-        return [_schema_of(kind) for kind in kinds], {}
+        return _apart(kinds)
+
+
+def _apart(kinds: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The schemas of types that msgspec does not know all of; what they refer to is looked for at
+    the root, so it is taken there, under a name that no other parameter has."""
+    found: list[dict[str, Any]] = []
+    definitions: dict[str, Any] = {}
+    for number, kind in enumerate(kinds, 1):
+        schema = _schema_of(kind)
+        inner = schema.pop("$defs", {})
+        names = {name: f"{name}_{number}" if name in definitions else name for name in inner}
+        found.append(_renamed(schema, names))
+        definitions |= {names[name]: _renamed(each, names) for name, each in inner.items()}
+    return found, definitions
+
+
+def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(schema, list):
+        return [_renamed(each, names) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    done = {key: _renamed(value, names) for key, value in schema.items()}
+    target = done.get("$ref")
+    if isinstance(target, str) and (name := target.removeprefix("#/$defs/")) in names:
+        done["$ref"] = f"#/$defs/{names[name]}"
+    return done
 
 
 def _schema_of(kind: Any) -> dict[str, Any]:

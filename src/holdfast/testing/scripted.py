@@ -2,7 +2,8 @@
 
 It speaks the formats of OpenAI's chat completions and responses and of Anthropic's messages over
 real HTTP, streaming or not, so what is tested is the real client. As a real provider does, it
-refuses a conversation in which a call has no result. It can also fail in the ways that they do.
+refuses a conversation in which a call has no result, and what else they refuse that a model's own
+reply can bring about (see `scripted_rules`). It can also fail in the ways that they do.
 
 What it makes up, such as the id of a reply, depends on the request alone. So an agent that was
 killed and asks again gets the very same.
@@ -26,6 +27,7 @@ from holdfast.agent.messages import Message, assistant, is_valid
 from holdfast.agent.model import Reply, ToolInfo
 from holdfast.errors import BadInput
 from holdfast.testing import scripted_wire as wire
+from holdfast.testing.scripted_rules import why_refused
 
 
 class Seen(Struct, frozen=True):
@@ -126,6 +128,8 @@ class ScriptedModel:
             self.requests.append(seen)
         if not is_valid(messages):
             return Fault(400, message="calls and results don't pair")
+        if refused := why_refused(format, data):
+            return Fault(400, message=refused)
         try:
             if callable(self._script):
                 return self._script(seen)

@@ -9,7 +9,7 @@ from anthropic import Anthropic
 from openai import AsyncOpenAI, OpenAI
 
 from holdfast import Holdfast, tool
-from holdfast.agent import Orchestrator, Prices, Reply, ToolCall, Usage, assistant
+from holdfast.agent import Orchestrator, Prices, Reply, ToolCall, Usage, assistant, tool_result
 from holdfast.agent.adapters import AnthropicMessages, OpenAIChat, OpenAIResponses
 from holdfast.testing.scripted import Cut, Fault, Malformed, ScriptedModel
 from tests.unit.agent.talking import QUICK, calls, conversation, lines, make, talk
@@ -49,7 +49,7 @@ def agent_of(request):
             if isinstance(made, OpenAI | Anthropic):
                 stack.enter_context(made)
             model = adapter(made, "scripted", prices=PRICES, stream=stream)
-            return make(model, [add_up], **options), server
+            return make(model, options.pop("tools", [add_up]), **options), server
 
         yield of
 
@@ -114,3 +114,34 @@ def test_a_provider_that_stays_down_ends_the_task_with_an_error(hf, agent_of):
 def test_an_answer_cut_off_by_length_is_joined(hf, agent_of):
     agent, _ = agent_of(Reply(assistant("One, two, "), stop="length"), "three.")
     assert talk(hf, agent).answer == "One, two, three."
+
+
+@pytest.mark.parametrize("name", ["functions.add_up", "add.up", "add up", "ä" * 80, ""])
+def test_a_call_by_a_name_that_providers_refuse_does_not_end_the_conversation(hf, agent_of, name):
+    agent, server = agent_of(calls((name, '{"numbers": [1]}')), "I can't.")
+    result = talk(hf, agent)
+    assert (result.phase, result.answer, len(server.requests)) == ("done", "I can't.", 2)
+    (told,) = server.requests[1].messages[-1].results
+    assert "there is no tool" in str(told.content)
+
+
+def test_a_model_that_gives_the_same_id_twice_is_still_understood(hf, agent_of):
+    again = assistant("", [ToolCall("call_1", "add_up", '{"numbers": [1, 2]}')])
+    agent, server = agent_of(again, again, "It is 3.")
+    assert talk(hf, agent).answer == "It is 3."
+    ids = [call.id for message in server.requests[-1].messages for call in message.calls]
+    assert len(set(ids)) == len(ids) == 2
+
+
+def test_a_call_after_nothing_but_blanks_can_be_sent_again(hf, agent_of):
+    asked = assistant("\n\n", [ToolCall("call_1", "add_up", '{"numbers": [1, 2]}')])
+    agent, _ = agent_of(asked, "It is 3.")
+    assert talk(hf, agent).answer == "It is 3."
+
+
+def test_an_agent_without_tools_goes_on_with_a_conversation_that_has_calls(hf, agent_of):
+    asked = assistant("", [ToolCall("c", "add_up", "{}")])
+    hf.session("s1", user="ada").say("1 + 2?", asked, tool_result("c", "3"))
+    agent, server = agent_of("As I said: 3.", ask_user=False, tools=[])
+    result = talk(hf, agent)
+    assert (result.phase, result.answer, len(server.requests)) == ("done", "As I said: 3.", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,8 +12,8 @@ from holdfast.agent.adapters.calling import Adapter, Flow, OnText
 from holdfast.agent.adapters.errors import ModelBusy, failed_inside
 from holdfast.agent.formats import anthropic as wire
 from holdfast.agent.formats.common import a_list, as_object
-from holdfast.agent.messages import Refusal
-from holdfast.agent.model import Prices, Reply, Request, Stop, Usage
+from holdfast.agent.messages import Message, Refusal
+from holdfast.agent.model import Prices, Reply, Request, Stop, ToolInfo, Usage
 from holdfast.errors import BadInput
 
 _STOPS: dict[str, Stop] = {
@@ -54,8 +55,8 @@ class AnthropicMessages(Adapter):
         asked: dict[str, Any] = {"model": self.model, "messages": messages}
         if system:
             asked["system"] = system
-        if request.tools:
-            asked["tools"] = wire.tools_to_wire(request.tools)
+        if tools := request.tools or tools_called(request.messages):
+            asked["tools"] = wire.tools_to_wire(tools)
         asked |= self.options
         create = self.client.messages.create
         if not self.stream:
@@ -77,9 +78,19 @@ class AnthropicMessages(Adapter):
             raise ModelBusy(f"{self}: an answer that is no reply: {error}") from error
 
 
+def tools_called(messages: Iterable[Message]) -> tuple[ToolInfo, ...]:
+    """The tools that a conversation has calls of: without any tools such a one is refused, also
+    where nothing is to be called any more."""
+    names = dict.fromkeys(call.name for message in messages for call in message.calls)
+    about = "Was there earlier. It can't be called now."
+    return tuple(ToolInfo(name, about, {"type": "object"}) for name in names)
+
+
 def reply_of(data: dict[str, Any]) -> Reply:
     """A message as a reply."""
     blocks = [_block(block) for block in a_list(data["content"], "content")]
+    # Some say nothing before they call, and would be refused when they are sent again.
+    blocks = [b for b in blocks if b.get("type") != "text" or str(b.get("text", "")).strip()]
     # It goes on with others, so nothing has to say that it came first.
     (_, message) = wire.from_wire(
         [{"role": "user", "content": ""}, {"role": "assistant", "content": blocks or ""}]

@@ -92,7 +92,7 @@ def _turn(turn: tuple[Message, ...], load: Load | None) -> list[Wire]:
             content = _blocks(message, load)
             if form != "in order":
                 content.sort(key=_after_results)
-        if not content and form is None:
+        if form is None and not (content.strip() if isinstance(content, str) else content):
             continue  # nothing of it can be sent, and nothing is not taken
         if message.results and written and written[-1]["role"] == "user" and not _in_place(message):
             before = written.pop()
@@ -158,7 +158,7 @@ def _read(wire: Wire, what: str, *, first: bool, after: bool) -> Message:
 
 def _read_content(data: Any, role: Role, what: str) -> tuple[str | tuple[Part, ...], Wire]:
     if isinstance(data, str):
-        return data, {} if data else {"content": ""}
+        return data, {} if data.strip() else {"content": ""}
     parts = tuple(read_block(block, role, what) for block in a_list(data, f"{what}, content"))
     are_results = [isinstance(part, ToolResult) for part in parts]
     if not parts or are_results != sorted(are_results, reverse=True):

@@ -45,7 +45,7 @@ def write_block(part: Part, load: Load | None) -> Wire | None:
         case Text():
             return _write_text(part)
         case Refusal():
-            return {"type": "text", "text": part.text} if part.text else None
+            return {"type": "text", "text": part.text} if part.text.strip() else None
         case Media():
             return _write_media(part, load) or {"type": "text", "text": files.described(part)}
         case Thinking():
@@ -67,8 +67,8 @@ def write_block(part: Part, load: Load | None) -> Wire | None:
 
 def _write_text(part: Text) -> Wire | None:
     left = own(NAME, part.extra)
-    if not part.text and "text" not in left:
-        return None  # an empty text is refused
+    if not part.text.strip() and "text" not in left:
+        return None  # a text that says nothing is refused
     return {"type": "text"} | left | {"text": part.text}
 
 
@@ -133,7 +133,7 @@ def _read_shown(wire: Wire, what: str) -> Text | Media | Foreign:
     match wire.get("type"):
         case "text":
             text = a_text(wire, "text", what)
-            hints = {} if text else {"text": ""}
+            hints = {} if text.strip() else {"text": text}
             return Text(text, left_over(NAME, wire, "type", "text", **hints))
         case "image" | "document":
             media = _read_media(wire)
