@@ -30,7 +30,8 @@ _SHARE = 0.04
 """How much of one processor it may take: it has to leave the interpreter to the tasks."""
 _PIECE_S = 0.001
 _MOST_EVENTS = 5000
-_REMEMBERED = 64
+_REMEMBERED = 1000
+"""How many tasks are gone on with; another one is read from its beginning."""
 _LAST_S = 2.0
 """How long the last time may take. What is not done by then is left as it was: true, but old."""
 
