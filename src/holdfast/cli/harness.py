@@ -95,7 +95,7 @@ def init_mission(given: Given, text: str, id: str | None, user: str, as_json: bo
       holdfast init "Refactor the five modules to use the new client"
       holdfast init - --id refactor < mission.md
     """
-    words: str = sys.stdin.read() if text == "-" else text
+    words = _read_text() if text == "-" else text
     with opened(given, create=True) as hf:
         made = init(hf, words, id=id, user=user)
         if as_json:
@@ -171,6 +171,13 @@ def loop_(
     return EXITS[came.what]
 
 
+def _read_text() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the mission on standard input is not UTF-8: {error}") from None
+
+
 def _mission(hf: Holdfast, id: str | None) -> str:
     if id:
         return id
@@ -199,9 +206,16 @@ def _means(
     found: Agent = _function(agent) if is_python else agent
     root = getattr(hf.store, "root", None)
     if not isinstance(root, Path):
-        return Means(found, folder.resolve(), budget_tokens, timeout_s, git=git)
+        path = getattr(hf.store, "path", None)
+        beside = _database_files(path) if isinstance(path, Path) else ()
+        return Means(found, folder.resolve(), budget_tokens, timeout_s, beside, git=git)
     files, beside = task_folder(root, id), (root.resolve(),)
     return Means(found, folder.resolve(), budget_tokens, timeout_s, beside, files, git)
+
+
+def _database_files(path: Path) -> tuple[Path, ...]:
+    path = path.resolve()
+    return tuple(path.with_name(path.name + end) for end in ("", "-wal", "-shm", "-journal"))
 
 
 def _function(name: str) -> Callable[[str], Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +33,7 @@ MOST_SHOWN = 16 * 1024
 MOST_KEPT = 64 * 1024 * 1024
 """Of an output that is even longer, the beginning and the end are kept."""
 
+_GUARD = Path(__file__).with_name("guard.py")
 _LEFT_ALONE = {".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"}
 _MOST_FILES = 20_000
 
@@ -70,7 +71,7 @@ def run_command(
     environment: dict[str, str] | None = None, beside: Sequence[Path] = (),
 ) -> Ran:  # fmt: skip
     """Run a command with a prompt in a folder, to its end. What lies `beside` is not looked at."""
-    before = dict(snapshot(folder, beside))
+    before = snapshot(folder, beside)
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-") as place,
@@ -82,20 +83,13 @@ def run_command(
         words = arguments(command, prompt_file)
         given = {**os.environ, **(environment or {}), "HOLDFAST_PROMPT_FILE": str(prompt_file)}
         with open(prompt_file, "rb") as stdin:
-            try:
-                process = subprocess.Popen(
-                    launched(words), cwd=folder, env=given, stdin=stdin, stdout=stdout,
-                    stderr=stderr, start_new_session=True,
-                )  # fmt: skip
-            except OSError as error:
-                raise BadInput(f"the agent {command!r:.80} can't be run: {error}") from None
-            timed_out = _wait(process, timeout_s)
-        after = dict(snapshot(folder, beside))
+            process, timed_out = _guarded(words, folder, given, stdin, stdout, stderr, timeout_s)
+        after = snapshot(folder, beside)
         return Ran(
             exit_code=process.returncode,
             seconds=round(time.monotonic() - began, 3),
-            stdout=_kept_output(stdout, "stdout"),
-            stderr=_kept_output(stderr, "stderr"),
+            stdout=kept_output(stdout, "stdout"),
+            stderr=kept_output(stderr, "stderr"),
             changed=tuple(_known_by_content(folder, each) for each in differences(before, after)),
             timed_out=timed_out,
         )
@@ -116,51 +110,53 @@ def arguments(command: str, prompt_file: Path) -> list[str]:
     return [word.replace("{prompt_file}", str(prompt_file)) for word in words]
 
 
-_LAUNCH = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-if os.getppid() != int(sys.argv[1]):
-    os.kill(os.getpid(), signal.SIGKILL)
-try:
-    os.execvp(sys.argv[2], sys.argv[2:])
-except OSError as error:
-    sys.exit(f"{sys.argv[2]}: {error.strerror}")
-"""
+def _guarded(
+    words: Sequence[str], folder: Path, environment: dict[str, str], stdin: BinaryIO,
+    stdout: BinaryIO, stderr: BinaryIO, timeout_s: float | None,
+) -> tuple[subprocess.Popen[bytes], bool]:  # fmt: skip
+    """Run a command that does not outlive us: see `guard`."""
+    theirs, ours = os.pipe()
+    try:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), str(theirs), *words], cwd=folder,
+                env=environment, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(theirs,),
+                start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(theirs)
+        return process, _follow(process, ours, timeout_s)
+    finally:
+        os.close(ours)
 
 
-def launched(words: Sequence[str]) -> list[str]:
-    """A command that ends with us: if we are killed, it must not go on beside the one who does its
-    item again."""
-    if sys.platform != "linux":
-        return list(words)
-    return [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *words]
+def must_be_there(command: str, folder: Path) -> None:
+    """Refuse a command that can't be run, before anything is begun or recorded."""
+    program = arguments(command, Path())[0]
+    found = folder / program if os.sep in program else program
+    if shutil.which(found) is None:
+        raise BadInput(
+            f"the agent {command!r:.80} can't be run: there is no program {program!r:.80}. "
+            f"Give the name of one, or its whole path"
+        )
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float | None) -> bool:
+def _follow(process: subprocess.Popen[bytes], guard: int, timeout_s: float | None) -> bool:
     """Wait for a command and all that it started; whether its time was up."""
-    timed_out = False
     try:
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
-        timed_out = True
+        return True
     finally:
-        if process.poll() is None:
-            # With everything that it started: half an agent would go on changing files.
-            _signal_group(process.pid, signal.SIGTERM)
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                _signal_group(process.pid, signal.SIGKILL)
-                process.wait()
-    return timed_out
+        if process.poll() is None:  # its time is up, or we are interrupted
+            with suppress(BrokenPipeError):
+                os.write(guard, b"t")
+            process.wait()
+    return False
 
 
-def _signal_group(group: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, number)
-
-
-def _kept_output(file: BinaryIO, name: str) -> Output:
+def kept_output(file: BinaryIO, name: str) -> Output:
+    """What was printed to a file: the end of it as text, and if that is not all, the whole."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - MOST_SHOWN))
     text = file.read().decode("utf-8", "replace").replace("\0", "\ufffd")
@@ -184,27 +180,26 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
             yield piece
 
 
-def snapshot(
-    folder: Path, beside: Sequence[Path] = ()
-) -> Iterator[tuple[str, tuple[int, int, int]]]:
+def snapshot(folder: Path, beside: Sequence[Path] = ()) -> dict[str, tuple[int, int, int]]:
     """The files in a folder: their names, and by what it is seen that one was changed."""
-    found = 0
+    found: dict[str, tuple[int, int, int]] = {}
     for place, folders, files in os.walk(folder):
-        folders[:] = sorted(
+        folders[:] = [
             name for name in folders
             if name not in _LEFT_ALONE and Path(place, name).resolve() not in beside
-        )  # fmt: skip
-        for name in sorted(files):
+        ]  # fmt: skip
+        for name in files:
             path = Path(place, name)
             try:
                 about = path.lstat()
             except OSError:
                 continue
-            found += 1
-            if found > _MOST_FILES:  # a folder like that is no project: what changed is not told
-                return
-            key = (about.st_size, about.st_mtime_ns, about.st_ino)
-            yield str(path.relative_to(folder)), key
+            if path not in beside:
+                key = (about.st_size, about.st_mtime_ns, about.st_ino)
+                found[str(path.relative_to(folder))] = key
+        if len(found) > _MOST_FILES:  # that is no project: what changed in it is not told
+            return {}
+    return found
 
 
 def differences(
@@ -221,11 +216,13 @@ def differences(
 
 def _known_by_content(folder: Path, changed: Changed) -> Changed:
     path = folder / changed.name
+    # A name that is no UTF-8 can't stand in the log as it is.
+    told = replace(changed, name=os.fsencode(changed.name).decode("utf-8", "backslashreplace"))
     if changed.how == "removed" or not path.is_file() or path.is_symlink():
-        return changed
+        return told
     with suppress(OSError):
-        return replace(changed, sha256=digest_of(path))
-    return changed
+        return replace(told, sha256=digest_of(path))
+    return told
 
 
 def digest_of(path: Path) -> str:

@@ -11,12 +11,12 @@ again: a crash costs the one item. So an item has to be safe to do again.
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,30 +25,46 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from holdfast.app import Holdfast
+from holdfast.artifacts import opened
 from holdfast.beginning import Given
 from holdfast.errors import (
     BadInput,
     HoldfastError,
     LeaseLost,
     TaskBusy,
+    TaskCancelled,
     TaskFailed,
-    TaskNotFound,
+    TaskPaused,
     TaskWaiting,
 )
-from holdfast.events import AnyEvent, MissionSet, PlanItem, Planned, PlanProgressed, PlanStatus
+from holdfast.events import MissionSet, PlanItem, Planned, PlanStatus
 from holdfast.plan import ready, recorded, revised
 from holdfast.reading import read_state, stream_of
 from holdfast.scope import inside
 from holdfast.spec import IdempotencyKey
-from holdfast.state import FINISHED, State
+from holdfast.state import FINISHED
 from holdfast.step import step, tool
 from holdfast.task import task, task_spec
-from holdfast.values import fetch
-from holdfast.views import TaskView
 from holdfast.words import must_be_texts
 from holdfast.workspace.checklist import find_plan, print_plan
-from holdfast.workspace.commands import MOST_SHOWN, Output, Ran, run_command
-from holdfast.workspace.edits import take_in, taken
+from holdfast.workspace.commands import Output, Ran, kept_output, must_be_there, run_command
+from holdfast.workspace.edits import MAX_BYTES, take_in, taken
+from holdfast.workspace.missions import (
+    FOUND,
+    MOST_ID,
+    candidates,
+    decided,
+    files_of,
+    id_of,
+    last_try,
+    left_of,
+    mark,
+    mission_text,
+    result_of,
+    said,
+    told_of,
+    write,
+)
 from holdfast.workspace.projecting import project
 from holdfast.workspace.prompts import Doing, item_prompt, planning_prompt
 
@@ -61,9 +77,8 @@ left; everything is done."""
 
 BUDGET_TOKENS = 16_000
 _NO_KEY = IdempotencyKey()
-_OVER: frozenset[str] = frozenset({"done", "skipped"})
-_PATIENCE_S, _POLL_S = 30.0, 0.02
-_MOST_SAID = 300
+_MOST_RESULTS = 20
+"""Of so many items the one who does the next is told what came of them."""
 
 
 class Next(Struct, frozen=True):
@@ -135,7 +150,7 @@ def mission_plan(mission: str, number: int) -> tuple[PlanItem, ...]:
     """The first job of a mission: to write its plan."""
     ran = call_agent(prompt_for_plan(mission), command_of(_at_work().means))
     _must_have_ended_well(ran)
-    items = find_plan(ran.stdout.text)
+    items = find_plan(_whole_text(ran.stdout))
     if not items:
         raise AgentFailed(f"it printed no plan, which is a Markdown checklist: {said(ran)!r}")
     return revised((), items)
@@ -148,6 +163,15 @@ def mission_item(mission: str, item: str, text: str, number: int) -> Ran:
     ran = call_agent(prompt_for_item(mission, item), command_of(_at_work().means))
     _must_have_ended_well(ran)
     return ran
+
+
+def _whole_text(output: Output) -> str:
+    """All that was printed, up to the length of a plan that would be taken from a file."""
+    if output.whole is None:
+        return output.text
+    with opened(_at_work().hf.store, output.whole) as file:
+        file.seek(max(0, output.whole.size_bytes - MAX_BYTES))
+        return file.read(MAX_BYTES).decode("utf-8", "replace")
 
 
 def _must_have_ended_well(ran: Ran) -> None:
@@ -179,14 +203,16 @@ def prompt_for_item(mission: str, item: str) -> str:
     at_hand = next((each for each in plan if each.id == item), None)
     if at_hand is None:
         raise AgentFailed(f"mission {mission!r} has no item {item!r} any more")
-    done = [(each, _result_of(work.hf, mission, each)) for each in plan if each.status == "done"]
+    told = told_of(plan, at_hand, _MOST_RESULTS)
+    done = [(each, result_of(work.hf, mission, each)) for each in told]
     doing = Doing(
         mission=mission_text(view),
         plan=print_plan(plan),
         item=f"{at_hand.id}. {at_hand.text}",
+        folder=str(work.means.files or ""),
         done=[(f"{each.id}. {each.text}", ran.stdout.text if ran else "") for each, ran in done],
         decisions=[f"{c.name}: {c.choice} ({c.because})" for c in view.decisions],
-        files=_files_of(view, [ran for _, ran in done if ran is not None]),
+        files=files_of(view, [ran for _, ran in done if ran is not None]),
     )
     return item_prompt(doing, work.means.budget_tokens)
 
@@ -204,60 +230,13 @@ def call_agent(prompt: str, command: str, *, key: IdempotencyKey = _NO_KEY) -> R
     began = time.monotonic()
     made = means.agent(prompt)
     text = "" if made is None else str(made)
-    return Ran(0, round(time.monotonic() - began, 3), Output(text[-MOST_SHOWN:], len(text)))
+    printed = kept_output(io.BytesIO(text.encode("utf-8", "replace")), "stdout")
+    return Ran(0, round(time.monotonic() - began, 3), printed)
 
 
 def command_of(means: Means) -> str:
     """The agent's command; empty if it is a function."""
     return means.agent if isinstance(means.agent, str) else ""
-
-
-# Asking where it stands
-
-
-def mission_text(view: TaskView) -> str:
-    """What a mission is about: as it was given, or as somebody has edited it since."""
-    if isinstance(view.state.mission, Raw):
-        return str(view.value(view.state.mission))
-    given = view.input
-    return str(given.get("text", given)) if isinstance(given, dict) else str(given)
-
-
-def _result_of(hf: Holdfast, mission: str, item: PlanItem) -> Ran | None:
-    state = _newest_try(hf, mission, item)[1]
-    if state.status != "completed" or not isinstance(state.result, Raw):
-        return None
-    with suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(fetch(hf.store, state.result, state.lists, dict), type=Ran)
-    return None
-
-
-def _newest_try(hf: Holdfast, mission: str, item: PlanItem) -> tuple[int, State]:
-    """The try of an item that has not failed: one that is done, under way, or still to be made."""
-    number = 0
-    while True:
-        state = read_state(hf.store, stream_of(id_of(mission, item, number)))
-        if state.status != "failed":
-            return number, state
-        number += 1
-
-
-def _files_of(view: TaskView, done: Sequence[Ran]) -> list[str]:
-    """The files that the mission has, and those that were changed by what is done: the newest."""
-    changed = [each.name for ran in done for each in ran.changed if each.how != "removed"]
-    return list(dict.fromkeys([*view.state.files, *reversed(changed)]))[:50]
-
-
-def id_of(mission: str, item: PlanItem, number: int) -> str:
-    """The id of the task that does an item. An item in other words is another piece of work."""
-    words = sha256(item.text.encode()).hexdigest()[:8]
-    again = f".{number + 1}" if number else ""
-    return f"{mission}.{item.id}.{words}{again}"
-
-
-def left_of(plan: Sequence[PlanItem]) -> int:
-    """How many items are not over."""
-    return sum(item.status not in _OVER for item in plan)
 
 
 # Doing
@@ -268,6 +247,8 @@ def init(hf: Holdfast, text: str, *, id: str | None = None, user: str = "") -> s
     must_be_texts("a mission", text=text)
     if not text.strip():
         raise BadInput("a mission needs words: say what is to be done")
+    if id is not None and len(id) > MOST_ID:
+        raise BadInput(f"the id of a mission has at most {MOST_ID} characters, not {len(id):,}")
     made = hf.start(mission, text, id=id, user=user).id
     words = Raw(msgspec.json.encode(text))
     write(hf, made, lambda state: MissionSet(text=words) if state.mission is UNSET else None)
@@ -284,8 +265,14 @@ def next_item(hf: Holdfast, id: str, means: Means, *, retry: bool = False) -> Ne
     view = hf.task(id)
     if view.type != "mission":
         raise BadInput(f"task {id!r} is no mission but {view.type!r}: make one with holdfast init")
-    if view.status in FINISHED:
+    if view.status == "completed":
         return Next("done", 0)
+    if view.status == "paused":
+        raise TaskPaused(id, view.state.because)
+    if view.status == "cancelled":
+        raise TaskCancelled(id, view.state.because)
+    if isinstance(means.agent, str):
+        must_be_there(means.agent, means.folder)
     changes = take_in(hf, id, means.files) if means.files is not None else []
     token = _work.set(_Work(hf, means))
     try:
@@ -314,13 +301,16 @@ def _write_plan(hf: Holdfast, id: str) -> Next:
 
 def _do_one(hf: Holdfast, id: str, plan: Sequence[PlanItem], retry: bool) -> Next:
     for item in candidates(plan, retry=retry):
-        number, state = _newest_try(hf, id, item)
-        if state.status == "completed":  # by one who died before he could mark it
-            mark(hf, id, item.id, "done", "it was found to be done")
+        number, tried = last_try(hf, id, item)
+        now = hf.task(id).state.plan if tried.status in FINISHED else plan
+        marked: PlanStatus = next((each.status for each in now if each.id == item.id), "skipped")
+        deed = decided(marked, tried, retry=retry)
+        if deed in FOUND:  # and what waits for it may be begun now
+            why = f"it was found to be {deed}"
+            return _do_one(hf, id, mark(hf, id, item.id, FOUND[deed], why), retry)
+        if deed == "leave":
             continue
-        if number and item.status == "doing" and state.seq == 0:  # the same, of one that failed
-            mark(hf, id, item.id, "failed", "it was found to have failed")
-            continue
+        number += deed == "anew"
         try:
             ran = _run(hf, mission_item, id_of(id, item, number), id, item.id, item.text, number)
         except (TaskBusy, LeaseLost):
@@ -344,18 +334,6 @@ def _commit(hf: Holdfast, id: str, item: PlanItem, task_id: str, ran: Ran) -> No
         path, key = (call.path, call.key) if call is not None else ("", "")
         message = step_message(id, f"{item.id}. {item.text}", path, key)
         commit_workspace(_at_work().means.folder, message, [each.name for each in ran.changed])
-
-
-def candidates(plan: Sequence[PlanItem], *, retry: bool = False) -> list[PlanItem]:
-    """The items that may be begun or gone on with, in the order of the plan.
-
-    >>> plan = (PlanItem("a", "1", "doing"), PlanItem("b", "2", after=("1",)), PlanItem("c", "3"))
-    >>> [item.id for item in candidates(plan)]
-    ['1', '3']
-    """
-    can_begin = {item.id for item in ready(plan)}
-    wanted = ("doing", "failed") if retry else ("doing",)
-    return [item for item in plan if item.id in can_begin or item.status in wanted]
 
 
 def _run(hf: Holdfast, fn: Any, task_id: str, mission: str, *args: Any) -> Any:
@@ -387,49 +365,6 @@ def _complete(hf: Holdfast, id: str, plan: Sequence[PlanItem]) -> None:
     if not left_of(plan):
         with suppress(TaskWaiting, TaskBusy, LeaseLost):
             hf.resume(id)
-
-
-# Writing to the mission's log
-
-
-def mark(
-    hf: Holdfast, id: str, item: str, status: PlanStatus, because: str = ""
-) -> tuple[PlanItem, ...]:
-    """Say in the mission's plan what became of an item, if it does not say so already."""
-
-    def change(state: State) -> PlanProgressed | None:
-        known = {each.id: each.status for each in state.plan}
-        if known.get(item) in (None, status) or (known[item] == "done" and status == "doing"):
-            return None
-        return PlanProgressed(id=item, status=status, because=because[:_MOST_SAID])
-
-    return write(hf, id, change).plan
-
-
-def write(hf: Holdfast, id: str, make: Callable[[State], AnyEvent | None]) -> State:
-    """Append to a mission's log what is made of its state, durably; the state after that.
-
-    Nobody holds a mission for long, so who finds it held waits for his turn.
-    """
-    give_up_at = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            with hf._holding.hold(id) as log:
-                if log.state.seq == 0:
-                    raise TaskNotFound(f"no task {id!r} in {hf.store.url}")
-                if log.state.status not in FINISHED and log.append(make):
-                    log.sync()
-                return log.state
-        except (TaskBusy, LeaseLost):
-            if time.monotonic() > give_up_at:
-                raise
-        time.sleep(_POLL_S)
-
-
-def said(ran: Ran) -> str:
-    """What an agent had to say, in short: the end of what it printed."""
-    text = (ran.stdout.text or ran.stderr.text).strip()
-    return text if len(text) <= _MOST_SAID else f"…{text[-_MOST_SAID:]}"
 
 
 def loop(
