@@ -197,7 +197,7 @@ class Session:
     # Its tasks
 
     def run(self, fn: Callable[..., R], /, *args: Any, id: str | None = None, **kwargs: Any) -> R:
-        """`hf.run` for a task of this session and its user.
+        """`hf.run` for a task in the session, and of its user.
 
         >>> from holdfast import Holdfast, task
         >>> @task
@@ -222,7 +222,7 @@ class Session:
     def start(
         self, fn: Callable[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Handle[Any]:
-        """`hf.start` for a task of this session and its user: it is left to a worker."""
+        """`hf.start` for a task in the session, and of its user: it is left to a worker."""
         given = {"id": id, "user": self.user, "session": self.id, **kwargs}
         return self._app("start").start(fn, *args, **given)
 
@@ -355,4 +355,4 @@ def open_session(store: Store, id: str) -> Session:
 
 
 def _no_clock() -> datetime:
-    raise BadInput("this session was opened for reading: use hf.session(…) to write to it")
+    raise BadInput("the session was opened for reading: use hf.session(…) to write to it")
