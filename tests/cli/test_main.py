@@ -46,7 +46,7 @@ def test_every_command_has_help_with_examples(cli, name):
     assert code == 0
     assert "Examples:" in out
     assert f"holdfast {name}" in out[out.index("Examples:") :]
-    assert "--json" in out or name == "once"  # which prints what its command prints
+    assert "--json" in out or name == "once"  # whose output is that of the command it runs
     assert "--url" in out
 
 

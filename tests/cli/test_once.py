@@ -631,6 +631,14 @@ def test_a_step_without_a_command_is_wrong_usage(once):
         assert once(*words).code in (2, 105)
 
 
+def test_called_alone_it_is_the_same_command(once, cli):
+    # It is found without the other commands, which take long to load.
+    for word in ("-h", "--help", "--no-such-option"):
+        alone, among = once(word), cli("once", word)
+        assert (alone.code, alone.err) == (among.code, among.err)
+        assert alone.out.split() == among.out.split()  # in lines of other widths
+
+
 def test_words_that_are_no_text_need_a_key(place, shell):
     command = [*COMMAND, "once", "odd", "--", "printf", b"\xff"]
     done = subprocess.run(command, env=shell, capture_output=True, check=False)

@@ -121,7 +121,11 @@ def _all_options(command: Any) -> Any:
     return command
 
 
-@click.command(cls=Told, short_help="Run a command of a shell script once.")
+@click.command(
+    cls=Told,
+    short_help="Run a command of a shell script once.",
+    context_settings={"help_option_names": ["-h", "--help"]},  # also where it is called alone
+)
 @_all_options
 @store_options
 @pass_given

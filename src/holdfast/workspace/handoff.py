@@ -58,7 +58,7 @@ def handoff(
     ...     [path.name for path in handoff(hf, "hand-1", folder)]
     ['SUMMARY.md', 'CHANGELOG.md']
     """
-    return _written(hf.task(id), Path(folder), model)
+    return written(hf.task(id), Path(folder), model)
 
 
 def here(folder: str | os.PathLike[str]) -> list[Path]:
@@ -76,7 +76,7 @@ def here(folder: str | os.PathLike[str]) -> list[Path]:
     """
     run = inside("handoff.here()").run
     # Read anew, because other branches go on changing the state that the task is driven by.
-    return _written(view_task(run.log.store, run.task_id), Path(folder), None)
+    return written(view_task(run.log.store, run.task_id), Path(folder))
 
 
 def nears(context: Context, share: float = 0.8) -> bool:
@@ -92,7 +92,8 @@ def nears(context: Context, share: float = 0.8) -> bool:
     return context.tokens >= share * context.budget or context.left_out.messages > 0
 
 
-def _written(view: TaskView, folder: Path, model: Model | None) -> list[Path]:
+def written(view: TaskView, folder: Path, model: Model | None = None) -> list[Path]:
+    """Write both, of a task as it is seen."""
     changes = changelog_text(event for event in view.events() if event.seq <= view.seq)
     summary = summary_text(view) if model is None else _by_model(model, view, changes)
     state = view.state

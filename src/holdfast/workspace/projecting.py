@@ -121,6 +121,12 @@ class Projection:
         """Whether the task had ended when its log was last read."""
         return self._tail.finished
 
+    @property
+    def waits(self) -> bool:
+        """Whether the task had been let go of, to wait, when its log was last read."""
+        state = self._tail.state
+        return state.parked and not self.finished
+
     def update(
         self,
         *,

@@ -22,7 +22,8 @@ from holdfast.store import Store
 from holdfast.stores.disk import Disk
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.workspace import failed, safe_name
-from holdfast.workspace.projecting import Projection
+from holdfast.views import view_task
+from holdfast.workspace.projecting import Projection, task_folder
 from holdfast.workspace.replacing import place
 
 EVERY_S = 0.5
@@ -134,6 +135,10 @@ class Projector:
             self._known[stream] = known
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
+        if known.waits and made.is_current:
+            from holdfast.workspace.handoff import written  # seldom, and it needs much
+
+            written(view_task(self._store, task_id), task_folder(self._root, task_id))
         if known.finished and made.is_current:
             del self._known[stream]
         return made.is_current
