@@ -77,3 +77,20 @@ def test_the_harness_catches_a_build_without_the_intent_write(scenario):
     # Of a run with branches only the number of the boundary is known, not which one it was.
     assert any(v.boundary == "after an effect" or "async" in scenario for v in report.violations)
     assert all("found" in v.problem or "in doubt" in v.problem for v in report.violations)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("scenario", "options"),
+    [
+        ("rows_in_batches", ()),
+        ("rows_async", ("--every", "4")),
+        ("project_undone", ("--every", "2")),
+        ("project_undone", ("--every", "5", "--crashes", "2")),
+    ],
+)
+def test_files_hold_every_row_and_every_edit_once(scenario, options):
+    report = kill_everywhere(f"tests.crash.workspace_agents:{scenario}", *options)
+    assert report.violations == []
+    assert report.points > 15
+    assert report.missed <= report.points // 5

@@ -45,6 +45,7 @@ class Ensured(Struct, frozen=True):
     """The sha256 of what it left there; '' for nothing, or a folder."""
 
 
+@tool(name="ensure_undone", in_doubt="retry")
 def _undo(result: Ensured) -> None:
     """Put back what was there, unless somebody has changed it since."""
     before, place = result.before, Path(result.path)

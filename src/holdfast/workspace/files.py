@@ -69,7 +69,7 @@ def append(name: str, data: str | bytes) -> Artifact:
     append has to be the same.
     """
     scope = inside("files.append()")
-    return Writing(scope, checked_file_name(name), UNSET, "more of").append(data)
+    return Writing(scope, checked_file_name(name), UNSET, "more of ").append(data)
 
 
 def create(name: str, *, expected: int | UnsetType | None = UNSET) -> Creating:
