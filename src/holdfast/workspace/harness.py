@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from holdfast.app import Holdfast
@@ -45,6 +45,7 @@ from holdfast.spec import IdempotencyKey
 from holdfast.state import FINISHED
 from holdfast.step import step, tool
 from holdfast.task import task, task_spec
+from holdfast.values import stow
 from holdfast.words import must_be_texts
 from holdfast.workspace.checklist import find_plan, print_plan
 from holdfast.workspace.commands import Output, Ran, kept_output, must_be_there, run_command
@@ -247,10 +248,15 @@ def init(hf: Holdfast, text: str, *, id: str | None = None, user: str = "") -> s
     must_be_texts("a mission", text=text)
     if not text.strip():
         raise BadInput("a mission needs words: say what is to be done")
+    if (size := len(text.encode())) > MAX_BYTES:
+        raise BadInput(
+            f"a mission of {size:,} bytes is too long: say it in {MAX_BYTES:,}, and put the rest "
+            f"into files that it names"
+        )
     if id is not None and len(id) > MOST_ID:
         raise BadInput(f"the id of a mission has at most {MOST_ID} characters, not {len(id):,}")
     made = hf.start(mission, text, id=id, user=user).id
-    words = Raw(msgspec.json.encode(text))
+    words = stow(hf.store, msgspec.json.encode(text))
     write(hf, made, lambda state: MissionSet(text=words) if state.mission is UNSET else None)
     with suppress(TaskWaiting, TaskBusy):
         hf.resume(made)  # it is let go of at once, so that no worker looks after it
