@@ -39,6 +39,9 @@ A state that only grows is never written whole again: its changes are no more th
 _SMALL_BYTES = 4096
 """Below this a state counts as this large: a counter need not be written whole so often."""
 
+_FILE_BYTES = 256
+"""What a file of the task adds to a whole checkpoint, about."""
+
 
 class Checkpoints(Struct):
     """What a run knows of its checkpoints."""
@@ -147,7 +150,8 @@ def _event(run: Run, known: Checkpoints, raw: bytes) -> Callable[[State], Checkp
     before, known.newest = known.newest, _plain(raw)
     if before is not UNSET:
         change = msgspec.json.encode(change_between(before, known.newest))
-        most = WHOLE_EVERY * max(len(raw), _SMALL_BYTES)
+        carried_bytes = _FILE_BYTES * len(run.log.state.files)
+        most = WHOLE_EVERY * (max(len(raw), _SMALL_BYTES) + carried_bytes)
         if len(change) < max(len(raw), 64) and run.log.bytes_since_checkpoint < most:
             stowed = run.log.stow_alone(change)
             return lambda state: Checkpointed(
@@ -155,11 +159,14 @@ def _event(run: Run, known: Checkpoints, raw: bytes) -> Callable[[State], Checkp
             )
     stowed = run.log.stow_alone(raw)
     return lambda state: Checkpointed(
-        number=state.checkpoints + 1, version=version, state=stowed, carried=_carried(state)
+        number=state.checkpoints + 1,
+        version=version,
+        state=stowed,
+        carried=_carried(state, run.log.stow_alone),
     )
 
 
-def _carried(state: State) -> Carried:
+def _carried(state: State, stow: Callable[[bytes], Raw]) -> Carried:
     calls = [c for c in state.calls.values() if c.status not in ("completed", "failed")]
     return Carried(
         state.status,
@@ -172,7 +179,7 @@ def _carried(state: State) -> Carried:
         tuple(Raw(msgspec.json.encode(call)) for call in calls),
         newest(state.lists),
         state.mission,
-        tuple(Raw(msgspec.json.encode(file)) for file in state.files.values()),
+        stow(msgspec.json.encode(list(state.files.values()))) if state.files else UNSET,
     )
 
 

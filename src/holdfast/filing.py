@@ -84,6 +84,8 @@ def clashing(name: str, others: Iterable[str]) -> str:
         if other == name:
             continue
         theirs = _ways(other)
+        if ours.keys().isdisjoint(theirs):
+            continue
         for folded, way in ours.items():
             found = theirs.get(folded)
             if found is not None and (found != way or name == way or other == found):

@@ -11,6 +11,7 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.errors import LogDamaged, NewerFormat, WrongKey
@@ -133,9 +134,21 @@ def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, byte
                 before = next(lines, None)
                 yield from _checked(stream, store.read(stream), most=1)
                 total = chain.sum_of(before) if before is not None else chain.ROOT
-                yield from _checked(stream, reversed(newest), total, event.seq - 1)
+                since = _checked(stream, reversed(newest), total, event.seq - 1)
+                _, after, size = next(since)
+                yield _with_files(store, event), after, size
+                yield from since
                 return
     yield from _checked(stream, reversed(newest))
+
+
+def _with_files(store: Store, event: Checkpointed) -> Checkpointed:
+    """A whole checkpoint with the files that it carries: many of them stand in a blob."""
+    carried = event.carried
+    if carried is None or not isinstance(carried.files, Raw):
+        return event
+    found = Raw(fetch(store, carried.files, {}, dict))
+    return replace(event, carried=replace(carried, files=found))
 
 
 def advance_checked(state: State, event: AnyEvent, stream: str) -> None:

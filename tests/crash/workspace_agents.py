@@ -6,6 +6,7 @@ leaves something else.
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 from pathlib import Path
@@ -26,7 +27,8 @@ from holdfast.workspace.ensure import (
 from holdfast.workspace.materializing import materialize
 from holdfast.workspace.rows import rows
 
-FOLDER = Path(tempfile.gettempdir()) / f"holdfast-crash-agents-{Path(__file__).stat().st_ino}"
+FOLDER = Path(tempfile.mkdtemp(prefix="holdfast-crash-agents-"))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)  # those that are killed never come by
 
 
 @step

@@ -373,8 +373,8 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     lists: tuple[tuple[str, int], ...] = ()
     """The newest long lists, by digest and length: they may grow after the checkpoint."""
     mission: Raw | UnsetType = UNSET
-    files: tuple[Raw, ...] = ()
-    """The files of the task, as the state has them."""
+    files: Raw | UnsetType = UNSET
+    """The files of the task, as the state has them; many of them are in a blob."""
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from holdfast import events as e
@@ -168,7 +168,16 @@ def _result_of(state: State, path: str, seq: int) -> bytes:
     return bytes(call.result)
 
 
-_load_file = msgspec.json.Decoder(KeptFile).decode
+_load_files = msgspec.json.Decoder(list[KeptFile]).decode
+
+
+def _files(carried: Raw | UnsetType) -> list[KeptFile]:
+    return _load_files(carried) if isinstance(carried, Raw) else []
+
+
+def _is_elsewhere(carried: Raw | UnsetType) -> bool:
+    # Who begins to read at a checkpoint has got them from there; who comes from before knows them.
+    return isinstance(carried, Raw) and not bytes(carried).startswith(b"[")
 
 
 def checkpointed(state: State, event: e.Checkpointed) -> None:
@@ -191,7 +200,8 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.undoable = carried.undoable
     state.posts = carried.posts
     state.mission = carried.mission
-    state.files = {file.name: file for file in map(_load_file, carried.files)}
+    if not _is_elsewhere(carried.files):
+        state.files = {file.name: file for file in _files(carried.files)}
     for digest, length in carried.lists:
         state.lists.setdefault(digest, e.ListGrew(digest=digest, length=length))
     for raw in carried.open:

@@ -463,6 +463,30 @@ def test_files_outlive_a_checkpoint(tmp_path: Path, flavor: Flavor) -> None:
         ]  # fmt: skip
 
 
+def test_thousands_of_files_outlive_a_checkpoint(tmp_path: Path) -> None:
+    flavor = Flavor("sync")
+    crash = [True]
+
+    @flavor.task
+    async def work() -> list[str]:
+        if restore(0) == 0:
+            for n in range(3000):
+                files.write(f"{n % 10}/{n}.txt", str(n))
+            checkpoint(1)
+        if crash:
+            crash.pop()
+            raise Crash
+        return [files.read_text("7/2997.txt"), str(len(files.list()))]
+
+    with Holdfast(tmp_path / "w", sync=False) as hf, pytest.raises(Crash):
+        hf.run(work, id="t")
+    with Holdfast(tmp_path / "w", sync=False) as hf:
+        assert hf.run(work, id="t") == ["2997", "3000"]
+        hf.gc(Retention(grace=timedelta(0)))
+        assert len(hf.task("t").state.files) == 3000
+        assert hf.verify().sound
+
+
 @pytest.mark.parametrize(
     "name",
     ["", "/etc/passwd", "..", "a/../b", "./a", "a//b", "a/", "a\0b", "a\nb", "..\\a", "a\\b", "a.",
