@@ -75,3 +75,13 @@ def test_every_name_of_the_agent_package_is_in_the_reference():
         re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page.partition("## Agents")[2])))
     )
     assert sorted(set(agent.__all__) - told) == []
+
+
+def test_every_name_of_the_workspace_has_an_example_and_is_in_the_reference():
+    from holdfast import workspace
+
+    page = (Path(__file__).parents[1] / "docs/reference/api.md").read_text()
+    told = page.partition("## Workspace")[2].partition("\n## ")[0]
+    for name in workspace.__all__:
+        assert f"`{name}" in told, f"{name} is not in the reference"
+        assert name == "Agent" or has_example(getattr(workspace, name)), f"{name} has no example"

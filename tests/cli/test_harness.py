@@ -65,7 +65,10 @@ def test_next_exits_by_what_is_left(project):
     assert next_(project)[:2] == (0, "done: 1. look (2 items left)\n")
     (project / "fail").touch()
     code, out, _ = next_(project)
-    assert (code, out) == (1, "failed: 2. sweep: it ended with exit code 3:  (2 items left)\n")
+    assert (code, out) == (
+        1,
+        "failed: 2. sweep: it ended with exit code 3: it said nothing (2 items left)\n",
+    )
     (project / "fail").unlink()
     assert next_(project)[0] == 0
     assert next_(project)[0] == 12
@@ -171,8 +174,8 @@ def test_an_agent_that_wrote_into_our_log_is_found_out(project):
 
 def test_a_mission_in_sqlite_does_not_count_its_database_as_changed(project):
     url = f"sqlite:///{project}/s.db"
-    assert run("--store", url, "init", "Tidy up", "--id", "m", cwd=project).code == 0
-    done = run("--store", url, "loop", "--agent", AGENT_COMMAND, cwd=project)
+    assert run("init", "Tidy up", "--id", "m", "--url", url, cwd=project).code == 0
+    done = run("loop", "--agent", AGENT_COMMAND, "--url", url, cwd=project)
     assert done.code == 10, done.err
     with Holdfast(url) as hf:
         first = next(view for view in hf.tasks() if view.type == "mission_item")

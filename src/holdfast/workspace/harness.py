@@ -83,7 +83,11 @@ _MOST_RESULTS = 20
 
 
 class Next(Struct, frozen=True):
-    """What one call of `next_item` came to, and how many items are left."""
+    """What one call of `next_item` came to, and how many items are left.
+
+    >>> Next("did", left=2, item="1", text="sweep").what
+    'did'
+    """
 
     what: What
     left: int
@@ -95,7 +99,11 @@ class Next(Struct, frozen=True):
 
 
 class Means(Struct, frozen=True):
-    """How the agent is run."""
+    """How the agent is run.
+
+    >>> Means("assistant -p", Path("project"), timeout_s=1800).budget_tokens
+    16000
+    """
 
     agent: Agent
     folder: Path
@@ -179,7 +187,9 @@ def _must_have_ended_well(ran: Ran) -> None:
     if ran.timed_out:
         raise AgentFailed(f"it did not end in time, and was stopped after {ran.seconds:g} s")
     if ran.exit_code:
-        raise AgentFailed(f"it ended with exit code {ran.exit_code}: {said(ran)}")
+        raise AgentFailed(
+            f"it ended with exit code {ran.exit_code}: {said(ran) or 'it said nothing'}"
+        )
 
 
 @step(name="say_who_does")
@@ -223,7 +233,10 @@ def call_agent(prompt: str, command: str, *, key: IdempotencyKey = _NO_KEY) -> R
     """Have the agent do what the prompt says. One that was killed is started again."""
     means = _at_work().means
     if isinstance(means.agent, str):
-        environment = {"HOLDFAST_TASK": key.split(":")[0], "HOLDFAST_KEY": str(key)}
+        environment = {
+            "HOLDFAST_TASK": inside("an agent").run.task_id,
+            "HOLDFAST_KEY": str(key),
+        }
         return run_command(
             command, prompt, means.folder, timeout_s=means.timeout_s, environment=environment,
             beside=means.beside,
@@ -244,7 +257,12 @@ def command_of(means: Means) -> str:
 
 
 def init(hf: Holdfast, text: str, *, id: str | None = None, user: str = "") -> str:
-    """Make a mission; returns its id. Its first job, for `next_item`, is to write the plan."""
+    """Make a mission; returns its id. Its first job, for `next_item`, is to write the plan.
+
+    >>> with Holdfast("memory://") as hf:
+    ...     init(hf, "Tidy up the attic", id="attic")
+    'attic'
+    """
     must_be_texts("a mission", text=text)
     if not text.strip():
         raise BadInput("a mission needs words: say what is to be done")
@@ -267,6 +285,11 @@ def next_item(hf: Holdfast, id: str, means: Means, *, retry: bool = False) -> Ne
     """Do the next thing that a mission needs, if there is any, and say what is left.
 
     With `retry`, items that failed are tried again.
+
+    >>> with Holdfast("memory://") as hf:
+    ...     id = init(hf, "Tidy up the attic")
+    ...     next_item(hf, id, Means(lambda prompt: "- [ ] 1. sweep", Path("."))).what
+    'planned'
     """
     view = hf.task(id)
     if view.type != "mission":
@@ -384,7 +407,13 @@ def loop(
     told: Callable[[Next], None] = lambda done: None,
     pause_s: float = 1.0,
 ) -> Next:
-    """`next_item` again and again, until nothing is left or a limit is reached."""
+    """`next_item` again and again, until nothing is left or a limit is reached.
+
+    >>> with Holdfast("memory://") as hf:
+    ...     id = init(hf, "Tidy up the attic")
+    ...     loop(hf, id, Means(lambda prompt: "- [ ] 1. sweep", Path("."))).what
+    'done'
+    """
     began, done, failures = time.monotonic(), 0, 0
     while True:
         again = 0 < failures <= retries

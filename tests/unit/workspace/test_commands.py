@@ -40,7 +40,7 @@ def ran(tmp_path):
         made: Ran = hf.run(running, command, prompt, id=f"c-{number}")
         return made
 
-    run.hf, run.folder = hf, folder  # type: ignore[attr-defined]
+    run.hf, run.folder = hf, folder
     yield run
     hf.close()
 
