@@ -31,6 +31,7 @@ from holdfast.views import TaskView
 from holdfast.words import checked_id
 from holdfast.workspace.footers import is_untouched
 from holdfast.workspace.growing import Growing
+from holdfast.workspace.materializing import materialize
 from holdfast.workspace.progress import HEADER, PROGRESS, TOOL_LOG, progress_line, tool_line
 from holdfast.workspace.rendering import EDITABLE, Changes, rendered
 from holdfast.workspace.replacing import Outcome, make_root, must_be_plain, place, replace
@@ -44,6 +45,10 @@ _SLICE = 25
 
 Place = Callable[[], AbstractContextManager[int]]
 """Opens the folder of a task."""
+
+
+ARTIFACTS = "artifacts"
+"""The folder in that of a task which has the files that the task made."""
 
 
 class Projected(Struct, frozen=True):
@@ -114,6 +119,8 @@ class Projection:
         self._disk = disk
         self._progress = Growing(disk, PROGRESS)
         self._tools = Growing(disk, TOOL_LOG)
+        self._put: tuple[tuple[str, int], ...] = ()
+        """The versions of the task's own files that are in its folder."""
         self._begin()
 
     @property
@@ -164,6 +171,14 @@ class Projection:
             if self._tools.size:
                 files[TOOL_LOG] = tools
             return Projected(self._task_id, self._tail.state.seq, files, is_all)
+
+    def put_files(self, folder: Path) -> None:
+        """Let the task's own files be in its folder, under `artifacts`, as they are now."""
+        state = self._tail.state
+        now = tuple((name, kept.seq) for name, kept in state.files.items())
+        if now != self._put:
+            materialize(self._store, state, folder / ARTIFACTS)
+            self._put = now
 
     def _must_be_there(self) -> None:
         if next(iter(self._store.read(stream_of(self._task_id))), None) is None:

@@ -135,6 +135,8 @@ class Projector:
             self._known[stream] = known
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
+        if made.is_current:
+            known.put_files(task_folder(self._root, task_id))
         if known.waits and made.is_current:
             from holdfast.workspace.handoff import written  # seldom, and it needs much
 
