@@ -149,7 +149,11 @@ def _listed(plan: Sequence[PlanItem]) -> str:
 
 def with_status(plan: Plan, id: str, status: PlanStatus) -> Plan:
     """The same without a check: for what is in a log."""
-    return tuple(replace(item, status=status) if item.id == id else item for item in plan)
+    # A log has this once or twice for each item of a plan, so it copies no item but the one.
+    for place, item in enumerate(plan):
+        if item.id == id:
+            return (*plan[:place], replace(item, status=status), *plan[place + 1 :])
+    return plan
 
 
 def numbered(items: Iterable[str | PlanItem]) -> Plan:

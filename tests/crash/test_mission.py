@@ -20,7 +20,8 @@ from holdfast.fold import fold
 from holdfast.reading import read_events
 from holdfast.views import TaskView
 from holdfast.workspace.footers import footer_of, is_untouched
-from holdfast.workspace.harness import Means, init, loop
+from holdfast.workspace.harness import init, loop
+from holdfast.workspace.means import Means
 from holdfast.workspace.projecting import task_folder
 from holdfast.workspace.rendering import Changes, rendered
 
@@ -43,7 +44,7 @@ if "Write the plan for this mission" in prompt:
     sys.exit()
 item = re.search(r"# Your item\n\n\d+\. (.*)\n", prompt)[1]
 work, _, module = item.partition(" ")
-time.sleep(0.05)
+time.sleep(0.15)
 if work == "rewrite":
     path = pathlib.Path(f"{module}.py")
     text = path.read_text()
@@ -58,7 +59,7 @@ if work == "test":
     if "old_client" in text or not text.endswith("# end\n"):
         sys.exit(f"{module} is not rewritten")
     pathlib.Path(f"{module}.tested").write_text("ok\n")
-time.sleep(0.05)
+time.sleep(0.15)
 print(f"{work} {module}: done")
 """.replace("MODULES", repr(MODULES))
 

@@ -20,7 +20,8 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.errors import BadInput
 from holdfast.state import FINISHED
-from holdfast.workspace.harness import BUDGET_TOKENS, Agent, Means, Next, init, loop, next_item
+from holdfast.workspace.harness import init, loop, next_item
+from holdfast.workspace.means import BUDGET_TOKENS, Agent, Means, Next
 from holdfast.workspace.projecting import task_folder
 
 MISSION_VARIABLE = "HOLDFAST_MISSION"

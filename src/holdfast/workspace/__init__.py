@@ -13,7 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.workspace.harness import Agent, AgentFailed, Means, Next, init, loop, next_item
+    from holdfast.workspace.harness import init, loop, next_item
+    from holdfast.workspace.means import Agent, AgentFailed, Means, Next
 
 __all__ = ["Agent", "AgentFailed", "Means", "Next", "init", "loop", "next_item"]
 
@@ -21,7 +22,8 @@ __all__ = ["Agent", "AgentFailed", "Means", "Next", "init", "loop", "next_item"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("holdfast.workspace.harness"), name)
+    home = "harness" if name in ("init", "loop", "next_item") else "means"
+    return getattr(import_module(f"holdfast.workspace.{home}"), name)
 
 
 def __dir__() -> list[str]:

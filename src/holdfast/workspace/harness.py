@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -50,6 +49,7 @@ from holdfast.words import must_be_texts
 from holdfast.workspace.checklist import find_plan, print_plan
 from holdfast.workspace.commands import Output, Ran, kept_output, must_be_there, run_command
 from holdfast.workspace.edits import MAX_BYTES, take_in, taken
+from holdfast.workspace.means import AgentFailed, Means, Next, What
 from holdfast.workspace.missions import (
     FOUND,
     MOST_ID,
@@ -69,60 +69,9 @@ from holdfast.workspace.missions import (
 from holdfast.workspace.projecting import project
 from holdfast.workspace.prompts import Doing, item_prompt, planning_prompt
 
-Agent = str | Callable[[str], Any]
-"""A command, or a function that is given the prompt and returns what it has to say."""
-
-What = Literal["planned", "did", "failed", "nothing", "blocked", "done"]
-"""The plan was written; an item was done, or failed; others are at work; only failed ones are
-left; everything is done."""
-
-BUDGET_TOKENS = 16_000
 _NO_KEY = IdempotencyKey()
 _MOST_RESULTS = 20
 """Of so many items the one who does the next is told what came of them."""
-
-
-class Next(Struct, frozen=True):
-    """What one call of `next_item` came to, and how many items are left.
-
-    >>> Next("did", left=2, item="1", text="sweep").what
-    'did'
-    """
-
-    what: What
-    left: int
-    item: str = ""
-    text: str = ""
-    said: str = ""
-    problems: tuple[str, ...] = ()
-    """What is wrong with files that people edited; it goes on by what they said before."""
-
-
-class Means(Struct, frozen=True):
-    """How the agent is run.
-
-    >>> Means("assistant -p", Path("project"), timeout_s=1800).budget_tokens
-    16000
-    """
-
-    agent: Agent
-    folder: Path
-    budget_tokens: int = BUDGET_TOKENS
-    timeout_s: float | None = None
-    beside: tuple[Path, ...] = ()
-    """Folders that are not the agent's: where the store is."""
-    files: Path | None = None
-    """Where the mission's own readable files are, which people may edit."""
-    git: bool = False
-    """Whether what an item changed is committed to the repository of the folder."""
-
-
-class AgentFailed(HoldfastError):
-    """An agent ended with an error, or said nothing that can be used.
-
-    >>> issubclass(AgentFailed, HoldfastError)
-    True
-    """
 
 
 class _Work(Struct, frozen=True):
@@ -286,6 +235,7 @@ def next_item(hf: Holdfast, id: str, means: Means, *, retry: bool = False) -> Ne
 
     With `retry`, items that failed are tried again.
 
+    >>> from pathlib import Path
     >>> with Holdfast("memory://") as hf:
     ...     id = init(hf, "Tidy up the attic")
     ...     next_item(hf, id, Means(lambda prompt: "- [ ] 1. sweep", Path("."))).what
@@ -409,6 +359,7 @@ def loop(
 ) -> Next:
     """`next_item` again and again, until nothing is left or a limit is reached.
 
+    >>> from pathlib import Path
     >>> with Holdfast("memory://") as hf:
     ...     id = init(hf, "Tidy up the attic")
     ...     loop(hf, id, Means(lambda prompt: "- [ ] 1. sweep", Path("."))).what

@@ -100,7 +100,9 @@ def project(
     while True:
         try:
             make_root(path.parent)
-            return projection.update(taken=taken)
+            made = projection.update(taken=taken)
+            projection.put_files(path)
+            return made
         except TaskBusy:
             if time.monotonic() > give_up_at:
                 raise
