@@ -209,7 +209,7 @@ def edited(means, change):
     path.write_text(change(path.read_text()))
 
 
-def test_items_that_a_person_adds_removes_rewords_and_moves_count(hf, agent, means):
+def test_items_that_a_person_adds_removes_and_rewords_count(hf, agent, means):
     init(hf, "Tidy up", id="m")
     next_item(hf, "m", means)
     assert next_item(hf, "m", means).text == "look"
