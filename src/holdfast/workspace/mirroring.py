@@ -107,10 +107,9 @@ class Mirror:
         if any(outcome not in ("same", "edited") for outcome in made.files.values()):
             found.changed.append(made)
         found.is_all = found.is_all and made.is_current
-        if known.finished and made.is_current:
+        if facts is not None and facts.status in FINISHED and made.is_current:
             self._known.pop(stream, None)
-            if facts is not None and facts.status in FINISHED:
-                self._ended[stream] = facts
+            self._ended[stream] = facts
 
     def _projection(self, stream: str) -> Projection:
         task_id = stream.removeprefix("tasks/")

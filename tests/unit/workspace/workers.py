@@ -29,7 +29,7 @@ def often_fails(seed: int) -> list[int]:
     return list(range(seed % 40))
 
 
-@tool
+@tool(in_doubt="retry")
 def told_outside(text: str) -> str:
     return text
 
