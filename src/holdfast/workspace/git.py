@@ -11,6 +11,7 @@ Hooks are not run and commits are not signed: this is bookkeeping, and nobody si
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -64,10 +65,11 @@ def commit_workspace(
         raise BadInput(f"{place} is no folder, so nothing in it can be committed")
     chosen = None if paths is None else [os.fspath(path) for path in paths]
     git = _repository(place, init)
-    for _ in range(_ATTEMPTS):
-        git.must_be_at_rest()
-        with suppress(_Moved):
-            return _commit(git, message, chosen)
+    with _turn(git.dir):
+        for _ in range(_ATTEMPTS):
+            git.must_be_at_rest()
+            with suppress(_Moved):
+                return _commit(git, message, chosen)
     raise HoldfastError(
         f"{place}: the branch moved {_ATTEMPTS} times while a commit for it was being made. "
         f"Nothing was committed: try again when the others are done"
@@ -91,6 +93,14 @@ def step_message(task: str, name: str, path: str, key: str) -> str:
 
 class _Moved(Exception):
     """Somebody else committed meanwhile."""
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """One of us at a time: several agents that commit at once would drive each other off."""
+    with open(folder / "holdfast.lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class _Git:

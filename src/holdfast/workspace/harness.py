@@ -182,10 +182,9 @@ def call_agent(prompt: str, command: str, *, key: IdempotencyKey = _NO_KEY) -> R
     """Have the agent do what the prompt says. One that was killed is started again."""
     means = _at_work().means
     if isinstance(means.agent, str):
-        environment = {
-            "HOLDFAST_TASK": inside("an agent").run.task_id,
-            "HOLDFAST_KEY": str(key),
-        }
+        # For `holdfast once` in an agent that is a script: the item's own task is ours to drive.
+        script = f"{inside('an agent').run.task_id}.script"
+        environment = {"HOLDFAST_TASK": script, "HOLDFAST_IDEMPOTENCY_KEY": str(key)}
         return run_command(
             command, prompt, means.folder, timeout_s=means.timeout_s, environment=environment,
             beside=means.beside,
@@ -285,6 +284,8 @@ def _do_one(hf: Holdfast, id: str, plan: Sequence[PlanItem], retry: bool) -> Nex
         marked: PlanStatus = next((each.status for each in now if each.id == item.id), "skipped")
         deed = decided(marked, tried, retry=retry)
         if deed in FOUND:  # and what waits for it may be begun now
+            if deed == "done":
+                _commit(hf, id, item, id_of(id, item, number), result_of(hf, id, item))
             why = f"it was found to be {deed}"
             return _do_one(hf, id, mark(hf, id, item.id, FOUND[deed], why), retry)
         if deed == "leave":
@@ -296,18 +297,20 @@ def _do_one(hf: Holdfast, id: str, plan: Sequence[PlanItem], retry: bool) -> Nex
             continue
         except TaskFailed as error:
             return _ended(hf, id, item, "failed", error.failure.message)
-        came = _ended(hf, id, item, "done", said(ran))
-        if _at_work().means.git:
-            _commit(hf, id, item, id_of(id, item, number), ran)
-        return came
+        _commit(hf, id, item, id_of(id, item, number), ran)
+        return _ended(hf, id, item, "done", said(ran))
     return _nothing_done(hf, id)
 
 
-def _commit(hf: Holdfast, id: str, item: PlanItem, task_id: str, ran: Ran) -> None:
-    """Commit what an item changed, and nothing that others are at work on."""
+def _commit(hf: Holdfast, id: str, item: PlanItem, task_id: str, ran: Ran | None) -> None:
+    """With --git, commit what an item changed, and nothing that others are at work on.
+
+    It comes before the item's mark: an item that is done and not committed, because somebody died
+    or the repository was in the middle of a merge, is found by the next one, who commits it.
+    """
     from holdfast.workspace.git import commit_workspace, step_message
 
-    if ran.changed:
+    if _at_work().means.git and ran is not None and ran.changed:
         calls = read_state(hf.store, stream_of(task_id)).calls.values()
         call = next((call for call in calls if call.kind == "tool"), None)
         path, key = (call.path, call.key) if call is not None else ("", "")

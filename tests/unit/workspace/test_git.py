@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,19 @@ def test_a_commit_made_meanwhile_is_not_lost(repo, monkeypatch):
     made = commit_workspace(repo / "ours", "ours")
     assert git(repo, "log", "--format=%s", made).split() == ["ours", "theirs", "first"]
     assert git(repo, "status", "--porcelain") == ""
+
+
+def test_many_that_commit_at_once_all_do(repo):
+    def work(worker: int) -> None:
+        for number in range(4):
+            name = f"{worker}-{number}"
+            (repo / name).write_text(name)
+            commit_workspace(repo, name, [name])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    subjects = git(repo, "log", "--format=%s").splitlines()
+    assert {f"{worker}-{number}" for worker in range(4) for number in range(4)} <= {*subjects}
 
 
 def test_a_crash_before_the_branch_moves_is_mended_by_the_next_commit(repo, monkeypatch):
