@@ -139,7 +139,9 @@ def _tell_edited(found: Round, told: set[tuple[str, str]]) -> None:
         for name in names:
             if (task, name) not in told:
                 told.add((task, name))
-                print_error(f"warning: {plain(task)}: {name} {_LEFT}: a mirror only reads the store")
+                print_error(
+                    f"warning: {plain(task)}: {name} {_LEFT}: a mirror only reads the store"
+                )
 
 
 @click.command(short_help="Make the readable files of tasks anew, from their logs.")
