@@ -182,6 +182,21 @@ def test_a_mission_in_sqlite_does_not_count_its_database_as_changed(project):
         assert [each["name"] for each in first.result["changed"]] == ["did"]
 
 
+def test_a_plan_of_a_database_is_edited_in_the_folder_that_mirrors_it(project):
+    url, files = f"sqlite:///{project}/s.db", ("--files", "view")
+    assert run("init", "Tidy up", "--id", "m", "--url", url, cwd=project).code == 0
+    words = ("--agent", AGENT_COMMAND, "--url", url, *files)
+    assert run("next", *words, cwd=project).code == 0
+    plan = project / "view/tasks/m/plan.md"
+    first, *rest = plan.read_text().split("\n\n<!--")
+    plan.write_text("\n\n<!--".join([f"{first}\n- [ ] 9. one more thing", *rest]))
+    assert run("next", *words, cwd=project).code == 0
+    with Holdfast(url) as hf:
+        assert "one more thing" in [item.text for item in hf.task("m").plan]
+        first_item = next(view for view in hf.tasks() if view.type == "mission_item")
+        assert [each["name"] for each in first_item.result["changed"]] == ["did"]
+
+
 # From a shell, a Makefile and cron: what the how-to shows
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/harness.md"

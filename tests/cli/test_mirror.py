@@ -44,6 +44,16 @@ def test_rebuilt_they_are_the_same_bytes_and_it_says_what_was_written(recorded, 
     assert (PLACE / "plan.md").read_text() == "# Plan\n"
 
 
+def test_a_mirror_says_that_an_edit_is_not_taken_in(recorded, cli):
+    assert cli("copy", "trip-42", "--to", "sqlite:///t.db").code == 0
+    assert cli("mirror", "--url", "sqlite:///t.db", "view", "--once").err == ""
+    plan = Path("view/tasks/trip-42/plan.md")
+    plan.write_text("- [ ] 1. fly\n")
+    code, _, err = cli("mirror", "--url", "sqlite:///t.db", "view", "--once")
+    assert (code, plan.read_text()) == (0, "- [ ] 1. fly\n")
+    assert "trip-42: plan.md was edited, and is left alone until that is taken in" in err
+
+
 def test_a_damaged_log_is_told_and_the_others_are_rebuilt(recorded, cli):
     shutil.rmtree("workspace/tasks/both/artifacts", ignore_errors=True)
     log = PLACE / "events.jsonl"

@@ -65,6 +65,11 @@ def harness_options(command: Command) -> Command:
                 show_default=True, metavar="TOKENS", help="How long the prompt may be.",
             ),
             click.option(
+                "--files", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
+                help="Where the readable files are (as for `holdfast mirror`), whose edits count. "
+                "For a store that is a folder: there.",
+            ),
+            click.option(
                 "--git", is_flag=True,
                 help="After each item, commit what it changed to the git repository of the folder.",
             ),
@@ -198,7 +203,7 @@ def _mission(hf: Holdfast, id: str | None) -> str:
 
 def _means(
     hf: Holdfast, id: str, *, agent: str | None, is_python: bool, folder: Path,
-    budget_tokens: int, timeout_s: float | None, git: bool,
+    budget_tokens: int, timeout_s: float | None, git: bool, files: Path | None,
 ) -> Means:  # fmt: skip
     if not agent:
         raise BadInput(
@@ -209,9 +214,11 @@ def _means(
     if not isinstance(root, Path):
         path = getattr(hf.store, "path", None)
         beside = _database_files(path) if isinstance(path, Path) else ()
-        return Means(found, folder.resolve(), budget_tokens, timeout_s, beside, git=git)
-    files, beside = task_folder(root, id), (root.resolve(),)
-    return Means(found, folder.resolve(), budget_tokens, timeout_s, beside, files, git)
+    else:
+        files, beside = files or root, (root.resolve(),)
+    of_mission = None if files is None else task_folder(files.resolve(), id)
+    beside = beside if files is None else (*beside, files.resolve())
+    return Means(found, folder.resolve(), budget_tokens, timeout_s, beside, of_mission, git)
 
 
 def _database_files(path: Path) -> tuple[Path, ...]:

@@ -99,10 +99,12 @@ def mirror(
         make_root(folder)
         following = Mirror(hf.store, folder, tasks)
         problems: dict[str, str] = {}
+        told: set[tuple[str, str]] = set()
         with suppress(KeyboardInterrupt):
             while True:
                 found = following.look()
                 _tell(found, problems, as_json)
+                _tell_edited(found, told)
                 problems = found.problems
                 if once and (found.is_all or problems):
                     break
@@ -130,6 +132,16 @@ def _tell(found: Round, before: dict[str, str], as_json: bool) -> None:
     for stream, problem in found.problems.items():
         if before.get(stream) != problem:  # told once, as long as it stays the same
             print_error(f"warning: {problem}")
+
+
+def _tell_edited(found: Round, told: set[tuple[str, str]]) -> None:
+    for task, names in found.edited.items():
+        for name in names:
+            if (task, name) not in told:
+                told.add((task, name))
+                print_error(
+                    f"warning: {plain(task)}: {name} {_LEFT}: a mirror only reads the store"
+                )
 
 
 @click.command(short_help="Make the readable files of tasks anew, from their logs.")

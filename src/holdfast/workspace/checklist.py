@@ -35,7 +35,8 @@ def parse(text: str, before: Iterable[PlanItem] = ()) -> Plan:
     """The plan that a checklist says; `BadInput` names the line of what makes no sense.
 
     `before` is the plan that it was made from: an item without a number is that of `before` with
-    the same text, and a new one gets no id that was in use there.
+    the same text, and a new one gets no id that was in use there. To come after an item that was
+    done there, and is gone from the list, asks for nothing.
 
     >>> parse("- [x] look\\n- [ ] book (after: 1)")[1]
     PlanItem(text='book', id='2', status='pending', after=('1',))
@@ -46,8 +47,14 @@ def parse(text: str, before: Iterable[PlanItem] = ()) -> Plan:
     found = entries(text)
     if not any(entry.has_box for entry in found):
         raise BadInput('there is no checklist: an item is a line such as "- [ ] 1. call Ada"')
-    ids = _ids_of(found, tuple(before))
-    return _checked(found, ids, _items(found, ids))
+    known = tuple(before)
+    ids = _ids_of(found, known)
+    gone = {item.id for item in known if item.status in ("done", "skipped")}.difference(ids)
+    items = tuple(
+        msgspec.structs.replace(item, after=tuple(id for id in item.after if id not in gone))
+        for item in _items(found, ids)
+    )
+    return _checked(found, ids, items)
 
 
 def print_plan(items: Iterable[str | PlanItem]) -> str:

@@ -38,6 +38,8 @@ class Round(Struct):
     """By task: what stood in the way."""
     is_all: bool
     """Whether every file was in step with the log then."""
+    edited: dict[str, list[str]] = {}
+    """By task: the files that are left as somebody edited them, and so are no longer in step."""
 
 
 class Mirror:
@@ -106,6 +108,8 @@ class Mirror:
                 self._known.popitem(last=False)
         if any(outcome not in ("same", "edited") for outcome in made.files.values()):
             found.changed.append(made)
+        if edited := [name for name, outcome in made.files.items() if outcome == "edited"]:
+            found.edited[made.task] = edited
         found.is_all = found.is_all and made.is_current
         if facts is not None and facts.status in FINISHED and made.is_current:
             self._known.pop(stream, None)

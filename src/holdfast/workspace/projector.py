@@ -148,12 +148,15 @@ class Projector:
             self._known[stream] = known
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
+        folder = task_folder(self._root, task_id)
         if made.is_current:
-            known.put_files(task_folder(self._root, task_id))
-        if known.waits and made.is_current:
+            known.put_files(folder)
+        # One that was written while it waited would go on telling what is left to do.
+        is_over = known.finished and (folder / "SUMMARY.md").exists()
+        if (known.waits or is_over) and made.is_current:
             from holdfast.workspace.handoff import written  # seldom, and it needs much
 
-            written(view_task(self._store, task_id), task_folder(self._root, task_id))
+            written(view_task(self._store, task_id), folder)
         if known.finished and made.is_current:
             del self._known[stream]
         return made.is_current

@@ -76,12 +76,12 @@ def test_outside_of_a_task_a_context_says_how_its_messages_are_had():
 @pytest.mark.parametrize(
     "wrong",
     [
-        Message("user", None),
-        Message("user", 5),
-        Message("user", ({"type": "text"},)),
-        Message("assistant", (ToolCall(["c"], "look", "{}"),)),
-        Message("assistant", (ToolCall(5, "look", "{}"), ToolCall("c", "look", "{}"))),
-        Message("tool", (ToolResult("c", None),)),
+        Message("user", None),  # type: ignore[arg-type]
+        Message("user", 5),  # type: ignore[arg-type]
+        Message("user", ({"type": "text"},)),  # type: ignore[arg-type]
+        Message("assistant", (ToolCall(["c"], "look", "{}"),)),  # type: ignore[arg-type]
+        Message("assistant", (ToolCall(5, "look", "{}"), ToolCall("c", "look", "{}"))),  # type: ignore[arg-type]
+        Message("tool", (ToolResult("c", None),)),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_message_is_refused_in_words(wrong):

@@ -194,6 +194,15 @@ def test_a_removed_item_that_was_done_stays_in_the_history(hf, folder):
     )
 
 
+def test_what_came_after_a_removed_item_that_was_done_may_be_begun(hf, folder):
+    id = begun(hf, **{"1": "done"})
+    show(hf, id, folder)
+    edit(folder, ("- [x] 1. look\n", ""), ("2. book", "2. book (after: 1)"))
+    (change,) = take_in(hf, id, folder)
+    assert not change.problem
+    assert [(item.text, item.after) for item in hf.task(id).plan] == [("book", ()), ("pack", ())]
+
+
 def test_a_conflict_names_the_item_and_both_versions_and_changes_nothing(hf, folder):
     id = begun(hf)
     show(hf, id, folder)

@@ -24,3 +24,12 @@ def test_a_task_that_waits_for_a_person_leaves_a_summary(tmp_path):
         hf.answer("t", True)
         assert hf.resume("t") == "True"
         assert hf.verify().sound
+
+
+def test_when_it_has_ended_the_summary_says_so(tmp_path):
+    with Holdfast(tmp_path) as hf, pytest.raises(Unanswered):
+        hf.run(asks_and_is_let_go_of, id="t")
+    with Holdfast(tmp_path) as hf:
+        hf.answer("t", True)
+        hf.resume("t")
+    assert ": completed" in (task_folder(tmp_path, "t") / "SUMMARY.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import BadInput
-from holdfast.workspace.harness import Means, init, next_item
+from holdfast.workspace import Means, init, next_item
 
 AGENT = """
 import subprocess, sys
