@@ -296,7 +296,7 @@ def test_they_come_while_the_task_is_under_way(tmp_path):
     seen: list[bytes] = []
 
     @task
-    def watched() -> None:
+    def watched_closely() -> None:
         workers.told_outside("a")
         page = task_folder(tmp_path, "watched-1") / "progress.log"
         for _ in range(2000):
@@ -307,7 +307,7 @@ def test_they_come_while_the_task_is_under_way(tmp_path):
 
     with Holdfast(tmp_path) as hf:
         hf.projections.every_s = 0.001
-        hf.run(watched, id="watched-1")
+        hf.run(watched_closely, id="watched-1")
     assert b"told_outside | completed" in seen[0]
 
 

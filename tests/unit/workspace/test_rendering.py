@@ -72,18 +72,18 @@ def test_a_line_of_progress_has_four_parts_whatever_is_in_them(hf):
 
 def test_the_status_says_what_runs_what_waits_and_what_failed(hf):
     @tool
-    def send_to(name: str) -> str:
+    def sends_to(name: str) -> str:
         return f"sent to {name}"
 
     @task
-    def careful(city: str) -> str:
+    def careful_traveller(city: str) -> str:
         current().plan([PlanItem("look", id="look"), PlanItem("book", id="b", after=("look",))])
         current().mark("look", "done")
-        send_to(city)
+        sends_to(city)
         return "sent" if ask("Book it?\n# Forged", bool) else "left"
 
     with pytest.raises(TaskWaiting):
-        hf.run(careful, "Oslo", id="a careful 'one'")
+        hf.run(careful_traveller, "Oslo", id="a careful 'one'")
     text = pages(hf, "a careful 'one'")["status.md"].decode()
     assert "- status: awaiting_user\n" in text
     assert "- position: step 2 of 2\n" in text
@@ -91,9 +91,9 @@ def test_the_status_says_what_runs_what_waits_and_what_failed(hf):
     assert "## Next\n\n- item `b`: book\n" in text
     state = json.loads(pages(hf, "a careful 'one'")["state.json"])
     assert state["workflow_id"] == "a careful 'one'"
-    assert state["completed_steps"] == ["send_to"]
+    assert state["completed_steps"] == ["sends_to"]
     assert state["current_step"] == "ask"
-    assert state["data"] == {"send_to": "sent to Oslo"}
+    assert state["data"] == {"sends_to": "sent to Oslo"}
     assert [item["status"] for item in state["plan"]] == ["done", "pending"]
     assert state["seq"] == hf.task("a careful 'one'").seq
     hf.answer("a careful 'one'", True)
@@ -126,12 +126,12 @@ def test_every_attempt_of_a_tool_has_a_line_with_its_key_and_time(hf):
 
 def test_a_page_that_nothing_changed_stays_as_it_is(hf):
     @task
-    def in_turn() -> None:
+    def one_after_another() -> None:
         current().plan(["one", "two"])
         workers.told_outside("a")
         workers.told_outside("b")
 
-    hf.run(in_turn, id="in-turn")
+    hf.run(one_after_another, id="in-turn")
     planned = next(
         e.seq for e in read_events(hf.store, stream_of("in-turn")) if hasattr(e, "items")
     )
