@@ -14,6 +14,8 @@ from holdfast.reading import advance_checked, read_events, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
 
+_SAYS_FORMAT = (TaskCreated, Claimed)
+
 
 class Tail:
     """The end of a task's log, as far as it was read.
@@ -40,9 +42,9 @@ class Tail:
         if self.state.seq:
             self._must_be_ours(next(lines, None))
         for line in lines:
-            event = self._checked(line)
+            event, total = self._checked(line)
             advance_checked(self.state, event, self._stream)
-            self._total = chain.sum_of(line)
+            self._total = total
             yield line, event
 
     def _must_be_ours(self, line: bytes | None) -> None:
@@ -51,14 +53,14 @@ class Tail:
         if chain.sum_of(line) != self._total:
             raise LogDamaged(self._stream, self.state.seq, "it is not the event it was before")
 
-    def _checked(self, line: bytes) -> AnyEvent:
+    def _checked(self, line: bytes) -> tuple[AnyEvent, bytes]:
         seq = self.state.seq + 1
         try:
             event: AnyEvent = load_event(line)
-            sound = event.seq == seq and chain.check(self._total, line) is not None
-            ours = not isinstance(event, TaskCreated | Claimed) or event.format <= FORMAT
-            if sound and ours:
-                return event
+            total = chain.check(self._total, line) if event.seq == seq else None
+            ours = not isinstance(event, _SAYS_FORMAT) or event.format <= FORMAT
+            if total is not None and ours:
+                return event, total
         except (msgspec.MsgspecError, UnicodeDecodeError):
             pass
         # The one place that words what can be wrong with a line reads from the start.

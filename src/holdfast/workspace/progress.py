@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast import events as e
-from holdfast.events import AnyEvent
+from holdfast.events import NEVER, AnyEvent
 from holdfast.state import Call, State
 from holdfast.workspace.footers import PAGE_FORMAT
 from holdfast.workspace.markdown import one_line
@@ -90,10 +90,19 @@ _OUTCOMES: dict[type, str] = {
 }
 
 
+_second: tuple[datetime, str] = (NEVER, "1970-01-01T00:00:00")
+
+
 def _time(at: datetime) -> str:
-    if at.tzinfo is not UTC:
-        at = at.astimezone(UTC)
-    return at.isoformat(timespec="milliseconds")[:23] + "Z"
+    # Most events come in the second of the one before, and telling a date takes its time.
+    global _second  # replaced whole, so that threads can share it
+    begun, text = _second
+    past = at - begun
+    if past.days or past.seconds:
+        begun = at.astimezone(UTC).replace(microsecond=0)
+        past, text = at - begun, begun.isoformat()[:19]
+        _second = begun, text
+    return f"{text}.{past.microseconds // 1000:03d}Z"
 
 
 def _cell(text: str) -> str:

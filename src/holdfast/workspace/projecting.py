@@ -40,8 +40,9 @@ FILES = ("mission.md", "plan.md", "status.md", "decisions.md", "state.json", PRO
 
 _WAIT_S = 10.0
 _POLL_S = 0.01
-_SLICE = 25
-"""After so many events others may have the interpreter."""
+_SLICE = 100
+"""After so many events others may have the interpreter. Fewer would leave it to them sooner, and
+cost twice as much: whoever begins anew finds the caches of the processor full of other things."""
 
 Place = Callable[[], AbstractContextManager[int]]
 """Opens the folder of a task."""

@@ -50,6 +50,9 @@ def as_line(raw: Raw | UnsetType, most: int = 160) -> str:
     if not isinstance(raw, Raw):
         return ""
     data = bytes(raw)
+    if len(data) <= most and data.isascii() and not data.startswith(REFERENCES):
+        text = data.decode()  # nearly always
+        return text if text.isprintable() else one_line(text, most)
     if data.startswith(REFERENCES):
         if (kept := _kept_aside(data)) is not None:
             return f"({kept.size_bytes:,} bytes, kept aside)"
