@@ -283,6 +283,7 @@ READS = frozenset(
         *("is_folder", "is_plain", "has_name", "touched_at", "touch", "try_lock", "lock", "unlock"),
         *("peek", "status", "status_of", "is_there", "device", "size_and_time_of"),
         *("write", "remove_all"),  # made of others
+        "exchange",  # of readable files, which are made anew from the log
     }
 )
 """What need not be written down. A new method of `Disk` belongs here, or into `Recorder`."""

@@ -252,7 +252,7 @@ def says_inside_a_step(text: str) -> int:
 
 
 @task
-def talks(extra: bool) -> list[int]:
+def talks_in_its_session(extra: bool) -> list[int]:
     chat = session()
     first = chat.say(assistant("one"), assistant("two"))
     think_and_die_in_session()
@@ -266,10 +266,10 @@ def test_what_a_task_says_is_said_once_however_often_it_is_resumed(hf):
     died[0] = "here"
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            chat.run(talks, True, id="t")
+            chat.run(talks_in_its_session, True, id="t")
     died[0] = ""
-    assert chat.run(talks, True, id="t") == [1, 2, 3, 4]
-    assert chat.run(talks, True, id="t") == [1, 2, 3, 4]
+    assert chat.run(talks_in_its_session, True, id="t") == [1, 2, 3, 4]
+    assert chat.run(talks_in_its_session, True, id="t") == [1, 2, 3, 4]
     found = [(message.text, message.task, message.step) for message in chat.messages()]
     assert found == [
         ("one", "t", "say=1"), ("two", "t", "say=1"), ("three", "t", "2"), ("four", "t", "say=2"),
@@ -288,10 +288,10 @@ def test_a_crash_between_the_two_logs_says_nothing_twice(tmp_path, monkeypatch):
         chat = hf.session("s")
         monkeypatch.setattr("holdfast.agent.flow._record", dies)
         with pytest.raises(KeyboardInterrupt):
-            chat.run(talks, True, id="t")
+            chat.run(talks_in_its_session, True, id="t")
         monkeypatch.undo()
         assert texts(chat) == ["one", "two"]
-        assert chat.run(talks, True, id="t") == [1, 2, 3, 4]
+        assert chat.run(talks_in_its_session, True, id="t") == [1, 2, 3, 4]
         assert texts(chat) == ["one", "two", "three", "four"]
 
 
@@ -319,7 +319,7 @@ def test_code_that_says_something_else_than_the_log_holds_is_noticed(hf):
 
 def test_a_check_of_the_code_says_nothing(hf):
     chat = hf.session("s")
-    chat.start(talks, True, id="t")
+    chat.start(talks_in_its_session, True, id="t")
     assert hf.check("t").fits
     assert texts(chat) == []
 

@@ -65,6 +65,8 @@ def test_deleted_and_made_again_the_files_of_every_old_log_have_the_same_bytes(g
     where = task_folder(tmp_path, first["id"])
     where.mkdir(parents=True)
     shutil.copy(golden / "events.jsonl", where)
+    if (golden / "blobs").exists():
+        shutil.copytree(golden / "blobs", tmp_path / "blobs")
     with Holdfast(tmp_path, projections=False) as hf:
         project(hf.store, first["id"], where)
         before = files_in(where)
