@@ -249,7 +249,7 @@ BROKEN = [
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_store_is_caught(kind):
     hunt = settings(
-        max_examples=300, phases=[Phase.generate], database=None, derandomize=True,
+        max_examples=1500, phases=[Phase.generate], database=None, derandomize=True,
         report_multiple_bugs=False,
     )  # fmt: skip
     with pytest.raises((AssertionError, HoldfastError)):
