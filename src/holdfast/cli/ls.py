@@ -43,6 +43,7 @@ COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 @click.option("--user", help="Only tasks of this user.")
 @click.option("--session", help="Only the tasks of a session.")
 @click.option("--parent", metavar="TASK", help="Only the children of a task.")
+@click.option("--origin", metavar="TASK", help="Only the forks of a task.")
 @label_option
 @click.option("--since", metavar="WHEN", callback=when, help="Only tasks made since: 7d, a date.")
 @click.option("--until", metavar="WHEN", callback=when, help="Only tasks made before that.")
@@ -66,6 +67,7 @@ def ls(
     user: str | None,
     session: str | None,
     parent: str | None,
+    origin: str | None,
     labels: dict[str, str],
     since: datetime | None,
     until: datetime | None,
@@ -103,6 +105,7 @@ def ls(
         "user": user,
         "session": session,
         "parent": parent,
+        "origin": origin,
         "labels": labels,
         "created_after": since,
         "created_before": until,
