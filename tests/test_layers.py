@@ -47,11 +47,13 @@ LAYERS = (
     ("keys",),
     ("tail",),
     ("news",),
-    {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
+    {"aligning", "applying", "described", "differing", "hunks", "items", "matching", "sides"}
+    | {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
     | {
         "filing",
         "finding",
         "folding",
+        "harmless",
         "kinds",
         "naming",
         "reading",
