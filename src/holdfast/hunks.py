@@ -103,7 +103,7 @@ def _starts(pieces: list[str]) -> list[int]:
 def _finer(hunk: Hunk) -> Iterator[Hunk]:
     """A long line that became another, by its words: a paragraph is often one line."""
     old, new = hunk.removed, hunk.added
-    is_one_each = old.count("\n") <= 1 and new.count("\n") <= 1
+    is_one_each = "\n" not in old[:-1] and "\n" not in new[:-1]
     if not is_one_each or min(len(old), len(new)) <= LONG:
         yield hunk
         return
