@@ -47,7 +47,7 @@ LAYERS = (
     ("keys",),
     ("tail",),
     ("news",),
-    {"aligning", "applying", "described", "differing", "hunks", "items", "matching", "sides"}
+    {"aligning", "applying", "described", "differing", "hunks", "items", "made", "matching"}
     | {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
     | {
         "filing",
