@@ -48,6 +48,7 @@ LAYERS = (
     ("tail",),
     ("news",),
     {"aligning", "applying", "described", "differing", "hunks", "items", "made", "matching"}
+    | {"sides", "spans"}
     | {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
     | {
         "filing",
