@@ -51,11 +51,14 @@ LAYERS = (
     ("keys",),
     ("tail",),
     ("news",),
-    {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
+    {"aligning", "applying", "described", "differing", "hunks", "items", "made", "matching"}
+    | {"sides", "spans"}
+    | {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
     | {
         "filing",
         "finding",
         "folding",
+        "harmless",
         "kinds",
         "naming",
         "reading",
