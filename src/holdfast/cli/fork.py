@@ -34,13 +34,12 @@ EFFECTS = {
 
 def effects_option(default: str | None) -> Callable[[F], F]:
     """`--effects`, which has to be said where there is no default."""
+    usual: dict[str, Any] = {"default": default, "show_default": True}
     return click.option(
         "--effects",
         type=click.Choice(list(EFFECTS)),
-        required=default is None,
-        default=default,
-        show_default=default is not None,
         help="What becomes of the tools it calls from there on.",
+        **({"required": True} if default is None else usual),
     )
 
 
