@@ -49,6 +49,8 @@ class Conversation(Struct):
     """The pinned messages, and the event since which they are."""
     summaries: list[Summarized] = []
     """The newest last."""
+    origins: tuple[str, ...] = ()
+    """The sessions whose past it shares, if it is a fork."""
     rewinds: tuple[str, ...] = ()
     """The keys of those who put it back."""
     trail: list[AnyEvent] = []
@@ -58,6 +60,12 @@ class Conversation(Struct):
     def summary(self) -> Summarized | None:
         """The newest summary."""
         return self.summaries[-1] if self.summaries else None
+
+    def was_left(self, seq: int) -> bool:
+        """Whether it was put back since an event, to a time before that."""
+        return any(
+            isinstance(event, SessionRewound) and event.to < seq < event.seq for event in self.trail
+        )
 
     def turn_of(self, number: int) -> int:
         """Which turn a message is in."""
@@ -82,6 +90,8 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     """Change a session's state, which the caller alone owns, by one event."""
     match event:
         case SessionBegan():
+            if state.id:
+                state.origins = (*state.origins, state.id)
             state.id, state.user, state.labels = event.id, event.user, event.labels
             state.created_at = event.at
         case Said():
