@@ -1,0 +1,179 @@
+"""An audit from a log: every event that can be read, and on top whether they can be believed.
+
+A log that is damaged is told up to the damage: nothing is mended, and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
+
+from holdfast import chain
+from holdfast.audit.entry import Audit, Claim, Entry, Signatures, Verification
+from holdfast.audit.telling import Seen, how_claimed, tell
+from holdfast.errors import HoldfastError, LogDamaged, StoreError, TaskNotFound
+from holdfast.events import AnyEvent, Claimed
+from holdfast.kinds import id_of
+from holdfast.reading import advance_checked, all_lists, read_sums, stream_of
+from holdfast.state import FINISHED, State
+from holdfast.store import Store
+from holdfast.values import Reader
+from holdfast.verify import Damage, Head, Verified, verify
+from holdfast.views import TaskView
+from holdfast.words import checked_id
+
+_VALUES = ("input", "output", "options")
+
+
+def audit(store: Store, id: str, made_at: datetime, against: Iterable[Head] = ()) -> Audit:
+    """The audit of a task. `against` are heads that were noted before, as for `verify`."""
+    stream = stream_of(checked_id(id))
+    read = _read(store, stream)
+    noted = {head.stream: head for head in against}
+    if not read.state.seq and not read.damage and stream not in noted:
+        raise TaskNotFound(f"no task {id!r} in {store.url}")
+    # Against where we got to: it is the log that we read that is found to be sound, and no other.
+    head = noted.get(stream) or Head(id, read.state.seq, read.total)
+    checked = verify(store, (id,), [head] if head.seq else [])
+    return _made(store, read, made_at, _verification(store, stream, read, checked))
+
+
+class _Read(Struct):
+    """What was read of a log, up to its end or to the damage."""
+
+    state: State
+    entries: list[Entry] = []
+    claims: list[Claim] = []
+    total: str = ""
+    damage: Damage | None = None
+
+
+def _read(store: Store, stream: str) -> _Read:
+    state = State()
+    read, seen = _Read(state), Seen(state)
+    reader = Reader(store, state.lists, lambda: all_lists(store, stream))
+    try:
+        for event, total in read_sums(store, stream):
+            advance_checked(state, event, stream)
+            _take(read, event, seen, reader)
+            read.total = total.decode()
+    except LogDamaged as error:
+        read.damage = Damage(id_of(stream), error.seq, error.what)
+    except StoreError as error:
+        read.damage = Damage(id_of(stream), 0, f"it can't be read: {error}")
+    except ValueError as error:  # as `verify` has it: a plan or a number that makes no sense
+        read.damage = Damage(id_of(stream), state.seq + 1, f"it makes no sense ({error!r})")
+    return read
+
+
+def _take(read: _Read, event: AnyEvent, seen: Seen, reader: Reader) -> None:
+    state = read.state
+    if isinstance(event, Claimed):
+        how, at = how_claimed(seen), event.at
+        read.claims.append(Claim(event.epoch, event.owner, event.engine, event.seq, at, at, 0, how))
+    fields = tell(event, seen)
+    if read.claims:
+        last = read.claims[-1]
+        read.claims[-1] = replace(last, last_at=event.at, events=last.events + 1)
+    seen.owner, seen.epoch = state.owner, state.epoch
+    if fields is not None:
+        read.entries.append(_entry(event, fields, state, reader))
+
+
+def _entry(event: AnyEvent, fields: dict[str, Any], state: State, reader: Reader) -> Entry:
+    fields["who"] = fields.get("who") or state.owner
+    problems = []
+    for name in _VALUES:
+        if isinstance(value := fields.get(name), Raw):
+            try:
+                fields[name] = reader.plain(value)
+            except (HoldfastError, msgspec.MsgspecError, LookupError, TypeError) as error:
+                fields[name] = UNSET
+                problems.append(f"{name}: it can't be read ({error})")
+    return Entry(
+        seq=event.seq,
+        at=event.at,
+        event=str(event.__struct_config__.tag),
+        epoch=state.epoch,
+        problems=tuple(problems),
+        **fields,
+    )
+
+
+def _made(store: Store, read: _Read, made_at: datetime, checked: Verification) -> Audit:
+    state = read.state
+    return Audit(
+        id=state.id or (id_of(read.damage.task) if read.damage else ""),
+        store=store.url,
+        made_at=made_at,
+        verification=checked,
+        type=state.task,
+        status=state.status if state.seq else "",
+        user=state.user,
+        session=state.session,
+        labels=state.labels,
+        version=state.version,
+        parent=state.parent,
+        created_at=state.created_at if state.seq else None,
+        updated_at=state.updated_at if state.seq else None,
+        claims=tuple(read.claims),
+        open=tuple(_open(TaskView(store, state))),
+        entries=tuple(_superseded(read.entries)),
+    )
+
+
+def _superseded(entries: list[Entry]) -> Iterator[Entry]:
+    """The entries; decisions with the one that took their place."""
+    by = {e.of[0]: e.path for e in entries if e.event == "decided" and e.of}
+    for entry in entries:
+        newer = by.get(entry.path) if entry.event == "decided" else None
+        yield replace(entry, superseded_by=newer) if newer else entry
+
+
+def _open(view: TaskView) -> Iterator[str]:
+    if view.status in FINISHED and not view.doubts:
+        return
+    for call in view.doubts:
+        why = call.why or "no word of how it ended"
+        yield f"call {call.path}, {call.name}, may or may not have happened: {why}"
+    for call in view.questions:
+        of = f" of call {call.approves}" if call.approves else ""
+        yield f"{call.kind} {call.key}{of} waits for an answer: {call.why}"
+
+
+def _verification(store: Store, stream: str, read: _Read, checked: Verified) -> Verification:
+    damage = list(checked.damage)
+    if read.damage is not None and not damage:
+        damage.append(read.damage)
+    return Verification(
+        sound=not damage,
+        events=checked.events,
+        blobs=checked.blobs,
+        damage=tuple(f"event {d.seq}: {d.what}" if d.seq else d.what for d in damage),
+        signatures=_signatures(store, stream),
+        head_seq=read.state.seq,
+        head_sum=read.total,
+    )
+
+
+def _signatures(store: Store, stream: str) -> Signatures:
+    from holdfast.stores.sealed import SealedStore
+    from holdfast.stores.signed import SignedStore
+
+    layer: Any = store
+    while layer is not None:
+        if isinstance(layer, SignedStore):
+            return "checked"
+        if isinstance(layer, SealedStore):
+            return "encrypted"
+        layer = getattr(layer, "inner", None)
+    try:
+        first = next(iter(store.read(stream)), b"")
+    except StoreError:
+        return "none"
+    return "not_checked" if chain.is_signed(first) else "none"
