@@ -34,7 +34,8 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     what: str
     """What happened, in a word or two: always the same ones."""
     who: str = ""
-    """Who did it: the person who is named, else the process that drove the task."""
+    """Who did it: the person who is named, else the process that drove the task; '' if the log
+    does not say."""
     epoch: int = 0
     """The claim under which it was written; 0 before the first."""
     path: str = ""
@@ -144,9 +145,10 @@ class Audit(Struct, frozen=True, kw_only=True):
         since: datetime | None = None,
         until: datetime | None = None,
         call: str | None = None,
+        event: int | None = None,
     ) -> Audit:
-        """The same with the entries of a time (`until` is not included), or of one call: of those
-        inside it too, and of its approval and its undoing.
+        """The same with the entries of a time (`until` is not included), of one call (of those
+        inside it too, and of its approval and its undoing), or of one event.
 
         >>> from holdfast import Holdfast, step, task
         >>> @step
@@ -161,7 +163,7 @@ class Audit(Struct, frozen=True, kw_only=True):
         ['called', 'returned']
         """
         for name, time in (("since", since), ("until", until)):
-            if time is not None and (not isinstance(time, datetime) or time.tzinfo is None):
+            if time is not None and time.tzinfo is None:
                 raise BadInput(f"{name}={time!r:.60} must be a datetime with a time zone")
         kept = tuple(
             entry
@@ -169,12 +171,12 @@ class Audit(Struct, frozen=True, kw_only=True):
             if (since is None or entry.at >= since)
             and (until is None or entry.at < until)
             and (call is None or _is_about(entry, call))
+            and (event is None or entry.seq == event)
         )
         left_out = self.left_out + len(self.entries) - len(kept)
         return replace(self, entries=kept, left_out=left_out)
 
 
 def _is_about(entry: Entry, call: str) -> bool:
-    return any(
-        path == call or path.startswith((f"{call}.", f"{call}#")) for path in (entry.path, *entry.of)
-    )
+    inside = (f"{call}.", f"{call}#")
+    return any(path == call or path.startswith(inside) for path in (entry.path, *entry.of))

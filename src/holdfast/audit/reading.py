@@ -86,7 +86,7 @@ def _take(read: _Read, event: AnyEvent, seen: Seen, reader: Reader) -> None:
 
 
 def _entry(event: AnyEvent, fields: dict[str, Any], state: State, reader: Reader) -> Entry:
-    fields["who"] = fields.get("who") or state.owner
+    fields.setdefault("who", state.owner)
     problems = []
     for name in _VALUES:
         if isinstance(value := fields.get(name), Raw):

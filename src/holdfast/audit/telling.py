@@ -43,6 +43,10 @@ class Seen(Struct):
         """The call of a path; a part of it, such as its approval, has its own."""
         return self.state.calls.get(path)
 
+    def by(self, who: str) -> str:
+        """Who is named, else the process that drives the task."""
+        return who or self.state.owner
+
     def about(self, path: str) -> Fields:
         """What is known of a call."""
         call = self.call(path)
@@ -78,10 +82,13 @@ def _unknown(event: AnyEvent, seen: Seen) -> Fields:
 
 
 def _created(event: e.TaskCreated, seen: Seen) -> Fields:
-    text = f"started by call {event.parent_path} of task {event.parent}" if event.parent else ""
+    # The log says whose task it is, and not who called `run`.
+    text = f"for {event.user}" if event.user else ""
+    if event.parent:
+        text = f"by call {event.parent_path} of task {event.parent}{text and f', {text}'}"
     return {
         "what": "created",
-        "who": event.user,
+        "who": "",
         "name": event.task,
         "input": event.args,
         "task": event.parent,
@@ -122,7 +129,7 @@ def _asked_to(what: str) -> Tell:
 
 def _planned(event: e.Planned, seen: Seen) -> Fields:
     items = msgspec.to_builtins(event.items)
-    return {"what": "planned", "who": event.by, "output": items, "text": event.diff}
+    return {"what": "planned", "who": seen.by(event.by), "output": items, "text": event.diff}
 
 
 def _progressed_in_plan(event: e.PlanProgressed, seen: Seen) -> Fields:
@@ -137,14 +144,16 @@ def _progressed_in_plan(event: e.PlanProgressed, seen: Seen) -> Fields:
 
 
 def _mission(event: e.MissionSet, seen: Seen) -> Fields:
-    return {"what": "mission set", "who": event.by, "output": event.text, "text": event.diff}
+    who = seen.by(event.by)
+    return {"what": "mission set", "who": who, "output": event.text, "text": event.diff}
 
 
 def _file(what: str) -> Tell:
     def told(event: e.FileKept | e.FileRemoved, seen: Seen) -> Fields:
         file = event.file if isinstance(event, e.FileKept) else UNSET
         path = {**seen.about(event.path), "kind": ""} if event.path else {}
-        return {**path, "what": what, "name": event.name, "who": event.by, "output": file}
+        who = seen.by(event.by)
+        return {**path, "what": what, "name": event.name, "who": who, "output": file}
 
     return told
 
@@ -152,7 +161,7 @@ def _file(what: str) -> Tell:
 def _compensating(event: e.Compensating, seen: Seen) -> Fields:
     return {
         "what": "compensating",
-        "who": event.by,
+        "who": seen.by(event.by),
         "text": f"what it did is undone; then it is {event.ending}",
         "failure": event.failure,
         "of": event.causes,

@@ -8,6 +8,7 @@ import holdfast
 from holdfast.cli import (
     answer,
     archive,
+    audit,
     check,
     compensate,
     completion,
@@ -31,6 +32,7 @@ from holdfast.cli import (
     sessions,
     show,
     start,
+    stats,
     verify,
     why,
     worker,
@@ -77,6 +79,8 @@ def root(ctx: click.Context) -> None:
       holdfast why trip-42              what it chose, and why
       holdfast context trip-42          what each model call saw
       holdfast log -f trip-42           watch it as it works
+      holdfast audit trip-42            who did what, when, and whether the log is sound
+      holdfast stats --since 7d         where time, tokens, money and retries went
       holdfast session chat-7           a conversation, and the tasks that took part in it
       holdfast handoff trip-42          what somebody needs to go on with it
       holdfast run agents:plan Oslo     start a task, and drive it here
@@ -114,6 +118,8 @@ for _command in (
     why.why,
     context.context,
     log.log,
+    audit.audit,
+    stats.stats,
     sessions.sessions,
     session.session,
     session.say,

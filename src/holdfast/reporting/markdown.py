@@ -31,7 +31,7 @@ def _lines(sheet: Sheet) -> Iterator[str]:
         yield f"| {' | '.join(CLAIMS)} |"
         yield "|" + "---|" * len(CLAIMS)
         for claim in sheet.claims:
-            yield f"| {' | '.join(map(_cell, claim))} |"
+            yield f"| {' | '.join(map(_text, claim))} |"
     yield from ("", "## Entries", "")
     if sheet.left_out:
         yield from (f"*{_text(sheet.left_out)}*", "")
@@ -64,16 +64,9 @@ def _part(part: Part) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    # Marks that `prose` leaves alone, since it stands inside of sentences: here a text may begin
-    # a line, and one with an entity or an underscore in it is to be seen as it is.
-    return _escaped(prose(text, 2_000))
-
-
-def _escaped(text: str) -> str:
-    for mark in "&_~|#$":
+    """A text in a line that begins with words of ours, to be seen as it is: also what `prose`
+    leaves alone, such as entities, bars that divide a table, and addresses that turn into links."""
+    text = prose(text, 2_000)
+    for mark in "&_~|$":
         text = text.replace(mark, f"\\{mark}")
-    return text.replace("://", "\\://").replace("www.", "www\\.").replace("@", "\\@")
-
-
-def _cell(text: str) -> str:
-    return _text(text)
+    return text.replace("://", "\\://").replace("www.", "www\\.")

@@ -5,6 +5,7 @@ Texts are as the log has them: whoever prints them makes them harmless where the
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -112,7 +113,8 @@ def _checks(found: Verification) -> Iterator[str]:
     yield from found.damage
     yield _SIGNATURES[found.signatures]
     if found.head_seq:
-        yield f"its head, by which it can be known again: event {found.head_seq}, sum {found.head_sum}"
+        head = f"event {found.head_seq}, sum {found.head_sum}"
+        yield f"its head, by which it can be known again: {head}"
 
 
 def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -180,9 +182,9 @@ def _value(label: str, value: Any, task: str, entry: Entry, full: bool) -> Part:
     kept = text if full else _beginning(text)
     if len(kept) == len(text):
         return Part(label, text, True)
-    where = f"--call {entry.path}" if entry.path else f"| grep '\"seq\":{entry.seq},'"
-    options = f"--format jsonl {where}"
-    cut = f"{len(kept):,} of {len(text):,} characters; the whole: holdfast audit {task} {options}"
+    command = shlex.join(("holdfast", "audit", task, "--event", str(entry.seq)))
+    size = f"{len(kept):,} of {len(text):,} characters"
+    cut = f"{size}; the whole: {command} --format jsonl"
     return Part(label, kept, True, cut)
 
 
@@ -195,7 +197,11 @@ def value_text(value: Any) -> str:
     if isinstance(value, str) and "\n" in value:
         return value
     data = msgspec.json.encode(value)
-    return (data if len(data) <= 72 else msgspec.json.format(data, indent=2)).decode()
+    if len(data) > 72:
+        spread = msgspec.json.format(data, indent=2)
+        # What would be cut after a few short lines tells more as one long one.
+        data = spread if spread.count(b"\n") < MOST_LINES else msgspec.json.format(data, indent=0)
+    return data.decode()
 
 
 def _beginning(text: str) -> str:
