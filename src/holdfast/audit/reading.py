@@ -40,7 +40,7 @@ def audit(store: Store, id: str, made_at: datetime, against: Iterable[Head] = ()
     # Against where we got to: it is the log that we read that is found to be sound, and no other.
     head = noted.get(stream) or Head(id, read.state.seq, read.total)
     checked = verify(store, (id,), [head] if head.seq else [])
-    return _made(store, read, made_at, _verification(store, stream, read, checked))
+    return _made(store, id, read, made_at, _verification(store, stream, read, checked))
 
 
 class _Read(Struct):
@@ -105,10 +105,10 @@ def _entry(event: AnyEvent, fields: dict[str, Any], state: State, reader: Reader
     )
 
 
-def _made(store: Store, read: _Read, made_at: datetime, checked: Verification) -> Audit:
+def _made(store: Store, id: str, read: _Read, made_at: datetime, checked: Verification) -> Audit:
     state = read.state
     return Audit(
-        id=state.id or (id_of(read.damage.task) if read.damage else ""),
+        id=id,
         store=store.url,
         made_at=made_at,
         verification=checked,
