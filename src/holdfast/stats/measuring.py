@@ -110,10 +110,10 @@ class Measuring:
         ways = set(self._open.values())
         if not drives:
             ways.discard("working")
-            if self._paused:
-                return "people"
-            if self._held or not self.claims:  # who held it never said that it waits
-                return "idle"
+        if self._paused and "working" not in ways:
+            return "people"
+        if not drives and (self._held or not self.claims):
+            return "idle"  # who held it never said that it waits
         return next((way for way in WAYS if way in ways), "between" if drives else "idle")
 
     def _follow(self, event: AnyEvent) -> None:

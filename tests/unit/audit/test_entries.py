@@ -78,7 +78,7 @@ def audit_trip(city: str) -> str:
     rooms = audit_search(city)
     room = decide("room", rooms[0], options=rooms, because="the cheapest")
     decide("room", rooms[1], options=rooms, because="it has a desk", supersedes="room")
-    booked = audit_book(room)
+    audit_book(room)
     note("booked it", {"room": room})
     files.write("letter.txt", "Dear Ada")
     name = ask("To whom?", str, id="whom")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from html.parser import HTMLParser
 
 import pytest
@@ -45,10 +46,8 @@ def evil_task(text: str) -> str:
     evil_step(text)
     decide(text.replace("\n", " "), text, options=[text], because=text)
     note(text, {text: text})
-    try:
+    with suppress(StepFailed):
         evil_step(f"raise {text}")
-    except StepFailed:
-        pass
     return ask(text, str)
 
 
