@@ -24,10 +24,10 @@ PINNED = {
 }  # fmt: skip
 
 METHODS = {
-    "answer", "archive_to", "aresume", "aretry", "arun", "audit", "cancel", "check", "close", "compensate",
-    "copy_to", "files", "gc", "heads", "memory", "open", "page", "pause", "resolve", "restore_from",
-    "resume", "retry", "run", "session", "sessions", "start", "stats", "task", "tasks", "unpause",
-    "verify",
+    "answer", "archive_to", "aresume", "aretry", "arun", "audit", "cancel", "check", "close",
+    "compensate", "copy_to", "files", "gc", "heads", "memory", "open", "page", "pause", "resolve",
+    "restore_from", "resume", "retry", "run", "session", "sessions", "start", "stats", "task",
+    "tasks", "unpause", "verify",
 }  # fmt: skip
 
 

@@ -280,14 +280,10 @@ def _observed(event: e.Observed, seen: Seen) -> Fields:
 
 
 def _checkpointed(event: e.Checkpointed, seen: Seen) -> Fields:
-    whole = event.carried is not None
-    text = "the whole state" if whole else "what changed since the one before"
-    return {
-        "what": "checkpoint",
-        "name": str(event.number),
-        "output": event.state if whole else event.change,
-        "text": text,
-    }
+    told = {"what": "checkpoint", "name": str(event.number)}
+    if event.carried is not None:
+        return {**told, "output": event.state, "text": "the whole state"}
+    return {**told, "output": event.change, "text": "what changed since the one before"}
 
 
 def _patched(event: e.Patched, seen: Seen) -> Fields:

@@ -6,11 +6,12 @@ import json
 import re
 from contextlib import suppress
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, Redact, Retry, Secret, StepFailed, ask, decide, note, step, task
-from holdfast.audit import Audit, Entry
+from holdfast.audit import Audit, Claim, Entry, Verification
 from holdfast.errors import Unanswered
 from holdfast.reporting.html import to_html
 from holdfast.reporting.jsonl import to_jsonl
@@ -175,3 +176,18 @@ def test_what_was_kept_out_of_the_log_stays_out_of_the_report() -> None:
     for text in (to_html(shown), to_markdown(shown), "".join(to_jsonl(found))):
         assert "swordfish" not in text
         assert "ada" in text
+
+
+def test_every_field_and_word_of_a_report_is_in_the_reference(evil: Audit) -> None:
+    root = Path(__file__).parents[3]
+    page = (root / "docs/reference/audit.md").read_text()
+    told = set(re.findall(r"`([^`]+)`", page))
+    for kind in (Audit, Claim, Entry, Verification):
+        assert set(kind.__struct_fields__) - {"entries"} <= told
+    source = (root / "src/holdfast/audit/telling.py").read_text()
+    words = re.findall(
+        r'(?:"what": |what = |_ended\(|_asked_to\(|_file\(|else )"([a-z ]+)"', source
+    )
+    assert len(words) > 35
+    assert set(words) <= told
+    assert {entry.what for entry in evil.entries} <= set(words)
