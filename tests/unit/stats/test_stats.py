@@ -252,7 +252,7 @@ def stats_other() -> None: ...
 
 @pytest.mark.parametrize("store", ["memory", "files", "sqlite"])
 def test_every_store_gives_the_same_numbers(store: str, tmp_path: Path) -> None:
-    urls = {"memory": "memory://", "files": tmp_path / "w", "sqlite": f"sqlite:///{tmp_path}/t.db"}
+    urls = {"memory": "memory://", "files": f"{tmp_path}/w", "sqlite": f"sqlite:///{tmp_path}/t.db"}
     told: list[tuple[int, int, str]] = []
     with Holdfast(urls[store]) as hf:
         hf.run(stats_agent, 10, id="a-1", user="ada")
