@@ -123,6 +123,8 @@ class Audit(Struct, frozen=True, kw_only=True):
     parent: str = ""
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    forks: tuple[str, ...] = ()
+    """The tasks that share its past, by their ids."""
     claims: tuple[Claim, ...] = ()
     open: tuple[str, ...] = ()
     """What nobody has settled or answered yet."""

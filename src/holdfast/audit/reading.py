@@ -19,6 +19,7 @@ from holdfast.audit.telling import Seen, how_claimed, tell
 from holdfast.errors import HoldfastError, LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent, Claimed
 from holdfast.kinds import id_of
+from holdfast.listing import streams_of_tasks
 from holdfast.reading import advance_checked, all_lists, read_sums, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
@@ -124,6 +125,7 @@ def _made(store: Store, id: str, read: _Read, made_at: datetime, checked: Verifi
         claims=tuple(read.claims),
         open=tuple(_open(TaskView(store, state))),
         entries=tuple(_superseded(read.entries)),
+        forks=tuple(sorted(map(id_of, streams_of_tasks(store, {"origin": id})[0]))),
     )
 
 

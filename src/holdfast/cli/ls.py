@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from holdfast.app import Holdfast
-from holdfast.cli.chosen import looked_for, looking_options
+from holdfast.cli.chosen import looking_options
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import at_work, opened, read_task
 from holdfast.cli.options import json_option, pass_given, store_options
@@ -47,14 +47,7 @@ COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 @pass_given
 def ls(
     given: Given,
-    statuses: tuple[str, ...],
-    kind: str | None,
-    user: str | None,
-    session: str | None,
-    parent: str | None,
-    labels: dict[str, str],
-    since: datetime | None,
-    until: datetime | None,
+    filters: Filters,
     limit: int,
     cursor: str | None,
     whole: bool,
@@ -83,7 +76,6 @@ def ls(
       holdfast ls --user ada --since 2026-01-01 --until 2026-02-01 --limit 10
       holdfast ls --label team=travel --all --json | jq -r '.[].id'
     """
-    filters = looked_for(statuses, kind, user, session, parent, labels, since, until)
     with opened(given) as hf:
         listed, unreadable, after = _listed(hf, filters, limit, cursor, whole)
         if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.chosen import looked_for, looking_options
+from holdfast.cli.chosen import looking_options
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import opened
 from holdfast.cli.options import json_option, pairs, pass_given, store_options
@@ -21,6 +21,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines, p
 from holdfast.cli.progress import telling
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain, took
+from holdfast.listing import Filters
 from holdfast.upkeep.copied import Progress
 
 if TYPE_CHECKING:
@@ -65,14 +66,7 @@ def _prices(
 @pass_given
 def stats(
     given: Given,
-    statuses: tuple[str, ...],
-    kind: str | None,
-    user: str | None,
-    session: str | None,
-    parent: str | None,
-    labels: dict[str, str],
-    since: datetime | None,
-    until: datetime | None,
+    filters: Filters,
     prices: dict[str, tuple[float, float]],
     whole: bool,
     as_json: bool,
@@ -101,7 +95,6 @@ def stats(
       holdfast stats --type plan_trip --since 7d --status failed
       holdfast stats --price gpt-4.1-mini=0.4,1.6 --json | jq .saved
     """
-    filters = looked_for(statuses, kind, user, session, parent, labels, since, until)
     with opened(given, only_reads=True) as hf, _progress() as progress:
         found = hf.stats(prices=prices, progress=progress, **filters)
     if as_json:

@@ -125,6 +125,7 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "labels", ", ".join(f"{name}={value}" for name, value in sorted(audit.labels.items()))
     yield "version", str(audit.version) if audit.version else ""
     yield "parent", audit.parent
+    yield "forks", ", ".join(audit.forks)
     yield "created", utc(audit.created_at)
     yield "last event", utc(audit.updated_at)
     yield "people", ", ".join(f"{name} ({count})" for name, count in audit.people.items())
