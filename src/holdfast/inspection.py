@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, BinaryIO, Unpack
 
 from holdfast.artifacts import Artifact, opened
 from holdfast.engines.holding import Holding
-from holdfast.listing import Filters
 from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast.agent.model import Prices
     from holdfast.audit import Audit
+    from holdfast.listing import Filters
     from holdfast.stats import Stats
     from holdfast.verify import Head, Verified
     from holdfast.workspace.task_files import TaskFiles
@@ -110,13 +110,13 @@ class Inspection:
 
         >>> from holdfast import Holdfast, step, task
         >>> @step
-        ... def weigh_parcel(name: str) -> int:
+        ... def audited_weight(name: str) -> int:
         ...     return 3
         >>> @task
-        ... def parcel(name: str) -> int:
-        ...     return weigh_parcel(name)
+        ... def audited_parcel(name: str) -> int:
+        ...     return audited_weight(name)
         >>> with Holdfast("memory://") as hf:
-        ...     _ = hf.run(parcel, "books", id="parcel-1", user="ada")
+        ...     _ = hf.run(audited_parcel, "books", id="parcel-1", user="ada")
         ...     found = hf.audit("parcel-1")
         >>> found.verification.sound, [entry.what for entry in found.entries]
         (True, ['created', 'claimed', 'called', 'returned', 'task completed'])

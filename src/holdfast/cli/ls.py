@@ -10,8 +10,8 @@ import click
 from rich.text import Text
 
 from holdfast.app import Holdfast
-from holdfast.cli.chosen import looking_options
 from holdfast.cli.exits import Exit
+from holdfast.cli.filtering import find_options, found_by
 from holdfast.cli.opening import at_work, opened, read_task
 from holdfast.cli.options import json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_table, status_text
@@ -31,7 +31,7 @@ COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 
 
 @click.command()
-@looking_options
+@find_options
 @click.option(
     "--limit",
     type=click.IntRange(1, LONGEST_PAGE),
@@ -47,11 +47,12 @@ COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 @pass_given
 def ls(
     given: Given,
-    filters: Filters,
+    /,
     limit: int,
     cursor: str | None,
     whole: bool,
     as_json: bool,
+    **found: Any,
 ) -> Exit:
     """List tasks, the newest first, a page at a time.
 
@@ -76,6 +77,7 @@ def ls(
       holdfast ls --user ada --since 2026-01-01 --until 2026-02-01 --limit 10
       holdfast ls --label team=travel --all --json | jq -r '.[].id'
     """
+    filters = found_by(**found)
     with opened(given) as hf:
         listed, unreadable, after = _listed(hf, filters, limit, cursor, whole)
         if as_json:

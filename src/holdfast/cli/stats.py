@@ -13,15 +13,14 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.chosen import looking_options
 from holdfast.cli.exits import Exit
+from holdfast.cli.filtering import find_options, found_by
 from holdfast.cli.opening import opened
 from holdfast.cli.options import json_option, pairs, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.progress import telling
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain, took
-from holdfast.listing import Filters
 from holdfast.upkeep.copied import Progress
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _prices(
 
 
 @click.command(short_help="Show where time, tokens, money and retries go.")
-@looking_options
+@find_options
 @click.option(
     "--price",
     "prices",
@@ -66,10 +65,11 @@ def _prices(
 @pass_given
 def stats(
     given: Given,
-    filters: Filters,
+    /,
     prices: dict[str, tuple[float, float]],
     whole: bool,
     as_json: bool,
+    **found_with: Any,
 ) -> Exit:
     """Show where time, tokens, money and retries go: by type of task, by call, and by model.
 
@@ -96,7 +96,7 @@ def stats(
       holdfast stats --price gpt-4.1-mini=0.4,1.6 --json | jq .saved
     """
     with opened(given, only_reads=True) as hf, _progress() as progress:
-        found = hf.stats(prices=prices, progress=progress, **filters)
+        found = hf.stats(prices=prices, progress=progress, **found_by(**found_with))
     if as_json:
         print_json(asdict(found))
     elif not found.tasks:
