@@ -44,6 +44,7 @@ def test_json_lines_are_one_head_and_one_object_for_each_entry(recorded, cli):
 
 def test_a_page_is_written_into_a_file_that_only_its_owner_reads(recorded, cli):
     for form, begin in (("html", "<!doctype html>"), ("markdown", "# Audit"), ("text", "Audit of")):
+        Path(f"out.{form}").touch(mode=0o644)
         done = cli("audit", "trip-42", "--format", form, "--output", f"out.{form}")
         assert (done.code, done.out, done.err) == (0, "", "")
         text = Path(f"out.{form}").read_text()

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.audit.entry import Audit, Claim, Entry, Signatures, Verification
-from holdfast.audit.telling import Seen, how_claimed, tell
+from holdfast.audit.seen import Seen
+from holdfast.audit.telling import how_claimed, tell
 from holdfast.errors import HoldfastError, LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent, Claimed
 from holdfast.kinds import id_of

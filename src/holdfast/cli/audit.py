@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -127,6 +128,8 @@ def audit(
 def _private(path: Path) -> TextIO:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # it may have been there, open to all
+            os.fchmod(descriptor, 0o600)
     except OSError as error:
         raise BadInput(f"--output {path} can't be written: {error}") from None
     return open(descriptor, "w", encoding="utf-8", errors="backslashreplace")

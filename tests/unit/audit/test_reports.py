@@ -184,10 +184,9 @@ def test_every_field_and_word_of_a_report_is_in_the_reference(evil: Audit) -> No
     told = set(re.findall(r"`([^`]+)`", page))
     for kind in (Audit, Claim, Entry, Verification):
         assert set(kind.__struct_fields__) - {"entries"} <= told
-    source = (root / "src/holdfast/audit/telling.py").read_text()
-    words = re.findall(
-        r'(?:"what": |what = |_ended\(|_asked_to\(|_file\(|else )"([a-z ]+)"', source
-    )
+    folder = root / "src/holdfast/audit"
+    source = "".join((folder / name).read_text() for name in ("telling.py", "calls.py"))
+    words = re.findall(r'(?:"what": |what = |ended\(|_asked_to\(|_file\(|else )"([a-z ]+)"', source)
     assert len(words) > 35
     assert set(words) <= told
     assert {entry.what for entry in evil.entries} <= set(words)
