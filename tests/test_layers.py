@@ -21,6 +21,7 @@ LAYERS = (
         "agent",
         "app",
         "artifacts",
+        "answers",
         "beginning",
         "branches",
         "checkpoints",
@@ -29,6 +30,7 @@ LAYERS = (
         "decisions",
         "driving",
         "family",
+        "forking",
         "workspace",
     }
     | {
@@ -36,24 +38,30 @@ LAYERS = (
         "inspection",
         "meter",
         "reporting",
+        "rewinding",
         "saying",
         "stats",
         "step",
         "talking",
         "task",
+        "travelling",
         "upkeep",
         "waiting",
         "worker",
     },
-    ("audit", "engines", "ledger", "listing", "seen", "stores", "verify", "views"),
+    {"audit", "branching", "engines", "ledger", "listing", "seen", "snapshots", "stores"}
+    | {"verify", "views"},
     ("keys",),
     ("tail",),
     ("news",),
-    {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
+    {"aligning", "applying", "described", "differing", "hunks", "items", "made", "matching"}
+    | {"sides", "spans"}
+    | {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
     | {
         "filing",
         "finding",
         "folding",
+        "harmless",
         "kinds",
         "naming",
         "reading",

@@ -64,6 +64,25 @@ def reused(event: e.Reused, seen: Seen) -> Fields:
     return {**seen.about(event.path), "what": "reused", "name": event.name, "of": (event.of,)}
 
 
+def adopted(event: e.Adopted, seen: Seen) -> Fields:
+    """A call that was not made: it has the outcome of another one, or one that was given for it."""
+    return {
+        "what": "adopted",
+        "who": seen.by(event.by),
+        "path": event.path,
+        "name": event.name,
+        "kind": event.kind,
+        "how": event.how,
+        "input": event.args,
+        "output": event.result,
+        "failure": event.failure,
+        "key": event.key,
+        "text": event.why,
+        "of": (event.of_path,) if event.of_path else (),
+        "task": event.of,
+    }
+
+
 def settled(event: e.Settled, seen: Seen) -> Fields:
     return {
         **seen.about(event.path),

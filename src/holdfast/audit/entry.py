@@ -61,7 +61,15 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     of: tuple[str, ...] = ()
     """The other calls it is about: what is approved, undone, superseded, or made use of."""
     task: str = ""
-    """Another task that it is about: a child, a parent, or whose past it shares."""
+    """Another task that it is about: a child, a parent, whose past it shares, or whose call
+    answered."""
+    log: str = ""
+    """The task in whose log the event stands, if it is not this one: what a fork shares."""
+    how: str = ""
+    """Of a call that was not made: where its outcome is from. Of a fork or a rewind: what becomes
+    of the tools that are called after it."""
+    to: int = 0
+    """Of a fork or a rewind: the event that it goes on from."""
     until: datetime | None = None
     """When it is tried again, wakes up, or is given up; as of when a fact is."""
     duration_s: float | None = None
@@ -87,6 +95,8 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     events: int
     how: str = ""
     """How it came to be: the first one, after the one before let go, or over its head."""
+    log: str = ""
+    """The task that was held, if it is not this one: what a fork shares."""
 
 
 class Verification(Struct, frozen=True):
@@ -121,6 +131,8 @@ class Audit(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     version: int = 0
     parent: str = ""
+    origin: str = ""
+    """The task whose past it shares, if it is a fork."""
     created_at: datetime | None = None
     updated_at: datetime | None = None
     forks: tuple[str, ...] = ()

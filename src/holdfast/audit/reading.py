@@ -18,7 +18,7 @@ from holdfast.audit.entry import Audit, Claim, Entry, Signatures, Verification
 from holdfast.audit.seen import Seen
 from holdfast.audit.telling import how_claimed, tell
 from holdfast.errors import HoldfastError, LogDamaged, StoreError, TaskNotFound
-from holdfast.events import AnyEvent, Claimed
+from holdfast.events import AnyEvent, Claimed, Rewound, TaskCreated
 from holdfast.kinds import id_of
 from holdfast.listing import streams_of_tasks
 from holdfast.reading import advance_checked, all_lists, read_sums, stream_of
@@ -52,16 +52,21 @@ class _Read(Struct):
     entries: list[Entry] = []
     claims: list[Claim] = []
     total: str = ""
+    log: str = ""
+    """The task whose events they are: first that whose past a fork shares, then the fork."""
+    origin: str = ""
+    is_held: bool = False
     damage: Damage | None = None
 
 
 def _read(store: Store, stream: str) -> _Read:
     state = State()
-    read, seen = _Read(state), Seen(state)
-    reader = Reader(store, state.lists, lambda: all_lists(store, stream))
+    read, seen, reader = _Read(state), Seen(state), None
     try:
         for event, total in read_sums(store, stream):
             advance_checked(state, event, stream)
+            if reader is None or isinstance(event, Rewound):  # whose state is another one
+                reader = Reader(store, state.lists, lambda: all_lists(store, stream))
             _take(read, event, seen, reader)
             read.total = total.decode()
     except LogDamaged as error:
@@ -75,16 +80,23 @@ def _read(store: Store, stream: str) -> _Read:
 
 def _take(read: _Read, event: AnyEvent, seen: Seen, reader: Reader) -> None:
     state = read.state
-    if isinstance(event, Claimed):
+    if isinstance(event, TaskCreated):  # of a fork it is the second one: nobody has held it yet
+        seen.owner, seen.epoch, seen.let_go = "", 0, False
+        read.log, read.is_held = event.id, False
+        read.origin = event.fork.of if event.fork is not None else ""
+    elif isinstance(event, Claimed):
         how, at = how_claimed(seen), event.at
-        read.claims.append(Claim(event.epoch, event.owner, event.engine, event.seq, at, at, 0, how))
-    fields = tell(event, seen)
-    if read.claims:
+        claim = Claim(event.epoch, event.owner, event.engine, event.seq, at, at, 0, how, read.log)
+        read.claims.append(claim)
+        read.is_held = True
+    if read.is_held:
         last = read.claims[-1]
         read.claims[-1] = replace(last, last_at=event.at, events=last.events + 1)
-    seen.owner, seen.epoch = state.owner, state.epoch
+    fields = tell(event, seen)
+    if isinstance(event, Claimed):
+        seen.owner, seen.epoch = event.owner, event.epoch
     if fields is not None:
-        read.entries.append(_entry(event, fields, state, reader))
+        read.entries.append(_entry(event, {**fields, "log": read.log}, state, reader))
 
 
 def _entry(event: AnyEvent, fields: dict[str, Any], state: State, reader: Reader) -> Entry:
@@ -121,21 +133,24 @@ def _made(store: Store, id: str, read: _Read, made_at: datetime, checked: Verifi
         labels=state.labels,
         version=state.version,
         parent=state.parent,
+        origin=read.origin,
         created_at=state.created_at if state.seq else None,
         updated_at=state.updated_at if state.seq else None,
-        claims=tuple(read.claims),
+        claims=tuple(replace(c, log="") if c.log == id else c for c in read.claims),
         open=tuple(_open(TaskView(store, state))),
-        entries=tuple(_superseded(read.entries)),
+        entries=tuple(_superseded(id, read.entries)),
         forks=tuple(sorted(map(id_of, streams_of_tasks(store, {"origin": id})[0]))),
     )
 
 
-def _superseded(entries: list[Entry]) -> Iterator[Entry]:
-    """The entries; decisions with the one that took their place."""
+def _superseded(id: str, entries: list[Entry]) -> Iterator[Entry]:
+    """The entries; decisions with the one that took their place, and none with a log of its own."""
     by = {e.of[0]: e.path for e in entries if e.event == "decided" and e.of}
     for entry in entries:
-        newer = by.get(entry.path) if entry.event == "decided" else None
-        yield replace(entry, superseded_by=newer) if newer else entry
+        changes: dict[str, str] = {"log": ""} if entry.log == id else {}
+        if entry.event == "decided" and (newer := by.get(entry.path)):
+            changes["superseded_by"] = newer
+        yield replace(entry, **changes) if changes else entry
 
 
 def _open(view: TaskView) -> Iterator[str]:

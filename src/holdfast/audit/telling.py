@@ -24,7 +24,14 @@ OMITTED: dict[type[AnyEvent], str] = {
 """The types of events that make no entry, and why."""
 
 
-_LETS_GO = (e.Parked, e.PauseRequested, e.TaskStopped, e.TaskCompleted, e.TaskErrored)
+_LETS_GO = (
+    e.Parked,
+    e.PauseRequested,
+    e.TaskStopped,
+    e.TaskCompleted,
+    e.TaskErrored,
+    e.Rewound,
+)
 
 
 def tell(event: AnyEvent, seen: Seen) -> Fields | None:
@@ -47,6 +54,8 @@ def _unknown(event: AnyEvent, seen: Seen) -> Fields:
 
 
 def _created(event: e.TaskCreated, seen: Seen) -> Fields:
+    if event.fork is not None:
+        return _forked(event, event.fork)
     # The log says whose task it is, and not who called `run`.
     text = f"for {event.user}" if event.user else ""
     if event.parent:
@@ -60,6 +69,39 @@ def _created(event: e.TaskCreated, seen: Seen) -> Fields:
         "text": text,
         "until": seen.state.until,
     }
+
+
+def _forked(event: e.TaskCreated, fork: e.Fork) -> Fields:
+    changes = {"stubs": fork.stubs, "arguments": fork.arguments, "sessions": fork.sessions}
+    given = {name: value for name, value in changes.items() if value}
+    return {
+        "what": "forked",
+        "who": fork.by,
+        "name": event.task,
+        "input": event.args,
+        "options": msgspec.json.decode(msgspec.json.encode(given)) if given else UNSET,
+        "text": _place(fork.when, fork.path),
+        "because": fork.because,
+        "how": fork.effects,
+        "to": fork.seq,
+        "task": fork.of,
+    }
+
+
+def _rewound(event: e.Rewound, seen: Seen) -> Fields:
+    return {
+        "what": "rewound",
+        "who": event.by,
+        "text": _place(event.when, event.path),
+        "because": event.because,
+        "how": event.effects,
+        "to": event.to,
+        "options": {"sessions": event.sessions} if event.sessions else UNSET,
+    }
+
+
+def _place(when: str, path: str) -> str:
+    return f"{when} call {path}".strip() if path else ""
 
 
 def _claimed(event: e.Claimed, seen: Seen) -> Fields:
@@ -139,6 +181,8 @@ def _errored(event: e.TaskErrored, seen: Seen) -> Fields:
 
 ENTRIES: dict[type[AnyEvent], Tell] = {
     e.TaskCreated: _created,
+    e.Rewound: _rewound,
+    e.Adopted: calls.adopted,
     e.Claimed: _claimed,
     e.Parked: _parked,
     e.PauseRequested: _asked_to("paused"),

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast import events as e
 from holdfast.events import AnyEvent
-from holdfast.fold import calls, reads, task, waits, workspace
+from holdfast.fold import calls, history, reads, task, waits, workspace
 from holdfast.state import State
 
 
@@ -48,6 +48,7 @@ def advance(state: State, event: AnyEvent) -> None:
     _APPLY[type(event)](state, event)
     state.seq = event.seq
     state.updated_at = event.at
+    state.trail.append(event)
 
 
 def _copy(state: State) -> State:
@@ -69,7 +70,24 @@ def _copy(state: State) -> State:
         invalidated=dict(state.invalidated),
         writers=dict(state.writers),
         progress=dict(state.progress),
+        trail=list(state.trail),
     )
+
+
+def _rewound(state: State, event: e.Rewound) -> None:
+    history.rewound(state, event, _fold_effective)
+
+
+def _fold_effective(events: Iterable[AnyEvent]) -> State:
+    """The state after events of which all count, also those before a rewind."""
+    state = State()
+    for event in events:
+        if isinstance(event, e.Rewound):
+            history.put_back(state, event, event.seq - 1)
+            state.seq, state.updated_at = event.seq, event.at
+        else:
+            advance(state, event)
+    return state
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {
@@ -113,4 +131,6 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.TaskCompleted: task.task_completed,
     e.TaskErrored: task.task_errored,
     e.TaskRetried: task.task_retried,
+    e.Adopted: history.adopted,
+    e.Rewound: _rewound,
 }

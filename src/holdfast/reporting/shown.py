@@ -125,6 +125,7 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "labels", ", ".join(f"{name}={value}" for name, value in sorted(audit.labels.items()))
     yield "version", str(audit.version) if audit.version else ""
     yield "parent", audit.parent
+    yield "shares the past of", audit.origin
     yield "forks", ", ".join(audit.forks)
     yield "created", utc(audit.created_at)
     yield "last event", utc(audit.updated_at)
@@ -163,10 +164,13 @@ def _sentences(entry: Entry) -> Iterator[Part]:
     of = ", ".join(entry.of)
     for label, text in (
         ("verdict", entry.verdict.replace("_", " ")),
+        ("how", entry.how),
+        ("goes on from event", f"{entry.to:,}" if entry.to else ""),
         ("text", entry.text),
         ("because", entry.because),
         ("of", of),
         ("task", entry.task),
+        ("in the log of", entry.log),
         ("key", entry.key),
         ("as of" if entry.what == "fact" else "until", utc(entry.until)),
         ("approved by", entry.approved_by),

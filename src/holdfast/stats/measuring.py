@@ -79,6 +79,8 @@ class Measuring:
 
     def __init__(self, usage: Callable[[Raw], Spent | None]) -> None:
         self.calls: dict[str, Measured] = {}
+        self.left: list[Measured] = []
+        """Calls that the task made before it was put back, and made again since."""
         self.spans: dict[Way, float] = dict.fromkeys(WAYS, 0.0)
         self.saved = Saved()
         self.claims = 0
@@ -88,6 +90,8 @@ class Measuring:
         self._open: dict[str, Way] = {}
         self._held = self._paused = self._is_over = False
         self._done = Saved()
+        self._steps: list[tuple[int, Saved]] = []
+        """What each call that was completed adds to that, by the event."""
         self._inside: dict[str, float] = {}
         """By the path of a call that is not done: the time of what is done inside of it."""
         self._counted: set[str] = set()
@@ -128,8 +132,15 @@ class Measuring:
                 self._paused = False
             case e.TaskRetried() | e.Compensating():
                 self._is_over = False
-            case e.Started() | e.AttemptFailed() | e.Failed() | e.Completed() | e.Reused():
+            case e.Started() | e.AttemptFailed() | e.Failed() | e.Completed():
                 self._call(event)
+            case e.Reused() | e.Adopted():
+                kind = event.kind if isinstance(event, e.Adopted) else "step"
+                self._keep(event.path)
+                found = Measured(event.name, kind, reused=True, ended="completed")
+                self.calls[event.path] = found
+            case e.Rewound():
+                self._rewound(event)
             case e.Doubted() | e.Settled():
                 self._doubt(event)
             case _ if isinstance(event, _ENDS):
@@ -170,10 +181,12 @@ class Measuring:
         elif isinstance(event, e.Failed):
             call.ended = "failed"
         else:
-            self._completed(path, call, event.result)
+            self._completed(event, call, event.result)
 
     def _started(self, event: e.Started) -> None:
         path, at = event.path, event.at
+        if event.attempt == 1:
+            self._keep(path)  # the task was put back, and makes the call anew
         call = self.calls.get(path)
         if call is None:
             call = self.calls[path] = Measured(event.name, event.kind)
@@ -190,21 +203,37 @@ class Measuring:
         call.since = at
         self._open[path] = way
 
-    def _completed(self, path: str, call: Measured, result: Raw) -> None:
+    def _keep(self, path: str) -> None:
+        if (earlier := self.calls.pop(path, None)) is not None:
+            self.left.append(earlier)
+
+    def _rewound(self, event: e.Rewound) -> None:
+        """It is put back, paused: what was done since then is recorded no more."""
+        self._held, self._paused, self._is_over = False, True, False
+        self._open.clear()
+        self._done = Saved()
+        for seq, done in self._steps:
+            if seq <= event.to:
+                self._done.add(done)
+
+    def _completed(self, event: e.Completed | e.Settled, call: Measured, result: Raw) -> None:
+        path = event.path
         call.ended = "completed"
-        self._done.calls += 1
+        done = Saved(calls=1)
         # What was done inside of it is part of its time, or more: of an attempt that was cut off.
         inside_s = self._inside.pop(path, 0.0)
         whole_s = max(call.worked_s, inside_s)
-        self._done.time_s += whole_s - inside_s
+        done.time_s = whole_s - inside_s
         if outer := self._around(path):
             self._inside[outer] = self._inside.get(outer, 0.0) + whole_s
         if path not in self._counted and (spent := self._usage(result)) is not None:
             call.spent = spent
-            self._done.spent.add(spent)
+            done.spent.add(spent)
             while outer := self._around(path):
                 self._counted.add(outer)
                 path = outer
+        self._done.add(done)
+        self._steps.append((event.seq, done))
 
     def _around(self, path: str) -> str:
         """The call that a call was made in; '' if it was made by the task."""
@@ -224,7 +253,7 @@ class Measuring:
             call.waited_s += _between(call.since, event.at)
         call.since = None
         if event.verdict == "happened":
-            self._completed(path, call, Raw(b"null"))
+            self._completed(event, call, Raw(b"null"))
 
     # Calls that wait.
 

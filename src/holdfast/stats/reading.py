@@ -11,7 +11,7 @@ from holdfast.agent.model import Prices
 from holdfast.errors import StoreError
 from holdfast.kinds import id_of
 from holdfast.listing import streams_of_tasks
-from holdfast.reading import advance_checked, read_events
+from holdfast.reading import advance_checked, base_of, read_events
 from holdfast.state import State
 from holdfast.stats.measuring import Measuring
 from holdfast.stats.totals import Stats, Totals
@@ -48,8 +48,10 @@ def _count(store: Store, stream: str, prices: Mapping[str, Prices], totals: Tota
         return found
 
     task, state = Measuring(usage), State()
+    shared = base_of(store, stream)  # what a fork shares was spent once, by its original
     for event in read_events(store, stream):
         advance_checked(state, event, stream)
-        task.take(event)
+        if event.seq > shared:
+            task.take(event)
     if state.seq:  # else it was deleted meanwhile
         totals.add(state.task, state.status, task, models)

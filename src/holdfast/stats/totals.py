@@ -59,7 +59,8 @@ class CallStats(Struct, frozen=True):
     interrupted: int
     """Attempts of which nobody knows how they ended: the process was gone."""
     reused: int
-    """Reads that were answered by an earlier one."""
+    """Calls that were not made: answered by an earlier read, by the record of another call or by
+    a stub."""
     durations: Durations
     backoff_s: float
     waiting_s: float
@@ -141,7 +142,7 @@ class _Tasks:
         self.durations.append(sum(task.spans.values()))
         for way, span in task.spans.items():
             self.spans[way] += span
-        for call in task.calls.values():
+        for call in (*task.left, *task.calls.values()):
             self.calls += 1
             self.failures += call.failures
             self.retries += max(call.attempts - 1, 0)
@@ -178,7 +179,7 @@ class Totals:
         self.tasks += 1
         self.events += task.events
         self._types.setdefault(type, _Tasks()).add(status, task)
-        for call in task.calls.values():
+        for call in (*task.left, *task.calls.values()):
             self._calls.setdefault((call.name, call.kind), _Calls()).add(call)
         for model, spent in models.items():
             self._models.setdefault(model, Spent()).add(spent)

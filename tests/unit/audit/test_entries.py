@@ -352,3 +352,45 @@ def test_it_says_that_the_store_is_encrypted(tmp_path: Path) -> None:
 def test_times_never_run_backwards_in_it(trip: Audit) -> None:
     assert all(a.at <= b.at for a, b in itertools.pairwise(trip.entries))
     assert trip.made_at.tzinfo is UTC and trip.made_at - trip.entries[-1].at < timedelta(hours=1)
+
+
+# Forks and rewinds.
+
+
+def test_a_fork_is_told_with_the_past_it_shares_and_whose_that_is() -> None:
+    with Holdfast("memory://") as hf:
+        hf.run(audit_prices, 10, id="first")
+        fork = hf.fork(
+            "first", at=1, when="after", effects="stub", stubs={"audit_page": "no"},
+            new_id="second", by="bob", because="what if",
+        )  # fmt: skip
+        hf.resume(fork.id)
+        found, original = hf.audit("second"), hf.audit("first")
+    assert found.verification.sound and found.origin == "first"
+    assert original.forks == ("second",) and original.origin == ""
+    past = [e for e in found.entries if e.log]
+    assert {e.log for e in past} == {"first"}
+    assert [e.seq for e in past] == [e.seq for e in original.entries[: len(past)]]
+    forked = told(found, "forked")
+    assert (forked.who, forked.because, forked.how) == ("bob", "what if", "stub")
+    assert (forked.task, forked.to, forked.text) == ("first", past[-1].seq, "after call 1")
+    assert forked.options == {"stubs": {"audit_page": "no"}}
+    adopted = told(found, "adopted")
+    assert (adopted.name, adopted.how, adopted.output) == ("audit_page", "stub", "no")
+    assert [claim.log for claim in found.claims] == ["first", ""]
+    assert found.claims[1].how == "the first claim"
+    assert sum(claim.events for claim in found.claims) == found.verification.head_seq - 2
+
+
+def test_a_rewind_says_who_made_it_and_what_came_before_stays() -> None:
+    with Holdfast("memory://") as hf:
+        hf.run(audit_prices, 10, id="back")
+        before = hf.audit("back").entries
+        hf.rewind("back", to=2, by="eve", because="too long")
+        hf.resume("back")
+        found = hf.audit("back")
+    assert found.verification.sound and found.entries[: len(before)] == before
+    rewound = told(found, "rewound")
+    assert (rewound.who, rewound.because, rewound.how) == ("eve", "too long", "reuse")
+    assert rewound.text == "before call 2" and rewound.to < rewound.seq
+    assert sum(e.name == "audit_page" and e.what == "called" for e in found.entries) == 2

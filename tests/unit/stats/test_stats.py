@@ -246,6 +246,16 @@ def stats_agent(size: int) -> int:
     return len(stats_model("p" * size).message.text)
 
 
+@step
+def stats_look() -> dict[str, Any]:
+    return {"usage": {"cost": 1}}
+
+
+@task
+def stats_parent() -> None:
+    stats_look()
+
+
 @task
 def stats_other() -> None: ...
 
@@ -295,3 +305,42 @@ def test_prices_that_make_no_sense_are_refused(prices: Any) -> None:
 def test_an_unknown_filter_is_refused() -> None:
     with Holdfast("memory://") as hf, pytest.raises(BadInput, match="colour"):
         hf.stats(colour="red")  # type: ignore[call-arg]
+
+
+# Forks and rewinds.
+
+
+def test_what_a_fork_shares_counts_once_and_what_it_adopts_took_no_time() -> None:
+    with Holdfast("memory://") as hf:
+        hf.run(stats_agent, 10, id="a-1")
+        fork = hf.fork("a-1", at=1, when="after", effects="live")
+        hf.resume(fork.id)
+        hf.run(stats_parent, id="p-1")
+        other = hf.fork("p-1", at=1, effects="stub", stubs={"stats_look": {"usage": {"cost": 9}}})
+        hf.resume(other.id)
+        found = hf.stats()
+    calls = {c.name: (c.calls, c.reused, c.attempts, len(c.kind)) for c in found.calls}
+    assert calls == {"stats_model": (1, 0, 2, 4), "stats_look": (2, 1, 1, 4)}
+    assert found.tasks == 4 and found.saved.resumes == 0
+    assert (found.spent.input_tokens, found.spent.cost) == (1000, 1)
+
+
+def test_what_was_rewound_was_done_and_is_saved_no_more() -> None:
+    task = measured(
+        (0, created()),
+        (0, claimed()),
+        (0, began("1")),
+        (4, done("1")),
+        (4, began("2")),
+        (9, done("2")),
+        (9, e.TaskCompleted(result=NULL)),
+        (50, e.Rewound(to=4, number=1, epoch=2, by="ada")),
+        (60, claimed(3)),
+        (60, began("2")),
+        (61, done("2")),
+        (61, e.TaskCompleted(result=NULL)),
+    )
+    assert (task.saved.resumes, task.saved.calls, task.saved.time_s) == (1, 1, 4)
+    assert [(c.name, c.worked_s, c.attempts) for c in task.left] == [("step_2", 5, 1)]
+    assert (task.calls["2"].worked_s, task.calls["2"].attempts) == (1, 1)
+    assert spans(task) == {"working": 10, "people": 10}
