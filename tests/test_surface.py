@@ -25,9 +25,9 @@ PINNED = {
 
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "audit", "cancel", "check", "close",
-    "compensate", "copy_to", "files", "fork", "gc", "heads", "memory", "open", "page", "pause",
-    "resolve", "restore_from", "resume", "retry", "rewind", "run", "session", "sessions", "start",
-    "stats", "task", "tasks", "unpause", "verify",
+    "compare", "compensate", "copy_to", "experiment", "files", "fork", "gc", "heads", "memory",
+    "open", "page", "pause", "resolve", "restore_from", "resume", "retry", "rewind", "run",
+    "session", "sessions", "start", "stats", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
 

@@ -382,6 +382,18 @@ def test_a_fork_is_told_with_the_past_it_shares_and_whose_that_is() -> None:
     assert sum(claim.events for claim in found.claims) == found.verification.head_seq - 2
 
 
+def test_the_head_of_a_fork_is_that_of_all_it_goes_back_to() -> None:
+    with Holdfast("memory://") as hf:
+        hf.run(audit_prices, 10, id="first")
+        hf.fork("first", at=1, when="after", effects="live", new_id="second")
+        hf.resume("second")
+        noted = hf.heads()
+        assert hf.verify(against=noted).sound
+        checked = hf.audit("second", against=noted).verification
+    (head,) = [head for head in noted if head.task == "second"]
+    assert checked.sound and (checked.head_seq, checked.head_sum) == (head.seq, head.sum)
+
+
 def test_a_rewind_says_who_made_it_and_what_came_before_stays() -> None:
     with Holdfast("memory://") as hf:
         hf.run(audit_prices, 10, id="back")
