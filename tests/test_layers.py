@@ -37,8 +37,10 @@ LAYERS = (
         "handle",
         "inspection",
         "meter",
+        "reporting",
         "rewinding",
         "saying",
+        "stats",
         "step",
         "talking",
         "task",
@@ -49,6 +51,7 @@ LAYERS = (
     },
     (
         "artifacts",
+        "audit",
         "branching",
         "engines",
         "ledger",

@@ -21,7 +21,7 @@ from holdfast.events import AnyEvent
 from holdfast.folding import empty, follow
 from holdfast.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, named
 from holdfast.naming import references
-from holdfast.reading import read_sums, stream_of
+from holdfast.reading import base_of, read_sums, stream_of
 from holdfast.store import Store
 from holdfast.values import blobs_in
 from holdfast.words import checked_id
@@ -88,7 +88,7 @@ def heads(store: Store, ids: Iterable[str] = ()) -> list[Head]:
     for stream in asked or _all(store):
         newest = next(iter(store.tail(stream)), None)
         if newest is not None:
-            found.append(_head(stream, newest))
+            found.append(_head(stream, newest, base_of(store, stream)))
         elif asked:
             raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
     return found
@@ -124,10 +124,10 @@ class _Placed(Struct):
     seq: int
 
 
-def _head(stream: str, newest: bytes) -> Head:
+def _head(stream: str, newest: bytes, base: int) -> Head:
     kind = kind_of(stream)
     try:
-        seq = msgspec.json.decode(newest, type=_Placed).seq
+        seq = base + msgspec.json.decode(newest, type=_Placed).seq
         total = chain.sum_of(newest).decode("ascii")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"

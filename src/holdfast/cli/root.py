@@ -8,6 +8,7 @@ import holdfast
 from holdfast.cli import (
     answer,
     archive,
+    audit,
     check,
     compare,
     compensate,
@@ -34,6 +35,7 @@ from holdfast.cli import (
     show,
     snapshot,
     start,
+    stats,
     verify,
     why,
     worker,
@@ -80,10 +82,12 @@ def root(ctx: click.Context) -> None:
       holdfast why trip-42              what it chose, and why
       holdfast context trip-42          what each model call saw
       holdfast log -f trip-42           watch it as it works
-      holdfast snapshot trip-42 --step 6   what it knew before step 6
+      holdfast snapshot trip-42 --step 6  what it knew before step 6
       holdfast compare trip-42 trip-43  where two tasks first differ
       holdfast fork trip-42 --at 6 …    a new task that shares its past with another one
       holdfast rewind trip-42 --to 6    put it back to before step 6
+      holdfast audit trip-42            who did what, when, and whether the log is sound
+      holdfast stats --since 7d         where time, tokens, money and retries went
       holdfast session chat-7           a conversation, and the tasks that took part in it
       holdfast handoff trip-42          what somebody needs to go on with it
       holdfast run agents:plan Oslo     start a task, and drive it here
@@ -124,6 +128,8 @@ for _command in (
     snapshot.snapshot,
     snapshot.diff,
     compare.compare,
+    audit.audit,
+    stats.stats,
     sessions.sessions,
     session.session,
     session.say,
