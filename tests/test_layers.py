@@ -36,6 +36,7 @@ LAYERS = (
         "inspection",
         "meter",
         "saying",
+        "sql",
         "step",
         "talking",
         "task",

@@ -26,7 +26,7 @@ PINNED = {
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
     "copy_to", "files", "gc", "heads", "memory", "open", "page", "pause", "resolve", "restore_from",
-    "resume", "retry", "run", "session", "sessions", "start", "task", "tasks", "unpause",
+    "resume", "retry", "run", "session", "sessions", "sql", "start", "task", "tasks", "unpause",
     "verify",
 }  # fmt: skip
 

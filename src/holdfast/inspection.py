@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from holdfast.artifacts import Artifact, opened
 from holdfast.engines.holding import Holding
 from holdfast.store import Store
 
 if TYPE_CHECKING:
+    from holdfast.listing import Filters
+    from holdfast.sql import Rows
     from holdfast.verify import Head, Verified
     from holdfast.workspace.task_files import TaskFiles
 
@@ -54,6 +56,40 @@ class Inspection:
         from holdfast.workspace.task_files import TaskFiles
 
         return TaskFiles(self._holding, id, at)
+
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        limit: int | None = None,
+        timeout_s: float = 60.0,
+        **filters: Unpack[Filters],
+    ) -> Rows:
+        """What a select finds in the logs: in `tasks`, `steps`, `tool_calls`, `messages`, ….
+
+        It is SQLite's SQL, and only reads. The logs of all tasks are read for it, or with the
+        `filters` of `page` those of the tasks that match. `limit` is how many rows are wanted at
+        most, `timeout_s` how long the query itself may take. `holdfast.sql.tables` has all tables.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def weigh_parcel(grams: int) -> int:
+        ...     return grams
+        >>> @task
+        ... def weighing_all(*grams: int) -> int:
+        ...     return sum(map(weigh_parcel, grams))
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(weighing_all, 5, 20, id="weighing-1")
+        ...     found = hf.sql("select path, output from steps where output ->> '$' > ?", [10])
+        >>> found.columns, found.rows
+        (('path', 'output'), (('2', '20'),))
+        """
+        from holdfast.sql.asking import rows_of
+
+        return rows_of(
+            self.store, query, parameters, limit=limit, timeout_s=timeout_s, filters=filters
+        )
 
     def verify(
         self,
