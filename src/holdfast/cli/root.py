@@ -30,6 +30,7 @@ from holdfast.cli import (
     session,
     sessions,
     show,
+    sql,
     start,
     verify,
     why,
@@ -77,6 +78,7 @@ def root(ctx: click.Context) -> None:
       holdfast why trip-42              what it chose, and why
       holdfast context trip-42          what each model call saw
       holdfast log -f trip-42           watch it as it works
+      holdfast sql "select …"           ask all logs at once
       holdfast session chat-7           a conversation, and the tasks that took part in it
       holdfast handoff trip-42          what somebody needs to go on with it
       holdfast run agents:plan Oslo     start a task, and drive it here
@@ -114,6 +116,7 @@ for _command in (
     why.why,
     context.context,
     log.log,
+    sql.sql,
     sessions.sessions,
     session.session,
     session.say,

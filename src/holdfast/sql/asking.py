@@ -18,12 +18,13 @@ from msgspec import Struct
 
 from holdfast.errors import BadInput, StoreError
 from holdfast.sql.columns import STORED_AS, Table, stamp
-from holdfast.sql.faults import READ_ONLY, misfit
+from holdfast.sql.faults import COMMENT, READ_ONLY, misfit, refuse_writes
 from holdfast.sql.filling import Filling, Tell
 from holdfast.sql.guard import Guard, inner
 from holdfast.sql.logs import Values
 from holdfast.sql.tables import TABLES
 from holdfast.store import Store
+from holdfast.words import must_be_texts
 
 TIMEOUT_S = 60.0
 LONGEST_TEXT_BYTES = 256 * 1024 * 1024
@@ -32,8 +33,7 @@ LONGEST_TEXT_BYTES = 256 * 1024 * 1024
 _BATCH = 100
 _STEPS = 10_000
 """How many of SQLite's instructions pass between two looks at the clock."""
-_COMMENT = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
-_EXPLAINS = re.compile(rf"{_COMMENT}explain\b", re.IGNORECASE | re.DOTALL)
+_EXPLAINS = re.compile(rf"{COMMENT}explain\b", re.IGNORECASE | re.DOTALL)
 _BINDABLE = (int, float, str, bytes, type(None))
 
 Row = tuple[Any, ...]
@@ -114,8 +114,9 @@ def asked(
     tell: Tell = lambda id, done, of: None,
 ) -> Iterator[Answer]:
     """The answer to a query, while it lasts. `BadInput` if it is none, or takes too long."""
-    if not isinstance(query, str) or not query.strip():
-        raise BadInput(f"sql: {query!a:.60} is no query: give a select, as text")
+    must_be_texts("sql", query=query)
+    if not query.strip():
+        raise BadInput("sql: there is no query: give a select")
     if not timeout_s > 0:
         raise BadInput(f"timeout_s={timeout_s!a:.60} must be more than 0")
     bound = _bound(parameters)
@@ -215,6 +216,7 @@ def _compile(db: sqlite3.Connection, guard: Guard, query: str, bound: Parameters
             return str(error)
         return ""
 
+    refuse_writes(query)
     try:
         db.execute(_explained(query), bound).close()
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:

@@ -13,6 +13,12 @@ from holdfast.sql.tables import TABLES
 
 _NEAR = re.compile(r'(?:near|unrecognized token:) "(.*)"(?:: syntax error)?', re.DOTALL)
 _UNKNOWN = re.compile(r"(?:no such (\w+)|ambiguous column name): (.*)", re.DOTALL)
+COMMENT = r"(?>\s+|--[^\n]*\n?|/\*.*?\*/)*+"
+_WRITES = re.compile(
+    rf"{COMMENT}(?:explain\s+)?(insert|update|delete|replace|create|drop|alter|attach|detach|pragma|"
+    rf"begin|commit|end|rollback|savepoint|release|vacuum|reindex|analyze)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _SHOWN = 36
 _LOOKED_AT = 50
 
@@ -21,11 +27,19 @@ READ_ONLY = (
 )
 
 
+def refuse_writes(query: str) -> None:
+    """Raise `BadInput` for what plainly does not read. `Guard` knows of the rest."""
+    if found := _WRITES.match(query):
+        raise BadInput(f"sql: {found[1].lower()} is refused: {READ_ONLY}")
+
+
 def misfit(query: str, error: Exception, guard: Guard, compiled: Callable[[str], str]) -> BadInput:
     """What is wrong with a query. `compiled` says what SQLite thinks of another text."""
     if guard.refused:
         return BadInput(f"sql: {guard.refused} is refused: {READ_ONLY}")
     message = str(error).rstrip(".")
+    if message.startswith("cannot modify"):
+        return BadInput(f"sql: {message}: {READ_ONLY}")
     if isinstance(error, sqlite3.Warning) or "one statement" in message:
         return BadInput("sql: one query at a time: there is more than one statement in it")
     if isinstance(error, ValueError):

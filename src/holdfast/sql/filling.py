@@ -15,7 +15,7 @@ from holdfast.errors import LogDamaged, StoreError
 from holdfast.folding import read_folded
 from holdfast.kinds import MEMORY, SESSION, id_of
 from holdfast.listing import TaskRecord, page_of_tasks
-from holdfast.reading import read_state, stream_of
+from holdfast.reading import stream_of
 from holdfast.remembering import Memories
 from holdfast.sql.columns import AS_STORED, Column, Source, Table
 from holdfast.sql.guard import inner
@@ -135,7 +135,7 @@ class Filling:
                 parent=record.parent,
                 created_at=record.created_at,
             )
-            self._insert(TaskLog(self._store, self._values, state), parts)
+            self._insert(TaskLog(self._store, self._values, record.id, state), parts)
 
     def _read(
         self,
@@ -160,9 +160,8 @@ class Filling:
         for part, rows in made:
             self._db.executemany(part.insert, rows)
 
-    def _task(self, stream: str) -> TaskLog | None:
-        state = read_state(self._store, stream)
-        return TaskLog(self._store, self._values, state) if state.seq else None
+    def _task(self, stream: str) -> TaskLog:
+        return TaskLog(self._store, self._values, id_of(stream))
 
     def _session(self, stream: str) -> SessionLog | None:
         state = read_folded(self._store, stream)

@@ -20,7 +20,7 @@ from holdfast.conversation import Conversation
 from holdfast.errors import StoreError
 from holdfast.events import AnyEvent, Failure, Said, Summarized
 from holdfast.lists import Lists
-from holdfast.reading import read_events, stream_of
+from holdfast.reading import read_events, read_state, stream_of
 from holdfast.remembering import Memories
 from holdfast.state import Decision, State
 from holdfast.store import Store
@@ -95,11 +95,16 @@ class Values:
 class TaskLog:
     """The log of a task."""
 
-    def __init__(self, store: Store, values: Values, state: State) -> None:
+    def __init__(self, store: Store, values: Values, id: str, known: State | None = None) -> None:
         self._store = store
         self._values = values
-        self.state = state
-        self.id = state.id
+        self._known = known
+        self.id = id
+
+    @cached_property
+    def state(self) -> State:
+        """What its events come to; of `seq` 0 if it was deleted meanwhile."""
+        return self._known or read_state(self._store, stream_of(self.id))
 
     @cached_property
     def view(self) -> TaskView:
@@ -110,9 +115,18 @@ class TaskLog:
         """A value of the log."""
         return self._values.stored(stream_of(self.id), raw, self.state.lists)
 
+    def whole(self, raw: Raw) -> bytes:
+        """The bytes of a value, wherever they are."""
+        return fetch(self._store, raw, self.state.lists, dict)
+
     def events(self) -> Iterator[AnyEvent]:
         """The log itself."""
         return read_events(self._store, stream_of(self.id))
+
+    def itself(self) -> Iterator[TaskLog]:
+        """The task, if it is there."""
+        if self._known is not None or self.state.seq:
+            yield self
 
     @property
     def failed_attempts(self) -> int:

@@ -59,9 +59,7 @@ _COURSE: tuple[Column, ...] = (
         lambda _, c: c.status,
     ),
     value("input", "Its arguments.", lambda log, c: log.value(c.args)),
-    value(
-        "output", "What it returned; NULL while it has not.", lambda log, c: log.value(c.result)
-    ),
+    value("output", "What it returned; NULL while it has not.", lambda log, c: log.value(c.result)),
     text(
         "failure",
         "Why it failed, or why the last attempt did; NULL once it went well.",
@@ -71,23 +69,26 @@ _COURSE: tuple[Column, ...] = (
     integer("failures", "How many attempts failed.", lambda _, c: _failed(c)),
     time("started_at", "When it was first begun.", lambda _, c: c.at),
     time("ended_at", "When it ended; NULL if it has not.", lambda _, c: c.ended_at),
-    real("duration_s", "How long it took, retries and all.", lambda _, c: seconds(c.at, c.ended_at)),
-    text(
-        "key", "A tool's idempotency key; a question's id.", lambda _, c: c.key
+    real(
+        "duration_s", "How long it took, retries and all.", lambda _, c: seconds(c.at, c.ended_at)
     ),
-    text("scope", "The call or branch it was made in; '' in the body.", lambda _, c: scope_of(c.path)),
+    text("key", "A tool's idempotency key; a question's id.", lambda _, c: c.key),
+    text(
+        "scope", "The call or branch it was made in; '' in the body.", lambda _, c: scope_of(c.path)
+    ),
     integer("seq", "The event that began it.", lambda _, c: c.seq),
     text("args_hash", "Equal for calls with the same arguments.", lambda _, c: c.args_hash),
     time("retry_at", "When it is tried next.", lambda _, c: c.retry_at),
-)  # fmt: skip
+)
 
 _DOUBT: tuple[Column, ...] = (
     integer("in_doubt", "1 if nobody knows whether it happened.", lambda _, c: _is_doubtful(c)),
     text("why", "What was said of it: a doubt, a verdict, a question.", lambda _, c: c.why),
-    text("settled_by", "Who settled or answered it: a check, or a person.",
-         lambda _, c: c.settled_by),
+    text(
+        "settled_by", "Who settled or answered it: a check, or a person.", lambda _, c: c.settled_by
+    ),
     integer("can_undo", "1 if it can be undone.", lambda _, c: c.undo),
-)  # fmt: skip
+)
 
 _DETAILS: tuple[Column, ...] = (
     time("until", "For what waits: up to when.", lambda _, c: c.until),
@@ -145,11 +146,9 @@ ATTEMPTS = Table(
             "How long it took.",
             lambda _, t: seconds(t.attempt.at, t.attempt.ended_at),
         ),
-        text(
-            "failure", "Why it failed, if it did.", lambda _, t: _summary(t.attempt.failure)
-        ),
+        text("failure", "Why it failed, if it did.", lambda _, t: _summary(t.attempt.failure)),
     ),
-)  # fmt: skip
+)
 
 
 def _of_failure(name: str, about: str, of: Callable[[Failure], str]) -> Column:
@@ -174,12 +173,10 @@ FAILURES = Table(
         _of_failure("message", "What the exception said.", lambda f: f.message),
         _of_failure("traceback", "Where it was raised.", lambda f: f.traceback),
         _of_failure("module", "The module of the exception's class.", lambda f: f.module),
-        integer(
-            "timed_out", "1 if it took too long.", lambda _, f: f.failure.timed_out
-        ),
+        integer("timed_out", "1 if it took too long.", lambda _, f: f.failure.timed_out),
         value("input", "What it was called with.", lambda log, f: log.value(f.args)),
     ),
-)  # fmt: skip
+)
 
 QUESTIONS = Table(
     "questions",
@@ -204,4 +201,4 @@ QUESTIONS = Table(
         value("input", "For an approval: the arguments.", lambda log, c: log.value(c.args)),
         value("default_answer", "What counts if nobody does.", lambda log, c: log.value(c.default)),
     ),
-)  # fmt: skip
+)

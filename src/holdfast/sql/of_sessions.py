@@ -40,10 +40,12 @@ SESSIONS = Table(
         time("updated_at", "When its newest event came.", lambda log, _: log.state.updated_at),
         integer("messages", "How many there are.", lambda log, _: log.state.messages),
         integer("turns", "How many turns they are.", lambda log, _: len(log.state.turns)),
-        json("pinned", "The numbers of the pinned messages.", lambda log, _: list(log.state.pinned)),
+        json(
+            "pinned", "The numbers of the pinned messages.", lambda log, _: list(log.state.pinned)
+        ),
         text("summary", "The newest summary, if there is one.", lambda log, _: log.summary()),
     ),
-)  # fmt: skip
+)
 
 MESSAGES = Table(
     "messages",
@@ -62,18 +64,26 @@ MESSAGES = Table(
         text("step", "The step that did.", lambda _, m: m.said.step),
         integer("calls", "How many calls it asks for.", lambda _, m: len(m.message.calls)),
         integer("results", "How many results it brings.", lambda _, m: len(m.message.results)),
-        integer("pinned", "1 if it is in every context.",
-                lambda log, m: m.number in log.state.pinned),
-        integer("tokens", "How many tokens it takes: an estimate.",
-                lambda _, m: _estimate.count(m.message)),
+        integer(
+            "pinned", "1 if it is in every context.", lambda log, m: m.number in log.state.pinned
+        ),
+        integer(
+            "tokens",
+            "How many tokens it takes: an estimate.",
+            lambda _, m: _estimate.count(m.message),
+        ),
         text("model", "The model that said it, if one did.", lambda _, m: _model(m)),
-        integer("input_tokens", "What the provider reported for the call that made it.",
-                lambda _, m: _usage(m, "input_tokens")),
-        integer("output_tokens", "The same for the answer.",
-                lambda _, m: _usage(m, "output_tokens")),
+        integer(
+            "input_tokens",
+            "What the provider reported for the call that made it.",
+            lambda _, m: _usage(m, "input_tokens"),
+        ),
+        integer(
+            "output_tokens", "The same for the answer.", lambda _, m: _usage(m, "output_tokens")
+        ),
         json("meta", "What was stored with it.", lambda _, m: m.message.meta),
     ),
-)  # fmt: skip
+)
 
 SUMMARIES = Table(
     "summaries",

@@ -11,9 +11,7 @@ from holdfast.sql.columns import Table, integer, json, real, seconds, text, time
 from holdfast.sql.logs import TaskLog
 from holdfast.state import FINISHED, PlanVersion
 
-INDEXED = frozenset(
-    ("id", "type", "status", "user", "session", "labels", "parent", "created_at")
-)  # fmt: skip
+INDEXED = frozenset(("id", "type", "status", "user", "session", "labels", "parent", "created_at"))
 """What a store knows of a task without reading its log."""
 
 
@@ -55,7 +53,7 @@ TASKS = Table(
     "tasks",
     "Every task.",
     "task",
-    lambda log: (log,),
+    lambda log: log.itself(),
     (
         text("id", "Its id.", lambda log, _: log.id),
         text("type", "The name of its function.", lambda log, _: log.state.task),
@@ -82,23 +80,35 @@ TASKS = Table(
         text("failure", "Why it failed, if it did.", lambda log, _: _failure(log)),
         text("because", "Why it was paused or cancelled.", lambda log, _: log.state.because),
         text("position", "Which step it is on.", lambda log, _: str(log.view.position)),
-        integer("calls", "How many calls it made: rows of `steps`.",
-                lambda log, _: len(log.state.calls)),
-        integer("failed_attempts", "How many attempts of calls failed.",
-                lambda log, _: log.failed_attempts),
+        integer(
+            "calls", "How many calls it made: rows of `steps`.", lambda log, _: len(log.state.calls)
+        ),
+        integer(
+            "failed_attempts",
+            "How many attempts of calls failed.",
+            lambda log, _: log.failed_attempts,
+        ),
         integer("events", "How many events its log has.", lambda log, _: log.state.seq),
-        integer("claims", "How often it was taken up: once, and again after each stop.",
-                lambda log, _: log.state.claims),
+        integer(
+            "claims",
+            "How often it was taken up: once, and again after each stop.",
+            lambda log, _: log.state.claims,
+        ),
         json("plan", "What it intends to do, as a list of items.", lambda log, _: log.state.plan),
-        value("mission", "What it is for, if that was said.",
-              lambda log, _: log.value(log.state.mission)),
+        value(
+            "mission",
+            "What it is for, if that was said.",
+            lambda log, _: log.value(log.state.mission),
+        ),
         json("checkpoint", "The newest state that it saved.", lambda log, _: log.view.checkpoint),
         integer("version", "The version that its function had.", lambda log, _: log.state.version),
         text("owner", "Who drove it last.", lambda log, _: log.state.owner),
         text("engine", "What drives it: local.", lambda log, _: log.state.engine),
-        time("wake_at", "When it goes on by itself, if it waits.", lambda log, _: log.state.wake_at),
+        time(
+            "wake_at", "When it goes on by itself, if it waits.", lambda log, _: log.state.wake_at
+        ),
     ),
-)  # fmt: skip
+)
 
 DECISIONS = Table(
     "decisions",
@@ -114,11 +124,14 @@ DECISIONS = Table(
         text("because", "Why.", lambda _, c: c.decision.because),
         time("at", "When.", lambda _, c: c.decision.at),
         text("step", "The newest step before it; '' if there was none.", lambda _, c: c.step),
-        text("supersedes", "The earlier decision whose place it took.",
-             lambda _, c: c.decision.supersedes),
+        text(
+            "supersedes",
+            "The earlier decision whose place it took.",
+            lambda _, c: c.decision.supersedes,
+        ),
         text("superseded_by", "The later one that took its place.", lambda _, c: c.superseded_by),
     ),
-)  # fmt: skip
+)
 
 EVENTS = Table(
     "events",
@@ -131,10 +144,13 @@ EVENTS = Table(
         text("type", "What happened: started, completed, noted, …", lambda _, e: _type(e)),
         time("at", "When.", lambda _, e: e.at),
         text("path", "The call it is about, or ''.", lambda _, e: getattr(e, "path", "")),
-        text("event", "All of it, as JSON: what is large stands in it as a reference.",
-             lambda _, e: _whole(e)),
+        text(
+            "event",
+            "All of it, as JSON: what is large stands in it as a reference.",
+            lambda _, e: _whole(e),
+        ),
     ),
-)  # fmt: skip
+)
 
 PLANS = Table(
     "plans",
@@ -144,8 +160,11 @@ PLANS = Table(
     (
         _TASK,
         integer("version", "Which version of the plan, counted from 1.", lambda _, p: p.number),
-        integer("newest", "1 in the version that counts.",
-                lambda log, p: p.number == len(log.state.plans)),
+        integer(
+            "newest",
+            "1 in the version that counts.",
+            lambda log, p: p.number == len(log.state.plans),
+        ),
         integer("number", "The place of the item, counted from 1.", lambda _, p: p.place),
         text("item", "The item's id.", lambda _, p: p.item.id),
         text("text", "What is to be done.", lambda _, p: p.item.text),
@@ -153,12 +172,15 @@ PLANS = Table(
         json("after", "The ids of the items that come before it.", lambda _, p: p.item.after),
         time("at", "Since when the version is there.", lambda _, p: p.version.at),
         integer("seq", "The event that made the version.", lambda _, p: p.version.seq),
-        text("marked", "The item that changed with it; '' for a new plan.",
-             lambda _, p: p.version.marked),
+        text(
+            "marked",
+            "The item that changed with it; '' for a new plan.",
+            lambda _, p: p.version.marked,
+        ),
         text("because", "Why it changed.", lambda _, p: p.version.because),
         text("changed_by", "Who changed it, if it was not the task.", lambda _, p: p.version.by),
     ),
-)  # fmt: skip
+)
 
 NOTES = Table(
     "notes",

@@ -24,8 +24,8 @@ The SQL is that of SQLite, with its functions. Of the types:
 - `time` is text in UTC, `2026-01-31 18:00:00.000000`: the form of SQLite's `datetime`, so it
   compares with `datetime('now', '-7 days')`.
 - `json` is text that holds JSON, for `->`, `->>`, `json_extract` and `json_each`. NULL says that
-  there is no value; the text `null` is one. Types that JSON does not have are written as in the log:
-  see [the log format](log-format.md).
+  there is no value; the text `null` is one. Types that JSON does not have are written as in the
+  log: see [the log format](log-format.md).
 """
 
 _SHOWN = {"value": "json"}

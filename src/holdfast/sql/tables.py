@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.sql.columns import Table
 from holdfast.sql.of_calls import ATTEMPTS, FAILURES, QUESTIONS, STEPS, TOOL_CALLS
+from holdfast.sql.of_models import MODEL_CALLS
 from holdfast.sql.of_sessions import MEMORIES, MESSAGES, SESSIONS, SUMMARIES
 from holdfast.sql.of_tasks import DECISIONS, EVENTS, FACTS, FILES, NOTES, PLANS, TASKS
 
@@ -13,6 +14,7 @@ TABLES: dict[str, Table] = {
         TASKS,
         STEPS,
         TOOL_CALLS,
+        MODEL_CALLS,
         ATTEMPTS,
         FAILURES,
         DECISIONS,
