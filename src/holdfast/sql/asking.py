@@ -115,7 +115,7 @@ def asked(
 ) -> Iterator[Answer]:
     """The answer to a query, while it lasts. `BadInput` if it is none, or takes too long."""
     must_be_texts("sql", query=query)
-    if not query.strip():
+    if re.fullmatch(COMMENT, query, re.DOTALL):
         raise BadInput("sql: there is no query: give a select")
     if not timeout_s > 0:
         raise BadInput(f"timeout_s={timeout_s!a:.60} must be more than 0")

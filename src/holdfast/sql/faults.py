@@ -50,7 +50,10 @@ def misfit(query: str, error: Exception, guard: Guard, compiled: Callable[[str],
 def _where(query: str, message: str, compiled: Callable[[str], str]) -> str:
     place = None
     if near := _NEAR.search(message):
-        place = _first(query, re.escape(near[1]), lambda upto: compiled(upto) == message)
+        word = (
+            rf"(?<!\w){re.escape(near[1])}(?!\w)" if near[1].isidentifier() else re.escape(near[1])
+        )
+        place = _first(query, word, lambda upto: compiled(upto) == message)
     elif unknown := _UNKNOWN.search(message):
         name = unknown[2].split(".")[-1]
         place = _first(query, rf"\b{re.escape(name)}\b", lambda upto: True)
