@@ -320,7 +320,7 @@ def test_texts_can_not_be_made_without_end(hf):
         ("selct 1", 'near "selct": syntax error (column 1)\n  selct 1\n  ^'),
         (
             "select from1, 1\nfrom tasks from steps",
-            'near "from": syntax error (line 2, column 12)\n  from tasks from steps\n' + " " * 13 + "^",
+            f'near "from": syntax error (line 2, column 12)\n  from tasks from steps\n{" " * 13}^',
         ),
         ("select * from taks", "did you mean tasks? There are: tasks, steps, tool_calls, "),
         ("select stats from tasks", "did you mean status? There are in tasks: id, type, status, "),
