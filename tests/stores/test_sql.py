@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -209,3 +211,20 @@ def test_what_anybody_may_have_written_into_a_message_is_no_harm():
         assert hf.sql("select text, name from messages where number = 8").rows == (
             ("\x00\x1b", "'\";--"),
         )
+
+
+# The docs
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/sql.md"
+QUERIES = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+def test_the_queries_of_the_docs_find_something_in_the_examples(examples, query):
+    found = examples.sql(query)
+    assert not found.unreadable
+    assert len(found) > 0 or "in_doubt" in query
+
+
+def test_there_are_queries_in_the_docs():
+    assert len(QUERIES) >= 8

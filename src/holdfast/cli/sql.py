@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
@@ -101,16 +102,19 @@ def sql(
         raise click.UsageError("--json or --csv, not both")
     if query == "-":
         query = sys.stdin.read()
-    with opened(given, only_reads=True) as hf, telling() as tell:
-        filters = found_by(**found)
-
-        def told(id: str, done: int, total: int) -> None:
-            tell(Progress("reading", id, done, total))
-
-        with asked(
-            hf.store, query, parameters, timeout_s=timeout_s, filters=filters, tell=told
-        ) as answer:
-            _print(answer, limit, as_json, as_csv)
+    with opened(given, only_reads=True) as hf, ExitStack() as stack:
+        with telling() as tell:  # only while logs are read: the answer is not for under a bar
+            answer = stack.enter_context(
+                asked(
+                    hf.store,
+                    query,
+                    parameters,
+                    timeout_s=timeout_s,
+                    filters=found_by(**found),
+                    tell=lambda id, done, of: tell(Progress("reading", id, done, of)),
+                )
+            )
+        _print(answer, limit, as_json, as_csv)
         for error in answer.unreadable:
             print_error(f"warning: {error}")
     return Exit.DAMAGED if answer.unreadable else Exit.OK
