@@ -14,8 +14,8 @@ PINNED = {
     "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child", "CodeChanged",
     "CodeMissing", "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError",
     "HoldsSecret", "IdempotencyKey", "IllegalTransition", "InDoubt", "ItemFailed", "Keys",
-    "LeaseLost", "LogDamaged", "NewerFormat", "NotATask", "NotFinished", "PlanItem", "Redact",
-    "Results", "Retention", "Retry", "Secret", "StepFailed", "StorageFailed", "StoreError",
+    "LeaseLost", "LogDamaged", "NewerFormat", "NotATask", "NotAnswered", "NotFinished", "PlanItem",
+    "Redact", "Results", "Retention", "Retry", "Secret", "StepFailed", "StorageFailed", "StoreError",
     "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased",
     "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker",
     "WrongArguments", "WrongKey", "ask", "checkpoint", "current", "decide", "each", "gather",
@@ -25,9 +25,9 @@ PINNED = {
 
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
-    "copy_to", "files", "gc", "heads", "memory", "open", "page", "pause", "resolve", "restore_from",
-    "resume", "retry", "run", "session", "sessions", "sql", "start", "task", "tasks", "unpause",
-    "verify",
+    "copy_to", "files", "fork", "gc", "heads", "memory", "open", "page", "pause", "resolve",
+    "restore_from", "resume", "retry", "rewind", "run", "session", "sessions", "sql", "start", "task",
+    "tasks", "unpause", "verify",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from holdfast.store import Store
 from holdfast.stores import open_store, secured, whole_store
 from holdfast.talking import Talking
 from holdfast.task import task_spec
+from holdfast.travelling import Travelling
 from holdfast.upkeep.housekeeping import Housekeeping
 from holdfast.values import MAX_VALUE_BYTES
 from holdfast.views import TaskView, view_task
@@ -37,7 +38,7 @@ R = TypeVar("R")
 _now = partial(datetime.now, UTC)
 
 
-class Holdfast(Inspection, Housekeeping, Talking):
+class Holdfast(Inspection, Housekeeping, Talking, Travelling):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or

@@ -162,11 +162,12 @@ def _event(run: Run, known: Checkpoints, raw: bytes) -> Callable[[State], Checkp
         number=state.checkpoints + 1,
         version=version,
         state=stowed,
-        carried=_carried(state, run.log.stow_alone),
+        carried=carried(state, run.log.stow_alone),
     )
 
 
-def _carried(state: State, stow: Callable[[bytes], Raw]) -> Carried:
+def carried(state: State, stow: Callable[[bytes], Raw]) -> Carried:
+    """What has to be known of a state by those who begin to read at a whole checkpoint."""
     calls = [c for c in state.calls.values() if c.status not in ("completed", "failed")]
     return Carried(
         state.status,
@@ -178,6 +179,9 @@ def _carried(state: State, stow: Callable[[bytes], Raw]) -> Carried:
         state.posts,
         tuple(Raw(msgspec.json.encode(call)) for call in calls),
         newest(state.lists),
+        state.rewinds,
+        state.effects,
+        state.left_at,
         state.mission,
         stow(msgspec.json.encode(list(state.files.values()))) if state.files else UNSET,
     )

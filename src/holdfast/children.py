@@ -120,7 +120,7 @@ def start(
     must_be_open(scope)
     path = scope.next_path()
     data = spec.signature.dump(args, kwargs)
-    child = checked_id(id if id is not None else f"{run.task_id}.{path}")
+    child = checked_id(id if id is not None else f"{run.log.state.name}.{path}")
     if path not in run.log.state.calls:
         run.log.redact.must_be_readable(spec.name, spec.signature, data)
     if scope.is_async:

@@ -20,6 +20,7 @@ from holdfast.events import (
     Said,
     SessionBegan,
     SessionEnded,
+    SessionRewound,
     Summarized,
 )
 
@@ -48,6 +49,10 @@ class Conversation(Struct):
     """The pinned messages, and the event since which they are."""
     summaries: list[Summarized] = []
     """The newest last."""
+    rewinds: tuple[str, ...] = ()
+    """The keys of those who put it back."""
+    trail: list[AnyEvent] = []
+    """The events that it was made of, so that it can be put back."""
 
     @property
     def summary(self) -> Summarized | None:
@@ -69,6 +74,7 @@ def as_it_is(state: Conversation) -> Conversation:
         pinned=state.pinned.copy(),
         summaries=state.summaries.copy(),
         keys={},
+        trail=[],
     )
 
 
@@ -97,7 +103,28 @@ def advance(state: Conversation, event: AnyEvent) -> None:
             state.summaries.append(event)
         case SessionEnded():
             state.status, state.because = "ended", event.because
+        case SessionRewound():
+            _put_back(state, event)
         case _:
             what = f"a {type(event).__name__} is no event of a session"
             raise LogDamaged(f"sessions/{state.id}", event.seq, what)
     state.seq, state.updated_at = event.seq, event.at
+    state.trail.append(event)
+
+
+def _put_back(state: Conversation, event: SessionRewound) -> None:
+    """Become what the events up to `to` come to. Where one was put back before, that counts."""
+    kept: list[AnyEvent] = []
+    upto = event.to
+    for each in reversed(state.trail):
+        if each.seq <= upto:
+            kept.append(each)
+            upto = each.to if isinstance(each, SessionRewound) else each.seq - 1
+    before = Conversation()
+    for each in reversed(kept):
+        if not isinstance(each, SessionRewound):
+            advance(before, each)
+    for field in Conversation.__struct_fields__:
+        if field != "trail":
+            setattr(state, field, getattr(before, field))
+    state.rewinds = (*state.rewinds, event.key)

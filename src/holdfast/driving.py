@@ -253,6 +253,8 @@ class Driving:
     @contextmanager
     def _running(self, log: Log, patience_s: float | None) -> Iterator[Run]:
         run = Run(log, log.state.id, family=Children(self), patience_s=patience_s)
+        if log.state.fork is not None or log.state.rewinds:
+            self._go_another_way(run)
         outer = scope_var.get()
         inside = {run} if outer is None else outer.run.inner
         self.runs.add(run)
@@ -266,6 +268,13 @@ class Driving:
             self.runs.discard(run)
             run.is_over = True
             log.attended = None
+
+    def _go_another_way(self, run: Run) -> None:
+        from holdfast.answers import Answering
+        from holdfast.rewinding import rewind_sessions
+
+        run.answers = Answering(self.store, run.log.state)
+        rewind_sessions(self.holding, run.log.state)
 
     def _must_be_drivable(self, log: Log, spec: Spec) -> None:
         state = log.state

@@ -25,6 +25,7 @@
     ├── IllegalTransition           a phase that may not follow the one an agent is in
     ├── CodeMissing                 the log names a function this process does not have
     ├── CodeChanged                 the code asks for something else than the log holds
+    ├── NotAnswered                 a call that must not be made, and has no recorded answer
     └── StoreError                  the store refused or failed; nothing was acknowledged
         ├── TaskBusy                another process is driving this task
         ├── LeaseLost               another process took this task over
@@ -465,6 +466,25 @@ class CodeChanged(HoldfastError):
             f"task {task_id!r}, step {path}: the log holds {recorded}, your code now {asked}. "
             + (why or "The task's code changed under it")
             + ": run the version of the code that started it, or start a new task under another id"
+        )
+
+
+class NotAnswered(HoldfastError):
+    """A call of a replay, or of a fork without effects, that nobody knows the outcome of.
+
+    Nothing was called. `call` is what the code asks for, with its arguments.
+
+    >>> NotAnswered("trip-42", "6", "book({})").path
+    '6'
+    """
+
+    def __init__(self, task_id: str, path: str, call: str, why: str = "") -> None:
+        self.task_id = task_id
+        self.path = path
+        self.call = call
+        super().__init__(
+            f"task {task_id!r}, step {path}: {call} is "
+            + (why or "not recorded, and may not be called here: give a stub for it")
         )
 
 

@@ -22,6 +22,7 @@ def facts_of(state: State) -> Facts:
         state.created_at,
         state.updated_at,
         wake_at(state),
+        origin=state.fork.of if state.fork is not None else "",
     )
 
 

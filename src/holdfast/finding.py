@@ -78,7 +78,7 @@ def _checks(query: Query) -> Iterator[Callable[[Facts], bool]]:
         yield lambda facts: facts.status in status
     if labels:
         yield lambda facts: labels <= facts.labels.items()
-    for name in ("task", "user", "session", "parent"):
+    for name in ("task", "user", "session", "parent", "origin"):
         if (text := getattr(query, name)) is not None:
             yield partial(_equals, attrgetter(name), text)
     for name in ("created", "updated"):

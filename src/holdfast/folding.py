@@ -69,7 +69,7 @@ def status_in(state: Folded) -> str:
 
 def _misfit(state: Conversation, event: AnyEvent) -> str:
     match event:
-        case SessionBegan() if state.seq:
+        case SessionBegan(fork=None) if state.seq:
             return "it begins the session a second time"
         case Pinned(number=number) | Summarized(upto=number) if number > state.messages:
             return f"it is about message {number}, and there are {state.messages}"

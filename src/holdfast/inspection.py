@@ -74,13 +74,13 @@ class Inspection:
 
         >>> from holdfast import Holdfast, step, task
         >>> @step
-        ... def weigh_parcel(grams: int) -> int:
+        ... def weigh_for_sql(grams: int) -> int:
         ...     return grams
         >>> @task
-        ... def weighing_all(*grams: int) -> int:
-        ...     return sum(map(weigh_parcel, grams))
+        ... def weighing_for_sql(*grams: int) -> int:
+        ...     return sum(map(weigh_for_sql, grams))
         >>> with Holdfast("memory://") as hf:
-        ...     _ = hf.run(weighing_all, 5, 20, id="weighing-1")
+        ...     _ = hf.run(weighing_for_sql, 5, 20, id="weighing-1")
         ...     found = hf.sql("select path, output from steps where output ->> '$' > ?", [10])
         >>> found.columns, found.rows
         (('path', 'output'), (('2', '20'),))

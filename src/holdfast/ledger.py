@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, TaskBusy
-from holdfast.events import AnyEvent, dump_event, load_event
-from holdfast.reading import read_on
+from holdfast.events import AnyEvent, SessionRewound, dump_event, load_event
+from holdfast.reading import base_of, read_lines, read_on
 from holdfast.redact import DEFAULT, Redact
 from holdfast.store import Facts, Lease, Store
 
@@ -65,6 +65,8 @@ class Ledger(Generic[S]):
         self._new, self._advance, self._facts = new, advance, facts
         self._lease_s = lease_s
         self._total = chain.ROOT
+        self._base = 0
+        """How many of its events are those of the log that it is a fork of."""
         self._told: Facts | None = None
         self._lock = threading.RLock()
         # Apart from the lock of the state: who waits for another process keeps no reader waiting.
@@ -92,9 +94,19 @@ class Ledger(Generic[S]):
             return at(self.refresh())
 
     def _read_on(self) -> None:
-        for event, total in read_on(self.store, self.stream, self.state.seq, self._total):
+        if self.state.seq:
+            found = read_on(self.store, self.stream, self.state.seq, self._total, self._base)
+        else:
+            self._base = base_of(self.store, self.stream)
+            found = read_lines(self.store, self.stream)
+        for event, total, _ in found:
             self._advance(self.state, event)
             self._total = total
+            self._notice(event)
+
+    def _notice(self, event: AnyEvent) -> None:
+        if isinstance(event, SessionRewound):
+            self.beginnings += 1
 
     def _start_over(self) -> None:
         self.state, self._total, self._told = self._new(), chain.ROOT, None
@@ -114,8 +126,9 @@ class Ledger(Generic[S]):
 
     def _write(self, lease: Lease, make: Callable[[S], AnyEvent | None]) -> bool:
         with self._lock:
-            if lease.head is None or lease.head != self.state.seq:
-                if lease.head is not None and lease.head < self.state.seq:
+            here = self.state.seq - self._base
+            if lease.head is None or lease.head != here:
+                if lease.head is not None and lease.head < here:
                     self._start_over()
                 self.refresh()
             made = make(self.state)
@@ -126,11 +139,13 @@ class Ledger(Generic[S]):
 
     def _append(self, lease: Lease, made: AnyEvent) -> None:
         clean = self.redact.event(made)
-        event = replace(clean, seq=self.state.seq + 1, at=self._clock())
-        line, total = chain.seal(self._total, _dumped(event))
-        before = self.state.seq
+        before = self.state.seq - self._base
+        event = replace(clean, seq=before + 1, at=self._clock())
+        # The first line of a log is chained to none, also where it shares the past of another.
+        line, total = chain.seal(self._total if before else chain.ROOT, _dumped(event))
         try:
-            self._advance(self.state, event)
+            self._advance(self.state, replace(event, seq=self.state.seq + 1))
+            self._notice(event)
             self._total = total
             self.store.append(lease, before, [line], self._news())
             self.store.sync(lease)

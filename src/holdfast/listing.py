@@ -37,6 +37,7 @@ class Filters(TypedDict, total=False):
     user: str | None
     session: str | None
     parent: str | None
+    origin: str | None
     labels: Mapping[str, str] | None
     created_after: datetime | None
     created_before: datetime | None
@@ -72,6 +73,8 @@ class TaskRecord(Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     """When its status last changed, or later."""
+    origin: str = ""
+    """The id of the task whose past it shares, if it is a fork of one."""
 
 
 class TaskPage(Struct, frozen=True):
@@ -262,6 +265,7 @@ def _record(stream: str, facts: Facts) -> TaskRecord:
         parent=facts.parent,
         created_at=facts.created_at,
         updated_at=facts.updated_at,
+        origin=facts.origin,
     )
 
 

@@ -115,6 +115,8 @@ class Log:
         self.max_value_bytes = MAX_VALUE_BYTES
         self.redact = DEFAULT
         self.attended: Attending | None = None
+        self.base = 0
+        """How many of its events are those of the log that it is a fork of."""
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
         self.bytes_since_checkpoint = 0
@@ -145,7 +147,14 @@ class Log:
             advance_checked(self.state, event, self.lease.stream)
             self._total = total
             self.bytes_since_checkpoint += size
+        fork = self.state.fork
+        self.base = fork.seq if fork is not None else 0
         self.flushed = self._synced = self.state.seq
+
+    def begin_with(self, past: State) -> None:
+        """Begin a new log with the past of another one, whose events it does not hold itself."""
+        self.state = past
+        self.base = self.flushed = self._synced = past.seq
 
     def append(self, event: Appended, strand: Scope | None = None) -> bool:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
@@ -161,15 +170,16 @@ class Log:
             if strand is not None and strand.is_closed():
                 raise given_up(strand)
             state = self.state
+            seq = state.seq + 1 - self.base
             if isinstance(event, _HOT):
-                placed: AnyEvent = replace(event, seq=state.seq + 1, at=self.clock())
+                placed: AnyEvent = replace(event, seq=seq, at=self.clock())
                 data = dump_event(placed)
             else:
                 made = event if isinstance(event, Event) else event(state)
                 if made is None:
                     return False
                 clean = self.redact.event(made)
-                placed = replace(clean, seq=state.seq + 1, at=self.clock())
+                placed = replace(clean, seq=seq, at=self.clock())
                 data = _dumped(placed)
                 self._is_news = True
             self._broken = _INTERRUPTED
@@ -178,6 +188,8 @@ class Log:
             self.bytes_since_checkpoint += len(line)
             if type(placed) is Checkpointed and placed.carried is not None:
                 self.bytes_since_checkpoint = 0
+            if self.base:
+                placed = replace(placed, seq=seq + self.base)
             advance(state, placed)
             if isinstance(placed, Completed | QuestionAnswered):
                 self._remember(placed)
@@ -205,7 +217,7 @@ class Log:
             self._unwritten = []
             try:
                 news = self._news() if self._is_news else None
-                self.store.append(self.lease, seq - len(lines), lines, news)
+                self.store.append(self.lease, seq - self.base - len(lines), lines, news)
             except StoreError as error:
                 self._broken = error
                 raise

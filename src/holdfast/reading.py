@@ -6,6 +6,7 @@ Whoever only reads needs nothing but this; who writes goes on from it (see `log`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain as joined
 from itertools import islice
 from typing import Any, Protocol, get_args
 
@@ -16,16 +17,18 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.errors import LogDamaged, NewerFormat, WrongKey
 from holdfast.events import (
-    FORMAT,
+    NEWEST_FORMAT,
     AnyEvent,
     Checkpointed,
     Claimed,
+    Fork,
     MemoryBegan,
     SessionBegan,
     TaskCreated,
     load_event,
 )
 from holdfast.fold import advance
+from holdfast.kinds import kind_of
 from holdfast.lists import Lists
 from holdfast.state import State
 from holdfast.store import Store
@@ -41,6 +44,7 @@ _FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = 
 _SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan)
 _WHOLE_CHECKPOINT = b'"carried":{'
 _CHECKPOINT = b'{"type":"checkpointed"'
+_REWOUND = b'{"type":"rewound"'
 
 
 class Readable(Protocol):
@@ -65,36 +69,96 @@ def memory_stream(memory_id: str) -> str:
     return f"memories/{memory_id}"
 
 
-def read_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
-    """The events of a stream, each checked against the one before it."""
-    for event, _ in read_sums(store, stream):
+def read_events(store: Readable, stream: str, upto: int | None = None) -> Iterator[AnyEvent]:
+    """The events of a log, each checked against the one before it; to the event `upto` if given.
+
+    Those of a fork begin with what it shares with its original. What was rewound is among them.
+    """
+    for event, _ in read_sums(store, stream, upto):
         yield event
 
 
-def read_sums(store: Readable, stream: str) -> Iterator[tuple[AnyEvent, bytes]]:
+def read_sums(
+    store: Readable, stream: str, upto: int | None = None
+) -> Iterator[tuple[AnyEvent, bytes]]:
     """The same, each with its sum."""
-    for event, total, _ in _checked(stream, store.read(stream)):
+    for event, total, _ in read_lines(store, stream, upto):
         yield event, total
 
 
-def read_on(
-    store: Readable, stream: str, seq: int, total: bytes
-) -> Iterator[tuple[AnyEvent, bytes]]:
-    """The events that follow the event `seq`, which had that sum; each with its own.
+def read_lines(
+    store: Readable, stream: str, upto: int | None = None, seen: tuple[str, ...] = ()
+) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
+    """The same, each with its sum and its line."""
+    lines = store.read(stream)
+    first = next(lines, None)
+    if first is None:
+        return
+    base = 0
+    if (fork := _fork_in(stream, first)) is not None:
+        yield from _past(store, stream, fork, upto, seen)
+        base = fork.seq
+    most = None if upto is None else max(upto - base, 0)
+    yield from _checked(stream, joined((first,), lines), most=most, base=base)
 
-    `LogDamaged` if that event is not there any more, or is another one.
+
+def _past(
+    store: Readable, stream: str, fork: Fork, upto: int | None, seen: tuple[str, ...]
+) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
+    """What a fork shares with its original, which must be what it was when the fork was made."""
+    original = kind_of(stream).stream(fork.of)
+    if original in seen:
+        raise LogDamaged(stream, 1, f"it goes back to itself, by way of {original}")
+    last, total = 0, b""
+    wanted = fork.seq if upto is None else min(fork.seq, upto)
+    for event, total, line in read_lines(store, original, wanted, (*seen, stream)):
+        last = event.seq
+        yield event, total, line
+    if last < wanted:
+        what = f"it is a fork of {original} at event {fork.seq}, and that ends with event {last}"
+        raise LogDamaged(stream, last + 1, f"{what}: the original is missing, or was cut")
+    if wanted == fork.seq and total.decode() != fork.sum:
+        what = f"it is a fork of {original}, whose event {fork.seq} is another one than it was"
+        raise LogDamaged(stream, fork.seq + 1, what)
+
+
+def own_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
+    """The events that a log holds itself: for who looks at every log, and so at the pasts too."""
+    for event, _, _ in _checked(stream, store.read(stream)):
+        yield event
+
+
+def base_of(store: Readable, stream: str) -> int:
+    """How many events a log shares with its original, and does not hold itself."""
+    first = next(store.read(stream), None)
+    fork = _fork_in(stream, first) if first is not None else None
+    return fork.seq if fork is not None else 0
+
+
+def _fork_in(stream: str, first: bytes) -> Fork | None:
+    if b'"fork":{' not in first:
+        return None
+    event = _decoded(stream, 1, first)
+    return event.fork if isinstance(event, TaskCreated | SessionBegan) else None
+
+
+def read_on(
+    store: Readable, stream: str, seq: int, total: bytes, base: int = 0
+) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
+    """The events that follow the event `seq`, which had that sum; each with its own, and its line.
+
+    `base` is the one of the log. `LogDamaged` if that event is not there any more, or is another.
     """
-    lines = store.read(stream, max(seq - 1, 0))
+    lines = store.read(stream, max(seq - base - 1, 0))
     if seq and chain.sum_of(next(lines, b"")) != total:
         raise LogDamaged(stream, seq, "it is another one than when it was read before")
-    for event, after, _ in _checked(stream, lines, total, seq):
-        yield event, after
+    yield from _checked(stream, lines, total, seq - base, base=base)
 
 
-def read_state(store: Readable, stream: str) -> State:
-    """The state that a stream's events come to; of `seq` 0 if there is none."""
+def read_state(store: Readable, stream: str, upto: int | None = None) -> State:
+    """The state that a log comes to, or came to at the event `upto`; of `seq` 0 without a log."""
     state = State()
-    for event in read_events(store, stream):
+    for event in read_events(store, stream, upto):
         advance_checked(state, event, stream)
     return state
 
@@ -120,7 +184,8 @@ def first_event(store: Store, stream: str) -> TaskCreated | None:
 def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes, int]]:
     """The first event, and those from the last whole checkpoint on; all, if there is none.
 
-    What lies between is not read. Its sums are not checked then: `verify` does that.
+    What lies between is not read. Its sums are not checked then: `verify` does that. A log that
+    shares its past with another, or that was put back since, is read whole.
     """
     newest: list[bytes] = []
     lines = store.tail(stream)
@@ -128,18 +193,24 @@ def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, byte
         if not newest:
             _must_be_ours_to_write(stream, line)
         newest.append(line)
+        if line.startswith(_REWOUND):
+            break
         if line.startswith(_CHECKPOINT) and _WHOLE_CHECKPOINT in line:
             event = _decoded(stream, 0, line)
             if isinstance(event, Checkpointed) and event.carried is not None:
+                begun = next(_checked(stream, store.read(stream), most=1))
+                if b'"fork":{' in begun[2]:
+                    break
+                yield begun[0], begun[1], len(begun[2])
                 before = next(lines, None)
-                yield from _checked(stream, store.read(stream), most=1)
                 total = chain.sum_of(before) if before is not None else chain.ROOT
                 since = _checked(stream, reversed(newest), total, event.seq - 1)
-                _, after, size = next(since)
-                yield _with_files(store, event), after, size
-                yield from since
+                _, after, last = next(since)
+                yield _with_files(store, event), after, len(last)
+                yield from ((event, total, len(line)) for event, total, line in since)
                 return
-    yield from _checked(stream, reversed(newest))
+    for event, total, line in read_lines(store, stream):
+        yield event, total, len(line)
 
 
 def _with_files(store: Store, event: Checkpointed) -> Checkpointed:
@@ -166,8 +237,12 @@ def _checked(
     total: bytes = chain.ROOT,
     seq: int = 0,
     most: int | None = None,
-) -> Iterator[tuple[AnyEvent, bytes, int]]:
-    """Lines as events, with the sum after each and its size: those that follow the event `seq`."""
+    base: int = 0,
+) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
+    """Lines as events, each with the sum after it: those that follow the line `seq` of a stream.
+
+    Events count on from the `base` of their log, lines from 1.
+    """
     for line in islice(lines, most):
         seq += 1
         after = chain.check(total, line)
@@ -179,7 +254,7 @@ def _checked(
             raise LogDamaged(stream, seq, f"it says it is event {event.seq}")
         if seq == 1:
             _must_begin(stream, event)
-        yield event, total, len(line)
+        yield replace(event, seq=seq + base) if base else event, total, line
 
 
 def _must_be_ours_to_write(stream: str, newest: bytes) -> None:
@@ -212,8 +287,10 @@ def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
             what = "it is encrypted, and the keys that belong to it are not in this store"
             raise LogDamaged(stream, seq, what) from None
         raise _newer(stream, seq, f"this version can't read it ({error})") from None
-    if isinstance(event, _SAYS_FORMAT) and event.format > FORMAT:
-        raise _newer(stream, seq, f"it is of format {event.format}, this version knows {FORMAT}")
+    if isinstance(event, _SAYS_FORMAT) and event.format > NEWEST_FORMAT:
+        raise _newer(
+            stream, seq, f"it is of format {event.format}, this version knows {NEWEST_FORMAT}"
+        )
     return event
 
 

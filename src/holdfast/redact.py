@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from holdfast.codec import Signature
 from holdfast.errors import BadInput, HoldsSecret
 from holdfast.events import (
+    Adopted,
     AnswerRefused,
     AnyEvent,
     CancelRequested,
@@ -35,6 +36,7 @@ from holdfast.events import (
     Progressed,
     QuestionAsked,
     Remembered,
+    Rewound,
     SessionEnded,
     Settled,
     TaskStopped,
@@ -45,6 +47,7 @@ from holdfast.secret import without_known
 E = TypeVar("E", bound=AnyEvent)
 
 TEXTS: dict[type, tuple[str, ...]] = {
+    Adopted: ("why",),
     AnswerRefused: ("why",),
     CancelRequested: ("because",),
     Decided: ("because",),
@@ -59,6 +62,7 @@ TEXTS: dict[type, tuple[str, ...]] = {
     Progressed: ("text",),
     QuestionAsked: ("question",),
     Remembered: ("text",),
+    Rewound: ("because",),
     SessionEnded: ("because",),
     Settled: ("because",),
     TaskStopped: ("because",),

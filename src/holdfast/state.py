@@ -7,7 +7,17 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.events import NEVER, Failure, Kind, ListGrew, OnCancel, PlanItem
+from holdfast.events import (
+    NEVER,
+    AnyEvent,
+    Effects,
+    Failure,
+    Fork,
+    Kind,
+    ListGrew,
+    OnCancel,
+    PlanItem,
+)
 
 Status = Literal[
     "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
@@ -84,6 +94,10 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     """For such a read that was answered by an earlier one: the path of that."""
     invalidates: tuple[str, ...] = ()
     """For a tool: the reads that it makes untrue."""
+    adopted: str = ""
+    """For a call that was not made: how it came by its outcome."""
+    adopted_of: tuple[str, str] | None = None
+    """For such a call: the task and the path of the call that was."""
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
@@ -150,6 +164,15 @@ class KeptFile(Struct, frozen=True, omit_defaults=True):
     seq: int
     path: str = ""
     by: str = ""
+
+
+class Age(Struct, frozen=True):
+    """A stretch of a task's past that it left, by a fork or a rewind."""
+
+    name: str
+    """What keys and seeds were made of."""
+    last: dict[str, str]
+    """The newest call of each scope at its end."""
 
 
 class State(Struct):
@@ -230,6 +253,22 @@ class State(Struct):
     progress: dict[str, Progress] = {}
     posts: tuple[str, ...] = ()
     """The messages of its inbox that it has taken, by name."""
+    began_at: datetime = NEVER
+    """When its function first began: that of a fork has run for as long as its original's."""
+    fork: Fork | None = None
+    """Whose past it shares, if it is a fork."""
+    name: str = ""
+    """What the keys of its tools are made of: its id, and how often it was put back."""
+    rewinds: int = 0
+    effects: Effects = "live"
+    """What becomes of the tools that it calls."""
+    ages: tuple[Age, ...] = ()
+    """The stretches of its past, oldest first, without the present one."""
+    left_at: int = 0
+    """The last event of the past that it was rewound from, if it was."""
+    sessions_to_rewind: dict[str, int] = {}
+    trail: list[AnyEvent] = []
+    """The events that it was made of, so that it can be put back."""
 
 
 def read_key(name: str, args_hash: str) -> str:

@@ -89,6 +89,8 @@ class Facts(Struct, frozen=True, omit_defaults=True):
     updated_at: Time = NEVER
     wake_at: Time | None = None
     """From when on somebody should drive it; None while there is nothing to do."""
+    origin: str = ""
+    """The id of the task whose past it shares, if it is a fork of one."""
 
 
 class Place(NamedTuple):
@@ -112,6 +114,7 @@ class Query(Struct, frozen=True, kw_only=True):
     user: str | None = None
     session: str | None = None
     parent: str | None = None
+    origin: str | None = None
     labels: dict[str, str] = {}
     """All of these."""
     created_after: datetime | None = None
@@ -124,7 +127,7 @@ class Query(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         # Here, so that whatever a store is given to bind to its SQL is of the right kind.
-        for name in ("task", "user", "session", "parent"):
+        for name in ("task", "user", "session", "parent", "origin"):
             if getattr(self, name) is not None:
                 must_be_texts("a query", **{name: getattr(self, name)})
         for status in self.status:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -34,6 +34,10 @@ from holdfast.state import FINISHED, UNDO, Call, PlanVersion, Progress, State, S
 from holdfast.store import Store
 from holdfast.tail import follow
 from holdfast.values import Reader
+
+if TYPE_CHECKING:
+    from holdfast.history import When
+    from holdfast.snapshots import Snapshot, Tag
 
 _ASIDE = ("decision", "fact", "reading", "approval")
 """Kinds of calls that stand beside the steps, under a name instead of a number."""
@@ -327,6 +331,48 @@ class TaskView:
             FactView(f.path, f.name, self.value(f.value), f.as_of, f.sources, f.at)
             for f in self.state.facts
         )
+
+    def at(
+        self, step: str | int | None = None, when: When | None = None, *, seq: int | None = None
+    ) -> Snapshot:
+        """What the task knew before a step (or `after` it), or after the event `seq`.
+
+        >>> from holdfast import Holdfast, decide, step, task
+        >>> @step
+        ... def weigh_parcel() -> int:
+        ...     return 3
+        >>> @task
+        ... def send_parcel() -> str:
+        ...     return decide("carrier", "post" if weigh_parcel() < 5 else "van")
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(send_parcel, id="parcel-1")
+        ...     snapshot = hf.task("parcel-1").at(1, "after")
+        ...     snapshot.content["calls"]["1"]["output"], snapshot.content["decisions"]
+        (3, [])
+        """
+        from holdfast.history import place_of, state_at
+        from holdfast.snapshots import Snapshot
+
+        place = place_of(self.state, step, when, seq)
+        return Snapshot(self._store, state_at(self._store, self.id, place.seq), place)
+
+    def snapshots(self) -> Iterator[Tag]:
+        """Which snapshots there are: before and after each call, with how it ended.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def blink() -> None: ...
+        >>> @task
+        ... def blink_twice() -> None:
+        ...     blink(), blink()
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.run(blink_twice, id="blink-1")
+        ...     [f"{tag.when} {tag.path}" for tag in hf.task("blink-1").snapshots()]
+        ['before 1', 'after 1', 'before 2', 'after 2']
+        """
+        from holdfast.snapshots import tags
+
+        return tags(self.state)
 
     def events(self) -> Iterator[AnyEvent]:
         """The log itself, checked as it is read."""

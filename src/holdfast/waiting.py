@@ -19,17 +19,17 @@ from msgspec.structs import replace
 from holdfast.codec import Shape, shape_of
 from holdfast.codec.misfit import name_of
 from holdfast.engines import local
-from holdfast.engines.execution import conclude, look_up, must_be_open
+from holdfast.engines.execution import conclude, look_up, must_be_open, seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, Undecodable
 from holdfast.events import Observed, QuestionAsked
 from holdfast.journal import Asked, Flow
 from holdfast.journal import ask as ask_flow
 from holdfast.journal import sleep as sleep_flow
-from holdfast.scope import inside
+from holdfast.scope import Scope, inside
 from holdfast.secret import Secret
 from holdfast.spec import Spec, make_spec
-from holdfast.state import Call
+from holdfast.state import Call, State
 from holdfast.words import must_be_texts
 
 _times = shape_of(datetime)
@@ -80,7 +80,7 @@ def now() -> datetime:
     run: Run = scope.run
     run.must_go_on_in(scope)
     path = scope.named_path("now", "=")
-    record = run.log.state.calls.get(path)
+    record = seen_before(run, path)
     if record is None:
         at = run.log.clock()
         if not run.is_rehearsal:
@@ -226,7 +226,24 @@ def _raw(record: Call) -> Raw:
 def _seed(name: str) -> bytes:
     scope = inside(f"{name}()")
     run: Run = scope.run
-    return sha256(f"{run.task_id}:{scope.named_path(name, '=')}".encode()).digest()
+    of = _age(run.log.state, scope)
+    return sha256(f"{of}:{scope.named_path(name, '=')}".encode()).digest()
+
+
+def _age(state: State, scope: Scope) -> str:
+    """What the seeds are made of at the place that the code has come to.
+
+    A fork, or a task that was put back, runs through its past anew and has to see there what was
+    seen then; from where it left it on, its ids are its own.
+    """
+    for age in state.ages:
+        this: Scope | None = scope
+        while this is not None:
+            last = age.last.get(this.path, "").rpartition(".")[2]
+            if last.isdigit() and int(last) > this.calls:
+                return age.name
+            this = this.parent
+    return state.name
 
 
 def _sleep(seconds: float) -> None: ...

@@ -37,6 +37,7 @@ def test_tasks_are_listed_with_the_latest_first(recorded, cli):
         (["--limit", "2"], ["both", "mend-1"]),
         (["--status", "failed", "--status", "awaiting_user"], ["mend-1", "trip-42"]),
         (["--parent", "trip-42"], []),
+        (["--origin", "trip-42"], []),
     ],
 )
 def test_filters(recorded, cli, options, expected):

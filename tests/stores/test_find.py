@@ -54,6 +54,7 @@ time = near | st.datetimes(timezones=st.just(UTC))
 facts = st.builds(
     Facts, few, st.sampled_from(["failed", "completed", "pending"]), few | text, few,
     st.dictionaries(few, few | text, max_size=3), few, near | time, near | time,
+    st.none(), few,
 )  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def queries(prefix: str):
     """A few filters each: a query of many matches nothing, which shows nothing."""
     times = ("created_after", "created_before", "updated_after", "updated_before")
     filters = {
-        **dict.fromkeys(("task", "user", "session", "parent"), few | text),
+        **dict.fromkeys(("task", "user", "session", "parent", "origin"), few | text),
         **dict.fromkeys(times, near | time),
         "status": st.lists(st.sampled_from(["failed", "completed", "x'"]), min_size=1).map(tuple),
         "labels": st.dictionaries(few, few, min_size=1, max_size=2),
@@ -118,7 +119,7 @@ def test_a_page_tells_of_tasks_without_reading_a_log(ten, monkeypatch):
     assert ids(ten.page(created_after=task.created_at)) == ["t-9"]
     assert ids(ten.page(created_before=task.created_at, limit=1)) == ["t-8"]
     assert ids(ten.page(updated_before=AT)) == []
-    assert ids(ten.page(parent="t-1")) == []
+    assert ids(ten.page(parent="t-1")) == ids(ten.page(origin="t-1")) == []
 
 
 def test_pages_go_on_where_the_last_one_ended_while_tasks_are_added(ten):
@@ -226,7 +227,7 @@ VALUES = (*HOSTILE, "x' or '1'='1", "a\0b", "x" * 3_000_000, "$1", ":user", "{}"
 
 def test_a_hostile_value_matches_what_is_equal_to_it_and_is_never_sql(ten):
     for number, value in enumerate(VALUES):
-        for name in ("type", "user", "session", "parent"):
+        for name in ("type", "user", "session", "parent", "origin"):
             assert ids(ten.page(**{name: value})) == []
         assert ten.tasks(session=value) == []
         assert ids(ten.page(labels={value: "x"})) == ids(ten.page(labels={"n": value})) == []
@@ -260,7 +261,7 @@ def test_a_filter_of_the_wrong_kind_is_refused(ten):
 
 def test_none_is_no_filter_and_an_empty_text_is_none_given(ten):
     assert len(ten.page(user=None, status=None, labels=None, created_after=None).tasks) == 10
-    assert len(ten.page(session="", parent="").tasks) == 10
+    assert len(ten.page(session="", parent="", origin="").tasks) == 10
     assert len(ten.page(user="").tasks) == len(ten.page(type="").tasks) == 0
 
 

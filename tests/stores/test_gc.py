@@ -78,6 +78,38 @@ def every_day(hf, clock, *names, task=agents.adding, given=1):
         clock.now += DAY
 
 
+def is_fork(hf, id, origin):
+    """Have the store know a task as a fork of another one."""
+    facts = dict(hf.store.facts(f"tasks/{id}"))[f"tasks/{id}"]
+    state = hf.task(id).state
+    hf.store.remember(f"tasks/{id}", msgspec.structs.replace(facts, origin=origin), state.seq)
+
+
+def test_a_task_stays_while_a_fork_of_it_does(hf, clock):
+    every_day(hf, clock, "first", "alone", "fork")
+    is_fork(hf, "fork", "first")
+    assert [task.id for task in hf.page(origin="first").tasks] == ["fork"]
+    swept = hf.gc(Retention(older_than=2 * DAY))
+    assert (gone(swept), ids(hf)) == (["alone"], ["first", "fork"])
+    clock.now += 2 * DAY
+    assert (sorted(gone(hf.gc(Retention(older_than=2 * DAY)))), ids(hf)) == (["first", "fork"], [])
+
+
+def test_a_task_that_was_forked_while_the_clean_up_was_at_work_stays(hf, clock):
+    every_day(hf, clock, "first", "second")
+
+    def fork_it(progress):
+        if progress.what == "deleted":
+            hf.run(agents.adding, 1, id="fork")
+            is_fork(hf, "fork", "second")
+
+    swept = hf.gc(Retention(older_than=NOW_ONLY), progress=fork_it)
+    assert (gone(swept), ids(hf)) == (["first"], ["fork", "second"])
+    assert [(kept.id, kept.why) for kept in swept.kept] == [
+        ("second", "it was forked meanwhile: fork")
+    ]
+
+
 # What a policy says
 
 

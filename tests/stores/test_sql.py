@@ -13,7 +13,7 @@ from examples.support.script import script
 from examples.support.shop import Shop
 from examples.trip import agent as trip
 from examples.trip.client import World, start_world
-from holdfast import Holdfast, Keys, step, task
+from holdfast import Holdfast, Keys, step, task, tool
 from holdfast.agent import user
 from holdfast.agent.adapters import OpenAIChat
 from holdfast.sql.tables import TABLES
@@ -56,6 +56,69 @@ def test_so_does_one_that_is_encrypted_or_signed(recorded, tmp_path, kind):
         recorded.copy_to(other)
         assert everything(other) == everything(recorded)
     assert not list(tmp_path.glob("*.db"))
+
+
+# Forks
+
+
+@step
+def sql_guess(room: str) -> int:
+    return 120
+
+
+@tool
+def sql_order(room: str) -> str:
+    return f"ordered {room}"
+
+
+@task
+def sql_quote(room: str) -> str:
+    return f"{sql_order(room)} for {sql_guess(room)}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fork_has_what_it_shares_and_says_so(new_url, kind):
+    with Holdfast(new_url(kind)) as hf:
+        hf.run(sql_quote, "attic", id="quote")
+        hf.fork("quote", at=2, effects="reuse", new_id="other", results={"1": "nothing"})
+        hf.resume("other")
+        steps = "select path, output ->> '$', shared, adopted from steps where task_id = ?"
+        assert hf.sql(steps, ["quote"]).rows == (("1", "ordered attic", 0, ""), ("2", 120, 0, ""))
+        assert hf.sql(steps, ["other"]).rows == (
+            ("1", "nothing", 1, "edited"),
+            ("2", 120, 0, ""),
+        )
+        for more in ("", ", events"):  # by the index, and by the logs
+            forks = hf.sql(f"select id, origin {more} from tasks where origin != ''")
+            assert [row[:2] for row in forks] == [("other", "quote")]
+        [(origin_seq, shared)] = hf.sql(
+            "select origin_seq, (select max(seq) from events where task_id = id and shared) "
+            "from tasks where id = 'other'"
+        ).rows
+        assert origin_seq == shared > 0
+        assert [row[0] for row in hf.sql("select id from tasks", origin="quote")] == ["other"]
+
+
+def test_what_was_rewound_is_no_step_any_more_and_stays_an_event():
+    with Holdfast("memory://") as hf:
+        hf.run(sql_quote, "cellar", id="back")
+        before = hf.sql("select count(*) from events").rows[0][0]
+        hf.rewind("back", to=2, when="before")
+        assert hf.sql("select path from steps").rows == (("1",),)
+        assert hf.sql("select rewinds, status from tasks").rows == ((1, "paused"),)
+        assert hf.sql("select count(*) from events").rows[0][0] > before
+
+
+def test_a_damaged_original_is_told_of_with_its_forks(tmp_path):
+    with Holdfast(tmp_path / "store") as hf:
+        hf.run(sql_quote, "attic", id="quote")
+        hf.fork("quote", at=2, effects="reuse", new_id="other")
+        hf.run(sql_quote, "loft", id="whole")
+    change(tmp_path / "store/tasks/quote/events.jsonl", b"ordered attic", b"ordered addic")
+    with Holdfast(tmp_path / "store") as hf:
+        found = hf.sql("select distinct task_id from steps")
+        assert found.rows == (("whole",),)
+        assert len(found.unreadable) == 2
 
 
 # The examples

@@ -50,7 +50,7 @@ def grow_talk(turns: int) -> int:
 
 
 def test_a_conversation_handed_over_each_turn_costs_its_messages(tmp_path: Path) -> None:
-    with Holdfast(tmp_path / "w") as hf:
+    with Holdfast(tmp_path / "w", projections=False) as hf:
         hf.run(grow_talk, 400, id="t")
         messages = sum(len(msgspec.json.encode(said)) for said in chat(400))
         per_turn = 700  # of the three events of a turn

@@ -624,6 +624,7 @@ def test_every_text_of_an_event_is_blotted_or_known_to_be_no_text_of_users():
         *("id", "task", "args_hash", "user", "session", "parent", "parent_path", "owner", "engine"),
         *("by", "post", "path", "name", "key", "scope", "mark", "call", "expects", "kind"),
         *("on_cancel", "verdict", "ending", "digest", "base", "role", "step", "supersedes", "of"),
+        *("of_path", "child", "when"),
     }
     for kind in typing.get_args(AnyEvent):
         for field in msgspec.structs.fields(kind):

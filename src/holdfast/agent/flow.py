@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from holdfast.engines.execution import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, StoreError
 from holdfast.events import Observed
@@ -96,7 +97,7 @@ async def _aonce(scope: Scope, path: str, name: str, work: Callable[[str, str], 
 def _done(scope: Scope, path: str, work: Callable[[str, str], T]) -> T:
     run: Run = scope.run
     try:
-        return work(f"{run.task_id}:{path}", path)
+        return work(f"{run.log.state.name}:{path}", path)
     except StoreError as error:  # the task did not fail: it can't go on here and now
         run.halt(error)
 
@@ -104,7 +105,7 @@ def _done(scope: Scope, path: str, work: Callable[[str, str], T]) -> T:
 def _recorded(scope: Scope, path: str, name: str, kind: Any) -> tuple[bool, Any]:
     run: Run = scope.run
     run.must_go_on_in(scope)
-    record = run.log.state.calls.get(path)
+    record = seen_before(run, path)
     if record is None:
         return False, None
     data = run.log.fetch(record.result if isinstance(record.result, Raw) else Raw(b"null"))

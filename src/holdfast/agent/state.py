@@ -267,7 +267,7 @@ def _start_time() -> datetime:
     scope = scope_var.get()
     if scope is None or scope.path or scope.calls or scope.named:
         return _time()
-    made: datetime = scope.run.log.state.created_at
+    made: datetime = scope.run.log.state.began_at
     return made
 
 

@@ -26,6 +26,7 @@ def find_options(command: F) -> F:
             "--since", metavar="WHEN", callback=when, help="Only tasks made since: 7d, a date."
         ),
         label_option,
+        click.option("--origin", metavar="TASK", help="Only the forks of a task."),
         click.option("--parent", metavar="TASK", help="Only the children of a task."),
         click.option("--session", help="Only the tasks of a session."),
         click.option("--user", help="Only tasks of this user."),
@@ -48,6 +49,7 @@ def found_by(
     user: str | None,
     session: str | None,
     parent: str | None,
+    origin: str | None,
     labels: dict[str, str],
     since: datetime | None,
     until: datetime | None,
@@ -59,6 +61,7 @@ def found_by(
         "user": user,
         "session": session,
         "parent": parent,
+        "origin": origin,
         "labels": labels,
         "created_after": since,
         "created_before": until,

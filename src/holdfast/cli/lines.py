@@ -115,7 +115,7 @@ def _detail(event: AnyEvent) -> str:
             return "nobody answered in time: the task is told"
         case (
             e.SessionBegan() | e.Said() | e.Pinned() | e.Summarized() | e.SessionEnded()
-            | e.MemoryBegan() | e.Remembered() | e.Forgotten()
+            | e.SessionRewound() | e.MemoryBegan() | e.Remembered() | e.Forgotten()
         ):  # fmt: skip
             return ""  # these are in no log of a task
         case e.MissionSet():
@@ -145,6 +145,8 @@ _Rest = (
     | e.TaskStopped
     | e.TaskErrored
     | e.TaskRetried
+    | e.Adopted
+    | e.Rewound
 )
 
 
@@ -186,6 +188,18 @@ def _more_detail(event: _Rest) -> str:
             return plain(event.failure.summary())
         case e.TaskRetried():
             return f"by {plain(event.by)}" if event.by else ""
+        case e.Adopted():
+            return _adopted(event)
+        case e.Rewound():
+            because = f", because {event.because}" if event.because else ""
+            return plain(f"to event {event.to}, by {event.by}{because}")
+
+
+def _adopted(event: e.Adopted) -> str:
+    of = f" of {event.of} {event.of_path}" if event.of else ""
+    failure = event.failure
+    outcome = plain(failure.summary()) if failure else f"→ {short_raw(event.result)}"
+    return f"{outcome} ({plain(event.how + of)}, not called)"
 
 
 def _checkpoint(event: e.Checkpointed) -> str:

@@ -18,6 +18,7 @@ from holdfast.engines.alarm import Alarm, nap
 from holdfast.engines.branching import branch_asyncio_tasks
 from holdfast.engines.execution import (
     Body,
+    altered,
     awaiting_child,
     beyond,
     conclude,
@@ -106,6 +107,7 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     if run.is_stopped(path):
         await _stop(run, path)
     branch_asyncio_tasks()
+    data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
     if record is not None and record.status == "completed":
         # Without waiting, so that a replay runs in the order the code is written.

@@ -7,12 +7,13 @@ does not wait is here, once.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.codec import Shape, args_hash, is_complete, naming
@@ -167,8 +168,10 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
         must_have_restored(run, path, f"calls {spec.name}")
     shown, hidden = run.log.redact.arguments(spec.signature, spec.redact, data)
     digest = args_hash(shown)
-    key = key_of(run.task_id, path, spec.name, digest) if spec.kind == "tool" else ""
+    key = key_of(state.name, path, spec.name, digest) if spec.kind == "tool" else ""
     record = state.calls.get(path)
+    if record is None and run.answers is not None:
+        record = answered(run, path, spec, shown, digest)
     if record is not None:
         if record.args_hash != digest and record.name == spec.name:
             shown, digest = as_recorded(run, spec, record, data)
@@ -189,6 +192,46 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
         raise type(error)(f"{spec.name} (step {path}) was called with: {error}") from None
     except HoldfastError as error:
         run.halt(error)
+
+
+def seen_before(run: Run, path: str) -> Call | None:
+    """The record of something that the task read, such as the time; None if it has not yet."""
+    record = run.log.state.calls.get(path)
+    if record is not None or run.answers is None:
+        return record
+    return _adopt(run, path, run.answers.seen(path, run.log))
+
+
+def altered(run: Run, path: str, spec: Spec, data: bytes) -> bytes:
+    """The arguments of a call, with those that are others in this fork."""
+    fork = run.log.state.fork
+    if fork is None or spec.name not in fork.arguments:
+        return data
+    record = run.log.state.calls.get(path)
+    if record is not None and record.seq <= fork.seq:
+        return data
+    given = msgspec.json.decode(data, type=dict[str, Raw])
+    return msgspec.json.encode(given | fork.arguments[spec.name])
+
+
+def answered(run: Run, path: str, spec: Spec, shown: bytes, digest: str) -> Call | None:
+    """The record of a call that need not be made, because somebody knows its outcome."""
+    if run.answers is None:
+        return None
+    try:
+        asked = Asked(run.task_id, path, spec, Raw(shown), digest, "")
+        adopted = run.answers.find(asked, run.log)
+    except HoldfastError as error:
+        run.halt(error, path)
+    return _adopt(run, path, adopted)
+
+
+def _adopt(run: Run, path: str, events: Sequence[AnyEvent] | None) -> Call | None:
+    if events is None:
+        return None
+    for event in events:
+        run.append(event)
+    return run.log.state.calls[path]
 
 
 def _lifetime(spec: Spec, data: bytes, shown: bytes) -> float:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from holdfast.engines.execution import (
     Body,
+    altered,
     awaiting_child,
     beyond,
     cancel_children,
@@ -72,6 +73,7 @@ def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
 def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     """The call at a path, from its record or for real."""
     run.must_go_on(path)
+    data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
     if record is not None and record.status == "completed":
         return recorded_result(run, spec, record)

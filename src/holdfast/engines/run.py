@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, Protocol
 from weakref import WeakSet
@@ -26,7 +26,7 @@ from holdfast.events import (
     PlanItem,
     TaskContinued,
 )
-from holdfast.journal import Raised, Returned
+from holdfast.journal import Asked, Raised, Returned
 from holdfast.log import Appended, Log
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
@@ -55,6 +55,19 @@ class Family(Protocol):
         """Ask a child to end; with `wait`, see to it that it does."""
 
 
+class Answers(Protocol):
+    """Who knows the outcomes of calls that a task has not made: of a fork, or of a replay."""
+
+    def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
+        """The outcome of a call, after what happened inside it; None if it is to be made.
+
+        What must not be made, and has none, is an error, which stops the task.
+        """
+
+    def seen(self, path: str, log: Log) -> Sequence[AnyEvent] | None:
+        """The same for something that the task reads, such as the time."""
+
+
 class Run:
     """One process's time with a task."""
 
@@ -74,6 +87,7 @@ class Run:
         """How long it waits in this process; a task that has to wait for longer is let go of."""
         self.is_rehearsal = is_rehearsal
         """Whether it only finds out if the code fits the log: nothing is called or written."""
+        self.answers: Answers | None = None
         self.stop: Signal | None = None
         self.doomed: dict[str, Signal] = {}
         self.root = Scope(self, "")

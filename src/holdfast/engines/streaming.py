@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 
 from holdfast.codec import Shape, shape_of
 from holdfast.engines import local
-from holdfast.engines.execution import Body, look_up, must_be_open, recorded_result
+from holdfast.engines.execution import Body, altered, look_up, must_be_open, recorded_result
 from holdfast.engines.run import Run
 from holdfast.errors import Unserializable
 from holdfast.journal import Raised, Request, Returned, perform, step_failed
@@ -124,6 +124,7 @@ class Streaming:
         self.ended: Returned | Call | None = None
         self.has_reader = True
         self.has_streamed = False
+        data = altered(self.run, path, spec, data)
         asked, record = look_up(self.run, path, spec, data)
         if record is not None and record.status in ("completed", "failed"):
             self.ended = record

@@ -7,7 +7,7 @@ first, because only what happened can be undone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -37,11 +37,11 @@ class _Work(Struct):
     """Of the call that undoes it; '' if it is to be settled."""
 
 
-def undo_all(run: Run) -> None:
-    """Undo everything that can be undone, in this thread."""
+def undo_all(run: Run, chosen: Callable[[Call], bool] = lambda call: True) -> None:
+    """Undo everything that can be undone, in this thread; or only what is chosen."""
     token = scope_var.set(_begin(run))
     try:
-        for work in _work(run):
+        for work in _work(run, chosen):
             with suppress(StepFailed):  # what could not be undone, and why, is in the log
                 _do(run, work)
     finally:
@@ -80,12 +80,12 @@ def _know_every_call(run: Run) -> None:
     run.log.state.inner = everything.inner
 
 
-def _work(run: Run) -> Iterator[_Work]:
+def _work(run: Run, chosen: Callable[[Call], bool] = lambda call: True) -> Iterator[_Work]:
     log = run.log
-    for call in to_settle(log.state):
+    for call in filter(chosen, to_settle(log.state)):
         raw = call.args if isinstance(call.args, Raw) else Raw(b"{}")
         yield _Work(call, _spec(run, call), log.fetch(raw))
-    for call in to_undo(log.state):
+    for call in filter(chosen, to_undo(log.state)):
         spec = undo_of(_spec(run, call))
         raw = call.result if isinstance(call.result, Raw) else Raw(b"null")
         data = b'{"result":%b}' % log.fetch(raw)

@@ -15,6 +15,16 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.events.forking import (
+    Effects,
+    Fork,
+)
+from holdfast.events.history import (
+    Adopted,
+    HistoryEvent,
+    Rewound,
+    SessionRewound,
+)
 from holdfast.events.memory import (
     Forgotten,
     MemoryBegan,
@@ -32,6 +42,7 @@ from holdfast.events.session import (
 from holdfast.events.task import (
     FORMAT,
     NEVER,
+    NEWEST_FORMAT,
     AnswerRefused,
     AttemptFailed,
     CancelRequested,
@@ -86,7 +97,7 @@ from holdfast.events.workspace import (
     WorkspaceEvent,
 )
 
-AnyEvent = TaskEvent | WorkspaceEvent | SessionEvent | MemoryEvent
+AnyEvent = TaskEvent | WorkspaceEvent | HistoryEvent | SessionEvent | MemoryEvent
 
 dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
 """The event as a JSON object, without `seq` and `at` while no log has taken it."""
@@ -97,6 +108,8 @@ load_event: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
 __all__ = [
     "FORMAT",
     "NEVER",
+    "NEWEST_FORMAT",
+    "Adopted",
     "AnswerRefused",
     "AnyEvent",
     "AttemptFailed",
@@ -112,12 +125,15 @@ __all__ = [
     "Decided",
     "Derived",
     "Doubted",
+    "Effects",
     "Event",
     "Failed",
     "Failure",
     "FileKept",
     "FileRemoved",
     "Forgotten",
+    "Fork",
+    "HistoryEvent",
     "Kind",
     "ListGrew",
     "MemoryBegan",
@@ -140,10 +156,12 @@ __all__ = [
     "QuestionExpired",
     "Remembered",
     "Reused",
+    "Rewound",
     "Said",
     "SessionBegan",
     "SessionEnded",
     "SessionEvent",
+    "SessionRewound",
     "Settled",
     "Started",
     "Summarized",

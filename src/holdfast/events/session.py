@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Raw, field
 
+from holdfast.events.forking import Fork
+from holdfast.events.history import SessionRewound
 from holdfast.events.task import Event
 
 
@@ -14,6 +16,7 @@ class SessionBegan(Event, frozen=True, kw_only=True, tag="session_began"):
     id: str
     user: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+    fork: Fork | None = None
 
 
 class Said(Event, frozen=True, kw_only=True, tag="said"):
@@ -61,4 +64,4 @@ class SessionEnded(Event, frozen=True, kw_only=True, tag="session_ended"):
     because: str = ""
 
 
-SessionEvent = SessionBegan | Said | Pinned | Summarized | SessionEnded
+SessionEvent = SessionBegan | Said | Pinned | Summarized | SessionEnded | SessionRewound

@@ -7,7 +7,12 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from holdfast.events.forking import Effects, Fork
+
 FORMAT = 1
+"""What logs are written in; `NEWEST_FORMAT` is what those say that share their past with another,
+which an older Holdfast would not know to look for."""
+NEWEST_FORMAT = 2
 
 Kind = Literal[
     "step", "tool", "decision", "fact", "sleep", "reading", "question", "approval", "child"
@@ -60,6 +65,8 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     timeout_s: float | None = None
     parent: str = ""
     parent_path: str = ""
+    fork: Fork | None = None
+    """For a fork: whose past it shares. Its own events count on from there."""
 
 
 class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
@@ -372,6 +379,9 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     """The calls that have not ended, as the state has them: they may end after the checkpoint."""
     lists: tuple[tuple[str, int], ...] = ()
     """The newest long lists, by digest and length: they may grow after the checkpoint."""
+    rewinds: int = 0
+    effects: Effects = "live"
+    left_at: int = 0
     mission: Raw | UnsetType = UNSET
     files: Raw | UnsetType = UNSET
     """The files of the task, as the state has them; many of them are in a blob."""

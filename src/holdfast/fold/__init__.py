@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast import events as e
 from holdfast.events import AnyEvent
-from holdfast.fold import calls, reads, task, waits, workspace
+from holdfast.fold import calls, history, reads, task, waits, workspace
 from holdfast.state import State
 
 
@@ -48,6 +48,7 @@ def advance(state: State, event: AnyEvent) -> None:
     _APPLY[type(event)](state, event)
     state.seq = event.seq
     state.updated_at = event.at
+    state.trail.append(event)
 
 
 def _copy(state: State) -> State:
@@ -69,7 +70,12 @@ def _copy(state: State) -> State:
         invalidated=dict(state.invalidated),
         writers=dict(state.writers),
         progress=dict(state.progress),
+        trail=list(state.trail),
     )
+
+
+def _rewound(state: State, event: e.Rewound) -> None:
+    history.rewound(state, event, fold)
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {
@@ -113,4 +119,6 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.TaskCompleted: task.task_completed,
     e.TaskErrored: task.task_errored,
     e.TaskRetried: task.task_retried,
+    e.Adopted: history.adopted,
+    e.Rewound: _rewound,
 }

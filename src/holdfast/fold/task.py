@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast import events as e
 from holdfast.fold import reads
 from holdfast.fold.calls import reopen, try_again, try_items_again
+from holdfast.fold.history import branched
 from holdfast.fold.waits import place, took, waits_for_a_person
 from holdfast.lists import with_results
 from holdfast.plan import numbered, with_status
@@ -31,7 +32,12 @@ _load_call = msgspec.json.Decoder(Call).decode
 
 
 def created(state: State, event: e.TaskCreated) -> None:
-    state.id = event.id
+    if event.fork is not None:
+        branched(state)
+        state.fork, state.effects = event.fork, event.fork.effects
+    else:
+        state.began_at = event.at
+    state.id = state.name = event.id
     state.task = event.task
     state.args = event.args
     state.args_hash = event.args_hash
@@ -200,6 +206,9 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.undoable = carried.undoable
     state.posts = carried.posts
     state.mission = carried.mission
+    state.rewinds, state.effects, state.left_at = carried.rewinds, carried.effects, carried.left_at
+    if state.rewinds:
+        state.name = f"{state.id}~{state.rewinds}"
     if not _is_elsewhere(carried.files):
         state.files = {file.name: file for file in _files(carried.files)}
     for digest, length in carried.lists:

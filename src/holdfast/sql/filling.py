@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.conversation import Conversation
 from holdfast.errors import LogDamaged, StoreError
+from holdfast.events import Fork
 from holdfast.folding import read_folded
 from holdfast.kinds import MEMORY, SESSION, id_of
 from holdfast.listing import TaskRecord, page_of_tasks
@@ -134,6 +135,7 @@ class Filling:
                 labels=record.labels,
                 parent=record.parent,
                 created_at=record.created_at,
+                fork=Fork(of=record.origin, seq=0, sum="") if record.origin else None,
             )
             self._insert(TaskLog(self._store, self._values, record.id, state), parts)
 

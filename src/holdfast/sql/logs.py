@@ -20,7 +20,7 @@ from holdfast.conversation import Conversation
 from holdfast.errors import StoreError
 from holdfast.events import AnyEvent, Failure, Said, Summarized
 from holdfast.lists import Lists
-from holdfast.reading import read_events, read_state, stream_of
+from holdfast.reading import base_of, read_events, read_state, stream_of
 from holdfast.remembering import Memories
 from holdfast.state import Decision, State
 from holdfast.store import Store
@@ -122,6 +122,19 @@ class TaskLog:
     def events(self) -> Iterator[AnyEvent]:
         """The log itself."""
         return read_events(self._store, stream_of(self.id))
+
+    @property
+    def origin(self) -> str:
+        """The task whose past it shares, or ''."""
+        return self.state.fork.of if self.state.fork is not None else ""
+
+    def is_shared(self, seq: int) -> bool:
+        """Whether an event is of the past that it has from another task."""
+        return seq <= self._base
+
+    @cached_property
+    def _base(self) -> int:
+        return base_of(self._store, stream_of(self.id))
 
     def itself(self) -> Iterator[TaskLog]:
         """The task, if it is there."""

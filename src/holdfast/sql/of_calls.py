@@ -78,6 +78,16 @@ _COURSE: tuple[Column, ...] = (
     ),
     integer("seq", "The event that began it.", lambda _, c: c.seq),
     text("args_hash", "Equal for calls with the same arguments.", lambda _, c: c.args_hash),
+    integer(
+        "shared",
+        "1 if the task has it from the one that it is a fork of.",
+        lambda log, c: log.is_shared(c.seq),
+    ),
+    text(
+        "adopted",
+        "How a call that was not made came by its output: reused, stub, recorded or edited.",
+        lambda _, c: c.adopted,
+    ),
     time("retry_at", "When it is tried next.", lambda _, c: c.retry_at),
 )
 

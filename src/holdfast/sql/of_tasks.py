@@ -11,7 +11,9 @@ from holdfast.sql.columns import Table, integer, json, real, seconds, text, time
 from holdfast.sql.logs import TaskLog
 from holdfast.state import FINISHED, PlanVersion
 
-INDEXED = frozenset(("id", "type", "status", "user", "session", "labels", "parent", "created_at"))
+INDEXED = frozenset(
+    ("id", "type", "status", "user", "session", "labels", "parent", "origin", "created_at")
+)
 """What a store knows of a task without reading its log."""
 
 
@@ -67,6 +69,13 @@ TASKS = Table(
         json("labels", "Its labels, as an object.", lambda log, _: log.state.labels),
         text("parent", "The task that started it, or ''.", lambda log, _: log.state.parent),
         text("parent_path", "The call by which it did.", lambda log, _: log.state.parent_path),
+        text("origin", "The task that it is a fork of, or ''.", lambda log, _: log.origin),
+        integer(
+            "origin_seq",
+            "For a fork: the last event that they share.",
+            lambda log, _: log.state.fork and log.state.fork.seq,
+        ),
+        integer("rewinds", "How often it was put back.", lambda log, _: log.state.rewinds),
         time("created_at", "When it was made.", lambda log, _: log.state.created_at),
         time("updated_at", "When its newest event came.", lambda log, _: log.state.updated_at),
         time("ended_at", "When it ended; NULL if it has not.", lambda log, _: _ended_at(log)),
@@ -135,7 +144,7 @@ DECISIONS = Table(
 
 EVENTS = Table(
     "events",
-    "The logs of tasks, event by event.",
+    "The logs of tasks, event by event; also what a rewind took out of their past.",
     "task",
     lambda log: log.events(),
     (
@@ -144,6 +153,11 @@ EVENTS = Table(
         text("type", "What happened: started, completed, noted, …", lambda _, e: _type(e)),
         time("at", "When.", lambda _, e: e.at),
         text("path", "The call it is about, or ''.", lambda _, e: getattr(e, "path", "")),
+        integer(
+            "shared",
+            "1 if it is of the past that a fork has from its origin.",
+            lambda log, e: log.is_shared(e.seq),
+        ),
         text(
             "event",
             "All of it, as JSON: what is large stands in it as a reference.",

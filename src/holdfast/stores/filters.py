@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.store import Query
 
-_TEXTS = ("parent", "session", "user", "task")
+_TEXTS = ("parent", "origin", "session", "user", "task")
 _TIMES = ("created_after", "created_before", "updated_after", "updated_before")
 
 

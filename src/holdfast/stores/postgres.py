@@ -312,8 +312,8 @@ class PostgresStore(NothingLeft):
         within = bounds(prefix)
         after: dict[str, Any] = {"now": now, "after_at": None, "after_id": 0}
         while rows := self._look("due", **after, **within):
-            for name, *columns, id in rows:
-                after |= {"after_at": columns[-1], "after_id": id}
+            for name, *columns, wakes_at, id in rows:
+                after |= {"after_at": wakes_at, "after_id": id}
                 if name.startswith(prefix):
                     yield name, facts_in(columns)
         yield from self._unknown(prefix)

@@ -19,7 +19,7 @@ from holdfast.errors import BadInput, NewerFormat, StorageFailed
 from holdfast.stores.presence import Connection
 from holdfast.stores.queries import migration, queries, schema
 
-VERSION = 3
+VERSION = 4
 """Of the schema: how many migrations there are."""
 
 SQL = queries("postgres")

@@ -23,6 +23,7 @@ def columns_of(facts: Facts) -> dict[str, Any]:
         "created_at": facts.created_at,
         "updated_at": facts.updated_at,
         "wake_at": facts.wake_at,
+        "origin": facts.origin or None,
     }
 
 
@@ -33,7 +34,7 @@ def facts_in(columns: Sequence[Any]) -> Facts | None:
     >>> facts_in(list(columns_of(facts).values())) == facts
     True
     """
-    status, task, user, session, labels, parent, created_at, updated_at, wake_at = columns
+    status, task, user, session, labels, parent, created_at, updated_at, wake_at, origin = columns
     if status is None:
         return None
     return Facts(
@@ -46,6 +47,7 @@ def facts_in(columns: Sequence[Any]) -> Facts | None:
         created_at,
         updated_at,
         wake_at,
+        origin or "",
     )
 
 

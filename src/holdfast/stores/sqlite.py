@@ -262,8 +262,8 @@ class SqliteStore(NothingLeft):
         bounds = _bounds(prefix)
         after: dict[str, Any] = {"now": micros_of(now), "after_at": -(1 << 62), "after_id": 0}
         while rows := self._all("due", **after, **bounds):
-            for name, *columns, id in rows:
-                after |= {"after_at": columns[-1], "after_id": id}
+            for name, *columns, wakes_at, id in rows:
+                after |= {"after_at": wakes_at, "after_id": id}
                 if name.startswith(prefix):
                     yield name, facts_in(columns)
         yield from self._unknown(prefix)

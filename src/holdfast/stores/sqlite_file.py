@@ -15,7 +15,7 @@ from typing import TypeVar
 from holdfast.errors import BadInput, NewerFormat, StorageFailed
 from holdfast.stores.queries import migration, schema
 
-VERSION = 3
+VERSION = 4
 """Of the schema: how many migrations there are."""
 
 _APPLICATION = 0x484F4C44

@@ -49,7 +49,7 @@ def _walks(query: Query, statuses: str) -> Iterator[tuple[str, bool]]:
 
     The narrowest first, as a rule. None of them holds an empty text.
     """
-    for name in ("parent", "session"):
+    for name in ("parent", "origin", "session"):
         if getattr(query, name):
             yield PARTS[f"by_{name}"], True
     for number in range(len(query.labels)):

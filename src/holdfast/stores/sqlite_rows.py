@@ -32,11 +32,11 @@ def facts_in(columns: Sequence[Any]) -> Facts | None:
     >>> facts_in(list(columns_of(facts).values())) == facts
     True
     """
-    *first, labels, parent, created_at, updated_at, wake_at = columns
+    *first, labels, parent, created_at, updated_at, wake_at, origin = columns
     if first[0] is None:
         return None
     times = (_time(created_at), _time(updated_at), None if wake_at is None else _time(wake_at))
-    return rows.facts_in([*first, msgspec.json.decode(labels or "{}"), parent, *times])
+    return rows.facts_in([*first, msgspec.json.decode(labels or "{}"), parent, *times, origin])
 
 
 def micros_of(time: datetime) -> int:

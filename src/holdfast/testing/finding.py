@@ -130,7 +130,7 @@ def plain_filter(query: Query, known: dict[str, Facts]) -> Found:
             stream.startswith(query.prefix)
             and all(
                 getattr(query, name) in (None, has[name])
-                for name in ("task", "user", "session", "parent")
+                for name in ("task", "user", "session", "parent", "origin")
             )
             and (query.status == () or facts.status in query.status)
             and all(facts.labels.get(name) == value for name, value in query.labels.items())
@@ -151,17 +151,19 @@ def _place(each: tuple[str, Facts]) -> tuple[datetime, str]:
 
 def random_facts(random: Random) -> Facts:
     """Facts of which some are like others, and some are not."""
-    task, user, session, parent = (random.choice(TEXTS) for _ in range(4))
+    task, user, session, parent, origin = (random.choice(TEXTS) for _ in range(5))
     status = random.choice(("failed", "completed", "pending"))
     labels = {random.choice(TEXTS): random.choice(TEXTS) for _ in range(random.randrange(3))}
     created_at, updated_at = (AT + random.randrange(5) * SECOND for _ in range(2))
-    return Facts(task, status, user, session, labels, parent, created_at, updated_at)
+    times = created_at, updated_at, None
+    return Facts(task, status, user, session, labels, parent, *times, origin)
 
 
 def random_query(random: Random) -> Query:
     """A query of one filter or of several."""
     given: dict[str, Any] = {"limit": random.choice((1, 3, 50))}
-    for name in random.sample(("task", "user", "session", "parent"), random.randrange(3)):
+    names = ("task", "user", "session", "parent", "origin")
+    for name in random.sample(names, random.randrange(3)):
         given[name] = random.choice(TEXTS)
     if random.random() < 0.4:
         given["status"] = _some(random, ("failed", "completed", "pending", "'"))

@@ -17,7 +17,7 @@ from msgspec import Struct
 from holdfast.errors import StoreError
 from holdfast.kinds import final_name, id_of, kind_of, prefixes
 from holdfast.naming import Naming, may_name
-from holdfast.reading import read_events
+from holdfast.reading import own_events
 from holdfast.store import Blob, Store
 from holdfast.upkeep.copied import Progress, Tell
 
@@ -75,7 +75,7 @@ class Census:
                 yield line
 
         # A draft has the lines of the log that it will be.
-        deque(read_events(_Lines(lines()), final_name(stream)), maxlen=0)
+        deque(own_events(_Lines(lines()), final_name(stream)), maxlen=0)
         if names := self._naming.named_by(naming):
             self._names[stream] = names
 

@@ -1,8 +1,9 @@
 """Which tasks belong together, and so are copied, moved, archived and deleted together.
 
 A task can't do without the logs of some others: a parent asks how its children ended, and a child
-tells its parent. What a task needs is said in one place, `pasts_needed`; a family is whatever hangs
-together by it. Its sessions go along with it: what its model calls saw is in their logs.
+tells its parent; a fork has its past in the log of the task it was made of. What a task needs is
+said in one place, `pasts_needed`; a family is whatever hangs together by it. Its sessions go along
+with it: what its model calls saw is in their logs.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from holdfast.upkeep.copied import Refused, why_refused
 def pasts_needed(facts: Facts) -> frozenset[str]:
     """The ids of the tasks whose logs a task can't do without, besides its own.
 
-    >>> sorted(pasts_needed(Facts(parent="report-1")))
-    ['report-1']
+    >>> sorted(pasts_needed(Facts(parent="report-1", origin="page-2")))
+    ['page-2', 'report-1']
     """
-    return frozenset({facts.parent} - {""})
+    return frozenset({facts.parent, facts.origin} - {""})
 
 
 class Family(Struct, frozen=True):

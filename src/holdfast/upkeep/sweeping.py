@@ -17,6 +17,7 @@ from msgspec import Struct
 from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
 from holdfast.kinds import KINDS, SESSION, kind_of
+from holdfast.listing import page_of_tasks
 from holdfast.reading import read_state, stream_of
 from holdfast.state import State
 from holdfast.store import BLOB_AGE_S, Lease, Leftovers, Store
@@ -190,9 +191,21 @@ class Sweep:
                 except StoreError as error:
                     self._kept.append(Kept(state.id, str(error)))
                     return False
+            if self._was_forked(family):
+                return False
             for lease in reversed(leases):  # its head last, and its head has ended
                 self._store.delete(lease)
         return True
+
+    def _was_forked(self, family: Going) -> bool:
+        """Whether one of them was forked since it was chosen: a fork has its past there."""
+        ids = {state.id for state in family.states}
+        for id in ids:
+            page = page_of_tasks(self._store, {"origin": id}, limit=len(ids) + 1)
+            if forks := [task.id for task in page.tasks if task.id not in ids]:
+                self._kept.append(Kept(id, f"it was forked meanwhile: {forks[0]}"))
+                return True
+        return False
 
     def _delete_blobs(self, census: Census) -> list[int]:
         """Delete what nobody names; returns their sizes."""

@@ -43,7 +43,7 @@ class FactsOfStreams:
         self, store: Store, other: Store
     ) -> None:
         lease = begun(store)
-        first = Facts("job", "awaiting_user", "ada", "s-1", {"a": "b"}, "p", AT, AT)
+        first = Facts("job", "awaiting_user", "ada", "s-1", {"a": "b"}, "p", AT, AT, origin="o")
         store.append(lease, 1, lines_of(STREAM, 2)[1:], first)
         assert dict(store.facts("tasks/")) in ({STREAM: first}, {STREAM: None})
         store.append(lease, 2, lines_of(STREAM, 3)[2:])
@@ -76,7 +76,7 @@ class FactsOfStreams:
         self, open_store: Callable[[], Store], at: datetime
     ) -> None:
         given = {
-            f"tasks/{n}": Facts(name, name, name, name, {name: name}, name, at, at, at)
+            f"tasks/{n}": Facts(name, name, name, name, {name: name}, name, at, at, at, name)
             for n, name in enumerate(HOSTILE_NAMES)
         }
         given["tasks/plain"] = Facts(created_at=at)

@@ -4,7 +4,7 @@
 
 -- read --
 select s.name, s.status, s.task, s."user", s.session, s.labels, s.parent,
-    s.created_at, s.updated_at, s.wake_at
+    s.created_at, s.updated_at, s.wake_at, s.origin
 from holdfast.streams as s
 where starts_with(s.name, %(prefix)s) and s.status is not null and s.head > 0
 
@@ -13,6 +13,12 @@ where starts_with(s.name, %(prefix)s) and s.status is not null and s.head > 0
 
 -- no_parent --
     and s.parent is null
+
+-- origin --
+    and s.origin = %(origin)s
+
+-- no_origin --
+    and s.origin is null
 
 -- session --
     and s.session = %(session)s

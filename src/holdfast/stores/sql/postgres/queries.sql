@@ -51,7 +51,7 @@ with asked as (
     from json_to_recordset(%(appends)s::json) as a (
         id bigint, epoch bigint, seq bigint, count bigint, told boolean,
         status text, task text, "user" text, session text, labels jsonb, parent text,
-        created_at timestamptz, updated_at timestamptz, wake_at timestamptz
+        created_at timestamptz, updated_at timestamptz, wake_at timestamptz, origin text
     )
 ), moved as (
     update holdfast.streams as s
@@ -64,7 +64,8 @@ with asked as (
         parent = case when a.told then a.parent else s.parent end,
         created_at = case when a.told then a.created_at else s.created_at end,
         updated_at = case when a.told then a.updated_at else s.updated_at end,
-        wake_at = case when a.told then a.wake_at else s.wake_at end
+        wake_at = case when a.told then a.wake_at else s.wake_at end,
+        origin = case when a.told then a.origin else s.origin end
     from asked as a
     where s.id = a.id and s.epoch = a.epoch and s.head = a.seq
     returning s.id
@@ -115,7 +116,8 @@ where name > %(after)s and name >= %(prefix)s and name < %(beyond)s and head > 0
 order by name limit %(page)s;
 
 -- facts --
-select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at
+select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at,
+    origin
 from holdfast.streams
 where name > %(after)s and name >= %(prefix)s and name < %(beyond)s and head > 0
 order by name limit %(page)s;
@@ -124,16 +126,18 @@ order by name limit %(page)s;
 -- Only if the log still ends where it was read to.
 update holdfast.streams
 set status = f.status, task = f.task, "user" = f."user", session = f.session, labels = f.labels,
-    parent = f.parent, created_at = f.created_at, updated_at = f.updated_at, wake_at = f.wake_at
+    parent = f.parent, created_at = f.created_at, updated_at = f.updated_at, wake_at = f.wake_at,
+    origin = f.origin
 from json_to_record(%(facts)s::json) as f (
     status text, task text, "user" text, session text, labels jsonb, parent text,
-    created_at timestamptz, updated_at timestamptz, wake_at timestamptz
+    created_at timestamptz, updated_at timestamptz, wake_at timestamptz, origin text
 )
 where name = %(stream)s and head = %(seq)s;
 
 -- due --
 -- A page of what should be driven, the longest due first.
-select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at, id
+select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at,
+    origin, wake_at, id
 from holdfast.streams
 where wake_at is not null and wake_at <= %(now)s
     and (wake_at, id) > (coalesce(%(after_at)s::timestamptz, '-infinity'), %(after_id)s)

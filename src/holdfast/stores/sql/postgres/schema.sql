@@ -13,7 +13,8 @@
 --
 -- What a log says in short (its facts) stands beside the head, for lists and for those who look
 -- for work. It is a copy: NULL in `status` means that the log has to be read. An empty text is
--- NULL, so that the indexes hold only those streams that have a user, a session or a parent.
+-- NULL, so that the indexes hold only those streams that have a user, a session, a parent or an
+-- origin (the task that a fork shares its past with).
 -- A line of more than 512 bytes is packed with zlib, after a zero byte (see `packed.py`).
 -- No index is on `head`, nor asks for it: an append then leaves the indexes alone, and rewrites
 -- the row where it stands (a "heap-only" update), for which there is room in every page.
@@ -51,7 +52,8 @@ create table holdfast.streams (
     parent     text,
     created_at timestamptz,
     updated_at timestamptz,
-    wake_at    timestamptz
+    wake_at    timestamptz,
+    origin     text
 ) with (fillfactor = 70);
 
 create index streams_to_wake on holdfast.streams (wake_at, id) where wake_at is not null;
@@ -64,6 +66,7 @@ create index streams_by_task on holdfast.streams using hash (task);
 create index streams_by_user on holdfast.streams using hash ("user") where "user" is not null;
 create index streams_by_session on holdfast.streams using hash (session) where session is not null;
 create index streams_by_parent on holdfast.streams using hash (parent) where parent is not null;
+create index streams_by_origin on holdfast.streams using hash (origin) where origin is not null;
 create index streams_by_labels on holdfast.streams using gin (labels jsonb_path_ops)
     where labels is not null;
 
@@ -113,3 +116,13 @@ create table holdfast.texts (
 );
 
 create index texts_by_word on holdfast.texts using gin (words);
+
+-- States of a log along its way, so that those after it are had soon: see `holdfast.waypoints`. They
+-- are made of the lines, and may be deleted at any time.
+create table holdfast.waypoints (
+    stream bigint not null,
+    seq    bigint not null,
+    part   text not null,
+    data   bytea not null,
+    primary key (stream, seq, part)
+);

@@ -4,12 +4,17 @@
 
 -- read --
 select s.name, s.status, s.task, s.user, s.session, s.labels, s.parent,
-    s.created_at, s.updated_at, s.wake_at,
+    s.created_at, s.updated_at, s.wake_at, s.origin,
 
 -- by_parent --
     s.created_at as at
 from streams as s indexed by streams_by_parent
 where s.parent = :parent
+
+-- by_origin --
+    s.created_at as at
+from streams as s indexed by streams_by_origin
+where s.origin = :origin
 
 -- by_session --
     s.created_at as at
@@ -60,6 +65,12 @@ select count(*) from (select {0} limit :enough)
 
 -- no_parent --
     and +s.parent is null
+
+-- origin --
+    and +s.origin = :origin
+
+-- no_origin --
+    and +s.origin is null
 
 -- session --
     and +s.session = :session

@@ -37,7 +37,7 @@ update streams set head = head + :count where id = :id and epoch = :epoch and he
 update streams
 set head = head + :count, status = :status, task = :task, user = :user, session = :session,
     labels = :labels, parent = :parent, created_at = :created_at, updated_at = :updated_at,
-    wake_at = :wake_at
+    wake_at = :wake_at, origin = :origin
 where id = :id and epoch = :epoch and head = :seq;
 
 -- labels_of --
@@ -74,7 +74,8 @@ where name > :after and name >= :prefix and name < :beyond and head > 0
 order by name limit :page;
 
 -- facts --
-select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at
+select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at,
+    origin
 from streams
 where name > :after and name >= :prefix and name < :beyond and head > 0
 order by name limit :page;
@@ -83,12 +84,14 @@ order by name limit :page;
 -- Only if the log still ends where it was read to.
 update streams
 set status = :status, task = :task, user = :user, session = :session, labels = :labels,
-    parent = :parent, created_at = :created_at, updated_at = :updated_at, wake_at = :wake_at
+    parent = :parent, created_at = :created_at, updated_at = :updated_at, wake_at = :wake_at,
+    origin = :origin
 where id = :id and head = :seq;
 
 -- due --
 -- A page of what should be driven, the longest due first.
-select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at, id
+select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at,
+    origin, wake_at, id
 from streams
 where wake_at is not null and wake_at <= :now and (wake_at, id) > (:after_at, :after_id)
     and name >= :prefix and name < :beyond and head > 0

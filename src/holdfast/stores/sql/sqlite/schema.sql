@@ -9,9 +9,10 @@
 --
 -- What a log says in short (its facts) stands beside the head, for lists and for those who look
 -- for work. It is a copy: NULL in `status` means that the log has to be read. An empty text is
--- NULL, so that the indexes hold only those streams that have a user, a session or a parent. Each
--- index goes on with the time of creation, the order of every list: a page is read off one of them,
--- from where the page before ended, and what else was asked for is checked on the way.
+-- NULL, so that the indexes hold only those streams that have a user, a session, a parent or an
+-- origin (the task that a fork shares its past with). Each index goes on with the time of creation,
+-- the order of every list: a page is read off one of them, from where the page before ended, and what
+-- else was asked for is checked on the way.
 --
 -- Times of facts are microseconds since 1970, so that they come back as they were and sort; those
 -- of leases are seconds, by the clock that all processes of one machine share.
@@ -39,7 +40,8 @@ create table streams (
     parent     text,
     created_at integer,
     updated_at integer,
-    wake_at    integer
+    wake_at    integer,
+    origin     text
 );
 
 create index streams_to_wake on streams (wake_at, id) where wake_at is not null;
@@ -51,6 +53,7 @@ create index streams_by_task on streams (task, created_at, id);
 create index streams_by_user on streams (user, created_at, id) where user is not null;
 create index streams_by_session on streams (session, created_at, id) where session is not null;
 create index streams_by_parent on streams (parent, created_at, id) where parent is not null;
+create index streams_by_origin on streams (origin, created_at, id) where origin is not null;
 
 -- The labels of each stream, once more, for those who look for one: `streams.labels` and these
 -- are always changed together. With the time, so that a page of the newest is one walk.
@@ -96,4 +99,14 @@ create table blob_ages (
 create table indexed (
     stream integer primary key,
     upto   integer not null
+);
+
+-- States of a log along its way, so that those after it are had soon: see `holdfast.waypoints`. They
+-- are made of the lines, and may be deleted at any time.
+create table waypoints (
+    stream integer not null,
+    seq    integer not null,
+    part   text not null,
+    data   blob not null,
+    primary key (stream, seq, part)
 );

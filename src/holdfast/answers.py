@@ -1,0 +1,107 @@
+"""What is known of calls that a fork, or a task that was put back, need not make again.
+
+Tools that were called in the past which it left may answer for the same ones now: with the same
+name and the same arguments. Which of them did is in the log, so that a resume takes the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Raw
+
+from holdfast.errors import NotAnswered
+from holdfast.events import Adopted, AnyEvent
+from holdfast.history import state_at
+from holdfast.journal import Asked
+from holdfast.journal.task import undo_path
+from holdfast.log import Log
+from holdfast.reading import value_in
+from holdfast.state import Call, State
+from holdfast.store import Store
+
+
+class Answering:
+    """The answers of one run: see `holdfast.engines.run.Answers`."""
+
+    def __init__(self, store: Store, state: State) -> None:
+        self._store = store
+        fork = state.fork
+        self._stubs = fork.stubs if fork is not None else {}
+        self._base = fork.seq if fork is not None else 0
+        self._effects = state.effects
+        self._pool: dict[tuple[str, str], list[tuple[State, Call]]] | None = None
+
+    def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
+        """A stub, or what was returned before; None if the call is to be made."""
+        stub = self._stubs.get(asked.spec.name)
+        if stub is not None:
+            return [_adopted(asked, log, bytes(stub), "stub")]
+        if not asked.spec.is_tool or self._effects == "live":
+            return None
+        for state, call in self._same(asked, log.state):
+            value = value_in(self._store, state, _raw(call))
+            return [_adopted(asked, log, value, "reused", (state.id, call.path))]
+        if self._effects == "stub":
+            raise NotAnswered(asked.task_id, asked.path, str(asked))
+        return None
+
+    def seen(self, path: str, log: Log) -> Sequence[AnyEvent] | None:
+        """What a task reads, it reads anew."""
+        return None
+
+    def _same(self, asked: Asked, state: State) -> Iterator[tuple[State, Call]]:
+        """The calls of the same tool with the same arguments that have answered for none yet."""
+        if self._pool is None:
+            self._pool = dict(_pooled(_left(self._store, state)))
+        used = {c.adopted_of for c in state.calls.values() if c.adopted == "reused"}
+        for left, call in self._pool.get((asked.spec.name, asked.args_hash), ()):
+            if (left.id, call.path) not in used:
+                yield left, call
+
+
+def _left(store: Store, state: State) -> Iterator[tuple[State, list[Call]]]:
+    """The pasts that a task left: that of its original after the fork, and those it was put back
+    from; each with its calls that the task does not have itself."""
+    fork = state.fork
+    if fork is not None:
+        original = state_at(store, fork.of)
+        yield original, [c for c in original.calls.values() if c.seq > fork.seq]
+    if state.left_at:
+        before = state_at(store, state.id, state.left_at)
+        yield before, [c for c in before.calls.values() if c.path not in state.calls]
+
+
+def _pooled(
+    left: Iterator[tuple[State, list[Call]]],
+) -> Iterator[tuple[tuple[str, str], list[tuple[State, Call]]]]:
+    pool: dict[tuple[str, str], list[tuple[State, Call]]] = {}
+    for state, calls in left:
+        for call in calls:
+            if call.kind == "tool" and call.status == "completed" and not _is_undone(state, call):
+                pool.setdefault((call.name, call.args_hash), []).append((state, call))
+    return iter(pool.items())
+
+
+def _is_undone(state: State, call: Call) -> bool:
+    return undo_path(call.path) in state.calls
+
+
+def _raw(call: Call) -> Raw:
+    return call.result if isinstance(call.result, Raw) else Raw(b"null")
+
+
+def _adopted(
+    asked: Asked, log: Log, value: bytes, how: str, of: tuple[str, str] = ("", "")
+) -> Adopted:
+    return Adopted(
+        path=asked.path,
+        name=asked.spec.name,
+        kind="tool" if asked.spec.is_tool else "step",
+        how=how,  # type: ignore[arg-type]
+        args=log.stow(bytes(asked.args)),
+        args_hash=asked.args_hash,
+        result=log.stow(value),
+        of=of[0],
+        of_path=of[1],
+    )

@@ -1,0 +1,121 @@
+"""What forking and going back do to the state, and calls that were not made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from holdfast import events as e
+from holdfast.events import AnyEvent
+from holdfast.fold.waits import place
+from holdfast.state import FINISHED, Age, Attempt, Call, CallStatus, State
+
+
+def branched(state: State) -> None:
+    """Begin a life of its own with the past of another task.
+
+    What that one did outside is its own: a fork that fails undoes nothing of it.
+    """
+    _leave(state)
+    state.status = "pending"
+    state.epoch, state.claims, state.rewinds = 0, 0, 0
+    state.owner = state.engine = state.because = ""
+    state.posts = ()
+    state.until = None
+    undoable = state.undoable
+    state.undoable = state.compensated = False
+    if not undoable:
+        return
+    for path, call in list(state.calls.items()):
+        if call.undo:
+            state.calls[path] = replace(call, undo=False)
+
+
+def _leave(state: State) -> None:
+    """Close the age that ends here, and whatever spoke of how the task would end."""
+    state.ages = (*state.ages, Age(state.name, dict(state.last)))
+    state.result, state.failure, state.causes = UNSET, None, ()
+    state.parked, state.wake_at = False, None
+    state.cancelling, state.ending = False, ""
+
+
+def adopted(state: State, event: e.Adopted) -> None:
+    known = state.calls.get(event.path)
+    of = (event.of, event.of_path) if event.of else None
+    status: CallStatus = "failed" if event.failure is not None else "completed"
+    if known is not None:  # a recorded result was edited
+        state.calls[event.path] = replace(
+            known,
+            status=status,
+            result=event.result,
+            failure=event.failure,
+            adopted=event.how,
+            settled_by=event.by,
+            ended_seq=event.seq,
+        )
+        return
+    state.calls[event.path] = Call(
+        event.path,
+        event.name,
+        event.kind,
+        status,
+        event.at,
+        event.args,
+        event.args_hash,
+        event.key,
+        (Attempt(1, event.at, event.at),) if event.kind in ("step", "tool") else (),
+        result=event.result,
+        failure=event.failure,
+        ended_at=event.at,
+        seq=event.seq,
+        failed_seq=event.seq if event.failure is not None else 0,
+        ended_seq=event.seq,
+        child=event.child,
+        why=event.why,
+        settled_by=event.by,
+        adopted=event.how,
+        adopted_of=of,
+    )
+    if event.kind not in ("approval", "reading"):
+        place(state, event.path)
+
+
+def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]], State]) -> None:
+    """Become what the events up to `to` come to, and leave what came since."""
+    left_at, trail = state.seq, state.trail
+    if state.seq != event.to:
+        before = fold(effective(trail, event.to))
+        if before.seq != event.to:
+            raise LookupError(f"event {event.to} is not among those that were read")
+        for field in State.__struct_fields__:
+            setattr(state, field, getattr(before, field))
+        state.trail = trail
+    is_over = state.status in FINISHED
+    result, failure = state.result, state.failure
+    _leave(state)
+    state.left_at = left_at
+    state.rewinds = event.number
+    state.name = f"{state.id}~{event.number}"
+    state.epoch, state.claims, state.posts = event.epoch, event.claims, event.posts
+    state.effects = event.effects
+    state.sessions_to_rewind = event.sessions
+    if is_over:
+        state.result, state.failure = result, failure
+    else:
+        state.status = "paused"
+        state.because = event.because or f"it was put back to event {event.to}"
+    state.until = None
+
+
+def effective(events: Sequence[AnyEvent], upto: int) -> list[AnyEvent]:
+    """The events that count at the event `upto`, without those that were rewound."""
+    kept: list[AnyEvent] = []
+    for event in reversed(events):
+        if event.seq > upto:
+            continue
+        kept.append(event)
+        upto = event.to if isinstance(event, e.Rewound) else event.seq - 1
+    kept.reverse()
+    return kept

@@ -1,0 +1,127 @@
+"""Where in a task's past a step stands, and what the task knew there.
+
+A place is an event: `before` a call is the event that its beginning followed, `after` it the one
+that ended it. Forks, rewinds, snapshots and replays all start from such a place.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.errors import BadInput, TaskNotFound
+from holdfast.reading import Readable, read_state, stream_of
+from holdfast.state import UNDO, Call, State, scope_of
+
+When = Literal["before", "after"]
+
+
+class Place(Struct, frozen=True):
+    """A place in a task's past: the event it is after, and the call that it was found by."""
+
+    seq: int
+    path: str = ""
+    when: Literal["", "before", "after"] = ""
+
+    def __str__(self) -> str:
+        return f"{self.when} step {self.path}" if self.path else f"after event {self.seq}"
+
+
+def state_at(store: Readable, task_id: str, seq: int | None = None) -> State:
+    """What a task knew after an event, or knows now. A state of its own, to be changed at will."""
+    state = read_state(store, stream_of(task_id), seq)
+    if state.seq == 0:
+        raise TaskNotFound(f"no task {task_id!r} in {getattr(store, 'url', 'this archive')}")
+    return state
+
+
+def place_of(state: State, step: str | int | None, when: When | None, seq: int | None) -> Place:
+    """The place that somebody names: a step, by its path, or an event, by its number.
+
+    `state` is the newest one of the task.
+    """
+    if (step is None) == (seq is None):
+        raise BadInput(f"task {state.id!r}: say either a step or an event (seq=…), not both")
+    if step is None:
+        return Place(_checked_seq(state, seq))
+    if when not in (None, "before", "after"):
+        raise BadInput(f"task {state.id!r}: {when!a:.40} must be 'before' or 'after'")
+    call = _call_of(state, step)
+    when = when or "before"
+    if when == "before":
+        return Place(_begun(state, call) - 1, call.path, when)
+    ended = ended_at_seq(call)
+    if not ended:
+        raise BadInput(
+            f"task {state.id!r}: step {call.path}, {call.name}, has not ended ({call.status}), so "
+            f"there is nothing after it: take the place before it"
+        )
+    return Place(ended, call.path, when)
+
+
+def _checked_seq(state: State, seq: object) -> int:
+    if type(seq) is not int or not 1 <= seq <= state.seq:
+        raise BadInput(
+            f"task {state.id!r} has the events 1 to {state.seq}, so there is none {seq!a:.40}"
+        )
+    return seq
+
+
+def _call_of(state: State, step: str | int) -> Call:
+    path = str(step)
+    call = state.calls.get(path)
+    if call is not None:
+        return call
+    steps = [path for path in state.calls if path.isdigit() or not scope_of(path)]
+    known = ", ".join(steps[:8]) + (f", … {steps[-1]}" if len(steps) > 8 else "")
+    raise BadInput(
+        f"task {state.id!r} has made no step {path!a:.60}. "
+        + (f"Its steps are {known}" if steps else "It has made none yet")
+    )
+
+
+def _begun(state: State, call: Call) -> int:
+    """The event that a call began with. What stands beside the steps has no number of its own."""
+    if call.seq:
+        return call.seq
+    for event in state.trail:
+        if getattr(event, "path", None) == call.path:
+            return event.seq
+    raise BadInput(f"task {state.id!r}: nothing is known of where {call.path} began")
+
+
+def ended_at_seq(call: Call) -> int:
+    """The event that a call ended with; 0 if it has not."""
+    if call.status not in ("completed", "failed"):
+        return 0
+    return max(call.ended_seq, call.failed_seq) or call.seq
+
+
+def open_calls(state: State) -> list[Call]:
+    """The calls that were begun and have not ended."""
+    return [c for c in state.calls.values() if c.status not in ("completed", "failed")]
+
+
+def must_be_still(state: State, place: Place, what: str) -> None:
+    """Refuse a place at which the task was in the middle of something."""
+    if state.ending or any(scope_of(call.path) == UNDO for call in open_calls(state)):
+        raise BadInput(
+            f"task {state.id!r}: {place} it was undoing what it had done, and can't be {what} "
+            f"there: take a place before that"
+        )
+    unfinished = open_calls(state)
+    if not unfinished:
+        return
+    shown = ", ".join(f"{c.path} {c.name} ({c.status})" for c in unfinished[:4])
+    if any(
+        c.status == "in_doubt" or (c.kind == "tool" and c.status == "running") for c in unfinished
+    ):
+        why = "nobody knows whether it happened: settle it first (holdfast resolve), or take the "
+        why += "place before it"
+    else:
+        why = "take the place before the first of them, or after the last"
+    raise BadInput(
+        f"task {state.id!r}: {place} it was in the middle of {shown}, and can't be {what} there: "
+        f"{why}"
+    )

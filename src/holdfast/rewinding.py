@@ -1,0 +1,173 @@
+"""Going back: a task is put back to a place in its past, with its conversation and its files.
+
+Nothing is deleted. One event says to where, and what came since is no part of the task's past any
+more, until somebody rewinds that. What was done outside stays done: it is listed, and what has an
+undo can be undone along with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from holdfast.branching import said_by, sessions_of
+from holdfast.conversation import Conversation, advance
+from holdfast.driving import Driving
+from holdfast.engines.holding import Holding
+from holdfast.engines.run import Run
+from holdfast.engines.undoing import undo_all
+from holdfast.errors import BadInput, TaskBusy
+from holdfast.events import Effects, Rewound, SessionRewound
+from holdfast.facts import facts_of_session
+from holdfast.history import When, must_be_still, place_of, state_at
+from holdfast.journal.task import undo_path
+from holdfast.ledger import Ledger
+from holdfast.log import Log
+from holdfast.reading import session_stream
+from holdfast.secret import provider
+from holdfast.state import Call, State
+from holdfast.words import checked_id, must_be_texts
+
+
+class Effect(Struct, frozen=True):
+    """Something that a task did outside, in the past that it was put back from."""
+
+    path: str
+    name: str
+    kind: str
+    status: str
+    key: str
+    undo: str
+    """`none`: it has no undo. `possible`: it can be undone. `undone`, `failed`: it was, or not."""
+    child: str = ""
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """To where, and how."""
+
+    to: str | int | None = None
+    when: When | None = None
+    seq: int | None = None
+    undo: bool = False
+    effects: Effects = "reuse"
+    by: str = ""
+    because: str = ""
+
+
+def rewind(driving: Driving, id: str, wanted: Wanted) -> tuple[Effect, ...]:
+    """Put a task back; returns what it did outside since then."""
+    holding = driving.holding
+    if wanted.effects not in ("live", "reuse", "stub"):
+        raise BadInput(f"rewind(effects={wanted.effects!a:.40}) must be 'live', 'reuse' or 'stub'")
+    must_be_texts(f"rewind({id!r})", by=wanted.by, because=wanted.because)
+    state_at(holding.store, checked_id(id))
+    try:
+        with holding.hold(id) as log:
+            log.state = state_at(holding.store, id)
+            place = place_of(log.state, wanted.to, wanted.when, wanted.seq)
+            past = state_at(holding.store, id, place.seq)
+            must_be_still(past, place, "put back")
+            if wanted.undo:
+                _undo(driving, log, past)
+            effects = tuple(effects_since(log.state, past))
+            state = log.state
+            log.append(
+                Rewound(
+                    to=place.seq,
+                    number=state.rewinds + 1,
+                    epoch=state.epoch,
+                    claims=state.claims,
+                    posts=state.posts,
+                    path=place.path,
+                    when=place.when,
+                    by=wanted.by or holding.owner,
+                    because=wanted.because,
+                    effects=wanted.effects,
+                    sessions=_cuts(holding, state, past),
+                )
+            )
+            log.sync()
+            rewind_sessions(holding, log.state)
+    except TaskBusy as error:
+        raise TaskBusy(
+            f"{error} A task that runs can't be put back: pause it first "
+            f"(hf.pause({id!r}), holdfast pause)"
+        ) from None
+    return effects
+
+
+def effects_since(state: State, past: State) -> Iterator[Effect]:
+    """What a task did outside that it had not done in its past, the newest first."""
+    for call in reversed(list(state.calls.values())):
+        if call.path in past.calls or call.kind not in ("tool", "child"):
+            continue
+        if call.adopted or call.path.startswith("undo."):
+            continue
+        yield Effect(
+            call.path,
+            call.name,
+            call.kind,
+            call.status,
+            call.key,
+            _undo_of(state, call),
+            call.child,
+        )
+
+
+def _undo_of(state: State, call: Call) -> str:
+    undone = state.calls.get(undo_path(call.path))
+    if undone is not None:
+        return "undone" if undone.status == "completed" else "failed"
+    return "possible" if call.undo else "none"
+
+
+def _undo(driving: Driving, log: Log, past: State) -> None:
+    """Undo what can be undone of what came since, the last first."""
+    from holdfast.family import Children
+
+    run = Run(log, log.state.id, family=Children(driving))
+    token = provider.set(driving.holding.secrets)
+    try:
+        undo_all(run, lambda call: call.path not in past.calls)
+    finally:
+        provider.reset(token)
+        log.attended = None
+    log.sync()
+
+
+def _cuts(holding: Holding, state: State, past: State) -> dict[str, int]:
+    """The sessions of a task that have gone on since, and where they stood then."""
+    cuts: dict[str, int] = {}
+    for session in sessions_of(holding.store, state):
+        seq, _ = said_by(holding.store, session, past.updated_at)
+        newest, _ = said_by(holding.store, session, holding.clock())
+        if seq and newest > seq:
+            cuts[session] = seq
+    return cuts
+
+
+def rewind_sessions(holding: Holding, state: State) -> None:
+    """Put the conversations of a task back along with it, each once.
+
+    That they are to be is in the task's log, so a crash in between leaves no half of it: whoever
+    goes on with the task does the rest.
+    """
+    key = f"{state.id}~{state.rewinds}"
+    for session, seq in state.sessions_to_rewind.items():
+        ledger = Ledger(
+            holding.store,
+            session_stream(session),
+            holding.owner,
+            holding.clock,
+            new=Conversation,
+            advance=advance,
+            facts=facts_of_session,
+        )
+
+        def make(there: Conversation, seq: int = seq) -> SessionRewound | None:
+            if key in there.rewinds or not there.seq:
+                return None
+            return SessionRewound(to=seq, key=key, by=f"task {state.id}")
+
+        ledger.write(make)

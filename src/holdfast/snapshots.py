@@ -1,0 +1,156 @@
+"""Snapshots: what a task knew at a place in its past.
+
+Every call has one before it and one after it. They are not stored: a log says what happened, and
+the fold of its events up to a place is what was known there. The `content` of a snapshot is what
+the agent could go by, as plain data, without when and how often: so two snapshots can be compared,
+of one task or of two, and a replay can be held against what it replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from holdfast.branching import sessions_of
+from holdfast.conversation import Conversation, advance
+from holdfast.history import Place, ended_at_seq
+from holdfast.reading import read_sums, session_stream
+from holdfast.state import FINISHED, Call, State
+from holdfast.store import Store
+from holdfast.values import fetch
+from holdfast.views import TaskView
+
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+class Tag(Struct, frozen=True):
+    """Which snapshot: of which call, when, and how that call ended.
+
+    `outcome` is '' before a call.
+    """
+
+    seq: int
+    path: str
+    name: str
+    when: Literal["before", "after"]
+    at: datetime
+    outcome: str = ""
+
+
+class Snapshot:
+    """What a task knew after the event `seq`. What `hf.task(id).at(6, "before")` returns.
+
+    >>> from holdfast import Holdfast, step, task
+    >>> @step
+    ... def look_up_room(city: str) -> str:
+    ...     return f"{city} Inn"
+    >>> @task
+    ... def find_room(city: str) -> str:
+    ...     return look_up_room(city)
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.run(find_room, "Oslo", id="find-1")
+    ...     before, after = hf.task("find-1").at(1), hf.task("find-1").at(1, "after")
+    ...     list(before.content["calls"]), after.content["calls"]["1"]["output"]
+    ([], 'Oslo Inn')
+    """
+
+    def __init__(self, store: Store, state: State, place: Place) -> None:
+        self._store = store
+        self.view = TaskView(store, state)
+        """The task as it was then."""
+        self.place = place
+
+    @property
+    def id(self) -> str:
+        """The task, or the original of the fork that shares this past."""
+        return self.view.id
+
+    @property
+    def seq(self) -> int:
+        """The newest event it knows."""
+        return self.view.seq
+
+    @property
+    def at(self) -> datetime:
+        """When that event was recorded."""
+        return self.view.state.updated_at
+
+    @property
+    def status(self) -> str:
+        """Where the task was in its life."""
+        return self.view.status
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """Everything that was known, as plain data: the same for the same knowledge."""
+        view, state = self.view, self.view.state
+        content: dict[str, Any] = {
+            "task": view.type,
+            "input": view.input,
+            "mission": view.value(state.mission),
+            "plan": [msgspec.to_builtins(item) for item in view.plan],
+            "calls": {path: _call(view, call) for path, call in state.calls.items()},
+            "decisions": [
+                {"name": d.name, "choice": d.choice, "options": d.options, "because": d.because}
+                for d in view.decisions
+            ],
+            "notes": [{"text": n.text, "data": n.data} for n in view.notes],
+            "facts": [{"name": f.name, "value": f.value} for f in view.facts],
+            "state": view.checkpoint,
+            "conversation": list(conversation_at(self._store, state)),
+            "files": {name: view.value(kept.file) for name, kept in sorted(state.files.items())},
+            "result": view.result,
+            "failure": None if view.failure is None else view.failure.summary(),
+            "ended": view.status if view.status in FINISHED else "",
+        }
+        return content
+
+    def to_json(self) -> bytes:
+        """The content as canonical JSON: equal bytes for equal content."""
+        return _canonical(self.content)
+
+
+def _call(view: TaskView, call: Call) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": call.name, "kind": call.kind, "status": call.status}
+    if call.args is not UNSET:
+        shown["input"] = view.value(call.args)
+    if call.why and call.kind in ("question", "approval"):
+        shown["question"] = call.why
+    if call.failure is not None and call.status == "failed":
+        shown["failure"] = call.failure.summary()
+    elif call.result is not UNSET:
+        shown["output"] = view.value(call.result)
+    if call.child:
+        shown["child"] = call.child
+    return shown
+
+
+def conversation_at(store: Store, state: State) -> Iterator[dict[str, Any]]:
+    """What had been said in the session of a task by the time of its newest event."""
+    for session in sessions_of(store, state):
+        said = Conversation()
+        for event, _ in read_sums(store, session_stream(session)):
+            if event.at > state.updated_at:
+                break
+            advance(said, event)
+        for turn in said.turns:
+            yield from msgspec.json.decode(fetch(store, turn.messages, {}, dict))
+        return
+
+
+def tags(state: State) -> Iterator[Tag]:
+    """The snapshots that a task has: one before and one after each of its calls, in order."""
+    found: list[Tag] = []
+    for call in state.calls.values():
+        if not call.seq:  # what stands beside the steps is no place to stop at
+            continue
+        found.append(Tag(call.seq - 1, call.path, call.name, "before", call.at))
+        if ended := ended_at_seq(call):
+            at = call.ended_at or call.at
+            found.append(Tag(ended, call.path, call.name, "after", at, call.status))
+    return iter(sorted(found, key=lambda tag: (tag.seq, tag.when == "before")))

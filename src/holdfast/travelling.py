@@ -1,0 +1,142 @@
+"""What `Holdfast` has for time travel: forks and rewinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Struct
+
+from holdfast.driving import Driving
+from holdfast.engines.holding import Holding
+from holdfast.events import Effects
+from holdfast.views import TaskView, view_task
+
+if TYPE_CHECKING:
+    from holdfast.history import When
+    from holdfast.rewinding import Effect
+
+
+class Rewind(Struct, frozen=True):
+    """A task that was put back, and what it had done outside since then."""
+
+    task: TaskView
+    effects: tuple[Effect, ...]
+
+
+class Travelling:
+    """The part of `Holdfast` that goes back in time, and another way."""
+
+    _holding: Holding
+    _driving: Driving
+
+    def fork(
+        self,
+        id: str,
+        *,
+        at: str | int | None = None,
+        effects: Effects,
+        when: When | None = None,
+        seq: int | None = None,
+        new_id: str | None = None,
+        results: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,
+        state: Any = UNSET,
+        task: Callable[..., Any] | str | None = None,
+        arguments: Mapping[str, Mapping[str, Any]] | None = None,
+        stubs: Mapping[str, Any] | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        by: str = "",
+        because: str = "",
+    ) -> TaskView:
+        """A new task that shares the past of another one up to a step, and goes its own way.
+
+        It leaves `before` the step `at` (or `after` it), or after the event `seq`. Nothing is
+        copied, and nothing is run: `hf.resume(view.id)` does that. `effects` says what becomes of
+        the tools it calls then: `live`, they are called; `reuse`, one that the original called
+        with the same arguments is answered by what it returned; `stub`, none is called, and one
+        that is neither in the original nor in `stubs` stops the task.
+
+        What can be other: `results` of steps before the fork, by path; `input`, arguments of the
+        task; `state`, that of the last checkpoint; `task`, the function; `arguments` of steps
+        after the fork, by the name of the step (`{"ask_model": {"model": "other"}}`); and `stubs`,
+        what steps and tools return without being called, by name.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def guess_price(room: str) -> int:
+        ...     return 120
+        >>> @task
+        ... def quote_for(room: str) -> str:
+        ...     return f"{room}: {guess_price(room)}"
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(quote_for, "attic", id="quote-1")
+        ...     fork = hf.fork("quote-1", at=1, results={"1": 95}, effects="live")
+        ...     hf.resume(fork.id), hf.task("quote-1").result
+        ('attic: 95', 'attic: 120')
+        """
+        from holdfast import forking
+
+        wanted = forking.Wanted(
+            at=at,
+            when=when,
+            seq=seq,
+            effects=effects,
+            new_id=new_id,
+            user=user,
+            labels=labels,
+            by=by,
+            because=because,
+        )
+        changes = forking.Changes(
+            input=input or {},
+            results={str(path): value for path, value in (results or {}).items()},
+            state=state,
+            task=task,
+            arguments=arguments or {},
+            stubs=stubs or {},
+        )
+        return view_task(self._holding.store, forking.fork(self._holding, id, wanted, changes))
+
+    def rewind(
+        self,
+        id: str,
+        *,
+        to: str | int | None = None,
+        when: When | None = None,
+        seq: int | None = None,
+        undo: bool = False,
+        effects: Effects = "reuse",
+        by: str = "",
+        because: str = "",
+    ) -> Rewind:
+        """Put a task back to before a step (or after it): state, conversation and files as one.
+
+        Nothing is deleted: an event says so, and a rewind can be rewound. What the task did
+        outside since then is returned; with `undo` what has an undo is undone first. The task is
+        paused then, and `hf.resume(id)` goes on from there. A tool that it calls again with the
+        same arguments is answered by what it returned before, unless that was undone, or `effects`
+        is `live`.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> rolls = iter([1, 6])
+        >>> @step
+        ... def roll_once() -> int:
+        ...     return next(rolls)
+        >>> @task
+        ... def game() -> int:
+        ...     return roll_once()
+        >>> with Holdfast("memory://") as hf:
+        ...     first = hf.run(game, id="game-1")
+        ...     status = hf.rewind("game-1", to=1).task.status
+        ...     first, status, hf.resume("game-1")
+        (1, 'paused', 6)
+        """
+        from holdfast import rewinding
+
+        wanted = rewinding.Wanted(
+            to=to, when=when, seq=seq, undo=undo, effects=effects, by=by, because=because
+        )
+        done = rewinding.rewind(self._driving, id, wanted)
+        return Rewind(view_task(self._holding.store, id), done)
