@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import BadInput, Holdfast
+from holdfast import BadInput, Holdfast, checkpoint, restore, step, task
 from holdfast.sql.reference import reference, schema
 from holdfast.sql.tables import TABLES
 from holdfast.stores.memory import MemoryStore
@@ -131,6 +131,35 @@ def test_files_questions_and_plans(hf):
 def test_a_large_value_is_given_whole(hf):
     query = "select length(output), output ->> '$' from steps where name = 'sql_large'"
     assert one(hf, query) == (len(LARGE) + 2, LARGE)
+
+
+@step
+def sql_answer(messages: list[str]) -> int:
+    return len(messages)
+
+
+@task
+def sql_growing(turns: int) -> int:
+    said: list[str] = restore({"said": []})["said"]
+    for n in range(turns):
+        said.append(f"message {n}: " + "and so on " * 40)
+        sql_answer(said)
+        if n == turns // 2:
+            checkpoint({"said": said})
+    return len(said)
+
+
+def test_a_list_that_grew_is_whole_in_every_row():
+    with Holdfast("memory://") as hf:
+        hf.run(sql_growing, 30, id="growing")
+        outputs = hf.task("growing").outputs
+        rows = hf.sql("select path, input from steps order by seq").rows
+        assert [(path, json.loads(value)) for path, value in rows] == [
+            (output.path, output.input) for output in outputs
+        ]
+        query = "select max(json_array_length(input, '$.messages')) from steps"
+        assert one(hf, query) == (30,)
+        assert b'"$lists"' in b"".join(hf.store.read("tasks/growing"))
 
 
 def test_events_are_the_log(hf):
