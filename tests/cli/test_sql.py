@@ -43,6 +43,11 @@ def test_parameters_fill_the_question_marks(recorded, cli):
     code, out, _ = cli("sql", "--json", query, "-p", "trip-42", "-p", "1")
     assert code == 0
     assert len(out.splitlines()) == 1
+    query_of_numbers = (
+        "select path from steps where attempts >= ? and attempts < cast(? as integer)"
+    )
+    assert cli("sql", "--json", query_of_numbers, "-p", "1", "-p", "10").out
+    assert not cli("sql", "--json", query_of_numbers, "-p", "10", "-p", "9").out
     code, _, err = cli("sql", query, "-p", "trip-42")
     assert code == 2
     assert "uses 2, and there are 1 supplied" in err

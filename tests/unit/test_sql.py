@@ -391,7 +391,9 @@ def test_wrong_parameters_are_told(hf, parameters, says):
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{"limit": 0}, {"limit": "3"}, {"timeout_s": 0}])
+@pytest.mark.parametrize(
+    "options", [{"limit": 0}, {"limit": "3"}, {"timeout_s": 0}, {"timeout_s": "5"}]
+)
 def test_wrong_options_are_told(hf, options):
     with pytest.raises(BadInput, match="must be"):
         hf.sql("select 1", **options)

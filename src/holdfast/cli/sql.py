@@ -36,7 +36,8 @@ _LONGEST_CELL = 100
     "parameters",
     metavar="VALUE",
     multiple=True,
-    help="A value for a ? of the query; may be repeated, for the next ones.",
+    help="A text for a ? of the query; may be repeated, for the next ones. A number of it is made "
+    "by comparing it with a column of numbers, or by cast(? as integer).",
 )
 @click.option("--schema", "wants_schema", is_flag=True, help="Print what there is to select from.")
 @click.option(

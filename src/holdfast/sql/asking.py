@@ -117,8 +117,8 @@ def asked(
     must_be_texts("sql", query=query)
     if re.fullmatch(COMMENT, query, re.DOTALL):
         raise BadInput("sql: there is no query: give a select")
-    if not timeout_s > 0:
-        raise BadInput(f"timeout_s={timeout_s!a:.60} must be more than 0")
+    if type(timeout_s) not in (int, float) or not timeout_s > 0:
+        raise BadInput(f"timeout_s={timeout_s!a:.60} must be a number, and more than 0")
     bound = _bound(parameters)
     unreadable: list[StoreError] = []
     values = Values(store, unreadable)

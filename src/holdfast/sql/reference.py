@@ -25,7 +25,7 @@ The SQL is that of SQLite, with its functions. Of the types:
   compares with `datetime('now', '-7 days')`.
 - `json` is text that holds JSON, for `->`, `->>`, `json_extract` and `json_each`. NULL says that
   there is no value; the text `null` is one. Types that JSON does not have are written as in the
-  log: see [the log format](log-format.md).
+  log: see [the log format](log-format.md). (`->` and `->>` need SQLite 3.38.)
 """
 
 _SHOWN = {"value": "json"}
