@@ -40,6 +40,7 @@ LAYERS = (
         "reporting",
         "rewinding",
         "saying",
+        "sql",
         "stats",
         "step",
         "talking",

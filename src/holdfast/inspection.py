@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, BinaryIO, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from holdfast.artifacts import Artifact, opened
 from holdfast.engines.holding import Holding
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.agent.model import Prices
     from holdfast.audit import Audit
     from holdfast.listing import Filters
+    from holdfast.sql import Rows
     from holdfast.stats import Stats
     from holdfast.verify import Head, Verified
     from holdfast.workspace.task_files import TaskFiles
@@ -59,6 +60,40 @@ class Inspection:
         from holdfast.workspace.task_files import TaskFiles
 
         return TaskFiles(self._holding, id, at)
+
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        limit: int | None = None,
+        timeout_s: float = 60.0,
+        **filters: Unpack[Filters],
+    ) -> Rows:
+        """What a select finds in the logs: in `tasks`, `steps`, `tool_calls`, `messages`, ….
+
+        It is SQLite's SQL, and only reads. The logs of all tasks are read for it, or with the
+        `filters` of `page` those of the tasks that match. `limit` is how many rows are wanted at
+        most, `timeout_s` how long the query itself may take. `holdfast.sql.tables` has all tables.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def weigh_for_sql(grams: int) -> int:
+        ...     return grams
+        >>> @task
+        ... def weighing_for_sql(*grams: int) -> int:
+        ...     return sum(map(weigh_for_sql, grams))
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(weighing_for_sql, 5, 20, id="weighing-1")
+        ...     found = hf.sql("select path, output from steps where output ->> '$' > ?", [10])
+        >>> found.columns, found.rows
+        (('path', 'output'), (('2', '20'),))
+        """
+        from holdfast.sql.asking import rows_of
+
+        return rows_of(
+            self.store, query, parameters, limit=limit, timeout_s=timeout_s, filters=filters
+        )
 
     def verify(
         self,

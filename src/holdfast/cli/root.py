@@ -34,6 +34,7 @@ from holdfast.cli import (
     sessions,
     show,
     snapshot,
+    sql,
     start,
     stats,
     verify,
@@ -88,6 +89,7 @@ def root(ctx: click.Context) -> None:
       holdfast rewind trip-42 --to 6    put it back to before step 6
       holdfast audit trip-42            who did what, when, and whether the log is sound
       holdfast stats --since 7d         where time, tokens, money and retries went
+      holdfast sql "select …"           ask all logs at once
       holdfast session chat-7           a conversation, and the tasks that took part in it
       holdfast handoff trip-42          what somebody needs to go on with it
       holdfast run agents:plan Oslo     start a task, and drive it here
@@ -130,6 +132,7 @@ for _command in (
     compare.compare,
     audit.audit,
     stats.stats,
+    sql.sql,
     sessions.sessions,
     session.session,
     session.say,
