@@ -31,6 +31,7 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.engines import heartbeat
 from holdfast.testing.crash import boundary
 
 QUICK = Retry(attempts=4, delay_s=0.001, jitter=0)
@@ -213,6 +214,12 @@ class Trip:
 
 def sync_scenario() -> Trip:
     return Trip(sync_trip, "Oslo")
+
+
+def slow_scenario() -> Trip:
+    """To a heart that beats fifty times as fast, everything takes fifty times as long."""
+    heartbeat.TICK_S /= 50
+    return sync_scenario()
 
 
 def async_scenario() -> Trip:
