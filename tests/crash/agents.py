@@ -227,6 +227,16 @@ def async_scenario() -> Trip:
 
 
 @task
+async def async_letters(to: str) -> list[str]:
+    return [(await ainvite(to))["kind"], (await apost_letter(to))["kind"]]
+
+
+def letters_scenario() -> Trip:
+    """Async, but one call after the other: each run has the same boundaries."""
+    return Trip(async_letters, "Ada")
+
+
+@task
 async def short_trip(city: str) -> dict[str, Any]:
     paid = await apay(len(city))
     sent = await ainvite(f"guest in {city}")

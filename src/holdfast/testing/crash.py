@@ -113,14 +113,15 @@ class NoIntentDisk(CrashDisk):
     Harnesses are run against it as well, and have to notice.
     """
 
-    held: bytes = b""
+    def __init__(self) -> None:
+        self._held: dict[int, bytes] = {}
 
     def write(self, fd: int, data: bytes) -> None:
+        held = self._held.pop(fd, b"") + data
         if b'"type":"started"' in data and b'"kind":"tool"' in data:
-            self.held += data
-            return
-        held, self.held = self.held, b""
-        super().write(fd, held + data)
+            self._held[fd] = held
+        else:
+            super().write(fd, held)
 
 
 class Outcome(Struct):
