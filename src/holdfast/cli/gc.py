@@ -97,7 +97,8 @@ def gc(
 
     Never deleted: a task that has not ended, or has something to undo; one whose parent,
     child, fork or origin has not ended (a family goes as a whole); one that somebody holds; a blob
-    that a log names; a memory. Sessions go only with --sessions-after, and only if no task of them is left.
+    that a log names; a memory. Sessions go only with --sessions-after, and only if no task of them
+    is left.
 
     With --archive what goes is written to a file first, or to a new file in a folder, and read back
     before anything is deleted. `holdfast restore` brings it back.

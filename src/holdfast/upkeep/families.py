@@ -2,7 +2,8 @@
 
 A task can't do without the logs of some others: a parent asks how its children ended, and a child
 tells its parent; a fork has its past in the log of the task it was made of. What a task needs is
-said in one place, `pasts_needed`; a family is whatever hangs together by it. Its sessions go along with it: what its model calls saw is in their logs.
+said in one place, `pasts_needed`; a family is whatever hangs together by it. Its sessions go along
+with it: what its model calls saw is in their logs.
 """
 
 from __future__ import annotations
