@@ -34,6 +34,7 @@ from holdfast.events import (
 )
 from holdfast.facts import facts_of
 from holdfast.fold import advance
+from holdfast.leaving import Leaving
 from holdfast.lists import (
     FEWEST_BYTES,
     FEWEST_COPIED,
@@ -115,6 +116,7 @@ class Log:
         self.max_value_bytes = MAX_VALUE_BYTES
         self.redact = DEFAULT
         self.attended: Attending | None = None
+        self._waypoints = Leaving(store, lease.stream, self.state)
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
         self.bytes_since_checkpoint = 0
@@ -143,6 +145,7 @@ class Log:
             return
         for event, total, size in since_checkpoint(self.store, self.lease.stream):
             advance_checked(self.state, event, self.lease.stream)
+            self._waypoints.read(self.state, event, total)
             self._total = total
             self.bytes_since_checkpoint += size
         self.flushed = self._synced = self.state.seq
@@ -179,6 +182,7 @@ class Log:
             if type(placed) is Checkpointed and placed.carried is not None:
                 self.bytes_since_checkpoint = 0
             advance(state, placed)
+            self._waypoints.passed(state, placed, self._total)
             if isinstance(placed, Completed | QuestionAnswered):
                 self._remember(placed)
             self._broken = None
@@ -210,6 +214,7 @@ class Log:
                 self._broken = error
                 raise
             self.flushed = seq
+            self._waypoints.put()
             self._broken = None
 
     def _news(self) -> Facts | None:
