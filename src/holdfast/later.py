@@ -100,7 +100,7 @@ class Tracked(dict[str, V]):
         for key, value in dict(*given, **named).items():
             self[key] = value
 
-    def __ior__(self, other: Any) -> Any:
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
         self.update(other)
         return self
 
@@ -125,7 +125,7 @@ class Later(Tracked[V]):
 
     def __init__(self, places: Mapping[str, int], load: Load[V], open: Sequence[str] = ()) -> None:
         super().__init__()
-        dict.update(self, places)  # type: ignore[arg-type]
+        dict.update(self, places)
         self._load = load
         self._open = open
         """The keys of those that somebody said are worth a look."""
@@ -138,11 +138,11 @@ class Later(Tracked[V]):
                 yield self[key]
 
     def __getitem__(self, key: str) -> V:
-        value = dict.__getitem__(self, key)
+        value: Any = dict.__getitem__(self, key)
         if type(value) is int:
             (value,) = self._load([value])
             dict.__setitem__(self, key, value)
-        return value
+        return value  # type: ignore[no-any-return]
 
     def get(self, key: str, default: Any = None) -> Any:
         value = dict.get(self, key, default)
@@ -151,15 +151,13 @@ class Later(Tracked[V]):
     # Who asks for all of them gets them made at once.
 
     def values(self) -> ValuesView[V]:  # type: ignore[override]
-        return dict.values(self._made())  # type: ignore[return-value]
+        return dict.values(self._made())
 
     def items(self) -> ItemsView[str, V]:  # type: ignore[override]
-        return dict.items(self._made())  # type: ignore[return-value]
+        return dict.items(self._made())
 
     def _made(self) -> dict[str, V]:
-        left: list[Any] = [
-            (key, place) for key, place in dict.items(self) if type(place) is int
-        ]
+        left: list[Any] = [(key, place) for key, place in dict.items(self) if type(place) is int]
         if left:
             values = self._load([place for _, place in left])
             for (key, _), value in zip(left, values, strict=True):

@@ -1,8 +1,8 @@
 """How the writer of a log leaves waypoints as it goes: see `trail` for what they are made of.
 
-Never in the way of the log itself. What can't be made or stored is left out, and whoever reads makes
-it up (see `upto`). So does a writer that does not know the whole log, because it began to read at a
-checkpoint: it leaves none.
+Never in the way of the log itself. What can't be made or stored is left out, and whoever reads
+makes it up (see `upto`). A writer that does not know the whole log, because it began to read at a
+checkpoint, leaves none.
 """
 
 from __future__ import annotations

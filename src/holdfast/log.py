@@ -214,8 +214,8 @@ class Log:
                 self._broken = error
                 raise
             self.flushed = seq
-            self._waypoints.put()
             self._broken = None
+            self._waypoints.put()
 
     def _news(self) -> Facts | None:
         """The facts for the store, where they differ in more than the time."""

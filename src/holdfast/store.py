@@ -39,11 +39,11 @@ store may make use of that.) Its rules:
    at once, with the words of the lines between, or not at all: of two that bring it up to date,
    one does. It goes with its stream. A store that must not show what is in its lines has none.
 
-13. *Waypoints are a copy too.* A store that can keep them has the method of `WaypointStore` besides:
-   bytes beside a stream, by an event's number and the name of a part. They are made of its lines, and
-   go with it when it is deleted or renamed. They may be lost or deleted at any time and are never
-   synced; whoever reads one finds out whether it is whole, and of this log. A store that must not
-   show what is in its lines hides what is in these.
+13. *Waypoints are a copy too.* A store that can keep them has the method of `WaypointStore`
+   besides: bytes beside a stream, by an event's number and the name of a part. They are made of its
+   lines, and go with it when it is deleted or renamed. They may be lost or deleted at any time, and
+   need not be durable; whoever reads one finds out whether it is whole, and of this log. A store
+   that must not show what is in its lines hides what is in these.
 
 Stores are synchronous. The async driver calls them off the loop. One that can tell of news as they
 happen has one method more: see `holdfast.news`.

@@ -1,8 +1,9 @@
 """The waypoints that a state leaves behind while events are folded into it: see `waypoints`.
 
-Whoever folds a log tells its trail of each event. The dicts of the state then note what is changed in
-them, and after every 1,024th event a waypoint is made of that, which takes as long as there are
-changes, not as long as the state is large. The caller puts it into the store, when the line is there.
+Whoever folds a log tells its trail of each event. The dicts of the state then note what is changed
+in them, and after every 1,024th event a waypoint is made of that, which takes as long as there are
+changes, not as long as the state is large. The caller puts it into the store, when the line is
+there.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ class Trail:
             if isinstance(changed, Changed | Placed):
                 its.anew = changed.anew
                 its.dropped = dict.fromkeys(changed.drop)
-                its.put = dict.fromkeys(changed.put if isinstance(changed, Changed) else changed.keys)
+                its.put = dict.fromkeys(
+                    changed.put if isinstance(changed, Changed) else changed.keys
+                )
         self._reached(number, head.total.encode(), parts.state, changes)
 
     def go_on(self, state: State, parts: Parts) -> None:
@@ -130,9 +133,8 @@ class Trail:
     def _note_large(self, event: AnyEvent, seq: int, names: tuple[str, ...]) -> None:
         for name in names:
             value = getattr(event, name)
-            if isinstance(value, Raw):
-                if len(bytes(value)) > LARGE_BYTES:
-                    self._large[id(value)] = (seq, name, value)
+            if isinstance(value, Raw) and len(bytes(value)) > LARGE_BYTES:
+                self._large[id(value)] = (seq, name, value)
 
     def _make(self, state: State, seq: int, total: bytes, *, is_stored: bool) -> None:
         number = seq // self._every

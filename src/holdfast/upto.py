@@ -1,9 +1,9 @@
 """The state of a log after any of its events, by the nearest waypoint before it.
 
-Waypoints are read as what they are, something that somebody left: whatever is missing, damaged or of
-another log is not used, and then an older one is, or the log from its beginning. The lines after it
-are folded as always, each checked against the one before. Waypoints that are missing on that way are
-left for whoever comes next.
+Waypoints are read as what they are, something that somebody left: whatever is missing, damaged or
+of another log is not used, and then an older one is, or the log from its beginning. The lines after
+it are folded as always, each checked against the one before. Waypoints that are missing on that way
+are left for whoever comes next.
 """
 
 from __future__ import annotations
@@ -165,8 +165,11 @@ def _gone_on(
             advance_checked(state, event, stream)
             at += 1
             if trail is not None and kept is not None:
-                trail.passed(state, event, at, total)
-                if trail.made:
+                try:
+                    trail.passed(state, event, at, total)
+                except Exception:  # it is of no matter what: reading goes on without
+                    trail = None
+                else:
                     put_all(kept, stream, trail.made)
     except LogDamaged as error:
         if not is_there and error.seq == at:
@@ -262,9 +265,7 @@ class Records:
         else:
             yield from self._between(seqs[0], seqs[-1], set(seqs))
 
-    def _between(
-        self, first: int, last: int, wanted: Iterable[int]
-    ) -> Iterator[tuple[int, bytes]]:
+    def _between(self, first: int, last: int, wanted: Iterable[int]) -> Iterator[tuple[int, bytes]]:
         """The lines that are wanted, checked against the ones before them."""
         lines = iter(self._store.read(self._stream, max(first - 2, 0)))
         seq = max(first - 2, 0)

@@ -1,9 +1,9 @@
 """Waypoints: states that are stored along a log, so that any state of it is had soon.
 
 After every 1,024th event of a stream there may be one, number n = seq / 1024. Stored whole, they
-would grow with the square of the log. So waypoint n holds what changed since waypoint n - 16^k, where
-16^k is the greatest power of 16 that divides n: number 53 goes on from 52, 51, 50, 49, 48, 32, 16 and
-nothing. A state is put together of at most 15 for each digit of n.
+would grow with the square of the log. So waypoint n holds what changed since waypoint n - 16^k,
+where 16^k is the greatest power of 16 that divides n: number 53 goes on from 52, 51, 50, 49, 48,
+32, 16 and nothing. A state is put together of at most 15 for each digit of n.
 
     head    what changed of the state; of calls and long lists only the keys, and where each stands
     calls   the calls that changed since waypoint n - 1, whatever n is: so each is stored once
@@ -13,9 +13,9 @@ A place is a number: that of the waypoint, and which of its records. Large argum
 not stored again: what stands for them says which event of the log holds them.
 
 They are made of the log, and say which: with the sum of the line that they stand after, that of the
-one they go on from, and those of the records they name. Each part is sealed with the sum it belongs
-to. Whatever does not fit is not used. Whoever reads a log without them has to fold it, and leaves them
-for the next.
+one they go on from, and those of the records they name. Each part is sealed with the sum it
+belongs to. Whatever does not fit is not used. Whoever reads a log without them has to fold it, and
+leaves them for the next.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _kind(known: FieldInfo) -> str:
     if known.name == "posts":
         return "list"
     origin = get_origin(known.type)
-    return {list: "list", dict: "dict", set: "set"}.get(origin, "plain")  # type: ignore[arg-type]
+    return {list: "list", dict: "dict", set: "set"}.get(origin, "plain")
 
 
 def _named(kind: str) -> dict[str, FieldInfo]:
@@ -117,7 +117,7 @@ def _part(name: str, known: FieldInfo) -> tuple[str, Any, Any]:
         "dict": lambda: Changed[get_args(known.type)[1]],  # type: ignore[misc]
         "set": lambda: Changed[None],
         "records": lambda: Placed,
-    }[kind]()
+    }[kind]()  # type: ignore[no-untyped-call]
     return name, _optional(of), UNSET
 
 
@@ -146,7 +146,9 @@ Head: Any = msgspec.defstruct(
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(Head).decode
 _split = msgspec.json.Decoder(list[Raw]).decode
-_decode_record = {name: msgspec.json.Decoder(kind).decode for name, kind in RECORDS.items()}
+_decode_record: dict[str, Any] = {
+    name: msgspec.json.Decoder(kind).decode for name, kind in RECORDS.items()
+}
 
 
 def base_of(number: int) -> int:
@@ -155,7 +157,7 @@ def base_of(number: int) -> int:
     >>> base_of(53), base_of(48), base_of(16), base_of(256)
     (52, 32, 0, 0)
     """
-    return number - BASE ** level_of(number)
+    return number - int(BASE ** level_of(number))
 
 
 def level_of(number: int) -> int:
@@ -225,7 +227,7 @@ def _seal(total: bytes, part: str, packed: bytes) -> bytes:
 def encode_head(head: Any) -> bytes:
     """A head as it is stored: it names its own sum, which is what it is sealed with."""
     total = head.total.encode()
-    return total + sealed(total, "head", _encode(head))
+    return bytes(total + sealed(total, "head", _encode(head)))
 
 
 def decode_head(stored: bytes, seq: int) -> Any:

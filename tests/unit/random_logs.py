@@ -78,7 +78,7 @@ class Story:
         return lines
 
     def _to_start(self) -> AnyEvent:
-        kind = self.random.choice(("step", "tool"))
+        kind: Any = self.random.choice(("step", "tool"))
         given: dict[str, Any] = {"external": True} if kind == "step" else {"invalidates": ("look",)}
         extra = given if self.random.random() < 0.5 else {}
         return e.Started(
@@ -121,7 +121,7 @@ class Story:
         paths = self.calls("in_doubt")
         if not paths:
             return None
-        verdict = self.random.choice(("happened", "did_not_happen"))
+        verdict: Any = self.random.choice(("happened", "did_not_happen"))
         result = self.value() if verdict == "happened" else UNSET
         post = self.random.choice(("", f"p-{len(self.events)}"))
         path = self.random.choice(paths)
