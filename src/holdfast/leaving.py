@@ -28,13 +28,12 @@ class Leaving:
 
     def read(self, state: State, event: AnyEvent, total: bytes) -> None:
         """An event that stands in the log already was folded into the state."""
-        self._pass(state, event, total, was_there=True)
+        self.passed(state, event, total, was_there=True)
 
-    def passed(self, state: State, event: AnyEvent, total: bytes) -> None:
+    def passed(
+        self, state: State, event: AnyEvent, total: bytes, *, was_there: bool = False
+    ) -> None:
         """An event that is to be written was folded into the state."""
-        self._pass(state, event, total, was_there=False)
-
-    def _pass(self, state: State, event: AnyEvent, total: bytes, *, was_there: bool) -> None:
         trail = self._trail
         if trail is None:
             return

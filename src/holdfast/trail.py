@@ -21,6 +21,7 @@ from holdfast.state import State
 from holdfast.waypoints import (
     DEFAULTS,
     DICTS,
+    ELSEWHERE,
     EVERY,
     LARGE_BYTES,
     LISTS,
@@ -41,19 +42,19 @@ from holdfast.waypoints import (
     sealed,
 )
 
-_LARGE: dict[type, tuple[str, ...]] = {
-    e.Started: ("args",),
-    e.TimerSet: ("args",),
-    e.QuestionAsked: ("args",),
-    e.ChildStarted: ("args",),
-    e.Completed: ("result",),
-    e.Settled: ("result",),
-    e.ChildEnded: ("result",),
-    e.QuestionAnswered: ("answer",),
-    e.Decided: ("choice",),
-    e.Observed: ("value",),
-    e.Derived: ("value",),
-    e.ListGrew: ("items",),
+_LARGE: dict[type, str] = {
+    e.Started: "args",
+    e.TimerSet: "args",
+    e.QuestionAsked: "args",
+    e.ChildStarted: "args",
+    e.Completed: "result",
+    e.Settled: "result",
+    e.ChildEnded: "result",
+    e.QuestionAnswered: "answer",
+    e.Decided: "choice",
+    e.Observed: "value",
+    e.Derived: "value",
+    e.ListGrew: "items",
 }
 """The fields that may hold what a call or a list of the state holds, and may be large."""
 
@@ -91,6 +92,8 @@ class Trail:
         """By level: the last waypoint of that level or a higher one, and what changed since."""
         self.made: list[Waypoint] = []
         """What is to be stored, once the log is there."""
+        self._is_whole = True
+        """Whether it was told of every event."""
         self._track(state)
 
     def _track(self, state: State) -> None:
@@ -116,6 +119,7 @@ class Trail:
         self._places = {name: dict(places) for name, places in parts.places.items()}
         self._totals = dict(parts.totals)
         self._open = Tracked(parts.open)
+        self._is_whole = False
         self._track(state)
 
     def passed(
@@ -125,16 +129,14 @@ class Trail:
 
         Where a waypoint `is_stored` already, none is made.
         """
-        if names := _LARGE.get(type(event)):
-            self._note_large(event, seq, names)
+        if name := _LARGE.get(type(event)):
+            value = getattr(event, name)
+            if isinstance(value, Raw):
+                data = bytes(value)
+                if len(data) > LARGE_BYTES or data.startswith(ELSEWHERE):
+                    self._large[id(value)] = (seq, name, value)
         if seq % self._every == 0:
             self._make(state, seq, total, is_stored=is_stored)
-
-    def _note_large(self, event: AnyEvent, seq: int, names: tuple[str, ...]) -> None:
-        for name in names:
-            value = getattr(event, name)
-            if isinstance(value, Raw) and len(bytes(value)) > LARGE_BYTES:
-                self._large[id(value)] = (seq, name, value)
 
     def _make(self, state: State, seq: int, total: bytes, *, is_stored: bool) -> None:
         number = seq // self._every
@@ -143,7 +145,8 @@ class Trail:
         for name in RECORDS:
             values, its = getattr(state, name), changes[name]
             if its.put and not is_stored:
-                records = encode_records(name, [values[key] for key in its.put], self._large)
+                changed = [values[key] for key in its.put]
+                records = encode_records(name, changed, self._large, sure=self._is_whole)
                 parts[name] = sealed(total, name, records)
             self._place(name, number, its)
         changes["open"] = self._note_open(state, changes["calls"])
@@ -179,8 +182,8 @@ class Trail:
             places.pop(key, None)
         if len(changes.put) >= MOST_RECORDS:
             raise ValueError("too many records for one waypoint")
-        for index, key in enumerate(changes.put):
-            places[key] = place_of(number, index)
+        first = place_of(number, 0)
+        places.update(zip(changes.put, range(first, first + len(changes.put)), strict=True))
 
     def _note_open(self, state: State, changes: Changes) -> Changes:
         """Keep in mind which calls have not ended; returns what changed of that."""
@@ -188,11 +191,13 @@ class Trail:
             self._open.clear()
         for path in changes.dropped:
             self._open.pop(path, None)
+        calls, known = state.calls, self._open
+        now = {path for path in changes.put if calls[path].status not in ("completed", "failed")}
+        for path in known.keys() & (changes.put.keys() - now):
+            del known[path]
         for path in changes.put:
-            if state.calls[path].status in ("completed", "failed"):
-                self._open.pop(path, None)
-            elif path not in self._open:
-                self._open[path] = None
+            if path in now and path not in known:
+                known[path] = None
         return self._open.taken()
 
     def _head(self, state: State, seq: int, total: bytes, before: _Before | None) -> Any:

@@ -8,6 +8,7 @@ are left for whoever comes next.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -223,7 +224,7 @@ class Records:
     def _fetch(self, name: str, numbers: list[int]) -> None:
         if not numbers:
             return
-        with suppress(StoreError, msgspec.MsgspecError, UnicodeDecodeError):
+        with suppress(StoreError, msgspec.MsgspecError, UnicodeDecodeError, zlib.error):
             stored = self._kept.get(self._stream, [n * self._every for n in numbers], name)
             for number in numbers:
                 data = stored.get(number * self._every, b"")

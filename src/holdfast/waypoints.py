@@ -49,6 +49,8 @@ _VALUES = {"calls": ("args", "result"), "lists": ("items",)}
 _SHIFT = 24
 MOST_RECORDS = 1 << _SHIFT
 _SEAL_BYTES = 16
+_QUICKLY = 1
+"""Records are packed: that makes a sixth of them. Heads are not, as many are read at once."""
 
 T = TypeVar("T")
 
@@ -204,9 +206,8 @@ def place_in(place: int) -> tuple[int, int]:
 
 
 def sealed(total: bytes, part: str, data: bytes) -> bytes:
-    """A part as it is stored: packed, with what shows that it is whole and where it belongs."""
-    packed = zlib.compress(data, 1)
-    return _seal(total, part, packed) + packed
+    """A part as it is stored: with what shows that it is whole, and where it belongs."""
+    return _seal(total, part, data) + data
 
 
 def unsealed(total: bytes, part: str, stored: bytes) -> bytes | None:
@@ -216,12 +217,12 @@ def unsealed(total: bytes, part: str, stored: bytes) -> bytes | None:
     >>> unsealed(b"0123456789abcdef", "calls", stored), unsealed(b"0" * 16, "calls", stored)
     (b'[]', None)
     """
-    seal, packed = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
-    return zlib.decompress(packed) if seal == _seal(total, part, packed) else None
+    seal, data = stored[:_SEAL_BYTES], stored[_SEAL_BYTES:]
+    return data if seal == _seal(total, part, data) else None
 
 
-def _seal(total: bytes, part: str, packed: bytes) -> bytes:
-    return sha256(b"%b %b %b" % (total, part.encode(), packed)).digest()[:_SEAL_BYTES]
+def _seal(total: bytes, part: str, data: bytes) -> bytes:
+    return sha256(b"%b %b %b" % (total, part.encode(), data)).digest()[:_SEAL_BYTES]
 
 
 def encode_head(head: Any) -> bytes:
@@ -247,9 +248,14 @@ def decode_head(stored: bytes, seq: int) -> Any:
 # Records
 
 
-def encode_records(name: str, values: Sequence[Any], large: Large) -> bytes:
-    """Calls or lists, without what is large."""
-    return _encode([_without_large(name, value, large) for value in values])
+def encode_records(name: str, values: Sequence[Any], large: Large, *, sure: bool) -> bytes:
+    """Calls or lists, without what is large: be `sure` that all is known that is, or looks like a
+    reference, and nothing has to be looked at where there is none."""
+    if sure and not large:
+        return zlib.compress(_encode(values), _QUICKLY)
+    return zlib.compress(
+        _encode([_without_large(name, value, large) for value in values]), _QUICKLY
+    )
 
 
 def _without_large(name: str, record: Any, large: Large) -> Any:
@@ -271,7 +277,7 @@ def _reference(seq: int, text: str) -> Raw:
 
 def split_records(data: bytes) -> list[Raw]:
     """Records, not yet made."""
-    return _split(data)
+    return _split(zlib.decompress(data))
 
 
 def decode_record(name: str, data: Raw) -> Any:

@@ -53,8 +53,8 @@ class Story:
         return raw(self.random.choice(kinds))
 
     def path(self) -> str:
-        scopes = ["", *self.state.calls]
-        scope = self.random.choice(scopes[-5:])
+        scopes = ["", *(path for path in list(self.state.calls)[-5:] if path.count(".") < 3)]
+        scope = self.random.choice(scopes)
         checkpoints = self.state.checkpoints
         top = f"@{checkpoints}." if checkpoints else ""
         return f"{scope}.{len(self.events)}" if scope else f"{top}{len(self.events)}"
