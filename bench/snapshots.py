@@ -93,7 +93,7 @@ def writing(steps: int, url: str) -> dict[str, object]:
         for turn in range(TURNS):
             for how, seconds in took.items():
                 leave = passed if how == "with" else (lambda *given: None)
-                Leaving.passed = leave  # type: ignore[method-assign]
+                Leaving.passed = leave  # type: ignore[method-assign,assignment]
                 wall, cpu = time.perf_counter(), time.process_time()
                 hf.run(plain_steps, steps, id=f"{how}-{turn}")
                 seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
