@@ -7,7 +7,6 @@ What the original did outside is its own, so keys and undos are too.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -19,7 +18,14 @@ from holdfast.checkpoints import carried
 from holdfast.codec import Shape, args_hash
 from holdfast.driving import new_id
 from holdfast.engines.holding import Holding
-from holdfast.errors import BadInput, CodeMissing, HoldfastError, Undecodable, Unserializable
+from holdfast.errors import (
+    BadInput,
+    CodeMissing,
+    HoldfastError,
+    TaskNotFound,
+    Undecodable,
+    Unserializable,
+)
 from holdfast.events import (
     NEWEST_FORMAT,
     Adopted,
@@ -29,9 +35,9 @@ from holdfast.events import (
     Fork,
     TaskCreated,
 )
-from holdfast.history import When, must_be_still, place_of, state_at
+from holdfast.history import When, must_be_still, newest_state, past_at, place_of
 from holdfast.log import Log
-from holdfast.reading import read_sums, stream_of, value_in
+from holdfast.reading import stream_of, value_in
 from holdfast.saying import plain
 from holdfast.spec import Spec, registry
 from holdfast.state import State
@@ -77,9 +83,9 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
             f"the same one with the same arguments, its result is taken) or 'stub' (none is called)"
         )
     must_be_texts(f"fork({id!r})", by=wanted.by, because=wanted.because)
-    newest = state_at(store, checked_id(id))
+    newest = newest_state(store, checked_id(id))
     place = place_of(newest, wanted.at, _when(wanted, changes), wanted.seq)
-    past, total = past_at(store, newest, place.seq)
+    past, total = past_at(store, id, place.seq)
     must_be_still(past, place, "forked")
     new = checked_id(wanted.new_id) if wanted.new_id else new_id(f"{id}-fork", holding.clock())
     if next(store.read(stream_of(new)), None) is not None:
@@ -123,14 +129,18 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
         for event in _edits(log, changes, origin.by):
             log.append(event)
         log.sync()
+        _must_still_be_there(log, origin)
     return new
 
 
-def past_at(store: Store, newest: State, seq: int) -> tuple[State, str]:
-    """What a task knew after an event, and the sum of that event."""
-    sums = (total for _, total in read_sums(store, stream_of(newest.id), seq))
-    (total,) = deque(sums, maxlen=1)
-    return state_at(store, newest.id, seq), total.decode()
+def _must_still_be_there(log: Log, origin: Fork) -> None:
+    """Take the fork back if its original was deleted while it was made.
+
+    Who deletes looks for forks first: either they see this one, or we see that it is gone.
+    """
+    if next(log.store.read(stream_of(origin.of)), None) is None:
+        log.store.delete(log.lease)
+        raise TaskNotFound(f"task {origin.of!r} was deleted while it was being forked")
 
 
 def _when(wanted: Wanted, changes: Changes) -> When | None:

@@ -128,10 +128,22 @@ def own_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
         yield event
 
 
+def own_lines(
+    store: Readable, stream: str, base: int, upto: int
+) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
+    """The events of a fork after those that it shares, each with its sum and its line."""
+    return _checked(stream, store.read(stream), most=max(upto - base, 0), base=base)
+
+
+def fork_in(store: Readable, stream: str) -> Fork | None:
+    """What a log says of its original, if it shares the past of another one."""
+    first = next(store.read(stream), None)
+    return _fork_in(stream, first) if first is not None else None
+
+
 def base_of(store: Readable, stream: str) -> int:
     """How many events a log shares with its original, and does not hold itself."""
-    first = next(store.read(stream), None)
-    fork = _fork_in(stream, first) if first is not None else None
+    fork = fork_in(store, stream)
     return fork.seq if fork is not None else 0
 
 
