@@ -16,6 +16,7 @@ from holdfast.errors import LogDamaged
 from holdfast.events import (
     NEVER,
     AnyEvent,
+    Fork,
     Pinned,
     Said,
     SessionBegan,
@@ -49,6 +50,8 @@ class Conversation(Struct):
     """The pinned messages, and the event since which they are."""
     summaries: list[Summarized] = []
     """The newest last."""
+    fork: Fork | None = None
+    """Whose past it shares, if it is a fork."""
     rewinds: tuple[str, ...] = ()
     """The keys of those who put it back."""
     trail: list[AnyEvent] = []
@@ -83,7 +86,7 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     match event:
         case SessionBegan():
             state.id, state.user, state.labels = event.id, event.user, event.labels
-            state.created_at = event.at
+            state.created_at, state.fork = event.at, event.fork
         case Said():
             if event.count < 1:
                 raise LogDamaged(f"sessions/{state.id}", event.seq, "a turn without a message")
@@ -112,6 +115,10 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     state.trail.append(event)
 
 
+_ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "trail"})
+"""What stays, also of a fork that is put back into the past it shares with its original."""
+
+
 def _put_back(state: Conversation, event: SessionRewound) -> None:
     """Become what the events up to `to` come to. Where one was put back before, that counts."""
     kept: list[AnyEvent] = []
@@ -124,7 +131,8 @@ def _put_back(state: Conversation, event: SessionRewound) -> None:
     for each in reversed(kept):
         if not isinstance(each, SessionRewound):
             advance(before, each)
+    rewinds = (*state.rewinds, event.key)
     for field in Conversation.__struct_fields__:
-        if field != "trail":
+        if field not in _ITS_OWN:
             setattr(state, field, getattr(before, field))
-    state.rewinds = (*state.rewinds, event.key)
+    state.rewinds = rewinds

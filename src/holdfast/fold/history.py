@@ -89,6 +89,8 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
         before = fold(effective(trail, event.to))
         if before.seq != event.to:
             raise LookupError(f"event {event.to} is not among those that were read")
+        if (branching := _branching(state, event.to)) is not None:
+            before = fold([*effective(trail, event.to), branching])
         for field in State.__struct_fields__:
             setattr(state, field, getattr(before, field))
         state.trail = trail
@@ -107,6 +109,15 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
         state.status = "paused"
         state.because = event.because or f"it was put back to event {event.to}"
     state.until = None
+
+
+def _branching(state: State, to: int) -> AnyEvent | None:
+    """The event that made a fork what it is, where that is put back into the past it shares with
+    its original: it does not become that one."""
+    if state.fork is None or to > state.fork.seq:
+        return None
+    own = state.fork.seq + 1
+    return next((event for event in state.trail if event.seq == own), None)
 
 
 def effective(events: Sequence[AnyEvent], upto: int) -> list[AnyEvent]:
