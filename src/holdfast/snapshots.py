@@ -16,8 +16,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
+from holdfast.artifacts import Artifact, opened
 from holdfast.branching import sessions_of
 from holdfast.conversation import Conversation, advance
+from holdfast.differing import Diff, diff
 from holdfast.history import Place, ended_at_seq
 from holdfast.reading import read_sums, session_stream
 from holdfast.state import FINISHED, Call, State
@@ -25,6 +27,8 @@ from holdfast.store import Store
 from holdfast.values import fetch
 from holdfast.views import TaskView
 
+_LONGEST_TEXT = 256 * 1024
+"""How long a file may be that is compared word by word."""
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -109,6 +113,43 @@ class Snapshot:
             "ended": view.status if view.status in FINISHED else "",
         }
         return content
+
+    def comparable(self) -> dict[str, Any]:
+        """The content, with what is in the files that are texts and not too long."""
+        files = {
+            name: kept if (text := self._text(kept)) is None else {**kept, "text": text}
+            for name, kept in self.content["files"].items()
+        }
+        return self.content | {"files": files}
+
+    def _text(self, kept: Any) -> str | None:
+        try:
+            artifact = msgspec.convert(kept, Artifact)
+            if artifact.size_bytes > _LONGEST_TEXT:
+                return None
+            with opened(self._store, artifact) as file:
+                return file.read().decode()
+        except (UnicodeDecodeError, msgspec.ValidationError):
+            return None
+
+    def diff(self, other: Snapshot) -> Diff:
+        """What leads from this snapshot to another one, of this task or of any.
+
+        >>> from holdfast import Holdfast, note, step, task
+        >>> @step
+        ... def tide_at(hour: int) -> str:
+        ...     return "high"
+        >>> @task
+        ... def sail_when() -> None:
+        ...     note("tide", tide_at(6))
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.run(sail_when, id="sail-9")
+        ...     task = hf.task("sail-9")
+        ...     made = task.at(1, "after").diff(task.at(seq=task.seq))
+        >>> [(change.what, change.where) for change in made.changes]
+        [('added', ('notes', 0)), ('changed', ('ended',))]
+        """
+        return diff(self.comparable(), other.comparable())
 
     def to_json(self) -> bytes:
         """The content as canonical JSON: equal bytes for equal content."""

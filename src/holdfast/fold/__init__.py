@@ -75,7 +75,19 @@ def _copy(state: State) -> State:
 
 
 def _rewound(state: State, event: e.Rewound) -> None:
-    history.rewound(state, event, fold)
+    history.rewound(state, event, _fold_effective)
+
+
+def _fold_effective(events: Iterable[AnyEvent]) -> State:
+    """The state after events of which all count, also those before a rewind."""
+    state = State()
+    for event in events:
+        if isinstance(event, e.Rewound):
+            history.put_back(state, event, event.seq - 1)
+            state.seq, state.updated_at = event.seq, event.at
+        else:
+            advance(state, event)
+    return state
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {

@@ -83,17 +83,22 @@ def adopted(state: State, event: e.Adopted) -> None:
 
 
 def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]], State]) -> None:
-    """Become what the events up to `to` come to, and leave what came since."""
-    left_at, trail = state.seq, state.trail
-    if state.seq != event.to:
-        before = fold(effective(trail, event.to))
-        if before.seq != event.to:
-            raise LookupError(f"event {event.to} is not among those that were read")
-        if (branching := _branching(state, event.to)) is not None:
-            before = fold([*effective(trail, event.to), branching])
-        for field in State.__struct_fields__:
-            setattr(state, field, getattr(before, field))
-        state.trail = trail
+    """Become what the events up to `to` come to, and leave what came since.
+
+    `fold` is that of events among which everything counts: see `effective`.
+    """
+    trail, left_at = state.trail, state.seq
+    if all(each.seq != event.to for each in trail):
+        raise LookupError(f"event {event.to} is not among those that were read")
+    before = fold(effective([*trail, event], event.seq)[:-1])
+    for field in State.__struct_fields__:
+        setattr(state, field, getattr(before, field))
+    state.trail = trail
+    put_back(state, event, left_at)
+
+
+def put_back(state: State, event: e.Rewound, left_at: int) -> None:
+    """What a rewind changes in the state that the task is put back to."""
     is_over = state.status in FINISHED
     result, failure = state.result, state.failure
     _leave(state)
@@ -111,22 +116,17 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
     state.until = None
 
 
-def _branching(state: State, to: int) -> AnyEvent | None:
-    """The event that made a fork what it is, where that is put back into the past it shares with
-    its original: it does not become that one."""
-    if state.fork is None or to > state.fork.seq:
-        return None
-    own = state.fork.seq + 1
-    return next((event for event in state.trail if event.seq == own), None)
-
-
 def effective(events: Sequence[AnyEvent], upto: int) -> list[AnyEvent]:
-    """The events that count at the event `upto`, without those that were rewound."""
+    """The events that count at the event `upto`, without those that were rewound.
+
+    That a task is a fork counts also where it was put back to before that.
+    """
     kept: list[AnyEvent] = []
     for event in reversed(events):
-        if event.seq > upto:
-            continue
-        kept.append(event)
-        upto = event.to if isinstance(event, e.Rewound) else event.seq - 1
+        if event.seq <= upto:
+            kept.append(event)
+            upto = event.to if isinstance(event, e.Rewound) else event.seq - 1
+        elif isinstance(event, e.TaskCreated) and kept:
+            kept.append(event)
     kept.reverse()
     return kept
