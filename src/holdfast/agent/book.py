@@ -215,6 +215,11 @@ class Book:
         said = self._ledger.state.turns
         return self.turn(bisect_left(said, seq, key=lambda each: each.seq))
 
+    def shares_past_of(self, session: str) -> bool:
+        """Whether it is a fork of another session, or a fork of one of that."""
+        trail = self.refresh().trail
+        return any(isinstance(event, SessionBegan) and event.id == session for event in trail)
+
     def messages(self, first: int, last: int | None) -> Iterator[Message]:
         """The messages of these numbers."""
         state = self._ledger.state

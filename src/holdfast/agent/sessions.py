@@ -147,7 +147,8 @@ class Session:
 
     def _heard(self, spoken: Spoken, forms: list[Form]) -> Said:
         """What was said, as it is in the conversation. The code must say what it said before."""
-        if spoken.session != self.id or spoken.digests != tuple(args_hash(f[0]) for f in forms):
+        is_here = spoken.session == self.id or self.book.shares_past_of(spoken.session)
+        if not is_here or spoken.digests != tuple(args_hash(f[0]) for f in forms):
             run = inside("say()").run
             recorded = f"something else, said to session {spoken.session!r}"
             asked = f"says {forms[0][0][:60].decode(errors='replace')} to session {self.id!r}"
