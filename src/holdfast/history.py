@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.errors import BadInput, TaskNotFound
+from holdfast.events import Fork, Rewound
 from holdfast.reading import Readable, read_state, stream_of
 from holdfast.state import UNDO, Call, State, scope_of
 
@@ -26,6 +27,16 @@ class Place(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.when} step {self.path}" if self.path else f"after event {self.seq}"
+
+
+def left_at(fork: Fork) -> Place:
+    """Where a fork leaves its original."""
+    return Place(fork.seq, fork.path, fork.when)  # type: ignore[arg-type]
+
+
+def put_back_to(event: Rewound) -> Place:
+    """The place that a task was put back to."""
+    return Place(event.to, event.path, event.when)  # type: ignore[arg-type]
 
 
 def state_at(store: Readable, task_id: str, seq: int | None = None) -> State:
