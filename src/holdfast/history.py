@@ -39,6 +39,13 @@ def put_back_to(event: Rewound) -> Place:
     return Place(event.to, event.path, event.when)  # type: ignore[arg-type]
 
 
+def newest_rewind(state: State) -> Rewound | None:
+    """The last time that a task was put back, in its own life."""
+    base = state.fork.seq if state.fork is not None else 0
+    found = (e for e in reversed(state.trail) if isinstance(e, Rewound) and e.seq > base)
+    return next(found, None)
+
+
 def state_at(store: Readable, task_id: str, seq: int | None = None) -> State:
     """What a task knew after an event, or knows now. A state of its own, to be changed at will."""
     state = read_state(store, stream_of(task_id), seq)

@@ -139,12 +139,12 @@ def _created(state: State, event: e.TaskCreated) -> Iterator[str]:
         yield "the task was made"
         return
     because = f": {prose(fork.because)}" if fork.because else ""
-    yield f"the task was made, as a fork of {code(fork.of, 255)}, {left_at(fork)}{because}"
+    yield f"the task was made, as a fork of {code(fork.of, 255)}, {prose(str(left_at(fork)))}{because}"
 
 
 def _rewound(state: State, event: e.Rewound) -> Iterator[str]:
     because = f": {prose(event.because)}" if event.because else ""
-    yield f"the task was put back to {put_back_to(event)}{because}"
+    yield f"the task was put back to {prose(str(put_back_to(event)))}{because}"
 
 
 def _adopted(state: State, event: e.Adopted) -> Iterator[str]:

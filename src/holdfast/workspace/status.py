@@ -49,7 +49,7 @@ def _facts(view: TaskView) -> Iterable[str]:
     yield f"- status: {state.status}"
     yield f"- position: {view.position}"
     if state.fork is not None:
-        yield f"- a fork of {code(state.fork.of, 255)}, {left_at(state.fork)}"
+        yield f"- a fork of {code(state.fork.of, 255)}, {prose(str(left_at(state.fork)))}"
     if state.rewinds:
         yield f"- put back: {state.rewinds} times" if state.rewinds > 1 else "- put back: once"
     if state.plan:
