@@ -56,6 +56,7 @@ from holdfast.events import (
     FileKept,
     FileRemoved,
     Fork,
+    HistoryEvent,
     ListGrew,
     MissionSet,
     Noted,
@@ -362,7 +363,7 @@ COMMANDS = [
 
 def test_every_kind_of_event_is_tried():
     tried = {type(event) for event in events("")} | {TaskCompleted, TaskStopped}
-    assert tried == set(get_args(TaskEvent | WorkspaceEvent))
+    assert tried == set(get_args(TaskEvent | WorkspaceEvent | HistoryEvent))
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: plain(" ".join(args)))
@@ -382,7 +383,7 @@ def test_markup_is_shown_as_it_is(folder):
 
 def test_a_newline_makes_no_new_row(folder):
     out = run("ls", cwd=folder).out
-    assert len(out.splitlines()) == 8
+    assert len(out.splitlines()) == 9
     assert r"\n!" in out
     assert len(run("log", "failed", cwd=folder).out.split("\n")) - 1 == len(events("")) + 1
 

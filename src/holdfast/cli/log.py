@@ -18,7 +18,7 @@ from holdfast.cli.options import json_option, pass_given, store_options, task_ar
 from holdfast.cli.output import console, print_json_line, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
-from holdfast.events import AnyEvent, TaskCreated, TaskEvent, WorkspaceEvent
+from holdfast.events import AnyEvent, HistoryEvent, TaskCreated, TaskEvent, WorkspaceEvent
 from holdfast.news import pause
 from holdfast.tail import Tail
 
@@ -26,7 +26,7 @@ POLL_S = 0.25
 BATCH = 500
 ROOMY = 120
 """The width from which on dates and milliseconds are shown too."""
-TYPES = sorted(type_of(kind) for kind in get_args(TaskEvent | WorkspaceEvent))
+TYPES = sorted(type_of(kind) for kind in get_args(TaskEvent | WorkspaceEvent | HistoryEvent))
 
 
 @click.command()

@@ -139,7 +139,8 @@ def _created(state: State, event: e.TaskCreated) -> Iterator[str]:
         yield "the task was made"
         return
     because = f": {prose(fork.because)}" if fork.because else ""
-    yield f"the task was made, as a fork of {code(fork.of, 255)}, {prose(str(left_at(fork)))}{because}"
+    where = prose(str(left_at(fork)))
+    yield f"the task was made, as a fork of {code(fork.of, 255)}, {where}{because}"
 
 
 def _rewound(state: State, event: e.Rewound) -> Iterator[str]:
