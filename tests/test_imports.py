@@ -103,6 +103,7 @@ HOLDFAST_MODULES = {
     "holdfast.travelling",
     "holdfast.upkeep",
     "holdfast.upkeep.housekeeping",
+    "holdfast.upkeep.needs",
     "holdfast.upkeep.retention",
     "holdfast.upto",
     "holdfast.values",

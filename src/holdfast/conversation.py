@@ -16,6 +16,7 @@ from holdfast.errors import LogDamaged
 from holdfast.events import (
     NEVER,
     AnyEvent,
+    Fork,
     Pinned,
     Said,
     SessionBegan,
@@ -51,6 +52,8 @@ class Conversation(Struct):
     """The newest last."""
     origins: tuple[str, ...] = ()
     """The sessions whose past it shares, if it is a fork."""
+    fork: Fork | None = None
+    """Whose past it shares, if it is a fork."""
     rewinds: tuple[str, ...] = ()
     """The keys of those who put it back."""
     trail: list[AnyEvent] = []
@@ -93,7 +96,7 @@ def advance(state: Conversation, event: AnyEvent) -> None:
             if state.id:
                 state.origins = (*state.origins, state.id)
             state.id, state.user, state.labels = event.id, event.user, event.labels
-            state.created_at = event.at
+            state.created_at, state.fork = event.at, event.fork
         case Said():
             if event.count < 1:
                 raise LogDamaged(f"sessions/{state.id}", event.seq, "a turn without a message")
@@ -122,6 +125,10 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     state.trail.append(event)
 
 
+_ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "trail"})
+"""What stays, also of a fork that is put back into the past it shares with its original."""
+
+
 def _put_back(state: Conversation, event: SessionRewound) -> None:
     """Become what the events up to `to` come to. Where one was put back before, that counts."""
     kept: list[AnyEvent] = []
@@ -134,7 +141,8 @@ def _put_back(state: Conversation, event: SessionRewound) -> None:
     for each in reversed(kept):
         if not isinstance(each, SessionRewound):
             advance(before, each)
+    rewinds = (*state.rewinds, event.key)
     for field in Conversation.__struct_fields__:
-        if field != "trail":
+        if field not in _ITS_OWN:
             setattr(state, field, getattr(before, field))
-    state.rewinds = (*state.rewinds, event.key)
+    state.rewinds = rewinds

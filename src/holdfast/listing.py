@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast import finding
 from holdfast.errors import BadInput, StoreError, TaskNotFound
-from holdfast.folding import facts_in, read_folded
+from holdfast.folding import facts_in, lines_of, read_folded
 from holdfast.kinds import SESSION, TASK, Kind, id_of
 from holdfast.state import Status
 from holdfast.store import LONGEST_PAGE, Facts, Page, Query, Store
@@ -249,13 +249,18 @@ def _complete(store: Store, query: Query, cursor: str | None) -> tuple[Page, lis
     return Page(ordered[: query.limit], more), unreadable
 
 
+def forks_of(store: Store, id: str, limit: int = 1) -> list[str]:
+    """The ids of tasks that share the past of a task, the newest first."""
+    return [task.id for task in page_of_tasks(store, {"origin": id}, limit=limit).tasks]
+
+
 def read_facts(store: Store, stream: str) -> Facts | None:
     """The facts of a log, read from it, which the store then remembers; None if there is none."""
     state = read_folded(store, stream)
     if state.seq == 0:
         return None
     facts = facts_in(state)
-    store.remember(stream, facts, state.seq)
+    store.remember(stream, facts, lines_of(state))
     return facts
 
 

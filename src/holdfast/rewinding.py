@@ -102,7 +102,7 @@ def effects_since(state: State, past: State) -> Iterator[Effect]:
     for call in reversed(list(state.calls.values())):
         if call.path in past.calls or call.kind not in ("tool", "child"):
             continue
-        if call.adopted or call.path.startswith("undo."):
+        if call.adopted or call.path.startswith("undo.") or _is_of_the_original(state, call):
             continue
         yield Effect(
             call.path,
@@ -113,6 +113,10 @@ def effects_since(state: State, past: State) -> Iterator[Effect]:
             _undo_of(state, call),
             call.child,
         )
+
+
+def _is_of_the_original(state: State, call: Call) -> bool:
+    return state.fork is not None and call.seq <= state.fork.seq
 
 
 def _undo_of(state: State, call: Call) -> str:

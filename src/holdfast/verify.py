@@ -31,7 +31,10 @@ Progress = Callable[[int, int], None]
 
 
 class Head(Struct, frozen=True, omit_defaults=True):
-    """How far a log went when somebody looked: the number of its last event, and its sum."""
+    """How far a log went when somebody looked: the number of its last event, and its sum.
+
+    That of a fork counts the events that it shares with its original, too.
+    """
 
     task: str
     """The id of a task. A log of another `kind` is named by its stream: `sessions/<id>`."""
@@ -132,7 +135,7 @@ def _head(stream: str, newest: bytes, base: int) -> Head:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"
         raise LogDamaged(stream, 0, what) from None
-    return Head(kind.shown(id_of(stream)), seq, total, kind.name)
+    return Head(kind.shown(id_of(stream)), seq + base, total, kind.name)
 
 
 def _all(store: Store) -> list[str]:
@@ -150,8 +153,9 @@ def _check(
     kind, state, seen = kind_of(stream), empty(stream), head is None
     shown = kind.shown(id_of(stream))
     try:
+        base = base_of(store, stream)
         for event, total in read_sums(store, stream):
-            found.events += 1
+            found.events += event.seq > base  # what it shares is counted in the other log
             for problem in blobs.check(event):
                 raise LogDamaged(stream, event.seq, problem)
             if head is not None and event.seq == head.seq:
@@ -165,7 +169,7 @@ def _check(
             what = "a message for it was changed, or left by somebody without the key"
             raise LogDamaged(stream, 0, what)
     except LogDamaged as error:
-        found.damage.append(Damage(shown, error.seq, error.what, kind.name))
+        found.damage.append(Damage(shown, error.seq, what_in(stream, error), kind.name))
     except StoreError as error:
         found.damage.append(Damage(shown, 0, f"it can't be checked: {error}", kind.name))
     except (LookupError, TypeError, ValueError) as error:
@@ -176,6 +180,13 @@ def _check(
         return state.seq
     _count(found, kind)
     return None
+
+
+def what_in(stream: str, error: LogDamaged) -> str:
+    """What is wrong with a log, where that may be in the log whose past it shares."""
+    if error.stream == stream:
+        return error.what
+    return f"it shares its past with {error.stream}, which is damaged there: {error.what}"
 
 
 def _count(found: Verified, kind: Kind, by: int = 1) -> None:

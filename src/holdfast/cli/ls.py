@@ -130,6 +130,7 @@ def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
         "session": state.session,
         "labels": state.labels,
         "parent": state.parent,
+        "origin": state.fork.of if state.fork is not None else "",
         "at_work": holder,
         "wake_at": state.wake_at if state.parked else None,
         "cursor": cursor_of(Place(state.created_at, stream_of(view.id))),
@@ -157,6 +158,12 @@ def _how_it_stands(view: TaskView) -> tuple[str, str]:
     return (", waiting", "yellow") if state.parked else (", stopped", "bold yellow")
 
 
+def _type(view: TaskView) -> Text:
+    fork = view.state.fork
+    of = f", a fork of {plain(fork.of)}" if fork is not None else ""
+    return Text.assemble(plain(view.type), (of, "dim"))
+
+
 def _rows(views: list[Listed]) -> Iterator[tuple[str | Text, ...]]:
     now = datetime.now(UTC)
     for view, holder in views:
@@ -165,7 +172,7 @@ def _rows(views: list[Listed]) -> Iterator[tuple[str | Text, ...]]:
             status.append(*_how_it_stands(view))
         yield (
             plain(view.id),
-            plain(view.type),
+            _type(view),
             status,
             str(view.position),
             ago(view.state.updated_at, now),

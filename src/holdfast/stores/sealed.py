@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
-from holdfast.kinds import final_name, id_of
+from holdfast.kinds import TASK, final_name, id_of, kind_of
 from holdfast.store import (
     Blob,
     Facts,
@@ -77,6 +77,7 @@ class _Clear(Struct, omit_defaults=True):
     user: str = ""
     session: str = ""
     labels: dict[str, str] = {}
+    origin: str = ""
 
 
 class _Message(Struct):
@@ -267,7 +268,10 @@ class SealedStore(Wrapped):
 
     def find(self, query: Query) -> Page:
         user, session, labels = self._hidden(query.user, query.session, query.labels)
-        page = self.inner.find(replace(query, user=user, session=session, labels=labels))
+        origin = self._hidden_origin(query.prefix, query.origin)
+        page = self.inner.find(
+            replace(query, user=user, session=session, labels=labels, origin=origin)
+        )
         opened = list(self._open_facts(iter(page.found)))
         return Page(
             found=[(stream, facts) for stream, facts in opened if facts is not None],
@@ -286,15 +290,23 @@ class SealedStore(Wrapped):
             {hidden("label", name): hidden("label", name, value) for name, value in labels.items()},
         )
 
+    def _hidden_origin(self, stream: str, origin: str | None) -> str | None:
+        """The id of the original, as the store knows it: it knows tasks by their ids."""
+        return origin and (
+            origin if kind_of(stream) is TASK else self._digests.of("origin", origin)
+        )
+
     def _closed_facts(self, stream: str, facts: Facts) -> Facts:
-        clear = _encode(_Clear(facts.user, facts.session, facts.labels))
+        origin = "" if kind_of(stream) is TASK else facts.origin
+        clear = _encode(_Clear(facts.user, facts.session, facts.labels, origin))
         if clear == b"{}":
             return facts
         user, session, labels = self._hidden(facts.user, facts.session, facts.labels)
         stream = final_name(stream)
         box = Box(derived(self._root_of_facts, stream.encode())).close(clear, "facts", stream)
         labels[_SEALED] = b64encode(box).decode()
-        return replace(facts, user=user or "", session=session or "", labels=labels)
+        hidden = self._hidden_origin(stream, facts.origin) or ""
+        return replace(facts, user=user or "", session=session or "", labels=labels, origin=hidden)
 
     def _open_facts(
         self, found: Iterator[tuple[str, Facts | None]]
@@ -317,7 +329,10 @@ class SealedStore(Wrapped):
             return None
         if clear is None:
             return None
-        return replace(facts, user=clear.user, session=clear.session, labels=clear.labels)
+        origin = facts.origin if kind_of(stream) is TASK else clear.origin
+        return replace(
+            facts, user=clear.user, session=clear.session, labels=clear.labels, origin=origin
+        )
 
     # Inboxes
 

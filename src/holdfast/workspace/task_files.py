@@ -26,8 +26,8 @@ from holdfast.words import checked_id, must_be_texts
 from holdfast.workspace.contents import (
     Content,
     File,
-    artifact_in,
     base_of,
+    file_in,
     kept_content,
     text_of,
 )
@@ -50,7 +50,7 @@ class TaskFiles:
     def versions(self, name: str) -> tuple[File, ...]:
         """Every version of a file, the oldest first; also of one that was removed since."""
         return tuple(
-            _file(event)
+            file_in(event)
             for event in self._changes()
             if event.name == name and isinstance(event, FileKept)
         )
@@ -153,7 +153,7 @@ class TaskFiles:
         current: dict[str, File] = {}
         for event in self._changes(only_what_counts=True):
             if isinstance(event, FileKept):
-                current[event.name] = _file(event)
+                current[event.name] = file_in(event)
             else:
                 current.pop(event.name, None)
         return current
@@ -166,8 +166,3 @@ class TaskFiles:
         for event in events:
             if isinstance(event, FileKept | FileRemoved):
                 yield event
-
-
-def _file(event: FileKept) -> File:
-    artifact = artifact_in(event.file)
-    return File(event.name, event.seq, event.at, artifact, event.path, event.by)

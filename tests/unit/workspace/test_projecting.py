@@ -33,7 +33,7 @@ from tests.unit.workspace import workers
 GOLDEN = sorted(
     folder
     for folder in (Path(__file__).parents[2] / "golden").glob("format-*")
-    if "-sessions" not in folder.name
+    if "-sessions" not in folder.name and "-forks" not in folder.name
 )
 
 
