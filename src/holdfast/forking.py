@@ -73,8 +73,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     because: str = ""
 
 
-def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
-    """Make a fork of a task; returns its id. Nothing is run."""
+def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
+    """Make a fork of a task; returns its state. Nothing is run."""
     store = holding.store
     if wanted.effects not in _EFFECTS:
         raise BadInput(
@@ -130,7 +130,7 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
             log.append(event)
         log.sync()
         _must_still_be_there(log, origin)
-    return new
+        return log.state
 
 
 def _must_still_be_there(log: Log, origin: Fork) -> None:

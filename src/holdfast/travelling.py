@@ -136,7 +136,7 @@ class Travelling:
             arguments=arguments or {},
             stubs=stubs or {},
         )
-        return view_task(self._holding.store, forking.fork(self._holding, id, wanted, changes))
+        return TaskView(self._holding.store, forking.fork(self._holding, id, wanted, changes))
 
     def compare(self, *ids: str) -> Comparison:
         """Two tasks or more beside each other: call by call up to where they first differ, and
