@@ -37,6 +37,7 @@ LAYERS = (
         "handle",
         "inspection",
         "meter",
+        "replays",
         "rewinding",
         "saying",
         "step",
