@@ -93,7 +93,7 @@ def _placed(
         while following is not None and following.said < event.seq:
             last = min(max(last, following.ended), script.life.last)
             following = next(passed, None)
-        if isinstance(event, _APART) or isinstance(event, ListGrew) or place_in(event) in given:
+        if isinstance(event, (*_APART, ListGrew)) or place_in(event) in given:
             continue
         slot = slots.pop(_known_by(event), None)
         if slot is None:

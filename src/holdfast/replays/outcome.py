@@ -39,10 +39,12 @@ class Ran(Struct, frozen=True):
     """Why it stopped, if it came to no end."""
 
 
-def told(store: Store, aside: Store, ran: Ran, before: Replayed) -> Replayed:
+def told(
+    store: Store, aside: Store, ran: Ran, before: Replayed, *, always: bool = False
+) -> Replayed:
     """What is known of a replay after one more life."""
     divergence = _divergence(store, aside, ran)
-    snapshots = _compared(store, aside, ran, divergence)
+    snapshots = _compared(store, aside, ran, divergence, always)
     answers = ran.answers
     passed = {passed.path for passed in answers.passed if passed.ended}
     is_over = ran.error is None and ran.state.status in FINISHED
@@ -93,15 +95,13 @@ def _divergence(store: Store, aside: Store, ran: Ran) -> Divergence | None:
 
 def _stopped_short(store: Store, ran: Ran, error: TaskWaiting) -> Divergence | None:
     """Whether a replay that stopped at a call should have gone on."""
-    stopped = ran.answers.stopped
-    if ran.script.life.how == "open" and not (missed := _missed(ran)):
-        return None
     if ran.script.life.how == "open":
-        record = ran.then.calls[missed]
-        return Divergence(missed, describe(record), f"does not come to it: {error}")
-    for path, asked in stopped.items():
-        record = ran.then.calls.get(path)
-        recorded = "no such call" if record is None else f"{describe(record)}, {record.status}"
+        if not (missed := _missed(ran)):
+            return None
+        return Divergence(missed, describe(ran.then.calls[missed]), f"does not come to it: {error}")
+    for path, asked in ran.answers.stopped.items():
+        known = ran.then.calls.get(path)
+        recorded = "no such call" if known is None else f"{describe(known)}, {known.status}"
         return Divergence(path, recorded, f"calls {asked}", "it is not recorded, and has no stub")
     return Divergence("", _shown_end(store, ran.then), f"waits: {error}", str(error))
 
@@ -140,11 +140,13 @@ def _plain(store: Store, state: State, value: Raw | UnsetType) -> Any:
     return msgspec.json.decode(value_in(store, state, value)) if isinstance(value, Raw) else None
 
 
-def _compared(store: Store, aside: Store, ran: Ran, divergence: Divergence | None) -> Compared:
+def _compared(
+    store: Store, aside: Store, ran: Ran, divergence: Divergence | None, always: bool
+) -> Compared:
     """The snapshots on the way: as far as the replay came."""
     wanted = wanted_tags(ran.then, ran.script)
     if divergence is not None or ran.answers.reached:
         upto = max((passed.ended for passed in ran.answers.passed), default=0)
         wanted = [tag for tag in wanted if tag.path and tag.seq <= upto]
     found = retraced(ran.script, ran.answers, ran.made, ran.state)
-    return compared(store, aside, found, wanted)
+    return compared(store, aside, found, wanted, always=always)

@@ -1,4 +1,4 @@
-"""Who answers the calls of a replay: the recorded log, a stub, or nobody, and then it stops there."""
+"""Who answers the calls of a replay: the log, a stub, or nobody, and then it stops there."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ class Recorded:
             raise Reached(f"it has come to call {path}")
 
     def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
-        stub = self._stubs.get(asked.spec.name, self)
-        if stub is not self:
-            if stub is REAL:
+        if (name := asked.spec.name) in self._stubs:
+            if self._stubs[name] is REAL:
                 return None
             self.stubbed.append(asked.path)
-            return [_stubbed(asked, log, stub)]
-        if held := self._release(asked.path, asked):
+            return [_stubbed(asked, log, self._stubs[name])]
+        held = self._release(asked.path, asked)
+        if held:
             return held
         self._beyond(asked.path)
         approval = log.state.calls.get(f"{asked.path}!{asked.args_hash[:12]}")

@@ -46,6 +46,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     stubs: Mapping[str, Any] = {}
     on_reached: Callable[[], bool] | None = None
     """Called at the call `to`, from inside of the task's code; whether to go on from there."""
+    always: bool = False
+    """Whether to make every snapshot, also where the events say that it is the same."""
 
 
 class _Past(Struct, frozen=True):
@@ -68,7 +70,7 @@ def replay(holding: Holding, id: str, wanted: Wanted) -> Replayed:
     for life in found:
         aside = Aside(holding.store)
         ran = _run(holding, aside, past, life, wanted, to)
-        total = told(holding.store, aside, ran, total)
+        total = told(holding.store, aside, ran, total, always=wanted.always)
         if total.divergence is not None or ran.answers.reached:
             break
     return total
