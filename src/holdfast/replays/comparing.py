@@ -8,7 +8,7 @@ The state at any event is then the fold of both up to there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from holdfast.checkpoints import carried
 from holdfast.events import (
     NEVER,
+    Adopted,
     AnyEvent,
     CancelRequested,
     Checkpointed,
@@ -32,7 +33,7 @@ from holdfast.events import (
 from holdfast.fold import advance, fold
 from holdfast.history import Place
 from holdfast.replays.recorded import Recorded
-from holdfast.replays.script import Script, place_in
+from holdfast.replays.script import Script, is_inside, place_in
 from holdfast.snapshots import Snapshot, Tag, tags
 from holdfast.state import State
 from holdfast.store import Store
@@ -56,52 +57,98 @@ def retraced(
     script: Script, answers: Recorded, made: Sequence[AnyEvent], newest: State
 ) -> Retraced:
     """Put what a replay `made` beside what was recorded. `newest` is what it came to."""
-    said, more = _placed(script, answers, made)
+    places = _placed(script, answers, made)
+    unsaid = set(_unsaid(script, answers, newest))
     lists = [newest.lists[event.digest] for event in made if isinstance(event, ListGrew)]
     before = fold(event for event in script.events if event.seq <= script.life.start)
     pairs: list[tuple[AnyEvent | None, Sequence[AnyEvent]]] = [
-        (None, [*lists, *more.get(script.life.start, ())])
+        (None, [*lists, *places.more.get(script.life.start, ())])
     ]
     for event in script.during():
         part = script.parts[event.seq]
         here: list[AnyEvent] = []
-        if part in ("given", "apart") or event.seq in answers.released:
+        if event.seq in answers.released or part == "apart":
             here = [event]
-        elif event.seq in said:
-            here = [replace(said[event.seq], seq=event.seq, at=event.at)]
-        after = [replace(each, seq=event.seq, at=event.at) for each in more.get(event.seq, ())]
+        elif part == "given":
+            here = [event] if event.seq not in unsaid else []
+        elif event.seq in places.said:
+            here = [replace(places.said[event.seq], seq=event.seq, at=event.at)]
+        after = [
+            replace(each, seq=event.seq, at=event.at) for each in places.more.get(event.seq, ())
+        ]
         pairs.append((event, [*here, *after]))
     return Retraced(before, pairs)
 
 
-def _placed(
-    script: Script, answers: Recorded, made: Sequence[AnyEvent]
-) -> tuple[dict[int, AnyEvent], dict[int, list[AnyEvent]]]:
+def _unsaid(script: Script, answers: Recorded, newest: State) -> Iterator[int]:
+    """What was given beforehand, but is for the code to say: a file that it writes, for one."""
+    for event in script.during():
+        mark = getattr(event, "mark", "")
+        is_ours = mark and not getattr(event, "by", "") and script.parts[event.seq] == "given"
+        if is_ours and mark not in answers.said and not is_inside(mark, newest.calls):
+            yield event.seq
+
+
+class _Places:
+    """Where the events that a replay made belong, among the recorded ones."""
+
+    def __init__(self, script: Script, answers: Recorded) -> None:
+        self.said: dict[int, AnyEvent] = {}
+        """In the place of a recorded one."""
+        self.more: dict[int, list[AnyEvent]] = {}
+        """After a recorded one: the log has nothing like them."""
+        self._slots: dict[tuple[Any, ...], list[int]] = {}
+        self._ends: dict[str, int] = {}
+        for event in script.during():
+            part = script.parts[event.seq]
+            if part == "said" or (part == "held" and event.seq not in answers.released):
+                self._slots.setdefault(_known_by(event), []).append(event.seq)
+                self._ends[place_in(event)] = event.seq
+        self._given = {place_in(e) for e in script.during() if e.seq in answers.released}
+        self._life = script.life
+        self._newest = script.life.start
+        self._waiting: list[AnyEvent] = []
+
+    def put(self, event: AnyEvent) -> None:
+        """Find the place of an event, or let it wait for the next one that has a place."""
+        if isinstance(event, (*_APART, ListGrew)) or place_in(event) in self._given:
+            return
+        slot = self._slot(event)
+        if slot is None:
+            self._waiting.append(event)
+            return
+        self.before(slot)
+        self.said[slot] = event
+
+    def before(self, seq: int) -> None:
+        """What waits was made before the recorded event `seq`, and after all that came so far."""
+        self._newest = min(max(self._newest, seq - 1), self._life.last)
+        if self._waiting:
+            self.more.setdefault(self._newest, []).extend(self._waiting)
+            self._waiting = []
+
+    def _slot(self, event: AnyEvent) -> int | None:
+        if isinstance(event, Adopted):
+            return self._ends.get(event.path)
+        slots = self._slots.get(_known_by(event))
+        return slots.pop(0) if slots else None
+
+
+def _placed(script: Script, answers: Recorded, made: Sequence[AnyEvent]) -> _Places:
     """Each event that the code made: in the place of a recorded one, or after one."""
-    slots = {
-        _known_by(event): event.seq
-        for event in script.during()
-        if script.parts[event.seq] == "said"
-    }
-    given = {place_in(e): e for e in script.during() if e.seq in answers.released}
-    said: dict[int, AnyEvent] = {}
-    more: dict[int, list[AnyEvent]] = {}
+    places = _Places(script, answers)
     passed = iter(answers.passed)
     following = next(passed, None)
-    last = script.life.start
     for event in made:
         while following is not None and following.said < event.seq:
-            last = min(max(last, following.ended), script.life.last)
+            places.before(following.began)
             following = next(passed, None)
-        if isinstance(event, (*_APART, ListGrew)) or place_in(event) in given:
-            continue
-        slot = slots.pop(_known_by(event), None)
-        if slot is None:
-            more.setdefault(last, []).append(event)
-        else:
-            said[slot] = event
-            last = max(last, slot)
-    return said, more
+        places.put(event)
+    while following is not None:
+        places.before(following.began)
+        following = next(passed, None)
+    places.before(script.life.last + 1)
+    return places
 
 
 def _known_by(event: AnyEvent) -> tuple[Any, ...]:
@@ -147,10 +194,14 @@ def compared(
     return Compared(count, tuple(differing))
 
 
-def wanted_tags(newest: State, script: Script) -> list[Tag]:
-    """The snapshots of a life that a replay has to come to: around each call, and at its end."""
+def wanted_tags(newest: State, script: Script, stubbed: Sequence[str]) -> list[Tag]:
+    """The snapshots of a life that a replay has to come to: around each call, and at its end.
+
+    What was made inside of a call that a stub answers is not made again.
+    """
     life = script.life
     found = [tag for tag in tags(newest) if life.start < tag.seq <= life.last]
+    found = [tag for tag in found if not any(tag.path.startswith(f"{p}.") for p in stubbed)]
     if life.how in ("returned", "raised") and life.end is not None:
         end = Tag(life.last, "", newest.task, "after", life.end.at, newest.status)
         found = [*(tag for tag in found if tag.seq < life.last), end]

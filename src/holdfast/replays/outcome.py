@@ -144,7 +144,7 @@ def _compared(
     store: Store, aside: Store, ran: Ran, divergence: Divergence | None, always: bool
 ) -> Compared:
     """The snapshots on the way: as far as the replay came."""
-    wanted = wanted_tags(ran.then, ran.script)
+    wanted = wanted_tags(ran.then, ran.script, ran.answers.stubbed)
     if divergence is not None or ran.answers.reached:
         upto = max((passed.ended for passed in ran.answers.passed), default=0)
         wanted = [tag for tag in wanted if tag.path and tag.seq <= upto]

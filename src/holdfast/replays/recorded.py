@@ -41,10 +41,23 @@ class Reached(HoldfastError):
     """A replay has come to the call that it was to stop at."""
 
 
+class Marks(dict[str, int]):
+    """What the code has said so far, by its marks; remembers which of them it came by."""
+
+    def __init__(self, marks: Mapping[str, int], seen: set[str]) -> None:
+        super().__init__(marks)
+        self._seen = seen
+
+    def __contains__(self, mark: object) -> bool:
+        self._seen.add(str(mark))
+        return super().__contains__(mark)
+
+
 class Passed(Struct, frozen=True):
-    """The code has come to a call; `ended` is the recorded event by which that one ended."""
+    """The code has come to a call: the recorded events by which that one began, and ended."""
 
     path: str
+    began: int
     said: int
     """How many events the code had made by then."""
     ended: int
@@ -68,6 +81,8 @@ class Recorded:
         self.stubbed: list[str] = []
         self.released: set[int] = set()
         """The events that were held back until the code asked for them."""
+        self.said: set[str] = set()
+        """What the code has said again that was there already, by its marks."""
         self.reached = False
         self._script = script
         self._calls = calls
@@ -76,10 +91,16 @@ class Recorded:
         self._on_reached = on_reached
         self._held = script.held()
 
+    def begin(self, run: Run) -> None:
+        """Answer the calls of a run."""
+        self.run, run.answers = run, self
+        run.log.state.marks = Marks(run.log.state.marks, self.said)
+
     def passing(self, path: str) -> None:
         call = self._calls.get(path)
         seq = self.run.log.state.seq if self.run is not None else 0
-        self.passed.append(Passed(path, seq, ended_at_seq(call) if call is not None else 0))
+        began, ended = (0, 0) if call is None else (call.seq, ended_at_seq(call))
+        self.passed.append(Passed(path, began, seq, ended))
         if path != self._to or self.reached:
             return
         self.reached = True

@@ -168,7 +168,7 @@ class _Replaying(Driving):
         return _Kin()
 
     def _prepare(self, run: Run) -> None:
-        run.answers, self._answers.run = self._answers, run
+        self._answers.begin(run)
 
     def _tell_parent(self, state: State) -> None: ...
 
