@@ -107,6 +107,7 @@ class Travelling:
         start: str | int | None = None,
         to: str | int | None = None,
         stubs: Mapping[str, Any] | None = None,
+        on_reached: Callable[[], bool] | None = None,
     ) -> Replayed:
         """Run the code that is loaded over the log of a task, with no effect at all.
 
@@ -116,7 +117,8 @@ class Travelling:
         recorded stops it.
 
         `stubs` answer, by name, instead of the log: with a value, with what a function returns for
-        the arguments, or for real, with `holdfast.replays.REAL`.
+        the arguments, or for real, with `holdfast.replays.REAL`. `on_reached` is called where the
+        code makes the call `to`, and returns whether to go on.
 
         >>> from holdfast import Holdfast, step, task
         >>> @step
@@ -134,7 +136,7 @@ class Travelling:
         """
         from holdfast.replays.running import Wanted, replay
 
-        wanted = Wanted(start=start, to=to, stubs=stubs or {})
+        wanted = Wanted(start=start, to=to, stubs=stubs or {}, on_reached=on_reached)
         return replay(self._holding, id, wanted)
 
     def rewind(

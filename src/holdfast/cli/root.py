@@ -26,11 +26,13 @@ from holdfast.cli import (
     memory,
     mirror,
     once,
+    replay,
     resolve,
     session,
     sessions,
     show,
     start,
+    testcase,
     verify,
     why,
     worker,
@@ -90,6 +92,8 @@ def root(ctx: click.Context) -> None:
       holdfast memory search "tea"      what agents remember
       holdfast init "Refactor it"       a mission, for any agent to work off
       holdfast next --agent 'COMMAND'   have the agent do its next item, and exit
+      holdfast replay trip-42           run its code over its log, with no effect
+      holdfast testcase trip-42         make a test of a recorded run
       holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
       holdfast verify                   was any log changed or cut?
@@ -134,6 +138,8 @@ for _command in (
     harness.init_mission,
     harness.next_,
     harness.loop_,
+    replay.replay,
+    testcase.testcase,
     check.check,
     doctor.doctor,
     verify.verify,

@@ -14,7 +14,7 @@ from holdfast.events import AnyEvent
 from holdfast.journal.words import describe
 from holdfast.reading import value_in
 from holdfast.replays.comparing import Compared, compared, retraced, wanted_tags
-from holdfast.replays.recorded import Reached, Recorded
+from holdfast.replays.recorded import Passed, Reached, Recorded
 from holdfast.replays.replayed import Divergence, Replayed
 from holdfast.replays.script import Script
 from holdfast.state import FINISHED, State, scope_of
@@ -46,9 +46,9 @@ def told(
     divergence = _divergence(store, aside, ran)
     snapshots = _compared(store, aside, ran, divergence, always)
     answers = ran.answers
-    passed = {passed.path for passed in answers.passed if passed.ended}
+    passed = {passed.path for passed in _passed(ran, divergence) if passed.ended}
     is_over = ran.error is None and ran.state.status in FINISHED
-    is_open = divergence is None and not answers.reached
+    is_open = divergence is None and not isinstance(ran.error, Reached)
     return replace(
         before,
         outcome=ran.state.status if is_over else "open" if is_open else "stopped",
@@ -61,6 +61,14 @@ def told(
         snapshots=before.snapshots + snapshots.count,
         differing=(*before.differing, *snapshots.differing),
     )
+
+
+def _passed(ran: Ran, divergence: Divergence | None) -> Sequence[Passed]:
+    """The calls that were answered: not the one at which it stopped, or went another way."""
+    passed = ran.answers.passed
+    if isinstance(ran.error, Reached):
+        return passed[:-1]
+    return [each for each in passed if divergence is None or each.path != divergence.path]
 
 
 def _stopped_at(ran: Ran) -> str:
@@ -145,8 +153,8 @@ def _compared(
 ) -> Compared:
     """The snapshots on the way: as far as the replay came."""
     wanted = wanted_tags(ran.then, ran.script, ran.answers.stubbed)
-    if divergence is not None or ran.answers.reached:
-        upto = max((passed.ended for passed in ran.answers.passed), default=0)
+    if divergence is not None or isinstance(ran.error, Reached):
+        upto = max((passed.ended for passed in _passed(ran, divergence)), default=0)
         wanted = [tag for tag in wanted if tag.path and tag.seq <= upto]
     found = retraced(ran.script, ran.answers, ran.made, ran.state)
     return compared(store, aside, found, wanted, always=always)

@@ -71,7 +71,7 @@ def replay(holding: Holding, id: str, wanted: Wanted) -> Replayed:
         aside = Aside(holding.store)
         ran = _run(holding, aside, past, life, wanted, to)
         total = told(holding.store, aside, ran, total, always=wanted.always)
-        if total.divergence is not None or ran.answers.reached:
+        if total.divergence is not None or total.outcome == "stopped":
             break
     return total
 
