@@ -18,17 +18,28 @@ _NOT_THEIRS = ("holdfast", "asyncio", "concurrent", "threading", "contextvars")
 """Whose frames may stand between the task's code and the call that it makes."""
 
 
-def debug() -> bool:
-    """Open a debugger in the task's code that makes the call; whether the replay is to go on."""
-    frame = frame_of_the_task(sys._getframe(1))
-    debugger = pdb.Pdb(skip=[f"{name}.*" for name in _NOT_THEIRS], nosigint=True)
-    debugger.reset()
-    debugger.interaction(frame, None)
-    if debugger.quitting:
-        return False
-    if debugger.stoplineno != -1 or debugger.breaks:  # not just `continue`
-        _follow(debugger, frame)
-    return True
+class Debugging:
+    """Opens a debugger in the task's code that makes a call, when it is called there."""
+
+    def __init__(self) -> None:
+        self._debugger: pdb.Pdb | None = None
+
+    def __call__(self) -> bool:
+        """Debug; whether the replay is to go on."""
+        frame = frame_of_the_task(sys._getframe(1))
+        self._debugger = pdb.Pdb(skip=[f"{name}.*" for name in _NOT_THEIRS], nosigint=True)
+        self._debugger.reset()
+        self._debugger.interaction(frame, None)
+        if self.was_left:
+            return False
+        if self._debugger.stoplineno != -1 or self._debugger.breaks:  # not just `continue`
+            _follow(self._debugger, frame)
+        return True
+
+    @property
+    def was_left(self) -> bool:
+        """Whether the person at it ended it, and with it the replay."""
+        return self._debugger is not None and self._debugger.quitting
 
 
 def frame_of_the_task(frame: FrameType) -> FrameType:

@@ -115,12 +115,16 @@ def replay(
             return replay_all(hf, kind, since, as_json)
         if not is_there(hf.store, task):
             raise not_found(hf.store, task)
-        found = _replayed(hf, task, start, to, debugs, answers)
+        if debugs:
+            return _debugged(hf, task, start=start, to=to, stubs=answers)
+        # What the code between the calls prints is not ours.
+        with redirect_stdout(sys.stderr):
+            found = hf.replay(task, start=start, to=to, stubs=answers)
     if as_json:
         print_json(told(found))
     else:
         _print(found)
-    return Exit.OK if found.same or _was_left(found) else Exit.CODE
+    return Exit.OK if found.same else Exit.CODE
 
 
 def _must_make_sense(
@@ -146,21 +150,16 @@ def _must_make_sense(
         raise click.UsageError("--pdb is for people, and --json for programs: leave one out")
 
 
-def _replayed(
-    hf: Holdfast,
-    task: str,
-    start: str | None,
-    to: str | None,
-    debugs: bool,
-    answers: dict[str, Any],
-) -> Replayed:
-    if debugs:
-        from holdfast.cli.debugging import debug
+def _debugged(hf: Holdfast, task: str, **wanted: Any) -> Exit:
+    from holdfast.cli.debugging import Debugging
 
-        return hf.replay(task, start=start, to=to, stubs=answers, on_reached=debug)
-    # What the code between the calls prints is not ours.
-    with redirect_stdout(sys.stderr):
-        return hf.replay(task, start=start, to=to, stubs=answers)
+    debugging = Debugging()
+    found = hf.replay(task, **wanted, on_reached=debugging)
+    if debugging.was_left and not found.same:
+        print_lines(console(), f"{plain(task)}  left in the debugger")
+        return Exit.OK
+    _print(found)
+    return Exit.OK if found.same or debugging.was_left else Exit.CODE
 
 
 def told(found: Replayed) -> dict[str, Any]:
@@ -168,16 +167,8 @@ def told(found: Replayed) -> dict[str, Any]:
     return {"same": found.same, **msgspec.to_builtins(found)}
 
 
-def _was_left(found: Replayed) -> bool:
-    """Whether the debugger was ended by the person at it."""
-    return found.failure.startswith("BdbQuit")
-
-
 def _print(found: Replayed) -> None:
     out = console()
-    if _was_left(found):
-        print_lines(out, "left in the debugger")
-        return
     style = "green" if found.same else "bold red"
     print_lines(out, Text.assemble((plain(found.id), "bold"), "  ", (_headline(found), style)))
     for name, fact in _facts(found):

@@ -154,7 +154,8 @@ def _compared(
     """The snapshots on the way: as far as the replay came."""
     wanted = wanted_tags(ran.then, ran.script, ran.answers.stubbed)
     if divergence is not None or isinstance(ran.error, Reached):
-        upto = max((passed.ended for passed in _passed(ran, divergence)), default=0)
+        ended = [passed.ended for passed in _passed(ran, divergence)]
+        upto = max((*ended, *(passed.began - 1 for passed in ran.answers.passed)), default=0)
         wanted = [tag for tag in wanted if tag.path and tag.seq <= upto]
     found = retraced(ran.script, ran.answers, ran.made, ran.state)
     return compared(store, aside, found, wanted, always=always)
