@@ -32,7 +32,7 @@ class Answering:
         self._effects = state.effects
         self._pool: dict[tuple[str, str], list[tuple[State, Call]]] | None = None
 
-    def passing(self, path: str) -> None:
+    def passing(self, asked: Asked) -> None:
         """Nobody waits for it."""
 
     def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:

@@ -139,7 +139,7 @@ for _command in (
     harness.next_,
     harness.loop_,
     replay.replay,
-    testcase.testcase,
+    testcase.make_testcase,
     check.check,
     doctor.doctor,
     verify.verify,

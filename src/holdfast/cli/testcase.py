@@ -48,7 +48,7 @@ def test_{name}_does_what_it_did():
 {more}'''
 
 
-@click.command(short_help="Make a test of a recorded run.")
+@click.command("testcase", short_help="Make a test of a recorded run.")
 @task_argument
 @click.option(
     "-o",
@@ -66,7 +66,7 @@ def test_{name}_does_what_it_did():
 @json_option
 @code_options
 @pass_given
-def testcase(
+def make_testcase(
     given: Given, task: str, output: Path, force: bool, plain_text: bool, as_json: bool
 ) -> Exit:
     """Write a pytest file, and beside it the recorded log of a task, that replays the run.

@@ -221,10 +221,11 @@ def answered(
     if run.answers is None:
         return record
     try:
-        run.answers.passing(path)
+        asked = Asked(run.task_id, path, spec, Raw(shown), digest, "")
+        run.answers.passing(asked)
         if record is not None and record.status in ("completed", "failed"):
             return record
-        asked = Asked(run.task_id, path, spec, run.log.stow(shown), digest, "")
+        asked.args = run.log.stow(shown)
         adopted = run.answers.find(asked, run.log)
     except HoldfastError as error:
         run.halt(error, path)

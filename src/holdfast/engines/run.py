@@ -58,8 +58,8 @@ class Family(Protocol):
 class Answers(Protocol):
     """Who knows the outcomes of calls that a task has not made: of a fork, or of a replay."""
 
-    def passing(self, path: str) -> None:
-        """The code has come to a call. An error stops the task there."""
+    def passing(self, asked: Asked) -> None:
+        """The code has come to a call, answered or not. An error stops the task there."""
 
     def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
         """The outcome of a call that has none yet, after what happened inside it; None if it is

@@ -96,7 +96,8 @@ class Recorded:
         self.run, run.answers = run, self
         run.log.state.marks = Marks(run.log.state.marks, self.said)
 
-    def passing(self, path: str) -> None:
+    def passing(self, asked: Asked) -> None:
+        path = asked.path
         call = self._calls.get(path)
         seq = self.run.log.state.seq if self.run is not None else 0
         began, ended = (0, 0) if call is None else (call.seq, ended_at_seq(call))
@@ -104,8 +105,10 @@ class Recorded:
         if path != self._to or self.reached:
             return
         self.reached = True
+        self.stopped[path] = str(asked)
         if self._on_reached is None or not self._on_reached():
             raise Reached(f"it has come to call {path}")
+        del self.stopped[path]
 
     def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
         if (name := asked.spec.name) in self._stubs:
