@@ -91,7 +91,7 @@ def test_inside_of_an_undo_nothing_leaves():
         undo = hf.task("t").state.calls["undo.2"]
         for place in ({"at": "undo.2"}, {"seq": undo.seq}):
             with pytest.raises(BadInput, match="undoing what it had done"):
-                hf.fork("t", effects="live", **place)  # type: ignore[arg-type]
+                hf.fork("t", effects="live", **place)
         assert hf.fork("t", at=2, effects="stub").status == "pending"
 
 
@@ -173,7 +173,7 @@ def test_a_task_that_runs_can_be_forked_and_looked_at(tmp_path: Path):
         assert begun.wait(60)
         try:
             assert other.snapshot("t", 1, "after").content["calls"]["1"]["output"] == 1
-            fork = other.fork("t", at=2, stubs={"bad_slow": 7}, effects="live")
+            fork = other.fork("t", at=1, when="after", stubs={"bad_slow": 7}, effects="live")
             assert other.resume(fork.id) == [1, 7, 2]
         finally:
             go_on.set()

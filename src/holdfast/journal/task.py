@@ -84,10 +84,11 @@ def undo_path(path: str) -> str:
 
 def to_settle(state: State) -> Sequence[Call]:
     """The calls that may have happened, and would have to be undone then."""
-    return [call for call in _own(state) if call.undo and _is_open(call)]
+    return [call for call in _own(state) if call.undo and is_open(call)]
 
 
-def _is_open(call: Call) -> bool:
+def is_open(call: Call) -> bool:
+    """Whether nobody knows yet if a call happened."""
     return call.status in ("running", "in_doubt") or (call.status == "backing_off" and call.doubt)
 
 
