@@ -100,6 +100,7 @@ HOLDFAST_MODULES = {
     "holdfast.travelling",
     "holdfast.upkeep",
     "holdfast.upkeep.housekeeping",
+    "holdfast.upkeep.needs",
     "holdfast.upkeep.retention",
     "holdfast.values",
     "holdfast.views",

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.branching import branch_session, sessions_of
+from holdfast.branching import branch_session, must_be_left, sessions_of
 from holdfast.checkpoints import carried
 from holdfast.codec import args_hash
 from holdfast.driving import new_id
@@ -120,6 +120,7 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
         for event in _edits(log, changes, origin.by):
             log.append(event)
         log.sync()
+        must_be_left(store, stream_of(origin.of), log.lease)
     return new
 
 

@@ -430,7 +430,8 @@ def write_forks(folder: Path) -> None:
         run_forks(hf)
         for file, (kind, id) in FORKS.items():
             state = read_folded(hf.store, f"{kind}/{id}")
-            state.trail = []  # the events, once more
+            if not isinstance(state, Memories):
+                state.trail = []  # the events, once more
             shown = msgspec.json.format(msgspec.json.encode(state, order="deterministic"), indent=1)
             (folder / file).with_suffix(".json").write_bytes(shown + b"\n")
     for file, (kind, id) in FORKS.items():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -10,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, LogDamaged, Retention, TaskBusy, Worker
+from holdfast import Holdfast, LogDamaged, Retention, TaskBusy, TaskNotFound, Worker
 from holdfast.kinds import SESSION
 from holdfast.reading import fork_of, lineage, read_state, stream_of
+from holdfast.tail import Tail
 from tests.stores import forks
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
 
@@ -399,13 +403,74 @@ def test_a_log_knows_the_logs_it_can_not_be_read_without(here):
     assert read_state(here.store, "tasks/fork").fork == fork
 
 
-def test_a_task_that_is_driven_can_be_forked_and_not_put_back(new_url):  # noqa: F811
-    url = new_url("files")
-    with Holdfast(url) as hf, Holdfast(url) as other:
-        forks.family(hf)
-        with hf._holding.hold("first"):
-            other.fork("first", at=3, effects="live", new_id="beside")
-            assert other.resume("beside") == "Oslo done"
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_fork_of_what_is_being_deleted_waits_for_what_becomes_of_it(here, is_deleted):
+    lease = here.store.acquire("tasks/first", "me (gc, 0123abcd)", 30)
+    held, forked = here.store.holder, []
+
+    def looked_at(stream):
+        if stream == "tasks/first":
+            assert "meanwhile" in ids(here)
+            here.store.holder = held
+            (here.store.delete if is_deleted else here.store.release)(lease)
+            return "me (gc, 0123abcd)"
+        return held(stream)
+
+    here.store.holder = looked_at
+    try:
+        forked.append(here.fork("first", at=2, effects="live", new_id="meanwhile").id)
+    except TaskNotFound as error:
+        assert "deleted while it was forked" in str(error)
+    assert forked == ([] if is_deleted else ["meanwhile"])
+    assert ("meanwhile" in ids(here)) == (not is_deleted)
+
+
+def test_a_task_that_another_process_drives_can_be_forked_and_not_put_back(tmp_path):
+    code = """
+import sys
+from holdfast import Holdfast
+from tests.stores import forks
+
+with Holdfast("w") as hf:
+    forks.family(hf)
+    with hf._holding.hold("first"):
+        print("ready", flush=True)
+        sys.stdin.readline()
+"""
+    command = [sys.executable, "-c", code]
+    paths = os.pathsep.join(map(str, sys.path))
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    ) as driving:  # fmt: skip
+        assert driving.stdout is not None and driving.stdin is not None
+        assert driving.stdout.readline() == "ready\n"
+        with Holdfast(tmp_path / "w") as hf:
+            hf.fork("first", at=3, effects="live", new_id="beside")
+            assert hf.resume("beside") == "Oslo done"
             with pytest.raises(TaskBusy, match="pause it first"):
-                other.rewind("first", to=3)
-        assert other.rewind("first", to=3).task.status == "paused"
+                hf.rewind("first", to=3)
+            driving.stdin.write("\n")
+            driving.stdin.close()
+            assert driving.wait(30) == 0
+            assert hf.rewind("first", to=3).task.status == "paused"
+            assert hf.verify().sound
+
+
+# Following
+
+
+def test_a_fork_and_a_rewind_can_be_followed(here):
+    here.fork("first", at=3, effects="live", new_id="open")
+    tail = Tail(here.store, "open")
+    before = [event.seq for _, event in tail.read()]
+    assert before == list(range(1, 11))
+    view = here.task("open")
+    here.resume("open")
+    news = [event.seq for event in view.follow(poll_s=0.01)]
+    assert news == [event.seq for _, event in tail.read()]
+    assert news == list(range(11, here.task("open").seq + 1)) and tail.finished
+    here.rewind("open", to=2)
+    assert [type(event).__name__ for _, event in tail.read()] == ["Rewound"]
+    assert not tail.finished and tail.state.status == "paused"
+    assert tail.state.id == "open"
