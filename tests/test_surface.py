@@ -24,10 +24,10 @@ PINNED = {
 }  # fmt: skip
 
 METHODS = {
-    "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compare",
-    "compensate", "copy_to", "experiment", "files", "fork", "gc", "heads", "memory", "open",
-    "page", "pause", "resolve", "restore_from", "resume", "retry", "rewind", "run", "session",
-    "sessions", "start", "task", "tasks", "unpause", "verify",
+    "answer", "archive_to", "aresume", "aretry", "arun", "audit", "cancel", "check", "close",
+    "compare", "compensate", "copy_to", "experiment", "files", "fork", "gc", "heads", "memory",
+    "open", "page", "pause", "resolve", "restore_from", "resume", "retry", "rewind", "run",
+    "session", "sessions", "sql", "start", "stats", "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
 

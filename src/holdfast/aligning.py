@@ -12,7 +12,7 @@ what was called and with which arguments, wherever that is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -230,7 +230,9 @@ def _first(pairs: list[_Pair]) -> _Pair | None:
 
 def _matched_around(first: _Pair, pairs: list[_Pair]) -> list[tuple[Made, Made]]:
     """By path what comes before the first divergence, and the rest as well as can be."""
-    matched, olds, news = [], [], []
+    matched: list[tuple[Made, Made]] = []
+    olds: list[Made] = []
+    news: list[Made] = []
     for pair in pairs:
         is_ahead = pair.key < first.key and pair.what in (*_HARMLESS, *_OUTCOMES)
         if is_ahead and pair.a and pair.b:
@@ -239,25 +241,38 @@ def _matched_around(first: _Pair, pairs: list[_Pair]) -> list[tuple[Made, Made]]
         olds += [pair.a] if pair.a else []
         news += [pair.b] if pair.b else []
     olds, news = in_tree(olds), in_tree(news)
-    in_line = common([*map(_called, olds)], [*map(_called, news)])
-    matched += ((olds[i], news[j]) for i, j in in_line)
-    for likeness in (_called, _named):
-        known = {one.path for one, _ in matched}
-        taken = {other.path for _, other in matched}
-        matched += _anywhere(
-            [made for made in olds if made.path not in known],
-            [made for made in news if made.path not in taken],
-            likeness,
-        )
+    for find, likeness in (
+        (_in_line, _called),
+        (_anywhere, _called),
+        (_in_line, _placed),
+        (_in_line, _named),
+    ):
+        found = find(olds, news, likeness)
+        matched += found
+        known, taken = {one.path for one, _ in found}, {other.path for _, other in found}
+        olds = [made for made in olds if made.path not in known]
+        news = [made for made in news if made.path not in taken]
     return matched
 
 
-def _named(made: Made) -> tuple[str, str, str]:
+def _placed(made: Made) -> tuple[str, str, str]:
     return made.path, made.name, made.kind
 
 
+def _named(made: Made) -> tuple[str, str]:
+    return made.name, made.kind
+
+
+def _in_line(
+    olds: list[Made], news: list[Made], likeness: Callable[[Made], Any]
+) -> list[tuple[Made, Made]]:
+    """The calls that are alike, as many as come one after the other on both sides."""
+    pairs = common([*map(likeness, olds)], [*map(likeness, news)])
+    return [(olds[i], news[j]) for i, j in pairs]
+
+
 def _anywhere(
-    olds: Iterable[Made], news: Iterable[Made], likeness: Callable[[Made], Any]
+    olds: list[Made], news: list[Made], likeness: Callable[[Made], Any]
 ) -> list[tuple[Made, Made]]:
     """The calls that are alike, each with the first of the others that is left."""
     left: dict[Any, deque[Made]] = {}

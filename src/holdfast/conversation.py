@@ -52,6 +52,8 @@ class Conversation(Struct):
     """The newest last."""
     fork: Fork | None = None
     """Whose past it shares, if it is a fork."""
+    origins: tuple[str, ...] = ()
+    """The sessions whose past it shares, if it is a fork."""
     rewinds: tuple[str, ...] = ()
     """The keys of those who put it back."""
     trail: list[AnyEvent] = []
@@ -61,6 +63,12 @@ class Conversation(Struct):
     def summary(self) -> Summarized | None:
         """The newest summary."""
         return self.summaries[-1] if self.summaries else None
+
+    def was_left(self, seq: int) -> bool:
+        """Whether it was put back since an event, to a time before that."""
+        return any(
+            isinstance(event, SessionRewound) and event.to < seq < event.seq for event in self.trail
+        )
 
     def turn_of(self, number: int) -> int:
         """Which turn a message is in."""
@@ -85,6 +93,8 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     """Change a session's state, which the caller alone owns, by one event."""
     match event:
         case SessionBegan():
+            if state.id:
+                state.origins = (*state.origins, state.id)
             state.id, state.user, state.labels = event.id, event.user, event.labels
             state.created_at, state.fork = event.at, event.fork
         case Said():
@@ -115,7 +125,7 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     state.trail.append(event)
 
 
-_ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "trail"})
+_ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "origins", "trail"})
 """What stays, also of a fork that is put back into the past it shares with its original."""
 
 

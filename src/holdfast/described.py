@@ -69,10 +69,11 @@ def _lines(change: Change, most: int | None) -> Iterator[Line]:
     else:
         yield Line("~", where)
         for hunk in change.hunks:
-            yield from _words(hunk, most) if hunk.by == "words" else _hunk_lines(hunk, most)
+            by_words = hunk.by == "words"
+            yield from _words(hunk, len(change.before), most) if by_words else _text(hunk, most)
 
 
-def _hunk_lines(hunk: Hunk, most: int | None) -> Iterator[Line]:
+def _text(hunk: Hunk, most: int | None) -> Iterator[Line]:
     yield Line("@", f"line {hunk.line}", inside=True)
     yield from _marked(" ", hunk.ahead, most)
     # Where only the ends of lines differ, these have to be seen.
@@ -96,11 +97,13 @@ def _marked(
         yield Line(marker, f"… {left:,} more lines", inside=True)
 
 
-def _words(hunk: Hunk, most: int | None) -> Iterator[Line]:
-    yield Line("@", f"line {hunk.line}, at {hunk.at:,}", inside=True)
-    ahead, behind = plain(hunk.ahead), plain(hunk.behind)
-    yield Line("-", f"…{ahead}{_cut(plain(hunk.removed), most)}{behind}…", inside=True)
-    yield Line("+", f"…{ahead}{_cut(plain(hunk.added), most)}{behind}…", inside=True)
+def _words(hunk: Hunk, length: int, most: int | None) -> Iterator[Line]:
+    end = hunk.at + len(hunk.removed) + len(hunk.behind)
+    ahead = ("…" if hunk.at > len(hunk.ahead) else "") + plain(hunk.ahead)
+    behind = plain(hunk.behind) + ("…" if end < length else "")
+    yield Line("@", f"line {hunk.line}", inside=True)
+    yield Line("-", f"{ahead}{_cut(plain(hunk.removed), most)}{behind}", inside=True)
+    yield Line("+", f"{ahead}{_cut(plain(hunk.added), most)}{behind}", inside=True)
 
 
 def _short(value: Any, most: int | None) -> str:

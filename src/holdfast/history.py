@@ -10,10 +10,14 @@ from typing import Literal
 
 from msgspec import Struct
 
+from holdfast import chain
 from holdfast.errors import BadInput, TaskNotFound
 from holdfast.events import Fork, Rewound
-from holdfast.reading import Readable, read_state, stream_of
+from holdfast.kinds import kind_of
+from holdfast.reading import advance_checked, fork_in, own_lines, read_state, stream_of
 from holdfast.state import UNDO, Call, State, scope_of
+from holdfast.store import Store
+from holdfast.upto import state_upto
 
 When = Literal["before", "after"]
 
@@ -46,11 +50,42 @@ def newest_rewind(state: State) -> Rewound | None:
     return next(found, None)
 
 
-def state_at(store: Readable, task_id: str, seq: int | None = None) -> State:
-    """What a task knew after an event, or knows now. A state of its own, to be changed at will."""
-    state = read_state(store, stream_of(task_id), seq)
+def state_at(store: Store, task_id: str, seq: int) -> State:
+    """What a task knew after an event. Had by the nearest waypoint, so it does not know the events
+    that it was made of, and makes its calls when somebody looks at them."""
+    return _state_at(store, stream_of(task_id), seq)[0]
+
+
+def past_at(store: Store, task_id: str, seq: int) -> tuple[State, str]:
+    """The same, and the sum of that event."""
+    state, total = _state_at(store, stream_of(task_id), seq)
+    return state, total.decode()
+
+
+def _state_at(store: Store, stream: str, seq: int) -> tuple[State, bytes]:
+    fork = fork_in(store, stream)
+    if fork is None:
+        return state_upto(store, stream, seq)
+    past, total = _state_at(store, kind_of(stream).stream(fork.of), min(seq, fork.seq))
+    if seq <= fork.seq:
+        return past, total
+    for event, _, _ in own_lines(store, stream, fork.seq, seq):
+        if isinstance(event, Rewound):
+            past = read_state(store, stream, seq)
+            break
+        advance_checked(past, event, stream)
+    return past, _sum_at(store, stream, seq - fork.seq)
+
+
+def _sum_at(store: Store, stream: str, line: int) -> bytes:
+    return chain.sum_of(next(store.read(stream, line - 1), b""))
+
+
+def newest_state(store: Store, task_id: str) -> State:
+    """Everything a task knows, with the events that it was made of."""
+    state = read_state(store, stream_of(task_id))
     if state.seq == 0:
-        raise TaskNotFound(f"no task {task_id!r} in {getattr(store, 'url', 'this archive')}")
+        raise TaskNotFound(f"no task {task_id!r} in {store.url}")
     return state
 
 

@@ -182,6 +182,15 @@ def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = Non
     return tasks
 
 
+def streams_of_tasks(
+    store: Store, filters: Mapping[str, Any]
+) -> tuple[list[str], list[StoreError]]:
+    """The streams of the tasks that match, the newest first, and the errors of those that can't
+    be read. No log is read for it, except of those whose facts the store lost."""
+    failed = dict[str, StoreError]()
+    return list(_walk(store, _query(TASK, filters, Filters, Status), failed)), list(failed.values())
+
+
 def _walk(store: Store, query: Query, failed: dict[str, StoreError]) -> Iterator[str]:
     """The streams that match, page by page."""
     cursor: str | None = None

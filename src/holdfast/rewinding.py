@@ -20,7 +20,7 @@ from holdfast.engines.undoing import undo_all
 from holdfast.errors import BadInput, TaskBusy
 from holdfast.events import Effects, Rewound, SessionRewound
 from holdfast.facts import facts_of_session
-from holdfast.history import When, must_be_still, place_of, state_at
+from holdfast.history import When, must_be_still, newest_state, place_of, state_at
 from holdfast.journal.task import undo_path
 from holdfast.ledger import Ledger
 from holdfast.log import Log
@@ -61,10 +61,10 @@ def rewind(driving: Driving, id: str, wanted: Wanted) -> tuple[Effect, ...]:
     if wanted.effects not in ("live", "reuse", "stub"):
         raise BadInput(f"rewind(effects={wanted.effects!a:.40}) must be 'live', 'reuse' or 'stub'")
     must_be_texts(f"rewind({id!r})", by=wanted.by, because=wanted.because)
-    state_at(holding.store, checked_id(id))
+    newest_state(holding.store, checked_id(id))
     try:
         with holding.hold(id) as log:
-            log.state = state_at(holding.store, id)
+            log.state = newest_state(holding.store, id)
             place = place_of(log.state, wanted.to, wanted.when, wanted.seq)
             past = state_at(holding.store, id, place.seq)
             must_be_still(past, place, "put back")

@@ -130,12 +130,12 @@ class _Placed(Struct):
 def _head(stream: str, newest: bytes, base: int) -> Head:
     kind = kind_of(stream)
     try:
-        seq = msgspec.json.decode(newest, type=_Placed).seq
+        seq = base + msgspec.json.decode(newest, type=_Placed).seq
         total = chain.sum_of(newest).decode("ascii")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"
         raise LogDamaged(stream, 0, what) from None
-    return Head(kind.shown(id_of(stream)), seq + base, total, kind.name)
+    return Head(kind.shown(id_of(stream)), seq, total, kind.name)
 
 
 def _all(store: Store) -> list[str]:

@@ -217,7 +217,7 @@ class TaskView:
     def decisions(self) -> tuple[Choice, ...]:
         """Layer 3: what the agent chose at each branch point, and why."""
         superseded = {d.supersedes: d.path for d in self.state.decisions if d.supersedes}
-        steps = self._steps_before()
+        steps = self.steps_before()
         return tuple(
             Choice(
                 d.path,
@@ -233,8 +233,8 @@ class TaskView:
             for d in self.state.decisions
         )
 
-    def _steps_before(self) -> dict[str, str]:
-        """The newest step before each decision."""
+    def steps_before(self) -> dict[str, str]:
+        """The newest step before each decision, by their paths."""
         step, found = "", {}
         for call in self.calls:
             if call.kind == "decision":

@@ -92,7 +92,7 @@ class PostgresServer:
         """Stop the server: SIGINT is `fast`, SIGQUIT `immediate`, as in a crash."""
         if self._server is not None:
             self._server.send_signal(how)
-            self._server.wait(30)
+            self._server.wait(60)
             self._server = None
 
     def url(self, database: str) -> str:

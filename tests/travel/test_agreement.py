@@ -27,7 +27,7 @@ from holdfast import (
 from holdfast.applying import apply
 from holdfast.differing import diff, inverse
 from holdfast.fold import fold
-from holdfast.history import state_at
+from holdfast.history import newest_state
 from holdfast.snapshots import Snapshot
 from holdfast.workspace import files
 
@@ -147,7 +147,7 @@ def test_fold_snapshot_diff_and_rewind_agree(program, fails, body, data):
             assert again | {"calls": 0} == ended | {"calls": 0}, "it comes to the same end"
             assert again["calls"].keys() == ended["calls"].keys()
         assert hf.verify().sound
-        assert fold(list(hf.task("t").events())) == state_at(hf.store, "t")
+        assert fold(list(hf.task("t").events())) == newest_state(hf.store, "t")
 
 
 def _now(hf: Holdfast) -> Snapshot:

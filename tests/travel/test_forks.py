@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from holdfast import (
     BadInput,
@@ -201,7 +202,7 @@ def test_another_input_that_does_not_fit_the_past_is_noticed(hf: Holdfast):
         hf.resume("f")
     hf.fork("t", at=1, input={"city": "Rome"}, effects="live", new_id="g")
     assert hf.resume("g") == "booked Rome attic"
-    with pytest.raises(BadInput, match="does not fit fork_trip"):
+    with pytest.raises(BadInput, match=r"fork_trip\(city=…\) can't be that"):
         hf.fork("t", at=1, input={"city": 3}, effects="live")
 
 
@@ -289,3 +290,39 @@ def test_a_question_before_the_fork_keeps_its_answer_and_after_it_is_asked_anew(
         hf.resume("f")
     hf.answer("f", "other")
     assert hf.resume("f") == ["1", "other"]
+
+
+class Quote(Struct):
+    price: int
+    note: str = ""
+
+
+@step
+def fork_quote(room: str, limit: Quote | None = None) -> Quote:
+    return Quote(len(room), limit.note if limit else "")
+
+
+@task
+def fork_quotes(start: Quote) -> list[Quote]:
+    return [start, fork_quote("attic"), fork_quote("cellar")]
+
+
+@pytest.mark.parametrize("five", [Quote(5, "typed"), {"price": 5, "note": "typed"}])
+def test_what_is_changed_has_the_types_of_the_code(five: Any):
+    with Holdfast("memory://") as hf:
+        hf.run(fork_quotes, Quote(1), id="t")
+        hf.fork("t", at=1, results={"1": five}, effects="live", new_id="results")
+        hf.fork("t", at=1, stubs={"fork_quote": five}, effects="live", new_id="stubs")
+        hf.fork("t", at=1, input={"start": five}, effects="live", new_id="input")
+        changed = {"fork_quote": {"limit": five}}
+        hf.fork("t", at=2, arguments=changed, effects="live", new_id="arguments")
+        typed = Quote(5, "typed")
+        assert hf.resume("results") == [Quote(1), typed, Quote(6)]
+        assert hf.resume("stubs") == [Quote(1), typed, typed]
+        assert hf.resume("input") == [typed, Quote(5), Quote(6)]
+        assert hf.resume("arguments") == [Quote(1), Quote(5), Quote(6, "typed")]
+        for wrong in ({"results": {"1": "dear"}}, {"stubs": {"fork_quote": 7}}):
+            with pytest.raises(BadInput, match="the result of fork_quote can't be that"):
+                hf.fork("t", at=1, effects="live", **wrong)
+        with pytest.raises(BadInput, match="has no argument 'colour'; it has room, limit"):
+            hf.fork("t", at=1, arguments={"fork_quote": {"colour": 1}}, effects="live")

@@ -177,6 +177,17 @@ def test_calls_that_changed_places_are_found_again():
     assert found.first is not None and found.first.what == "another call"
 
 
+def test_a_call_with_other_arguments_is_shown_beside_the_one_it_would_have_been():
+    a = Ran("a", (Made("1", "ask"), Made("2", "mail"), Made("3", "book", input="attic")))
+    b = Ran("b", (Made("1", "look"), Made("2", "book", input="cellar")))
+    assert seen(align(a, b)) == [
+        ("", "look", "only in B"),
+        ("ask", "", "only in A"),
+        ("mail", "", "only in A"),
+        ("book", "book", "other arguments"),
+    ]
+
+
 def test_the_call_inside_is_the_first_and_not_the_step_that_failed_by_it():
     a = Ran("a", (Made("1", "plan", output=1), Made("1.1", "look", output=1), Made("2", "go")))
     b = Ran("b", (Made("1", "plan", output=2), Made("1.1", "look", output=2), Made("2", "go")))

@@ -371,6 +371,18 @@ def test_long_texts_read_as_hunks():
     ]
 
 
+def test_long_lines_read_as_the_words_that_changed_and_some_around_them():
+    before = (
+        "The room has a desk and a window to the sea, costs 120 a night, and is booked until May."
+    )
+    assert [*map(str, describe(diff([before], [before.replace("120", "95")])))] == [
+        "~ [0]",
+        "    @ line 1",
+        "    - …to the sea, costs 120 a night, and is…",
+        "    + …to the sea, costs 95 a night, and is…",
+    ]
+
+
 def test_what_is_long_is_cut_unless_all_is_wanted():
     made = diff({}, {"a": "x" * 500})
     assert str(describe(made)[0]).endswith("x…")

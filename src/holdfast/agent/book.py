@@ -26,7 +26,7 @@ from holdfast.errors import BadInput, Conflict, LogDamaged, SessionNotFound
 from holdfast.events import FORMAT, Pinned, Said, SessionBegan, SessionEnded, Summarized
 from holdfast.facts import facts_of_session
 from holdfast.ledger import Ledger
-from holdfast.reading import session_stream
+from holdfast.reading import read_events, session_stream
 from holdfast.redact import DEFAULT, Redact
 from holdfast.store import Store
 from holdfast.values import MAX_VALUE_BYTES, fetch, stow
@@ -189,6 +189,12 @@ class Book:
         ended = SessionEnded(because=because)
         self._ledger.write(lambda state: ended if self._must_be(state).status == "open" else None)
 
+    def as_of(self, seq: int) -> Book:
+        """The book as it was after an event, for reading: also in a past that was left since."""
+        past = Book(self.means, self.id)
+        past._ledger.keep(read_events(self.store, session_stream(self.id), seq))
+        return past
+
     def _must_be(self, state: Conversation) -> Conversation:
         if state.seq == 0:
             raise SessionNotFound(f"no session {self.id!r} in {self.store.url}")
@@ -214,11 +220,6 @@ class Book:
             self.refresh()
         said = self._ledger.state.turns
         return self.turn(bisect_left(said, seq, key=lambda each: each.seq))
-
-    def shares_past_of(self, session: str) -> bool:
-        """Whether it is a fork of another session, or a fork of one of that."""
-        trail = self.refresh().trail
-        return any(isinstance(event, SessionBegan) and event.id == session for event in trail)
 
     def messages(self, first: int, last: int | None) -> Iterator[Message]:
         """The messages of these numbers."""

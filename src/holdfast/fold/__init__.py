@@ -54,7 +54,7 @@ def advance(state: State, event: AnyEvent) -> None:
 def _copy(state: State) -> State:
     return replace(
         state,
-        calls=dict(state.calls),
+        calls=state.calls.copy(),  # which makes none of those that nobody looked at
         last=dict(state.last),
         inner=set(state.inner),
         decisions=list(state.decisions),
@@ -65,7 +65,7 @@ def _copy(state: State) -> State:
         facts=list(state.facts),
         marks=dict(state.marks),
         changes=list(state.changes),
-        lists=dict(state.lists),
+        lists=state.lists.copy(),
         reads=dict(state.reads),
         invalidated=dict(state.invalidated),
         writers=dict(state.writers),

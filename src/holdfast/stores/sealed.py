@@ -13,6 +13,7 @@ are bound into each box: a line that was moved does not open.
     messages  closed, and so are their names, of which the store sees a keyed digest
     facts     user, session and labels are keyed digests, which can be looked for but not read;
               the clear ones are closed, and kept as one more label
+    waypoints closed, each bound to its stream, its place and its part
     names     of sessions and memories are closed (see `hidden`)
 
 Left in the clear: the ids of tasks (they name folders), their types, the statuses of logs, when
@@ -36,8 +37,19 @@ from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
 from holdfast.kinds import TASK, final_name, id_of, kind_of
-from holdfast.store import Blob, Facts, Lease, Page, Post, Query, Store
+from holdfast.store import (
+    Blob,
+    Facts,
+    Lease,
+    Page,
+    Post,
+    Query,
+    Store,
+    Waypoints,
+    WaypointStore,
+)
 from holdfast.stores import KEYS, ring
+from holdfast.stores.around_waypoints import AroundWaypoints
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
 from holdfast.stores.hidden import HiddenNames
 from holdfast.stores.wrapped import Wrapped, with_older
@@ -102,6 +114,7 @@ class SealedStore(Wrapped):
         self._root_of_blobs = derived(root, b"blobs")
         self._root_of_posts = derived(root, b"posts")
         self._root_of_facts = derived(root, b"facts")
+        self._root_of_waypoints = derived(root, b"waypoints")
         self._known: dict[str, Box] = {}
         self._ends: dict[Lease, _End] = {}
 
@@ -347,6 +360,24 @@ class SealedStore(Wrapped):
 
     def unpost(self, stream: str, name: str) -> None:
         self.inner.unpost(stream, self._digests.of("message", stream, name))
+
+    # Waypoints
+
+    def waypoints(self) -> Waypoints | None:
+        kept = self.inner.waypoints() if isinstance(self.inner, WaypointStore) else None
+        if kept is None:
+            return None
+
+        def close(stream: str, seq: int, part: str, data: bytes) -> bytes:
+            return self._waypoint(stream).close(data, "waypoint", final_name(stream), seq, part)
+
+        def opened(stream: str, seq: int, part: str, box: bytes) -> bytes | None:
+            return self._waypoint(stream).open(box, "waypoint", final_name(stream), seq, part)
+
+        return AroundWaypoints(kept, close=close, open=opened)
+
+    def _waypoint(self, stream: str) -> Box:
+        return Box(derived(self._root_of_waypoints, final_name(stream).encode()))
 
     # Blobs
 
