@@ -27,7 +27,8 @@ METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "audit", "cancel", "check", "close",
     "compare", "compensate", "copy_to", "experiment", "files", "fork", "gc", "heads", "memory",
     "open", "page", "pause", "resolve", "restore_from", "resume", "retry", "rewind", "run",
-    "session", "sessions", "sql", "start", "stats", "task", "tasks", "unpause", "verify",
+    "session", "sessions", "snapshot", "sql", "start", "stats", "task", "tasks", "unpause",
+    "verify",
 }  # fmt: skip
 
 

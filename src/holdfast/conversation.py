@@ -50,10 +50,10 @@ class Conversation(Struct):
     """The pinned messages, and the event since which they are."""
     summaries: list[Summarized] = []
     """The newest last."""
-    fork: Fork | None = None
-    """Whose past it shares, if it is a fork."""
     origins: tuple[str, ...] = ()
     """The sessions whose past it shares, if it is a fork."""
+    fork: Fork | None = None
+    """Whose past it shares, if it is a fork."""
     rewinds: tuple[str, ...] = ()
     """The keys of those who put it back."""
     trail: list[AnyEvent] = []

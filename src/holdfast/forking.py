@@ -34,7 +34,7 @@ from holdfast.events import (
     Fork,
     TaskCreated,
 )
-from holdfast.history import When, must_be_still, newest_state, past_at, place_of
+from holdfast.history import When, known_state, must_be_still, past_at, place_of
 from holdfast.log import Log
 from holdfast.reading import stream_of, value_in
 from holdfast.saying import plain
@@ -82,7 +82,7 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
             f"the same one with the same arguments, its result is taken) or 'stub' (none is called)"
         )
     must_be_texts(f"fork({id!r})", by=wanted.by, because=wanted.because)
-    newest = newest_state(store, checked_id(id))
+    newest = known_state(store, checked_id(id))
     place = place_of(newest, wanted.at, _when(wanted, changes), wanted.seq)
     past, total = past_at(store, id, place.seq)
     must_be_still(past, place, "forked")

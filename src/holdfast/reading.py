@@ -136,23 +136,23 @@ def own_lines(
     return _checked(stream, store.read(stream), most=max(upto - base, 0), base=base)
 
 
-def fork_in(store: Readable, stream: str) -> Fork | None:
-    """What a log says of its original, if it shares the past of another one."""
-    first = next(store.read(stream), None)
-    return _fork_in(stream, first) if first is not None else None
-
-
 def base_of(store: Readable, stream: str) -> int:
     """How many events a log shares with its original, and does not hold itself."""
-    fork = fork_in(store, stream)
+    fork = fork_of(store, stream)
     return fork.seq if fork is not None else 0
+
+
+def fork_of(store: Readable, stream: str) -> Fork | None:
+    """What a log says of the one whose past it shares; None if it shares none, or is not there."""
+    first = next(store.read(stream), None)
+    return _fork_in(stream, first) if first is not None else None
 
 
 def lineage(store: Readable, stream: str) -> list[str]:
     """The streams that a log can't be read without: those whose past it shares, the first one
     first, and its own at the end."""
     streams = [stream]
-    while (fork := fork_in(store, streams[-1])) is not None:
+    while (fork := fork_of(store, streams[-1])) is not None:
         original = kind_of(stream).stream(fork.of)
         if original in streams:  # whoever reads it is told
             break

@@ -20,7 +20,7 @@ from holdfast.artifacts import Artifact, opened
 from holdfast.branching import sessions_of
 from holdfast.conversation import Conversation, advance
 from holdfast.differing import Diff, diff
-from holdfast.history import Place, ended_at_seq
+from holdfast.history import Place, When, ended_at_seq, place_of, state_at
 from holdfast.reading import read_sums, session_stream
 from holdfast.state import FINISHED, Call, State
 from holdfast.store import Store
@@ -154,6 +154,14 @@ class Snapshot:
     def to_json(self) -> bytes:
         """The content as canonical JSON: equal bytes for equal content."""
         return _canonical(self.content)
+
+
+def snapshot_of(
+    store: Store, state: State, step: str | int | None, when: When | None, seq: int | None
+) -> Snapshot:
+    """What a task knew at a place. `state` is the newest one of the task."""
+    place = place_of(state, step, when, seq)
+    return Snapshot(store, state_at(store, state.id, place.seq), place)
 
 
 def _call(view: TaskView, call: Call) -> dict[str, Any]:

@@ -350,11 +350,9 @@ class TaskView:
         ...     snapshot.content["calls"]["1"]["output"], snapshot.content["decisions"]
         (3, [])
         """
-        from holdfast.history import place_of, state_at
-        from holdfast.snapshots import Snapshot
+        from holdfast.snapshots import snapshot_of
 
-        place = place_of(self.state, step, when, seq)
-        return Snapshot(self._store, state_at(self._store, self.id, place.seq), place)
+        return snapshot_of(self._store, self.state, step, when, seq)
 
     def snapshots(self) -> Iterator[Tag]:
         """Which snapshots there are: before and after each call, with how it ended.

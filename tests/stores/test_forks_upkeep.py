@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import Holdfast, LogDamaged, Retention, TaskBusy, TaskNotFound, Worker
 from holdfast.kinds import SESSION
-from holdfast.reading import fork_in, lineage, read_state, stream_of
+from holdfast.reading import fork_of, lineage, read_state, stream_of
 from holdfast.tail import Tail
 from tests.stores import forks
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
@@ -398,8 +398,8 @@ def test_a_log_knows_the_logs_it_can_not_be_read_without(here):
     assert lineage(here.store, "tasks/fork-of-fork") == [stream_of(id) for id in TASKS]
     assert lineage(here.store, SESSION.stream(TALKS[2])) == [SESSION.stream(id) for id in TALKS]
     assert lineage(here.store, "tasks/nobody") == ["tasks/nobody"]
-    fork = fork_in(here.store, "tasks/fork")
-    assert fork is not None and (fork.of, fork_in(here.store, "tasks/first")) == ("first", None)
+    fork = fork_of(here.store, "tasks/fork")
+    assert fork is not None and (fork.of, fork_of(here.store, "tasks/first")) == ("first", None)
     assert read_state(here.store, "tasks/fork").fork == fork
 
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct
 
+from holdfast.app import Holdfast
 from holdfast.cli.arguments import json_of
 from holdfast.history import When
 from holdfast.snapshots import Snapshot
-from holdfast.views import TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,11 +23,9 @@ class At(Struct, frozen=True):
     when: When | None = None
     seq: int | None = None
 
-    def of(self, view: TaskView) -> Snapshot:
-        """What a task knew there; now, if no place was named."""
-        if self.step is None and self.seq is None:
-            return view.at(seq=view.seq)
-        return view.at(self.step, self.when, seq=self.seq)
+    def of(self, hf: Holdfast, task: str) -> Snapshot:
+        """What a task knew there; at its end, if no place was named."""
+        return hf.snapshot(task, self.step, self.when, seq=self.seq)
 
 
 def place_options(name: str, what: str) -> Callable[[F], F]:

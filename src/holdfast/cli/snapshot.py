@@ -8,7 +8,7 @@ import msgspec
 from holdfast.cli.compared import print_diff
 from holdfast.cli.exits import Exit
 from holdfast.cli.layers import Page
-from holdfast.cli.opening import find_task, opened
+from holdfast.cli.opening import find_task, is_there, not_found, opened
 from holdfast.cli.options import (
     complete_task,
     json_option,
@@ -58,12 +58,13 @@ def snapshot(
     """
     place = place_named(step, is_before, is_after, seq)
     with opened(given, only_reads=True) as hf:
-        view = find_task(hf, task)
+        if not is_there(hf.store, task):
+            raise not_found(hf.store, task)
         if place.step is None and place.seq is None:
             if is_before or is_after:
                 raise click.UsageError("--before and --after go with a --step")
-            return _list(view, as_json)
-        found = place.of(view)
+            return _list(find_task(hf, task), as_json)
+        found = place.of(hf, task)
         if as_json:
             print_json({**_tag(found), **found.content})
             return Exit.OK
@@ -162,8 +163,11 @@ def diff(
     if other is None and start is None:
         raise click.UsageError("say a second task, or --from which place")
     with opened(given, only_reads=True) as hf:
-        one = place_of_word(start or "end").of(find_task(hf, task))
-        two = place_of_word(to or "end").of(find_task(hf, other or task))
+        for id in (task, other or task):
+            if not is_there(hf.store, id):
+                raise not_found(hf.store, id)
+        one = place_of_word(start or "end").of(hf, task)
+        two = place_of_word(to or "end").of(hf, other or task)
         made = one.diff(two)
         if as_json:
             print_json(made)

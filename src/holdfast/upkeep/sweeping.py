@@ -18,7 +18,7 @@ from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
 from holdfast.kinds import KINDS, SESSION, kind_of
 from holdfast.listing import forks_of
-from holdfast.reading import fork_in, lineage, read_state, stream_of
+from holdfast.reading import fork_of, lineage, read_state, stream_of
 from holdfast.state import State
 from holdfast.store import BLOB_AGE_S, Lease, Leftovers, Store
 from holdfast.upkeep.archiving import Archived, place_for, write_archive
@@ -155,7 +155,7 @@ class Sweep:
             self._unread = set()
             for id in told.unreadable:
                 with suppress(StoreError):
-                    fork = fork_in(self._store, stream_of(id))
+                    fork = fork_of(self._store, stream_of(id))
                     self._unread |= {fork.of} if fork is not None else set()
         return self._unread
 
