@@ -1,4 +1,4 @@
-"""Facts in an encrypted store: digests that can be searched for, and a box with what they stand for.
+"""Facts in an encrypted store: digests that can be searched for, and a box with what they mean.
 
 Users, sessions and labels are known to the store by their digests, and so is the session that
 another one shares its past with. Tasks are known by their ids, and so is what a fork was made of.
