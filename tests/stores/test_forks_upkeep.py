@@ -12,8 +12,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast import Holdfast, LogDamaged, Retention, TaskBusy, TaskNotFound, Worker
+from holdfast import Conflict, Holdfast, LogDamaged, Retention, TaskBusy, TaskNotFound, Worker
 from holdfast.kinds import SESSION
 from holdfast.reading import fork_of, lineage, read_state, stream_of
 from holdfast.tail import Tail
@@ -145,7 +146,7 @@ def test_an_original_that_was_forked_while_it_was_moved_stays(here, there):
 
     moved = here.copy_to(there, "first", move=True, progress=forked_meanwhile)
     assert ids(here) == ["first", "meanwhile"]
-    assert ["was forked meanwhile" in each.why for each in moved.refused] == [True]
+    assert ["'meanwhile', which is left" in each.why for each in moved.refused] == [True]
     assert here.resume("meanwhile") == "Oslo done"
     assert here.verify().sound and there.verify().sound
 
@@ -222,6 +223,7 @@ def test_forks_come_back_from_an_archive(here, new_url, kind, tmp_path):  # noqa
         restored = other.restore_from(tmp_path / "a.hfa")
         assert not restored.refused
         assert planned.events == restored.events
+        assert all(facts is not None for _, facts in other.store.facts("tasks/"))
         found = forks.all_of(other)
         assert found["tasks/open"][:-1] == before.pop("tasks/open")
         assert {stream: found[stream] for stream in before} == before
@@ -260,7 +262,7 @@ def test_a_session_stays_while_one_that_shares_its_past_does(new_url, kind):  # 
         hf.session("talk~fork~fork-of-fork").say("I am still here")
         swept = hf.gc(Retention(keep_last=0, sessions_after=30 * DAY, grace=AT_ONCE))
         assert {task.id for task in swept.tasks} == set(TASKS)
-        assert swept.sessions == ()
+        assert (swept.sessions, swept.kept) == ((), ())
         assert next(hf.session(TALKS[2]).messages()).text == "Where to?"
         assert hf.verify().sound
         wait(hf, 40)
@@ -283,6 +285,11 @@ def test_a_task_of_a_session_that_has_its_id_keeps_it(here):
     wait(here, 40)
     kept = Retention(sessions_after=30 * DAY, grace=AT_ONCE)
     assert here.gc(kept).sessions == ()
+    with Holdfast("memory://") as other:
+        other.session("alone").say("another one's")
+        with pytest.raises(Conflict, match="sessions/alone"):
+            here.copy_to(other, "alone")
+        assert ids(other) == []
     with Holdfast("memory://") as other:
         copied = here.copy_to(other, "alone")
         assert {talk.id for talk in copied.sessions} == {"alone", "elsewhere"}
@@ -313,6 +320,13 @@ def test_a_worker_finds_a_fork_and_the_index_stays_right(hf):
     (found,) = hf.page(origin="first", status="completed", limit=1).tasks
     assert found.id == "open"
     assert hf.task("open").result == "Oslo done"
+    told = dict(hf.store.facts("tasks/"))["tasks/open"]
+    assert told is not None
+    stale = replace(told, status="pending", wake_at=told.created_at)
+    hf.store.remember("tasks/open", stale, len(list(hf.store.read("tasks/open"))))
+    assert hf.page(origin="first", status="pending").tasks
+    Worker(hf).run_until_idle()
+    assert not hf.page(origin="first", status="pending").tasks
 
 
 def test_facts_that_are_read_again_are_remembered(new_url):  # noqa: F811
