@@ -6,18 +6,24 @@ the time of an event is the conversation at that event.
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 from datetime import datetime
 
 from holdfast import chain
 from holdfast.conversation import Conversation
 from holdfast.engines.holding import Holding
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, TaskNotFound
 from holdfast.events import NEWEST_FORMAT, Fork, SessionBegan, dump_event
 from holdfast.facts import facts_of_session
 from holdfast.reading import read_sums, session_stream
 from holdfast.state import State
-from holdfast.store import Store
+from holdfast.store import Lease, Store
+
+_DELETES = re.compile(r" \((gc|copying), [0-9a-f]{8}\)$")
+"""The name by which a clean-up or a move holds what it may delete."""
+_PATIENCE_S, _MOMENT_S = 10.0, 0.005
 
 
 def sessions_of(store: Store, state: State) -> Iterator[str]:
@@ -35,6 +41,21 @@ def said_by(store: Store, session: str, time: datetime) -> tuple[int, bytes]:
             break
         seq, total = event.seq, after
     return seq, total
+
+
+def must_be_left(store: Store, original: str, fork: Lease) -> None:
+    """See to it that the log whose past a new one shares was not deleted meanwhile; if it was,
+    there is no new one either.
+
+    Who deletes a log holds it, and then looks for forks of it. The fork was written before this, so
+    either that one has seen it, or this sees that one.
+    """
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while _DELETES.search(store.holder(original) or "") and time.monotonic() < give_up_at:
+        time.sleep(_MOMENT_S)
+    if next(store.read(original), None) is None:
+        store.delete(fork)
+        raise TaskNotFound(f"{original} was deleted while it was forked: nothing was made")
 
 
 def branch_session(holding: Holding, past: State, original: str, new: str) -> bool:
@@ -55,6 +76,7 @@ def branch_session(holding: Holding, past: State, original: str, new: str) -> bo
         state = Conversation(id=new, user=past.user, created_at=now, updated_at=now, fork=fork)
         store.append(lease, 0, [line], facts_of_session(state))
         store.sync(lease)
+        must_be_left(store, session_stream(original), lease)
     finally:
         store.release(lease)
     return True

@@ -125,7 +125,7 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     state.trail.append(event)
 
 
-_ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "trail"})
+_ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "origins", "trail"})
 """What stays, also of a fork that is put back into the past it shares with its original."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.branching import branch_session, sessions_of
+from holdfast.branching import branch_session, must_be_left, sessions_of
 from holdfast.checkpoints import carried
 from holdfast.codec import Shape, args_hash
 from holdfast.driving import new_id
@@ -22,7 +22,6 @@ from holdfast.errors import (
     BadInput,
     CodeMissing,
     HoldfastError,
-    TaskNotFound,
     Undecodable,
     Unserializable,
 )
@@ -129,18 +128,8 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
         for event in _edits(log, changes, origin.by):
             log.append(event)
         log.sync()
-        _must_still_be_there(log, origin)
+        must_be_left(store, stream_of(origin.of), log.lease)
         return log.state
-
-
-def _must_still_be_there(log: Log, origin: Fork) -> None:
-    """Take the fork back if its original was deleted while it was made.
-
-    Who deletes looks for forks first: either they see this one, or we see that it is gone.
-    """
-    if next(log.store.read(stream_of(origin.of)), None) is None:
-        log.store.delete(log.lease)
-        raise TaskNotFound(f"task {origin.of!r} was deleted while it was being forked")
 
 
 def _when(wanted: Wanted, changes: Changes) -> When | None:

@@ -135,7 +135,7 @@ def _head(stream: str, newest: bytes, base: int) -> Head:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"
         raise LogDamaged(stream, 0, what) from None
-    return Head(kind.shown(id_of(stream)), seq + base, total, kind.name)
+    return Head(kind.shown(id_of(stream)), seq, total, kind.name)
 
 
 def _all(store: Store) -> list[str]:

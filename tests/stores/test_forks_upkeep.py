@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast import Holdfast, LogDamaged, Retention, TaskBusy, Worker
+from holdfast import Conflict, Holdfast, LogDamaged, Retention, TaskBusy, TaskNotFound, Worker
 from holdfast.kinds import SESSION
 from holdfast.reading import fork_of, lineage, read_state, stream_of
+from holdfast.tail import Tail
 from tests.stores import forks
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
 
@@ -141,7 +146,7 @@ def test_an_original_that_was_forked_while_it_was_moved_stays(here, there):
 
     moved = here.copy_to(there, "first", move=True, progress=forked_meanwhile)
     assert ids(here) == ["first", "meanwhile"]
-    assert ["was forked meanwhile" in each.why for each in moved.refused] == [True]
+    assert ["'meanwhile', which is left" in each.why for each in moved.refused] == [True]
     assert here.resume("meanwhile") == "Oslo done"
     assert here.verify().sound and there.verify().sound
 
@@ -218,6 +223,7 @@ def test_forks_come_back_from_an_archive(here, new_url, kind, tmp_path):  # noqa
         restored = other.restore_from(tmp_path / "a.hfa")
         assert not restored.refused
         assert planned.events == restored.events
+        assert all(facts is not None for _, facts in other.store.facts("tasks/"))
         found = forks.all_of(other)
         assert found["tasks/open"][:-1] == before.pop("tasks/open")
         assert {stream: found[stream] for stream in before} == before
@@ -256,7 +262,7 @@ def test_a_session_stays_while_one_that_shares_its_past_does(new_url, kind):  # 
         hf.session("talk~fork~fork-of-fork").say("I am still here")
         swept = hf.gc(Retention(keep_last=0, sessions_after=30 * DAY, grace=AT_ONCE))
         assert {task.id for task in swept.tasks} == set(TASKS)
-        assert swept.sessions == ()
+        assert (swept.sessions, swept.kept) == ((), ())
         assert next(hf.session(TALKS[2]).messages()).text == "Where to?"
         assert hf.verify().sound
         wait(hf, 40)
@@ -279,6 +285,11 @@ def test_a_task_of_a_session_that_has_its_id_keeps_it(here):
     wait(here, 40)
     kept = Retention(sessions_after=30 * DAY, grace=AT_ONCE)
     assert here.gc(kept).sessions == ()
+    with Holdfast("memory://") as other:
+        other.session("alone").say("another one's")
+        with pytest.raises(Conflict, match="sessions/alone"):
+            here.copy_to(other, "alone")
+        assert ids(other) == []
     with Holdfast("memory://") as other:
         copied = here.copy_to(other, "alone")
         assert {talk.id for talk in copied.sessions} == {"alone", "elsewhere"}
@@ -309,6 +320,13 @@ def test_a_worker_finds_a_fork_and_the_index_stays_right(hf):
     (found,) = hf.page(origin="first", status="completed", limit=1).tasks
     assert found.id == "open"
     assert hf.task("open").result == "Oslo done"
+    told = dict(hf.store.facts("tasks/"))["tasks/open"]
+    assert told is not None
+    stale = replace(told, status="pending", wake_at=told.created_at)
+    hf.store.remember("tasks/open", stale, len(list(hf.store.read("tasks/open"))))
+    assert hf.page(origin="first", status="pending").tasks
+    Worker(hf).run_until_idle()
+    assert not hf.page(origin="first", status="pending").tasks
 
 
 def test_facts_that_are_read_again_are_remembered(new_url):  # noqa: F811
@@ -399,13 +417,74 @@ def test_a_log_knows_the_logs_it_can_not_be_read_without(here):
     assert read_state(here.store, "tasks/fork").fork == fork
 
 
-def test_a_task_that_is_driven_can_be_forked_and_not_put_back(new_url):  # noqa: F811
-    url = new_url("files")
-    with Holdfast(url) as hf, Holdfast(url) as other:
-        forks.family(hf)
-        with hf._holding.hold("first"):
-            other.fork("first", at=3, effects="live", new_id="beside")
-            assert other.resume("beside") == "Oslo done"
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_fork_of_what_is_being_deleted_waits_for_what_becomes_of_it(here, is_deleted):
+    lease = here.store.acquire("tasks/first", "me (gc, 0123abcd)", 30)
+    held, forked = here.store.holder, []
+
+    def looked_at(stream):
+        if stream == "tasks/first":
+            assert "meanwhile" in ids(here)
+            here.store.holder = held
+            (here.store.delete if is_deleted else here.store.release)(lease)
+            return "me (gc, 0123abcd)"
+        return held(stream)
+
+    here.store.holder = looked_at
+    try:
+        forked.append(here.fork("first", at=2, effects="live", new_id="meanwhile").id)
+    except TaskNotFound as error:
+        assert "deleted while it was forked" in str(error)
+    assert forked == ([] if is_deleted else ["meanwhile"])
+    assert ("meanwhile" in ids(here)) == (not is_deleted)
+
+
+def test_a_task_that_another_process_drives_can_be_forked_and_not_put_back(tmp_path):
+    code = """
+import sys
+from holdfast import Holdfast
+from tests.stores import forks
+
+with Holdfast("w") as hf:
+    forks.family(hf)
+    with hf._holding.hold("first"):
+        print("ready", flush=True)
+        sys.stdin.readline()
+"""
+    command = [sys.executable, "-c", code]
+    paths = os.pathsep.join(map(str, sys.path))
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    ) as driving:  # fmt: skip
+        assert driving.stdout is not None and driving.stdin is not None
+        assert driving.stdout.readline() == "ready\n"
+        with Holdfast(tmp_path / "w") as hf:
+            hf.fork("first", at=3, effects="live", new_id="beside")
+            assert hf.resume("beside") == "Oslo done"
             with pytest.raises(TaskBusy, match="pause it first"):
-                other.rewind("first", to=3)
-        assert other.rewind("first", to=3).task.status == "paused"
+                hf.rewind("first", to=3)
+            driving.stdin.write("\n")
+            driving.stdin.close()
+            assert driving.wait(30) == 0
+            assert hf.rewind("first", to=3).task.status == "paused"
+            assert hf.verify().sound
+
+
+# Following
+
+
+def test_a_fork_and_a_rewind_can_be_followed(here):
+    here.fork("first", at=3, effects="live", new_id="open")
+    tail = Tail(here.store, "open")
+    before = [event.seq for _, event in tail.read()]
+    assert before == list(range(1, 11))
+    view = here.task("open")
+    here.resume("open")
+    news = [event.seq for event in view.follow(poll_s=0.01)]
+    assert news == [event.seq for _, event in tail.read()]
+    assert news == list(range(11, here.task("open").seq + 1)) and tail.finished
+    here.rewind("open", to=2)
+    assert [type(event).__name__ for _, event in tail.read()] == ["Rewound"]
+    assert not tail.finished and tail.state.status == "paused"
+    assert tail.state.id == "open"

@@ -27,7 +27,7 @@ LENGTH = 300
 GOLDEN = sorted(
     folder
     for folder in (Path(__file__).parents[1] / "golden").glob("format-*")
-    if "-sessions" not in folder.name
+    if "-sessions" not in folder.name and "-forks" not in folder.name
 )
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from holdfast.audit import Audit
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import not_found, opened
-from holdfast.cli.options import pass_given, store_options, task_argument
+from holdfast.cli.options import json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import STYLES, console, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.telling import print_error, print_json_line
@@ -59,6 +59,7 @@ _STYLES = {
     show_default=True,
     help="How it is written. HTML is one file that needs nothing else; jsonl is for programs.",
 )
+@json_option
 @click.option(
     "--output",
     metavar="FILE",
@@ -82,6 +83,7 @@ def audit(
     given: Given,
     task: str,
     form: str,
+    as_json: bool,
     output: Path | None,
     since: datetime | None,
     until: datetime | None,
@@ -107,6 +109,7 @@ def audit(
       holdfast audit trip-42 --call 6 --since 2h
       holdfast audit trip-42 --format jsonl | jq 'select(.what == "approved")'
     """
+    form = "jsonl" if as_json else form
     noted = read_heads(against) if against else []
     with opened(given, only_reads=True) as hf:
         if not may_be_there(hf.store, task) and not noted:

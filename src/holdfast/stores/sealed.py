@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 import threading
-from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -36,7 +35,7 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
-from holdfast.kinds import TASK, final_name, id_of, kind_of
+from holdfast.kinds import final_name, id_of
 from holdfast.store import (
     Blob,
     Facts,
@@ -52,11 +51,10 @@ from holdfast.stores import KEYS, ring
 from holdfast.stores.around_waypoints import AroundWaypoints
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
 from holdfast.stores.hidden import HiddenNames
+from holdfast.stores.sealed_facts import SealedFacts
 from holdfast.stores.wrapped import Wrapped, with_older
 
 FORMAT = 1
-_SEALED = "sealed"
-"""The label with the clear facts. All others are digests, so none is called that."""
 _MOST_KEYS = 4096
 
 
@@ -69,15 +67,6 @@ class _Line(Struct, omit_defaults=True, kw_only=True):
     """The format."""
     key: bytes = b""
     box: bytes
-
-
-class _Clear(Struct, omit_defaults=True):
-    """What facts say in the clear."""
-
-    user: str = ""
-    session: str = ""
-    labels: dict[str, str] = {}
-    origin: str = ""
 
 
 class _Message(Struct):
@@ -113,7 +102,7 @@ class SealedStore(Wrapped):
         self._digests = Digests(derived(root, b"digests"))
         self._root_of_blobs = derived(root, b"blobs")
         self._root_of_posts = derived(root, b"posts")
-        self._root_of_facts = derived(root, b"facts")
+        self._facts = SealedFacts(self._digests, derived(root, b"facts"))
         self._root_of_waypoints = derived(root, b"waypoints")
         self._known: dict[str, Box] = {}
         self._ends: dict[Lease, _End] = {}
@@ -169,7 +158,7 @@ class SealedStore(Wrapped):
         facts: Facts | None = None,
     ) -> None:
         stream = lease.stream
-        told = None if facts is None else self._closed_facts(stream, facts)
+        told = None if facts is None else self._facts.closed(stream, facts)
         end = self._ends.get(lease)
         if end is None:
             self.inner.renew(lease)  # who holds it no more is told that, and nothing else
@@ -261,17 +250,13 @@ class SealedStore(Wrapped):
         return self._open_facts(self.inner.facts(prefix))
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
-        self.inner.remember(stream, self._closed_facts(stream, facts), seq)
+        self.inner.remember(stream, self._facts.closed(stream, facts), seq)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         return self._open_facts(self.inner.due(prefix, now))
 
     def find(self, query: Query) -> Page:
-        user, session, labels = self._hidden(query.user, query.session, query.labels)
-        origin = self._hidden_origin(query.prefix, query.origin)
-        page = self.inner.find(
-            replace(query, user=user, session=session, labels=labels, origin=origin)
-        )
+        page = self.inner.find(self._facts.asked(query))
         opened = list(self._open_facts(iter(page.found)))
         return Page(
             found=[(stream, facts) for stream, facts in opened if facts is not None],
@@ -279,60 +264,12 @@ class SealedStore(Wrapped):
             unknown=[*page.unknown, *(stream for stream, facts in opened if facts is None)],
         )
 
-    def _hidden(
-        self, user: str | None, session: str | None, labels: dict[str, str]
-    ) -> tuple[str | None, str | None, dict[str, str]]:
-        """A user, a session and labels, as the store knows them: to be kept, or to be found."""
-        hidden = self._digests.of
-        return (
-            user and hidden("user", user),
-            session and hidden("session", session),
-            {hidden("label", name): hidden("label", name, value) for name, value in labels.items()},
-        )
-
-    def _hidden_origin(self, stream: str, origin: str | None) -> str | None:
-        """The id of the original, as the store knows it: it knows tasks by their ids."""
-        return origin and (
-            origin if kind_of(stream) is TASK else self._digests.of("origin", origin)
-        )
-
-    def _closed_facts(self, stream: str, facts: Facts) -> Facts:
-        origin = "" if kind_of(stream) is TASK else facts.origin
-        clear = _encode(_Clear(facts.user, facts.session, facts.labels, origin))
-        if clear == b"{}":
-            return facts
-        user, session, labels = self._hidden(facts.user, facts.session, facts.labels)
-        stream = final_name(stream)
-        box = Box(derived(self._root_of_facts, stream.encode())).close(clear, "facts", stream)
-        labels[_SEALED] = b64encode(box).decode()
-        hidden = self._hidden_origin(stream, facts.origin) or ""
-        return replace(facts, user=user or "", session=session or "", labels=labels, origin=hidden)
-
     def _open_facts(
         self, found: Iterator[tuple[str, Facts | None]]
     ) -> Iterator[tuple[str, Facts | None]]:
         for stream, facts in found:
             if not stream.startswith(KEYS):
-                yield stream, facts and self._opened_facts(stream, facts)
-
-    def _opened_facts(self, stream: str, facts: Facts) -> Facts | None:
-        # They are a copy: where there is anything wrong with them, the log is read.
-        if not (facts.user or facts.session or facts.labels):
-            return facts
-        try:
-            stream = final_name(stream)
-            box = b64decode(facts.labels.get(_SEALED, ""), validate=True)
-            opening = Box(derived(self._root_of_facts, stream.encode()))
-            opened = opening.open(box, "facts", stream)
-            clear = None if opened is None else msgspec.json.decode(opened, type=_Clear)
-        except (ValueError, msgspec.MsgspecError):
-            return None
-        if clear is None:
-            return None
-        origin = facts.origin if kind_of(stream) is TASK else clear.origin
-        return replace(
-            facts, user=clear.user, session=clear.session, labels=clear.labels, origin=origin
-        )
+                yield stream, facts and self._facts.opened(stream, facts)
 
     # Inboxes
 

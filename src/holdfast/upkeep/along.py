@@ -62,6 +62,7 @@ class Along:
         """Raise what would keep a log from being brought now."""
         heads = self._head(self._source, stream), self._head(self._target, stream)
         if self._compared.get(stream) != heads:  # a session may have a thousand tasks
+            must_have_its_past(self._source, stream)
             compared(self._source, self._target, stream)
             self._compared[stream] = heads
 

@@ -272,20 +272,14 @@ class Copying:
     def _delete_all(self, members: Sequence[Member]) -> list[Refused]:
         """Remove a family from the source; returns what is not, and why.
 
-        The head last: by its name what is left of the family is found again. Whatever a task that
-        is left has its past in, is left too.
+        The head last: by its name what is left of the family is found again.
         """
         refused = []
-        pasts: dict[str, str] = {}
         for member in reversed(members):
             try:
-                if (fork := pasts.get(member.id)) is not None:
-                    raise TaskBusy(f"task {fork!r}, which is left, has its past in it")
                 self._delete(member)
             except REFUSALS as error:
                 refused.append(_refused(member.id, error, _NOT_DELETED))
-                if member.state.fork is not None:
-                    pasts[member.state.fork.of] = member.id
         return refused
 
     def _delete(self, member: Member) -> None:
@@ -306,9 +300,7 @@ class Copying:
             if next(target.read(stream, seq - 1), b"") != head:
                 raise TaskNotFound(f"task {member.id!r} is not in {target.url} any more")
             if forks := forks_of(source, member.id):
-                raise TaskBusy(
-                    f"task {member.id!r} was forked meanwhile ({forks[0]}): copy it again"
-                )
+                raise TaskBusy(f"task {forks[0]!r}, which is left, has its past in {member.id!r}")
             source.delete(lease)
         finally:
             self._keeping.release(lease)
