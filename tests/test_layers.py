@@ -38,6 +38,7 @@ LAYERS = (
         "inspection",
         "meter",
         "reporting",
+        "replays",
         "rewinding",
         "saying",
         "sql",

@@ -32,16 +32,21 @@ class Answering:
         self._effects = state.effects
         self._pool: dict[tuple[str, str], list[tuple[State, Call]]] | None = None
 
+    def passing(self, asked: Asked) -> None:
+        """Nobody waits for it."""
+
     def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
         """A stub, or what was returned before; None if the call is to be made."""
+        if asked.path in log.state.calls:  # it was begun, so it is finished
+            return None
         stub = self._stubs.get(asked.spec.name)
         if stub is not None:
-            return [_adopted(asked, log, bytes(stub), "stub")]
+            return [adopted(asked, log, bytes(stub), "stub")]
         if not asked.spec.is_tool or self._effects == "live":
             return None
         for state, call in self._same(asked, log.state):
             value = value_in(self._store, state, _raw(call))
-            return [_adopted(asked, log, value, "reused", (state.id, call.path))]
+            return [adopted(asked, log, value, "reused", (state.id, call.path))]
         if self._effects == "stub":
             raise NotAnswered(asked.task_id, asked.path, str(asked))
         return None
@@ -49,6 +54,10 @@ class Answering:
     def seen(self, path: str, log: Log) -> Sequence[AnyEvent] | None:
         """What a task reads, it reads anew."""
         return None
+
+    def settle(self, path: str) -> Sequence[AnyEvent]:
+        """Whether a call happened is found out, as in any task."""
+        return ()
 
     def _same(self, asked: Asked, state: State) -> Iterator[tuple[State, Call]]:
         """The calls of the same tool with the same arguments that have answered for none yet."""
@@ -91,15 +100,16 @@ def _raw(call: Call) -> Raw:
     return call.result if isinstance(call.result, Raw) else Raw(b"null")
 
 
-def _adopted(
+def adopted(
     asked: Asked, log: Log, value: bytes, how: str, of: tuple[str, str] = ("", "")
 ) -> Adopted:
+    """The event of a call that has this outcome without having been made."""
     return Adopted(
         path=asked.path,
         name=asked.spec.name,
         kind="tool" if asked.spec.is_tool else "step",
         how=how,  # type: ignore[arg-type]
-        args=log.stow(bytes(asked.args)),
+        args=asked.args,
         args_hash=asked.args_hash,
         result=log.stow(value),
         of=of[0],

@@ -20,7 +20,7 @@ from holdfast.control import tell_parent
 from holdfast.engines import local
 from holdfast.engines.execution import older_code
 from holdfast.engines.holding import Holding
-from holdfast.engines.run import Run
+from holdfast.engines.run import Family, Run
 from holdfast.errors import (
     BadInput,
     StorageFailed,
@@ -252,9 +252,8 @@ class Driving:
 
     @contextmanager
     def _running(self, log: Log, patience_s: float | None) -> Iterator[Run]:
-        run = Run(log, log.state.id, family=Children(self), patience_s=patience_s)
-        if log.state.fork is not None or log.state.rewinds:
-            self._go_another_way(run)
+        run = Run(log, log.state.id, family=self._family(), patience_s=patience_s)
+        self._prepare(run)
         outer = scope_var.get()
         inside = {run} if outer is None else outer.run.inner
         self.runs.add(run)
@@ -269,7 +268,13 @@ class Driving:
             run.is_over = True
             log.attended = None
 
-    def _go_another_way(self, run: Run) -> None:
+    def _family(self) -> Family:
+        return Children(self)
+
+    def _prepare(self, run: Run) -> None:
+        """What a fork, or a task that was put back, needs to go its own way."""
+        if run.log.state.fork is None and not run.log.state.rewinds:
+            return
         from holdfast.answers import Answering
         from holdfast.rewinding import rewind_sessions
 

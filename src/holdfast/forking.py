@@ -72,8 +72,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     because: str = ""
 
 
-def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
-    """Make a fork of a task; returns its id. Nothing is run."""
+def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
+    """Make a fork of a task; returns its state. Nothing is run."""
     store = holding.store
     if wanted.effects not in _EFFECTS:
         raise BadInput(
@@ -129,7 +129,7 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
             log.append(event)
         log.sync()
         must_be_left(store, stream_of(origin.of), log.lease)
-    return new
+        return log.state
 
 
 def _when(wanted: Wanted, changes: Changes) -> When | None:

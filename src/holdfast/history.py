@@ -15,6 +15,7 @@ from msgspec import Struct
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, TaskNotFound
 from holdfast.events import Fork, Rewound
+from holdfast.fold.waits import perhaps_open
 from holdfast.kinds import kind_of
 from holdfast.reading import (
     advance_checked,
@@ -197,7 +198,7 @@ def ended_at_seq(call: Call) -> int:
 
 def open_calls(state: State) -> list[Call]:
     """The calls that were begun and have not ended."""
-    return [c for c in state.calls.values() if c.status not in ("completed", "failed")]
+    return [c for c in perhaps_open(state.calls) if c.status not in ("completed", "failed")]
 
 
 def must_be_still(state: State, place: Place, what: str) -> None:

@@ -1,4 +1,4 @@
-"""What `Holdfast` has for time travel: forks and rewinds."""
+"""What `Holdfast` has for time travel: replays, forks and rewinds."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.comparing import Comparison, Experiment, Variant
     from holdfast.history import When
+    from holdfast.replays import Replayed
     from holdfast.rewinding import Effect
     from holdfast.snapshots import Snapshot
 
@@ -136,7 +137,7 @@ class Travelling:
             arguments=arguments or {},
             stubs=stubs or {},
         )
-        return view_task(self._holding.store, forking.fork(self._holding, id, wanted, changes))
+        return TaskView(self._holding.store, forking.fork(self._holding, id, wanted, changes))
 
     def compare(self, *ids: str) -> Comparison:
         """Two tasks or more beside each other: call by call up to where they first differ, and
@@ -191,6 +192,45 @@ class Travelling:
         from holdfast.comparing import experiment
 
         return experiment(cast("Holdfast", self), id, variants, fork, progress)
+
+    def replay(
+        self,
+        id: str,
+        *,
+        start: str | int | None = None,
+        to: str | int | None = None,
+        stubs: Mapping[str, Any] | None = None,
+        on_reached: Callable[[], bool] | None = None,
+    ) -> Replayed:
+        """Run the code that is loaded over the log of a task, with no effect at all.
+
+        Recorded calls answer from the log, and nothing is written; only the code between the
+        calls runs. It begins at the task's beginning, or before the step `start` with what was
+        known there, and goes on to the end of the log, or to the call `to`. A call that is not
+        recorded stops it.
+
+        `stubs` answer, by name, instead of the log: with a value, with what a function returns for
+        the arguments, or for real, with `holdfast.replays.REAL`. `on_reached` is called where the
+        code makes the call `to`, and returns whether to go on.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def measure_length(text: str) -> int:
+        ...     return len(text)
+        >>> @task
+        ... def measured(text: str) -> str:
+        ...     return f"{measure_length(text)} letters"
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(measured, "attic", id="measured-1")
+        ...     as_recorded = hf.replay("measured-1")
+        ...     other = hf.replay("measured-1", stubs={"measure_length": 9})
+        >>> as_recorded.same, as_recorded.result, other.same, other.result
+        (True, '5 letters', False, '9 letters')
+        """
+        from holdfast.replays.running import Wanted, replay
+
+        wanted = Wanted(start=start, to=to, stubs=stubs or {}, on_reached=on_reached)
+        return replay(self._holding, id, wanted)
 
     def rewind(
         self,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 from tests.cli.conftest import on_terminal
 
 
-def entries(out: str) -> list[dict]:
+def entries(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 

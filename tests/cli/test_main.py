@@ -187,6 +187,7 @@ def test_commands_options_and_task_ids_complete(recorded):
         "retry",
         "resolve",
         "rewind",
+        "replay",
         "restore",
         "rebuild",
     ]

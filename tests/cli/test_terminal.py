@@ -192,7 +192,7 @@ def events(id: str) -> list[AnyEvent]:
                 path=path,
                 name=EVIL,
                 kind="tool",
-                how=how,
+                how=how,  # type: ignore[arg-type]
                 args=value(),
                 result=value(),
                 failure=why,

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -429,9 +429,8 @@ def write_forks(folder: Path) -> None:
         hf._holding.owner = "host process 1"
         run_forks(hf)
         for file, (kind, id) in FORKS.items():
-            state = read_folded(hf.store, f"{kind}/{id}")
-            if not isinstance(state, Memories):
-                state.trail = []  # the events, once more
+            state: Any = read_folded(hf.store, f"{kind}/{id}")
+            state.trail = []  # the events, once more
             shown = msgspec.json.format(msgspec.json.encode(state, order="deterministic"), indent=1)
             (folder / file).with_suffix(".json").write_bytes(shown + b"\n")
     for file, (kind, id) in FORKS.items():

@@ -86,6 +86,9 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
     finished task the recorded result or failure is given, which needs no code. A task that is
     being cancelled is cancelled here: what it did is undone, if it was declared so.
 
+    To run the code over the log without doing anything: `holdfast replay`. To go another way from
+    one of its steps: a fork (`hf.fork` in Python), which is a new task.
+
     With --worker a paused task is not driven here: it goes on as soon as a worker takes it up.
 
     \b

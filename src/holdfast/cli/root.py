@@ -29,6 +29,7 @@ from holdfast.cli import (
     memory,
     mirror,
     once,
+    replay,
     resolve,
     session,
     sessions,
@@ -37,6 +38,7 @@ from holdfast.cli import (
     sql,
     start,
     stats,
+    testcase,
     verify,
     why,
     worker,
@@ -103,6 +105,8 @@ def root(ctx: click.Context) -> None:
       holdfast memory search "tea"      what agents remember
       holdfast init "Refactor it"       a mission, for any agent to work off
       holdfast next --agent 'COMMAND'   have the agent do its next item, and exit
+      holdfast replay trip-42           run its code over its log, with no effect
+      holdfast testcase trip-42         make a test of a recorded run
       holdfast check --app agents       does the code fit the tasks that are under way?
       holdfast doctor                   is every log intact?
       holdfast verify                   was any log changed or cut?
@@ -156,6 +160,8 @@ for _command in (
     harness.init_mission,
     harness.next_,
     harness.loop_,
+    replay.replay,
+    testcase.make_testcase,
     check.check,
     doctor.doctor,
     verify.verify,

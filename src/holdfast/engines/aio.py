@@ -181,13 +181,13 @@ async def drive(
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
-    send, is_rehearsal = flow.send, run.is_rehearsal
+    send, may_act = flow.send, run.may_act(path)
     try:
         while True:
             request = send(answer)
             if isinstance(request, RunBody):
                 answer = await run_once()
-            elif isinstance(request, Append) and not is_rehearsal:
+            elif isinstance(request, Append) and may_act:
                 answer = await append(request, run, path, strand)
             else:
                 answer = await carry_out(request, run, path, strand, check)
@@ -218,7 +218,7 @@ async def carry_out(
     check: Callable[[], Awaitable[Returned | Raised | None]],
 ) -> Any:
     """Do what a flow asks for, apart from running a body."""
-    if run.is_rehearsal and not isinstance(request, Look):
+    if not run.may_act(path) and not isinstance(request, Look):
         await _park(run, path, beyond(run, path))
     if isinstance(request, Append):
         return await append(request, run, path, strand)

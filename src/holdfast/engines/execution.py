@@ -170,8 +170,8 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
     digest = args_hash(shown)
     key = key_of(state.name, path, spec.name, digest) if spec.kind == "tool" else ""
     record = state.calls.get(path)
-    if record is None and run.answers is not None:
-        record = answered(run, path, spec, shown, digest)
+    if run.answers is not None:
+        record = answered(run, path, spec, shown, digest, record)
     if record is not None:
         if record.args_hash != digest and record.name == spec.name:
             shown, digest = as_recorded(run, spec, record, data)
@@ -214,16 +214,22 @@ def altered(run: Run, path: str, spec: Spec, data: bytes) -> bytes:
     return msgspec.json.encode(given | fork.arguments[spec.name])
 
 
-def answered(run: Run, path: str, spec: Spec, shown: bytes, digest: str) -> Call | None:
-    """The record of a call that need not be made, because somebody knows its outcome."""
+def answered(
+    run: Run, path: str, spec: Spec, shown: bytes, digest: str, record: Call | None
+) -> Call | None:
+    """The record of a call, also of one that need not be made: somebody knows its outcome."""
     if run.answers is None:
-        return None
+        return record
     try:
         asked = Asked(run.task_id, path, spec, Raw(shown), digest, "")
+        run.answers.passing(asked)
+        if record is not None and record.status in ("completed", "failed"):
+            return record
+        asked.args = run.log.stow(shown)
         adopted = run.answers.find(asked, run.log)
     except HoldfastError as error:
         run.halt(error, path)
-    return _adopt(run, path, adopted)
+    return record if adopted is None else _adopt(run, path, adopted)
 
 
 def _adopt(run: Run, path: str, events: Sequence[AnyEvent] | None) -> Call | None:

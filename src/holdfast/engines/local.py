@@ -135,13 +135,13 @@ def drive(
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
-    send, is_rehearsal = flow.send, run.is_rehearsal
+    send, may_act = flow.send, run.may_act(path)
     try:
         while True:
             request = send(answer)
             if isinstance(request, RunBody):
                 answer = run_once()
-            elif isinstance(request, Append) and not is_rehearsal:
+            elif isinstance(request, Append) and may_act:
                 answer = append(request, run, path, strand)
             else:
                 answer = carry_out(request, run, path, strand, check)
@@ -160,7 +160,7 @@ def carry_out(
     """Do what a flow asks for, apart from running a body."""
     if isinstance(request, Look):
         return run.log.state.calls.get(request.path)
-    if run.is_rehearsal:
+    if not run.may_act(path):
         run.park(path, beyond(run, path))
     if isinstance(request, Append):
         return append(request, run, path, strand)

@@ -58,11 +58,19 @@ class Family(Protocol):
 class Answers(Protocol):
     """Who knows the outcomes of calls that a task has not made: of a fork, or of a replay."""
 
-    def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
-        """The outcome of a call, after what happened inside it; None if it is to be made.
+    def passing(self, asked: Asked) -> None:
+        """The code has come to a call, answered or not. An error stops the task there."""
 
-        What must not be made, and has none, is an error, which stops the task.
+    def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
+        """The outcome of a call that has none yet, after what happened inside it; None if it is
+        to be made.
+
+        What must not be made, and has none, is an error, which stops the task; or its path is
+        added to `run.beyond`, and only the strand that makes it is stopped.
         """
+
+    def settle(self, path: str) -> Sequence[AnyEvent]:
+        """What is known of a call that was begun, and has to be settled before it is undone."""
 
     def seen(self, path: str, log: Log) -> Sequence[AnyEvent] | None:
         """The same for something that the task reads, such as the time."""
@@ -88,6 +96,8 @@ class Run:
         self.is_rehearsal = is_rehearsal
         """Whether it only finds out if the code fits the log: nothing is called or written."""
         self.answers: Answers | None = None
+        self.beyond: set[str] = set()
+        """The calls that may not be made in this run: whoever makes one stops there."""
         self.stop: Signal | None = None
         self.doomed: dict[str, Signal] = {}
         self.root = Scope(self, "")
@@ -235,6 +245,10 @@ class Run:
                 return True
             scope = scope_of(scope)
         return False
+
+    def may_act(self, path: str) -> bool:
+        """Whether what a call asks for may be done: it is no rehearsal, nor where one ends."""
+        return not self.is_rehearsal and path not in self.beyond
 
     def is_patient(self, path: str) -> bool:
         """Whether a call waits here, for as long as it takes."""

@@ -20,7 +20,7 @@ from holdfast.engines.execution import Body
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, HoldfastError, StepFailed
 from holdfast.journal import Asked, Flow, settle
-from holdfast.journal.task import to_settle, to_undo, undo_path
+from holdfast.journal.task import is_open, to_settle, to_undo, undo_path
 from holdfast.reading import read_state
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, registry, undo_of
@@ -83,6 +83,8 @@ def _know_every_call(run: Run) -> None:
 def _work(run: Run, chosen: Callable[[Call], bool] = lambda call: True) -> Iterator[_Work]:
     log = run.log
     for call in filter(chosen, to_settle(log.state)):
+        if _is_settled(run, call):
+            continue
         raw = call.args if isinstance(call.args, Raw) else Raw(b"{}")
         yield _Work(call, _spec(run, call), log.fetch(raw))
     for call in filter(chosen, to_undo(log.state)):
@@ -90,6 +92,14 @@ def _work(run: Run, chosen: Callable[[Call], bool] = lambda call: True) -> Itera
         raw = call.result if isinstance(call.result, Raw) else Raw(b"null")
         data = b'{"result":%b}' % log.fetch(raw)
         yield _Work(call, spec, data, undo_path(call.path))
+
+
+def _is_settled(run: Run, call: Call) -> bool:
+    """Whether it is known already if a call happened."""
+    events = () if run.answers is None else run.answers.settle(call.path)
+    for event in events:
+        run.append(event)
+    return bool(events) and not is_open(run.log.state.calls[call.path])
 
 
 def _spec(run: Run, call: Call) -> Spec:

@@ -24,13 +24,7 @@ def branched(state: State) -> None:
     state.owner = state.engine = state.because = ""
     state.posts = ()
     state.until = None
-    undoable = state.undoable
     state.undoable = state.compensated = False
-    if not undoable:
-        return
-    for path, call in list(state.calls.items()):
-        if call.undo:
-            state.calls[path] = replace(call, undo=False)
 
 
 def _leave(state: State) -> None:

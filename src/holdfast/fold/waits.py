@@ -97,11 +97,12 @@ def waits_for_a_person(state: State) -> bool:
     return any(
         call.status == "in_doubt"
         or (call.status == "waiting" and call.kind in ("question", "approval"))
-        for call in _perhaps_open(state.calls)
+        for call in perhaps_open(state.calls)
     )
 
 
-def _perhaps_open(calls: dict[str, Call]) -> Iterable[Call]:
+def perhaps_open(calls: dict[str, Call]) -> Iterable[Call]:
+    """Those calls that may not have ended, and maybe others."""
     # Of a state that was read back, most calls are not made yet: see `later`.
     return calls.unended() if isinstance(calls, Later) else calls.values()
 

@@ -8,6 +8,7 @@
 | `StoreMachine` | the rules of that, to add to |
 | `StoreProcesses` | stores in processes of their own, which can be killed |
 | `ScriptedModel` | a model server that says what a script says, or fails as it says |
+| `replay_recorded` | the code of a task over a recorded log: what `holdfast testcase` writes |
 
 Loaded when asked for: the contract needs pytest and the machine Hypothesis, which come with
 `pip install 'holdfast[testing]'`.
@@ -21,16 +22,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.testing.machine import StoreMachine, run_store_machine
     from holdfast.testing.processes import StoreProcesses
+    from holdfast.testing.recorded import replay_recorded
     from holdfast.testing.scripted import ScriptedModel
     from holdfast.testing.stores import StoreContract
 
-__all__ = ["ScriptedModel", "StoreContract", "StoreMachine", "StoreProcesses", "run_store_machine"]
+__all__ = [
+    "ScriptedModel",
+    "StoreContract",
+    "StoreMachine",
+    "StoreProcesses",
+    "replay_recorded",
+    "run_store_machine",
+]
 
 _HOMES = {
     "ScriptedModel": "scripted",
     "StoreContract": "stores",
     "StoreMachine": "machine",
     "StoreProcesses": "processes",
+    "replay_recorded": "recorded",
     "run_store_machine": "machine",
 }
 

@@ -1,0 +1,313 @@
+"""`holdfast replay` and `holdfast testcase`"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import Holdfast
+from holdfast.cli.root import root
+
+from .conftest import COMMAND, Ended, environment, run
+
+CODE = """\
+import asyncio
+from pathlib import Path
+from holdfast import decide, each, note, step, task, tool
+
+def effect(what):
+    with Path("effects").open("a") as file:
+        file.write(what + "\\n")
+
+@step
+def {name}_rooms(city: str) -> list[str]:
+    effect("rooms")
+    return [f"{{city}} attic", f"{{city}} cellar"]
+
+@tool
+def {name}_book(room: str) -> str:
+    effect("book")
+    return f"booked {{room}}"
+
+@task(name="{name}_trip")
+def trip(city: str) -> str:
+    rooms = {name}_rooms(city)
+    print("chose from", rooms)
+    room = decide("room", rooms[0], options=rooms)
+    booked = {name}_book(room)
+    return booked
+
+@step
+async def {name}_look(city: str) -> str:
+    return city.upper()
+
+@task(name="{name}_tour")
+async def tour() -> list[str]:
+    first = await {name}_look("Oslo")
+    return [first, *await asyncio.gather({name}_look("Rome"), {name}_look("Lima"))]
+
+@task(name="{name}_all")
+def all_of_them() -> list[str]:
+    cities = ["a", "b"]
+    return list(each({name}_book, cities))
+"""
+
+
+class Agents:
+    """Code in a module of its own, which can be changed, and runs of it in a store."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.file = Path(f"{name}.py")
+        self.file.write_text(CODE.format(name=name))
+        self.module = self._imported()
+        self._number = 0
+
+    def _imported(self):
+        import importlib
+
+        sys.modules.pop(self.name, None)
+        importlib.invalidate_caches()
+        return importlib.import_module(self.name)
+
+    def change(self, old: str, new: str) -> None:
+        source = self.file.read_text()
+        assert old in source
+        # Of another length, so that nobody takes the compiled file for this one.
+        self._number += 1
+        self.file.write_text(f"{source.replace(old, new)}\n{'#' * self._number}\n")
+        self._imported()
+
+    def record(self) -> None:
+        with Holdfast("workspace") as hf:
+            hf.run(self.module.trip, "Oslo", id="trip-42")
+            hf.run(self.module.tour, id="tour")
+            hf.run(self.module.all_of_them, id="all")
+        Path("effects").unlink()
+
+    def __call__(self, *args: str) -> Ended:
+        result = CliRunner().invoke(root, ("--app", self.name, *args), prog_name="holdfast")
+        return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture
+def agents(folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest):
+    monkeypatch.syspath_prepend(str(folder))
+    made = Agents(f"rp{abs(hash(request.node.name)) % 10**8}")
+    made.record()
+    yield made
+    sys.modules.pop(made.name, None)
+
+
+def everything() -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in Path("workspace").rglob("events.jsonl")}
+
+
+def test_the_same_code_does_the_same_and_nothing_happens(agents):
+    before = everything()
+    code, out, err = agents("replay", "trip-42")
+    assert (code, out) == (
+        0,
+        "trip-42  the same: completed, as recorded\n"
+        "  answered      2 calls from the log\n"
+        "  compared      5 snapshots, all the same\n",
+    )
+    assert "chose from" in err  # what the code prints
+    assert everything() == before
+    assert not Path("effects").exists()
+
+
+def test_what_changed_is_shown_at_the_first_divergence(agents):
+    agents.change("rooms[0]", "rooms[1]")
+    code, out, _ = agents("replay", "trip-42")
+    assert code == 7
+    assert out.startswith(
+        "trip-42  diverges at call 2\n"
+        f'  the log holds {agents.name}_book({{"room":"Oslo attic"}})\n'
+        f'  the code      calls {agents.name}_book({{"room":"Oslo cellar"}})\n'
+    )
+    code, out, _ = agents("replay", "trip-42", "--json")
+    found = json.loads(out)
+    assert (code, found["same"], found["divergence"]["path"]) == (7, False, "2")
+    assert not Path("effects").exists()
+
+
+def test_stubs_and_the_real_thing(agents):
+    book = f"{agents.name}_book"
+    code, out, _ = agents("replay", "trip-42", "--stub", f'{book}="none"', "--json")
+    assert (code, json.loads(out)["result"]) == (7, "none")
+    assert not Path("effects").exists()
+    code, out, _ = agents("replay", "trip-42", "--from", "2", "--real", book, "--json")
+    assert (code, json.loads(out)["same"]) == (0, True)
+    assert Path("effects").read_text() == "book\n"
+
+
+def test_it_stops_at_a_call(agents):
+    code, out, _ = agents("replay", "trip-42", "--to", "2")
+    assert code == 0
+    assert f'  stopped at    step 2, {agents.name}_book({{"room":"Oslo attic"}})\n' in out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((), "name a task, or say --all"),
+        (("trip-42", "--all"), "name a task, or say --all"),
+        (("trip-42", "--type", "x"), "--type and --since go with --all"),
+        (("--all", "--to", "2"), "are for one task"),
+        (("trip-42", "--pdb"), "--pdb needs a call to stop at"),
+        (("trip-42", "--pdb", "--to", "2", "--json"), "leave one out"),
+        (("trip-42", "--to", "9"), "has made no step '9'"),
+        (("trip-42", "--stub", "x=}"), "x=}: that is no JSON"),
+        (("trip-42", "--real", "nobody"), "neither the log nor the code"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(agents, args, words):
+    code, _, err = agents("replay", *args)
+    assert code == 2
+    assert words in err
+
+
+def test_a_task_that_is_not_there_and_code_that_is_not(agents, cli):
+    code, _, err = agents("replay", "trip-43")
+    assert (code, "Did you mean trip-42?" in err) == (5, True)
+
+
+# The debugger
+
+
+def debugged(agents: Agents, task: str, to: str, typed: str) -> tuple[int, str]:
+    """In a process of its own: click keeps debuggers away from its terminal."""
+    words = ("replay", task, "--app", agents.name, "--to", to, "--pdb")
+    done = subprocess.run(
+        [*COMMAND, *words],
+        input=typed,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_debugger_opens_in_the_code_of_the_task(agents):
+    code, out = debugged(agents, "trip-42", "2", "p room\nq\n")
+    assert code == 0
+    assert f"{agents.name}.py(24)trip()\n" in out
+    assert f"-> booked = {agents.name}_book(room)\n" in out
+    assert "(Pdb) 'Oslo attic'\n" in out
+    assert "the same as far as step 2," in out
+    assert not Path("effects").exists()
+
+
+def test_it_goes_on_from_there_line_by_line_or_to_the_end(agents):
+    code, out = debugged(agents, "trip-42", "2", "n\np booked\nc\n")
+    assert code == 0
+    assert "-> return booked\n" in out
+    assert "(Pdb) 'booked Oslo attic'\n" in out
+    assert "trip-42  the same: completed, as recorded\n" in out
+    code, out = debugged(agents, "trip-42", "1", "n\nq\n")
+    assert (code, "left in the debugger" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("task", "to", "shown"),
+    [
+        ("tour", "1", "-> first = await"),  # awaited in the task
+        ("tour", "3", "-> return [first, *await asyncio.gather("),  # in an asyncio task of its own
+        ("all", "1.2", "-> return list(each("),  # in a thread
+    ],
+)
+def test_in_async_tasks_and_branches_it_is_the_code_that_waits(agents, task, to, shown):
+    code, out = debugged(agents, task, to, "q\n")
+    assert code == 0
+    assert shown in out
+
+
+# Many
+
+
+def test_a_cohort_lists_what_changed_and_whose_code_is_gone(agents):
+    code, out, _ = agents("replay", "--all")
+    assert (code, out) == (0, "3 tasks: all do the same\n")
+    agents.change("city.upper()", "city.lower()")  # inside a step: that is not run
+    assert agents("replay", "--all").code == 0
+    agents.change("return [first,", "return [first.lower(),")
+    from holdfast.spec import registry
+
+    registry._found.pop(("task", f"{agents.name}_all"))
+    code, out, _ = agents("replay", "--all", "--since", "7d")
+    assert code == 7
+    assert f"all  {agents.name}_all  its code is missing\n" in out
+    assert f"tour  {agents.name}_tour  diverges at its end\n" in out
+    assert '  the code      returns ["oslo","ROME","LIMA"]\n' in out
+    assert out.endswith("3 tasks: 1 the same, 1 changed, 1 without code\n")
+    code, out, _ = agents("replay", "--all", "--type", f"{agents.name}_trip", "--json")
+    found = json.loads(out)
+    assert (code, found["same"]) == (0, True)
+    assert [task["task"] for task in found["tasks"]] == ["trip-42"]
+
+
+def test_a_damaged_log_does_not_hide_the_others(agents):
+    log = Path("workspace/tasks/tour/events.jsonl")
+    log.write_bytes(log.read_bytes().replace(b'"type":"task_created"', b'"type":"task_createt"'))
+    code, out, err = agents("replay", "--all")
+    assert code == 4
+    assert "2 tasks: all do the same\n" in out
+    assert "tasks/tour: event 1 is damaged" in err
+
+
+# Tests
+
+
+def test_a_run_becomes_a_test_that_passes_and_fails_when_the_code_is_changed(agents):
+    code, out, _ = agents("testcase", "trip-42")
+    assert (code, out) == (0, "wrote tests/test_trip_42.py and tests/trip_42.hfa\n")
+    text = Path("tests/test_trip_42.py").read_text()
+    assert f"import {agents.name}  # noqa: F401 (the code of the task)\n" in text
+    assert '    assert replayed.result == "booked Oslo attic"\n' in text
+    assert passes() == (True, "1 passed")
+    assert not Path("effects").exists()
+    agents.change("rooms[0]", "rooms[1]")
+    passed, words = passes()
+    assert not passed
+    assert "diverges at step 2: the log holds" in words
+
+
+def passes() -> tuple[bool, str]:
+    """Whether the tests pass in a project that has nothing but them and the code."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    done = subprocess.run(
+        [*command, "--rootdir", ".", "tests"], capture_output=True, text=True, check=False
+    )
+    shown = (
+        done.stdout.splitlines()[-1].partition(" in ")[0] if not done.returncode else done.stdout
+    )
+    return done.returncode == 0, shown
+
+
+def test_a_test_that_is_there_or_would_fail_is_not_written_unless_forced(agents):
+    assert agents("testcase", "trip-42", "-o", "replays").code == 0
+    before = Path("replays/test_trip_42.py").stat().st_mtime_ns
+    code, _, err = agents("testcase", "trip-42", "-o", "replays")
+    assert code == 2
+    assert "are there already: say --force to replace" in err
+    assert Path("replays/test_trip_42.py").stat().st_mtime_ns == before
+    agents.change("rooms[0]", "rooms[1]")
+    code, _, err = agents("testcase", "trip-42", "-o", "other")
+    assert (code, "so the test would fail: diverges at step 2" in err) == (7, True)
+    assert not Path("other").exists()
+    assert agents("testcase", "trip-42", "-o", "other", "--force").code == 0
+
+
+def test_where_the_code_is_has_to_be_said(agents, cli):
+    code, _, err = cli("testcase", "trip-42")
+    assert (code, "say where it is with --app" in err) == (2, True)
+
+
+def test_the_command_as_it_is_installed(agents):
+    code, out, _ = run("replay", "trip-42", "--app", agents.name, cwd=Path.cwd())
+    assert (code, out.splitlines()[0]) == (0, "trip-42  the same: completed, as recorded")
