@@ -219,7 +219,7 @@ def test_another_log_in_its_place_is_noticed(log):
     tail = tail_of(log)
     list(tail.read())
     log.write_bytes(seal(created().replace(b'"f"', b'"g"')))
-    with pytest.raises(LogDamaged, match="not the event it was before"):
+    with pytest.raises(LogDamaged, match="another one than when it was read"):
         list(tail.read())
 
 
