@@ -21,10 +21,12 @@ from holdfast import (
     TaskFailed,
     TaskNotFound,
     TaskWaiting,
+    Unanswered,
     ask,
     checkpoint,
     current,
     decide,
+    each,
     gather,
     note,
     now,
@@ -37,6 +39,7 @@ from holdfast import (
     uuid,
 )
 from holdfast.agent import session
+from holdfast.events import Planned
 from holdfast.replays import REAL
 from holdfast.workspace import files
 
@@ -487,6 +490,99 @@ def test_long_lists_and_large_values_are_found_again(hf):
         assert hf.replay("grown", start=place).same, place
     stubbed = hf.replay("grown", stubs={"rp_grown": lambda items: [*items, "z"]})
     assert stubbed.result == 200_030
+
+
+HAPPENED: list[str] = []
+
+
+@tool(check=lambda key: Happened("found") if key in HAPPENED else None)
+def rp_dies(*, key: IdempotencyKey = IdempotencyKey()) -> str:
+    EFFECTS.append("dies")
+    HAPPENED.append(key)
+    if len(HAPPENED) == 1:
+        raise Crash
+    return "made"
+
+
+@tool(approve=True)
+def rp_approved(what: str) -> str:
+    EFFECTS.append(what)
+    return what
+
+
+@step
+def rp_odd(number: int) -> int:
+    if number % 2 and "odd" not in EFFECTS:
+        raise ValueError("odd")
+    return number
+
+
+@task
+def rp_everything() -> list[Any]:
+    current().plan(["begin", "end"])
+    found = rp_dies()
+    answer = ask("Well?", str, default="nothing", timeout_s=0.001)
+    try:
+        rp_approved("yes")
+        rp_approved("no")
+    except StepFailed as failed:
+        note(f"not approved: {failed.failure.type}")
+    current().mark("1", "done")
+    return [found, answer, *each(rp_odd, range(4))]
+
+
+def go_on(hf: Holdfast, id: str) -> None:
+    for _ in range(9):
+        try:
+            hf.resume(id)
+            return
+        except Unanswered as asked:
+            if asked.question == "Well?":  # its time is up at once, and nobody answers
+                continue
+            hf.answer(id, "yes" in asked.question, question=asked.id, by="ada")
+        except TaskFailed:
+            EFFECTS.append("odd")
+            hf.retry(id)
+            return
+
+
+def test_a_crash_a_default_an_approval_a_pause_and_a_second_try(hf):
+    HAPPENED.clear()
+    with suppress(Crash):
+        hf.run(rp_everything, id="all")
+    hf.pause("all", because="lunch")
+    assert hf.replay("all").same
+    go_on(hf, "all")
+    view = hf.task("all")
+    assert view.result == ["found", "nothing", 0, 1, 2, 3]
+    assert [n.text for n in view.notes] == ["not approved: NotApproved"]
+    done = list(EFFECTS)
+    for place in (None, *(call.path for call in view.calls if call.seq)):
+        found = hf.replay("all", start=place)
+        assert found.same, (place, found.summary())
+        assert found.result == view.result
+    assert done == EFFECTS
+
+
+def test_a_plan_that_somebody_edited_meanwhile_is_found_as_it_was(tmp_path):
+    @task
+    def rp_planned() -> str:
+        current().plan(["one", "two"])
+        rp_rooms("Oslo")
+        answer = ask("Go on?", str)
+        current().mark("1", "done")
+        return str(answer)
+
+    with Holdfast(tmp_path / "w") as hf:
+        with suppress(Unanswered):
+            hf.run(rp_planned, id="planned")
+        with hf._holding.hold("planned") as log:
+            log.append(Planned(items=("one", "two", "three"), by="ada"))
+        hf.answer("planned", "yes")
+        hf.resume("planned")
+        assert [item.text for item in hf.task("planned").plan] == ["one", "two", "three"]
+        for place in (None, "1", "2"):
+            assert hf.replay("planned", start=place).same
 
 
 # Forks, rewinds, branches

@@ -195,8 +195,8 @@ def _run(
     driving = _Replaying(inside, answers)
     try:
         error = _driven(driving, then.id)
-        if life.how == "stopped" and isinstance(error, TaskWaiting):
-            _stop(inside, then, life, clock)
+        if isinstance(error, TaskWaiting) and _was_stopped(then, life):
+            _stop(inside, then, clock)
             error = _driven(driving, then.id)
     finally:
         inside.close()
@@ -237,11 +237,16 @@ def _apart_from_loops(work: Callable[[], Any]) -> None:
         thread.submit(copy_context().run, work).result()
 
 
-def _stop(holding: Holding, then: State, life: Life, clock: list[datetime]) -> None:
+def _was_stopped(then: State, life: Life) -> bool:
+    """Whether the task was told to end, or its time was up, while its function waited."""
+    is_late = then.ending == "failed" and then.failure is not None and then.failure.timed_out
+    return life.how == "stopped" or (life.how == "open" and (then.cancelling or is_late))
+
+
+def _stop(holding: Holding, then: State, clock: list[datetime]) -> None:
     """Tell the task what it was told when it was stopped: to end, or what time it is."""
-    if life.end is not None:
-        clock[0] = life.end.at
-    if then.status != "cancelled":
+    clock[0] = then.updated_at
+    if not (then.cancelling or then.status == "cancelled"):
         return
     with holding.hold(then.id) as log:
         log.append(CancelRequested(by="a replay", because=then.because))
