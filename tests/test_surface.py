@@ -26,8 +26,8 @@ PINNED = {
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
     "copy_to", "files", "fork", "gc", "heads", "memory", "open", "page", "pause", "resolve",
-    "replay", "restore_from", "resume", "retry", "rewind", "run", "session", "sessions", "start", "task", "tasks", "unpause",
-    "verify",
+    "replay", "restore_from", "resume", "retry", "rewind", "run", "session", "sessions", "start",
+    "task", "tasks", "unpause", "verify",
 }  # fmt: skip
 
 

@@ -41,6 +41,7 @@ from holdfast import (
 from holdfast.agent import session
 from holdfast.events import Planned
 from holdfast.replays import REAL
+from holdfast.testing import replay_recorded
 from holdfast.workspace import files
 
 EFFECTS: list[str] = []
@@ -220,6 +221,24 @@ def test_a_stub_has_to_fit(hf):
     found = hf.replay("trip", stubs={"rp_price": later})
     assert found.divergence is not None
     assert "is async: give a plain function" in found.divergence.asked
+
+
+def test_questions_and_children_can_be_stubbed_but_not_be_made_for_real(hf):
+    @task
+    def rp_asks() -> list[Any]:
+        sleep(0 if not changed("nap") else 3600)
+        return [ask("Well?", int), start(rp_child, 3).result()]
+
+    with suppress(Unanswered):
+        hf.run(rp_asks, id="asks")
+    found = hf.replay("asks", stubs={"ask": 5, "rp_child": lambda number: number + 1})
+    assert (found.same, found.result) == (True, [5, 4])  # the log ends before that
+    CODE["is"] = "nap"
+    assert hf.replay("asks", stubs={"ask": 5, "rp_child": 1, "sleep": None}).result == [5, 1]
+    assert EFFECTS == []
+    for name in ("rp_child", "ask", "sleep", "nobody"):
+        with pytest.raises(BadInput, match="can't be called for real"):
+            hf.replay("asks", stubs={name: REAL})
 
 
 # Places
@@ -614,6 +633,20 @@ def test_a_task_that_was_put_back_is_replayed_from_there(hf):
     CODE["is"] = "result"
     assert not hf.replay("trip").same
     assert EFFECTS == []
+
+
+def test_a_fork_is_replayed_from_an_archive_of_its_own_and_so_is_what_waits(hf, tmp_path):
+    recorded(hf)
+    hf.resume(hf.fork("trip", at=2, results={"2": 5}, effects="live", new_id="trip-2").id)
+    with suppress(TaskWaiting):
+        hf.session("chat").run(rp_late, id="late")
+    forked, waits = hf.archive_to(tmp_path / "a.hfa", "trip-2"), hf.archive_to(tmp_path, "late")
+    found = replay_recorded(forked.path, "trip-2")
+    assert (found.same, found.result) == (True, "booked Oslo attic for 5")
+    found = replay_recorded(waits.path, "late")
+    assert (found.same, found.outcome) == (True, "open")
+    CODE["is"] = "result"
+    assert not replay_recorded(forked.path, "trip-2").same
 
 
 async def rp_visit(city: str, pause_s: float) -> str:
