@@ -16,16 +16,20 @@ CODE  = $(wildcard src tests examples bench)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test torture check bench pins clean
+.PHONY: help demo test thorough torture check bench pins clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.run-stamp  ## run the example trip, crash and all
 	@$(VENV)/bin/python -m examples.trip $(ARGS)
 
 test: $(VENV)/.dev-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
 	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+# By default tests that kill a process at every boundary, or flip every bit, do so at some of them.
+thorough: $(VENV)/.dev-stamp  ## run the tests, and try everything where `test` tries a part
+	@HOLDFAST_THOROUGH=1 $(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --timeout 3000 $(ARGS)
 
 # As root it cuts the power of file systems of its own; it installs the programs for that if it can.
 torture: $(VENV)/.dev-stamp  ## try to lose data, for long; SEED=7 MINUTES=30 to choose

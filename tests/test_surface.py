@@ -11,23 +11,24 @@ import pytest
 import holdfast
 
 PINNED = {
-    "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child", "CodeChanged",
-    "CodeMissing", "Conflict", "EachFailed", "Handle", "Happened", "Holdfast", "HoldfastError",
-    "HoldsSecret", "IdempotencyKey", "IllegalTransition", "InDoubt", "ItemFailed", "Keys",
-    "LeaseLost", "LogDamaged", "NewerFormat", "NotATask", "NotAnswered", "NotFinished", "PlanItem",
-    "Redact", "Results", "Retention", "Retry", "Secret", "StepFailed", "StorageFailed", "StoreError",
-    "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused", "TaskReleased",
-    "TaskWaiting", "TooLarge", "Unanswered", "Undecodable", "Unserializable", "Worker",
-    "WrongArguments", "WrongKey", "ask", "checkpoint", "current", "decide", "each", "gather",
-    "keep", "note", "now", "patched", "progress", "random", "restore", "sleep", "start", "step",
-    "task", "tool", "uuid",
+    "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child",
+    "CodeChanged", "CodeMissing", "Conflict", "EachFailed", "Handle", "Happened", "Holdfast",
+    "HoldfastError", "HoldsSecret", "IdempotencyKey", "IllegalTransition", "InDoubt",
+    "ItemFailed", "Keys", "LeaseLost", "LogDamaged", "NewerFormat", "NotATask", "NotAnswered",
+    "NotFinished", "PlanItem", "Redact", "Results", "Retention", "Retry", "Secret",
+    "StepFailed", "StorageFailed", "StoreError", "TaskBusy", "TaskCancelled", "TaskFailed",
+    "TaskNotFound", "TaskPaused", "TaskReleased", "TaskWaiting", "TooLarge", "Unanswered",
+    "Undecodable", "Unserializable", "Worker", "WrongArguments", "WrongKey", "ask",
+    "checkpoint", "current", "decide", "each", "gather", "keep", "note", "now", "patched",
+    "progress", "random", "restore", "sleep", "start", "step", "task", "tool", "uuid",
 }  # fmt: skip
 
 METHODS = {
-    "answer", "archive_to", "aresume", "aretry", "arun", "cancel", "check", "close", "compensate",
-    "copy_to", "files", "fork", "gc", "heads", "memory", "open", "page", "pause", "resolve",
-    "replay", "restore_from", "resume", "retry", "rewind", "run", "session", "sessions", "start",
-    "task", "tasks", "unpause", "verify",
+    "answer", "archive_to", "aresume", "aretry", "arun", "audit", "cancel", "check", "close",
+    "compare", "compensate", "copy_to", "experiment", "files", "fork", "gc", "heads", "memory",
+    "open", "page", "pause", "replay", "resolve", "restore_from", "resume", "retry", "rewind",
+    "run", "session", "sessions", "snapshot", "sql", "start", "stats", "task", "tasks",
+    "unpause", "verify",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from holdfast.errors import NotAnswered
 from holdfast.events import Adopted, AnyEvent
-from holdfast.history import state_at
+from holdfast.history import newest_state, state_at
 from holdfast.journal import Asked
 from holdfast.journal.task import undo_path
 from holdfast.log import Log
@@ -74,7 +74,7 @@ def _left(store: Store, state: State) -> Iterator[tuple[State, list[Call]]]:
     from; each with its calls that the task does not have itself."""
     fork = state.fork
     if fork is not None:
-        original = state_at(store, fork.of)
+        original = newest_state(store, fork.of)
         yield original, [c for c in original.calls.values() if c.seq > fork.seq]
     if state.left_at:
         before = state_at(store, state.id, state.left_at)

@@ -52,7 +52,7 @@ def branch_session(holding: Holding, past: State, original: str, new: str) -> bo
     try:
         if next(store.read(stream), None) is not None:
             raise Conflict(f"session {new!r} exists already: give the fork another id")
-        state = Conversation(id=new, user=past.user, created_at=now, updated_at=now)
+        state = Conversation(id=new, user=past.user, created_at=now, updated_at=now, fork=fork)
         store.append(lease, 0, [line], facts_of_session(state))
         store.sync(lease)
     finally:

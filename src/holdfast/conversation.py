@@ -16,6 +16,7 @@ from holdfast.errors import LogDamaged
 from holdfast.events import (
     NEVER,
     AnyEvent,
+    Fork,
     Pinned,
     Said,
     SessionBegan,
@@ -49,6 +50,10 @@ class Conversation(Struct):
     """The pinned messages, and the event since which they are."""
     summaries: list[Summarized] = []
     """The newest last."""
+    origins: tuple[str, ...] = ()
+    """The sessions whose past it shares, if it is a fork."""
+    fork: Fork | None = None
+    """Whose past it shares, if it is a fork."""
     rewinds: tuple[str, ...] = ()
     """The keys of those who put it back."""
     trail: list[AnyEvent] = []
@@ -58,6 +63,12 @@ class Conversation(Struct):
     def summary(self) -> Summarized | None:
         """The newest summary."""
         return self.summaries[-1] if self.summaries else None
+
+    def was_left(self, seq: int) -> bool:
+        """Whether it was put back since an event, to a time before that."""
+        return any(
+            isinstance(event, SessionRewound) and event.to < seq < event.seq for event in self.trail
+        )
 
     def turn_of(self, number: int) -> int:
         """Which turn a message is in."""
@@ -82,8 +93,10 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     """Change a session's state, which the caller alone owns, by one event."""
     match event:
         case SessionBegan():
+            if state.id:
+                state.origins = (*state.origins, state.id)
             state.id, state.user, state.labels = event.id, event.user, event.labels
-            state.created_at = event.at
+            state.created_at, state.fork = event.at, event.fork
         case Said():
             if event.count < 1:
                 raise LogDamaged(f"sessions/{state.id}", event.seq, "a turn without a message")
@@ -112,6 +125,10 @@ def advance(state: Conversation, event: AnyEvent) -> None:
     state.trail.append(event)
 
 
+_ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "trail"})
+"""What stays, also of a fork that is put back into the past it shares with its original."""
+
+
 def _put_back(state: Conversation, event: SessionRewound) -> None:
     """Become what the events up to `to` come to. Where one was put back before, that counts."""
     kept: list[AnyEvent] = []
@@ -124,7 +141,8 @@ def _put_back(state: Conversation, event: SessionRewound) -> None:
     for each in reversed(kept):
         if not isinstance(each, SessionRewound):
             advance(before, each)
+    rewinds = (*state.rewinds, event.key)
     for field in Conversation.__struct_fields__:
-        if field != "trail":
+        if field not in _ITS_OWN:
             setattr(state, field, getattr(before, field))
-    state.rewinds = (*state.rewinds, event.key)
+    state.rewinds = rewinds

@@ -153,7 +153,7 @@ class Driving:
                 raise TaskNotFound(f"no task {id!r} in {log.store.url}")
             if log.state.task != spec.name or log.state.status in FINISHED:
                 # Whoever sent us here did not know.
-                log.store.remember(log.lease.stream, facts_of(log.state), log.state.seq)
+                log.store.remember(log.lease.stream, facts_of(log.state), log.state.seq - log.base)
             if log.state.task != spec.name:
                 raise BadInput(f"task {id!r} is a {log.state.task}, not a {spec.name}")
 

@@ -39,6 +39,7 @@ def facts_of_session(conversation: Conversation) -> Facts:
         labels=conversation.labels,
         created_at=conversation.created_at,
         updated_at=conversation.updated_at,
+        origin=conversation.fork.of if conversation.fork is not None else "",
     )
 
 

@@ -53,6 +53,12 @@ def read_folded(store: Readable, stream: str) -> Folded:
     return state
 
 
+def lines_of(state: Folded) -> int:
+    """How many lines its own log has: that of a fork is without the events that it shares."""
+    fork = None if isinstance(state, Memories) else state.fork
+    return state.seq - (fork.seq if fork is not None else 0)
+
+
 def facts_in(state: Folded) -> Facts:
     """The facts of a log after its newest event."""
     if isinstance(state, Conversation):

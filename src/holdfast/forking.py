@@ -7,7 +7,6 @@ What the original did outside is its own, so keys and undos are too.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -16,10 +15,17 @@ from msgspec import UNSET, Raw, Struct
 
 from holdfast.branching import branch_session, sessions_of
 from holdfast.checkpoints import carried
-from holdfast.codec import args_hash
+from holdfast.codec import Shape, args_hash
 from holdfast.driving import new_id
 from holdfast.engines.holding import Holding
-from holdfast.errors import BadInput, CodeMissing, HoldfastError, Undecodable
+from holdfast.errors import (
+    BadInput,
+    CodeMissing,
+    HoldfastError,
+    TaskNotFound,
+    Undecodable,
+    Unserializable,
+)
 from holdfast.events import (
     NEWEST_FORMAT,
     Adopted,
@@ -29,12 +35,12 @@ from holdfast.events import (
     Fork,
     TaskCreated,
 )
-from holdfast.history import When, must_be_still, place_of, state_at
+from holdfast.history import When, known_state, must_be_still, past_at, place_of
 from holdfast.log import Log
-from holdfast.reading import read_sums, stream_of, value_in
+from holdfast.reading import stream_of, value_in
 from holdfast.saying import plain
-from holdfast.spec import registry
-from holdfast.state import Call, State
+from holdfast.spec import Spec, registry
+from holdfast.state import State
 from holdfast.store import Store
 from holdfast.task import task_spec
 from holdfast.words import checked_id, must_be_texts
@@ -67,8 +73,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     because: str = ""
 
 
-def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
-    """Make a fork of a task; returns its id. Nothing is run."""
+def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
+    """Make a fork of a task; returns its state. Nothing is run."""
     store = holding.store
     if wanted.effects not in _EFFECTS:
         raise BadInput(
@@ -77,9 +83,9 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
             f"the same one with the same arguments, its result is taken) or 'stub' (none is called)"
         )
     must_be_texts(f"fork({id!r})", by=wanted.by, because=wanted.because)
-    newest = state_at(store, checked_id(id))
+    newest = known_state(store, checked_id(id))
     place = place_of(newest, wanted.at, _when(wanted, changes), wanted.seq)
-    past, total = past_at(store, newest, place.seq)
+    past, total = past_at(store, id, place.seq)
     must_be_still(past, place, "forked")
     new = checked_id(wanted.new_id) if wanted.new_id else new_id(f"{id}-fork", holding.clock())
     if next(store.read(stream_of(new)), None) is not None:
@@ -95,8 +101,11 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
         by=wanted.by or holding.owner,
         because=holding.redact.text(wanted.because),
         effects=wanted.effects,
-        stubs=_values(holding, changes.stubs),
-        arguments={name: _values(holding, given) for name, given in changes.arguments.items()},
+        stubs=_free(holding, _stubs(changes)),
+        arguments={
+            name: _free(holding, _arguments(_known(registry.call, name), name, given))
+            for name, given in changes.arguments.items()
+        },
         sessions=sessions,
     )
     with holding.hold(new) as log:
@@ -120,14 +129,18 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> str:
         for event in _edits(log, changes, origin.by):
             log.append(event)
         log.sync()
-    return new
+        _must_still_be_there(log, origin)
+        return log.state
 
 
-def past_at(store: Store, newest: State, seq: int) -> tuple[State, str]:
-    """What a task knew after an event, and the sum of that event."""
-    sums = (total for _, total in read_sums(store, stream_of(newest.id), seq))
-    (total,) = deque(sums, maxlen=1)
-    return state_at(store, newest.id, seq), total.decode()
+def _must_still_be_there(log: Log, origin: Fork) -> None:
+    """Take the fork back if its original was deleted while it was made.
+
+    Who deletes looks for forks first: either they see this one, or we see that it is gone.
+    """
+    if next(log.store.read(stream_of(origin.of)), None) is None:
+        log.store.delete(log.lease)
+        raise TaskNotFound(f"task {origin.of!r} was deleted while it was being forked")
 
 
 def _when(wanted: Wanted, changes: Changes) -> When | None:
@@ -160,31 +173,66 @@ def _input(store: Store, past: State, changes: Changes) -> bytes | None:
     """The arguments of the task, where they are to be others."""
     if not changes.input:
         return None
+    name = _function(past, changes)
     given = msgspec.json.decode(value_in(store, past, raw_args(past)), type=dict[str, Raw])
-    given |= {name: _encoded(name, value) for name, value in changes.input.items()}
-    data = msgspec.json.encode(given)
-    try:
-        registry.task(_function(past, changes)).signature.load(data)
-    except CodeMissing:
-        pass  # whoever runs it has the code, and checks it then
-    except Undecodable as error:
-        raise BadInput(f"fork({past.id!r}, input=…) does not fit {past.task}: {error}") from None
+    spec = _known(registry.task, name)
+    data = msgspec.json.encode(given | _arguments(spec, name, changes.input))
+    if spec is not None:  # else whoever runs it has the code, and checks it then
+        try:
+            spec.signature.load(data)
+        except Undecodable as error:
+            raise BadInput(f"fork({past.id!r}, input=…) does not fit {name}: {error}") from None
     return data
 
 
-def _values(holding: Holding, given: Mapping[str, Any]) -> dict[str, Raw]:
-    """What was given by name, to be written in the first event of the fork."""
-    values = {name: _encoded(name, value) for name, value in given.items()}
-    for value in values.values():
-        holding.redact.must_be_free(bytes(value))
-    return values
-
-
-def _encoded(name: str, value: Any) -> Raw:
+def _known(find: Callable[[str], Spec], name: str) -> Spec | None:
     try:
-        return Raw(plain(value))
+        return find(name)
+    except CodeMissing:
+        return None
+
+
+def _arguments(spec: Spec | None, name: str, given: Mapping[str, Any]) -> dict[str, Raw]:
+    """Arguments by name, each as the function takes it, where the code is at hand."""
+    unknown = [] if spec is None else sorted(given.keys() - {*spec.signature.names})
+    if unknown and spec is not None:
+        known = ", ".join(spec.signature.names) or "none"
+        raise BadInput(f"fork(): {name} has no argument {unknown[0]!r}; it has {known}")
+    return {
+        key: _encoded(f"{name}({key}=…)", value, spec.signature.shape(key) if spec else None)
+        for key, value in given.items()
+    }
+
+
+def _encoded(what: str, value: Any, shape: Shape | None = None) -> Raw:
+    """A value as it goes into the log: of the type that is asked for there, or plain data of it."""
+    try:
+        if shape is None:
+            return Raw(plain(value))
+        try:
+            return Raw(shape.settle(value)[0])
+        except Unserializable:
+            data = plain(value)
+            shape.load(data)
+            return Raw(data)
     except HoldfastError as error:
-        raise BadInput(f"fork(): what is given for {name!r:.60} can't be stored: {error}") from None
+        raise BadInput(f"fork(): {what} can't be that: {error}") from None
+
+
+def _stubs(changes: Changes) -> dict[str, Raw]:
+    return {name: _returned(name, value) for name, value in changes.stubs.items()}
+
+
+def _returned(name: str, value: Any) -> Raw:
+    """What a step returns, where the code is at hand."""
+    spec = _known(registry.call, name)
+    return _encoded(f"the result of {name}", value, spec.signature.returns if spec else None)
+
+
+def _free(holding: Holding, given: dict[str, Raw]) -> dict[str, Raw]:
+    for value in given.values():
+        holding.redact.must_be_free(bytes(value))
+    return given
 
 
 def _branch_sessions(holding: Holding, past: State, new: str) -> dict[str, str]:
@@ -209,7 +257,7 @@ def _edits(log: Log, changes: Changes, by: str) -> Iterator[AnyEvent]:
             name=call.name,
             kind=call.kind,
             how="edited",
-            result=log.stow(_result(call, value)),
+            result=log.stow(bytes(_returned(call.name, value))),
             by=by,
         )
     if changes.state is not UNSET:
@@ -224,15 +272,3 @@ def _edits(log: Log, changes: Changes, by: str) -> Iterator[AnyEvent]:
             state=log.stow_alone(bytes(_encoded("state", changes.state))),
             carried=carried(log.state, log.stow_alone),
         )
-
-
-def _result(call: Call, value: Any) -> bytes:
-    """A result as its step would have returned it, where the code is at hand."""
-    try:
-        spec = registry.call(call.name)
-    except CodeMissing:
-        return bytes(_encoded(call.path, value))
-    try:
-        return spec.signature.returns.settle(value)[0]
-    except HoldfastError as error:
-        raise BadInput(f"fork(results=…): {call.path}, {call.name}: {error}") from None

@@ -6,13 +6,29 @@ that ended it. Forks, rewinds, snapshots and replays all start from such a place
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
-from holdfast.errors import BadInput, TaskNotFound
-from holdfast.reading import Readable, read_state, stream_of
+from holdfast import chain
+from holdfast.errors import BadInput, LogDamaged, TaskNotFound
+from holdfast.events import Fork, Rewound
+from holdfast.fold.waits import perhaps_open
+from holdfast.kinds import kind_of
+from holdfast.reading import (
+    advance_checked,
+    base_of,
+    fork_of,
+    own_lines,
+    read_events,
+    read_state,
+    stream_of,
+)
 from holdfast.state import UNDO, Call, State, scope_of
+from holdfast.store import Store
+from holdfast.upto import state_upto
 
 When = Literal["before", "after"]
 
@@ -28,11 +44,93 @@ class Place(Struct, frozen=True):
         return f"{self.when} step {self.path}" if self.path else f"after event {self.seq}"
 
 
-def state_at(store: Readable, task_id: str, seq: int | None = None) -> State:
-    """What a task knew after an event, or knows now. A state of its own, to be changed at will."""
-    state = read_state(store, stream_of(task_id), seq)
+def state_at(store: Store, task_id: str, seq: int) -> State:
+    """What a task knew after an event. Had by the nearest waypoint, so it does not know the events
+    that it was made of, and makes its calls when somebody looks at them."""
+    return _state_at(store, stream_of(task_id), seq)[0]
+
+
+def past_at(store: Store, task_id: str, seq: int) -> tuple[State, str]:
+    """The same, and the sum of that event."""
+    state, total = _state_at(store, stream_of(task_id), seq)
+    return state, total.decode()
+
+
+def _state_at(store: Store, stream: str, seq: int) -> tuple[State, bytes]:
+    fork = fork_of(store, stream)
+    if fork is None:
+        return state_upto(store, stream, seq)
+    past, total = _state_at(store, kind_of(stream).stream(fork.of), min(seq, fork.seq))
+    if seq <= fork.seq:
+        return past, total
+    for event, _, _ in own_lines(store, stream, fork.seq, seq):
+        if isinstance(event, Rewound):
+            past = read_state(store, stream, seq)
+            break
+        advance_checked(past, event, stream)
+    return past, _sum_at(store, stream, seq - fork.seq)
+
+
+def _sum_at(store: Store, stream: str, line: int) -> bytes:
+    return chain.sum_of(next(store.read(stream, line - 1), b""))
+
+
+def left_at(fork: Fork) -> Place:
+    """Where a fork leaves its original."""
+    return Place(fork.seq, fork.path, fork.when)  # type: ignore[arg-type]
+
+
+def put_back_to(event: Rewound) -> Place:
+    """The place that a task was put back to."""
+    return Place(event.to, event.path, event.when)  # type: ignore[arg-type]
+
+
+def newest_rewind(state: State) -> Rewound | None:
+    """The last time that a task was put back, in its own life."""
+    base = state.fork.seq if state.fork is not None else 0
+    found = (e for e in reversed(state.trail) if isinstance(e, Rewound) and e.seq > base)
+    return next(found, None)
+
+
+def known_state(store: Store, task_id: str) -> State:
+    """Everything a task knows, had by the nearest waypoint as `state_at` does.
+
+    Of a log that is damaged, what it came to before the damage: that can still be looked at.
+    """
+    stream = stream_of(task_id)
+    try:
+        last = next(store.tail(stream), None)
+        if last is None:
+            raise TaskNotFound(f"no task {task_id!r} in {store.url}")
+        own = msgspec.json.decode(last, type=_Placed).seq
+        return state_at(store, task_id, own + base_of(store, stream))
+    except msgspec.MsgspecError:
+        return _before_damage(store, task_id)
+    except LogDamaged as error:
+        if error.stream != stream or error.seq < 2:
+            raise
+        return _before_damage(store, task_id)
+
+
+class _Placed(Struct):
+    seq: int
+
+
+def _before_damage(store: Store, task_id: str) -> State:
+    stream, state = stream_of(task_id), State()
+    with suppress(LogDamaged):
+        for event in read_events(store, stream):
+            advance_checked(state, event, stream)
+    if not state.seq:
+        raise LogDamaged(stream, 1, "nothing of it can be read")
+    return state
+
+
+def newest_state(store: Store, task_id: str) -> State:
+    """Everything a task knows, with the events that it was made of."""
+    state = read_state(store, stream_of(task_id))
     if state.seq == 0:
-        raise TaskNotFound(f"no task {task_id!r} in {getattr(store, 'url', 'this archive')}")
+        raise TaskNotFound(f"no task {task_id!r} in {store.url}")
     return state
 
 
@@ -82,13 +180,13 @@ def _call_of(state: State, step: str | int) -> Call:
 
 
 def _begun(state: State, call: Call) -> int:
-    """The event that a call began with. What stands beside the steps has no number of its own."""
+    """The event that a call began with. What stands beside the steps has none of its own."""
     if call.seq:
         return call.seq
-    for event in state.trail:
-        if getattr(event, "path", None) == call.path:
-            return event.seq
-    raise BadInput(f"task {state.id!r}: nothing is known of where {call.path} began")
+    raise BadInput(
+        f"task {state.id!r}: {call.path} is a {call.kind}, and no place to stop at: take the step "
+        f"before it or after it, or its event"
+    )
 
 
 def ended_at_seq(call: Call) -> int:
@@ -100,7 +198,7 @@ def ended_at_seq(call: Call) -> int:
 
 def open_calls(state: State) -> list[Call]:
     """The calls that were begun and have not ended."""
-    return [c for c in state.calls.values() if c.status not in ("completed", "failed")]
+    return [c for c in perhaps_open(state.calls) if c.status not in ("completed", "failed")]
 
 
 def must_be_still(state: State, place: Place, what: str) -> None:

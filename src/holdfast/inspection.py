@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from holdfast.artifacts import Artifact, opened
 from holdfast.engines.holding import Holding
 from holdfast.store import Store
 
 if TYPE_CHECKING:
+    from holdfast.agent.model import Prices
+    from holdfast.audit import Audit
+    from holdfast.listing import Filters
+    from holdfast.sql import Rows
+    from holdfast.stats import Stats
     from holdfast.verify import Head, Verified
     from holdfast.workspace.task_files import TaskFiles
 
@@ -55,6 +61,40 @@ class Inspection:
 
         return TaskFiles(self._holding, id, at)
 
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        limit: int | None = None,
+        timeout_s: float = 60.0,
+        **filters: Unpack[Filters],
+    ) -> Rows:
+        """What a select finds in the logs: in `tasks`, `steps`, `tool_calls`, `messages`, ….
+
+        It is SQLite's SQL, and only reads. The logs of all tasks are read for it, or with the
+        `filters` of `page` those of the tasks that match. `limit` is how many rows are wanted at
+        most, `timeout_s` how long the query itself may take. `holdfast.sql.tables` has all tables.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def weigh_for_sql(grams: int) -> int:
+        ...     return grams
+        >>> @task
+        ... def weighing_for_sql(*grams: int) -> int:
+        ...     return sum(map(weigh_for_sql, grams))
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(weighing_for_sql, 5, 20, id="weighing-1")
+        ...     found = hf.sql("select path, output from steps where output ->> '$' > ?", [10])
+        >>> found.columns, found.rows
+        (('path', 'output'), (('2', '20'),))
+        """
+        from holdfast.sql.asking import rows_of
+
+        return rows_of(
+            self.store, query, parameters, limit=limit, timeout_s=timeout_s, filters=filters
+        )
+
     def verify(
         self,
         id: str | None = None,
@@ -96,3 +136,57 @@ class Inspection:
         from holdfast.verify import heads
 
         return heads(self.store, ids)
+
+    def audit(self, id: str, *, against: Iterable[Head] = ()) -> Audit:
+        """Who did what in a task, when, with which input and output, and whether its log is what
+        was written. One that is damaged is told of up to the damage.
+
+        `against` are heads that were noted before, as for `verify`.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def audited_weight(name: str) -> int:
+        ...     return 3
+        >>> @task
+        ... def audited_parcel(name: str) -> int:
+        ...     return audited_weight(name)
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(audited_parcel, "books", id="parcel-1", user="ada")
+        ...     found = hf.audit("parcel-1")
+        >>> found.verification.sound, [entry.what for entry in found.entries]
+        (True, ['created', 'claimed', 'called', 'returned', 'task completed'])
+        """
+        from holdfast.audit import audit
+
+        return audit(self.store, id, datetime.now(UTC), against)
+
+    def stats(
+        self,
+        *,
+        prices: Mapping[str, Prices | tuple[float, float]] | None = None,
+        progress: Callable[[int, int, str], None] = lambda done, of, id: None,
+        **filters: Unpack[Filters],
+    ) -> Stats:
+        """Where time, tokens, money and retries went, by type of task and by call, and what was
+        saved by resuming: of the tasks that match, as for `page`.
+
+        `prices` are what a million tokens of a model cost (`"*"`: of any other), for calls whose
+        cost was not recorded.
+        `progress` is told how many tasks were read, of how many, and which comes next.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def count_one(n: int) -> int:
+        ...     return n
+        >>> @task
+        ... def count_some(n: int) -> int:
+        ...     return sum(count_one(each) for each in range(n))
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(count_some, 3, id="count-some-1")
+        ...     found = hf.stats(type="count_some")
+        >>> found.tasks, [(call.name, call.calls, call.retries) for call in found.calls]
+        (1, [('count_one', 3, 0)])
+        """
+        from holdfast.stats import stats
+
+        return stats(self.store, filters, prices or {}, progress)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
@@ -71,12 +71,15 @@ class Ledger(Generic[S]):
         self._lock = threading.RLock()
         # Apart from the lock of the state: who waits for another process keeps no reader waiting.
         self._writing = threading.Lock()
+        self._is_kept = False
         self.beginnings = 0
         """How often it was read anew: what was made of it before may be of another log."""
 
     def refresh(self) -> S:
         """The state with what others have added since."""
         with self._lock:
+            if self._is_kept:
+                return self.state
             try:
                 self._read_on()
             except LogDamaged:
@@ -87,6 +90,13 @@ class Ledger(Generic[S]):
                 self._start_over()
                 self._read_on()
             return self.state
+
+    def keep(self, events: Iterable[AnyEvent]) -> None:
+        """Stay with what these events come to, whatever is added later."""
+        with self._lock:
+            for event in events:
+                self._advance(self.state, event)
+            self._is_kept = True
 
     def look(self, at: Callable[[S], T]) -> T:
         """What is made of the state, with what others have added, while nobody changes it."""

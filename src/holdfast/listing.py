@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast import finding
 from holdfast.errors import BadInput, StoreError, TaskNotFound
-from holdfast.folding import facts_in, read_folded
+from holdfast.folding import facts_in, lines_of, read_folded
 from holdfast.kinds import SESSION, TASK, Kind, id_of
 from holdfast.state import Status
 from holdfast.store import LONGEST_PAGE, Facts, Page, Query, Store
@@ -182,6 +182,15 @@ def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = Non
     return tasks
 
 
+def streams_of_tasks(
+    store: Store, filters: Mapping[str, Any]
+) -> tuple[list[str], list[StoreError]]:
+    """The streams of the tasks that match, the newest first, and the errors of those that can't
+    be read. No log is read for it, except of those whose facts the store lost."""
+    failed = dict[str, StoreError]()
+    return list(_walk(store, _query(TASK, filters, Filters, Status), failed)), list(failed.values())
+
+
 def _walk(store: Store, query: Query, failed: dict[str, StoreError]) -> Iterator[str]:
     """The streams that match, page by page."""
     cursor: str | None = None
@@ -240,13 +249,18 @@ def _complete(store: Store, query: Query, cursor: str | None) -> tuple[Page, lis
     return Page(ordered[: query.limit], more), unreadable
 
 
+def forks_of(store: Store, id: str, limit: int = 1) -> list[str]:
+    """The ids of tasks that share the past of a task, the newest first."""
+    return [task.id for task in page_of_tasks(store, {"origin": id}, limit=limit).tasks]
+
+
 def read_facts(store: Store, stream: str) -> Facts | None:
     """The facts of a log, read from it, which the store then remembers; None if there is none."""
     state = read_folded(store, stream)
     if state.seq == 0:
         return None
     facts = facts_in(state)
-    store.remember(stream, facts, state.seq)
+    store.remember(stream, facts, lines_of(state))
     return facts
 
 

@@ -34,6 +34,7 @@ from holdfast.events import (
 )
 from holdfast.facts import facts_of
 from holdfast.fold import advance
+from holdfast.leaving import Leaving
 from holdfast.lists import (
     FEWEST_BYTES,
     FEWEST_COPIED,
@@ -117,6 +118,7 @@ class Log:
         self.attended: Attending | None = None
         self.base = 0
         """How many of its events are those of the log that it is a fork of."""
+        self._waypoints = Leaving(store, lease.stream, self.state)
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
         self.bytes_since_checkpoint = 0
@@ -145,6 +147,7 @@ class Log:
             return
         for event, total, size in since_checkpoint(self.store, self.lease.stream):
             advance_checked(self.state, event, self.lease.stream)
+            self._waypoints.read(self.state, event, total)
             self._total = total
             self.bytes_since_checkpoint += size
         fork = self.state.fork
@@ -191,6 +194,7 @@ class Log:
             if self.base:
                 placed = replace(placed, seq=seq + self.base)
             advance(state, placed)
+            self._waypoints.passed(state, placed, self._total)
             if isinstance(placed, Completed | QuestionAnswered):
                 self._remember(placed)
             self._broken = None
@@ -223,6 +227,7 @@ class Log:
                 raise
             self.flushed = seq
             self._broken = None
+            self._waypoints.put()
 
     def _news(self) -> Facts | None:
         """The facts for the store, where they differ in more than the time."""

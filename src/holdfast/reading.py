@@ -115,10 +115,11 @@ def _past(
         last = event.seq
         yield event, total, line
     if last < wanted:
-        what = f"it is a fork of {original} at event {fork.seq}, and that ends with event {last}"
-        raise LogDamaged(stream, last + 1, f"{what}: the original is missing, or was cut")
+        what = f"it shares its past with {original} up to event {fork.seq}"
+        found = f"ends with event {last}" if last else "is missing"
+        raise LogDamaged(stream, last + 1, f"{what}, and that {found}")
     if wanted == fork.seq and total.decode() != fork.sum:
-        what = f"it is a fork of {original}, whose event {fork.seq} is another one than it was"
+        what = f"it shares its past with {original}, whose event {fork.seq} is another than it was"
         raise LogDamaged(stream, fork.seq + 1, what)
 
 
@@ -128,11 +129,43 @@ def own_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
         yield event
 
 
+def own_lines(
+    store: Readable, stream: str, base: int, upto: int
+) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
+    """The events of a fork after those that it shares, each with its sum and its line."""
+    return _checked(stream, store.read(stream), most=max(upto - base, 0), base=base)
+
+
 def base_of(store: Readable, stream: str) -> int:
     """How many events a log shares with its original, and does not hold itself."""
-    first = next(store.read(stream), None)
-    fork = _fork_in(stream, first) if first is not None else None
+    fork = fork_of(store, stream)
     return fork.seq if fork is not None else 0
+
+
+def fork_of(store: Readable, stream: str) -> Fork | None:
+    """What a log says of the one whose past it shares; None if it shares none, or is not there."""
+    first = next(store.read(stream), None)
+    return _fork_in(stream, first) if first is not None else None
+
+
+def lineage(store: Readable, stream: str) -> list[str]:
+    """The streams that a log can't be read without: those whose past it shares, the first one
+    first, and its own at the end."""
+    streams = [stream]
+    while (fork := fork_of(store, streams[-1])) is not None:
+        original = kind_of(stream).stream(fork.of)
+        if original in streams:  # whoever reads it is told
+            break
+        streams.append(original)
+    return streams[::-1]
+
+
+def must_have_its_past(store: Readable, stream: str) -> None:
+    """`LogDamaged` if a log whose past this one shares is not there."""
+    *originals, _ = lineage(store, stream)
+    for original in originals:
+        if next(store.read(original), None) is None:
+            raise LogDamaged(stream, 1, f"it shares its past with {original}, which is missing")
 
 
 def _fork_in(stream: str, first: bytes) -> Fork | None:

@@ -20,7 +20,7 @@ from holdfast.engines.undoing import undo_all
 from holdfast.errors import BadInput, TaskBusy
 from holdfast.events import Effects, Rewound, SessionRewound
 from holdfast.facts import facts_of_session
-from holdfast.history import When, must_be_still, place_of, state_at
+from holdfast.history import When, must_be_still, newest_state, place_of, state_at
 from holdfast.journal.task import undo_path
 from holdfast.ledger import Ledger
 from holdfast.log import Log
@@ -61,10 +61,10 @@ def rewind(driving: Driving, id: str, wanted: Wanted) -> tuple[Effect, ...]:
     if wanted.effects not in ("live", "reuse", "stub"):
         raise BadInput(f"rewind(effects={wanted.effects!a:.40}) must be 'live', 'reuse' or 'stub'")
     must_be_texts(f"rewind({id!r})", by=wanted.by, because=wanted.because)
-    state_at(holding.store, checked_id(id))
+    newest_state(holding.store, checked_id(id))
     try:
         with holding.hold(id) as log:
-            log.state = state_at(holding.store, id)
+            log.state = newest_state(holding.store, id)
             place = place_of(log.state, wanted.to, wanted.when, wanted.seq)
             past = state_at(holding.store, id, place.seq)
             must_be_still(past, place, "put back")
@@ -102,7 +102,7 @@ def effects_since(state: State, past: State) -> Iterator[Effect]:
     for call in reversed(list(state.calls.values())):
         if call.path in past.calls or call.kind not in ("tool", "child"):
             continue
-        if call.adopted or call.path.startswith("undo."):
+        if call.adopted or call.path.startswith("undo.") or _is_of_the_original(state, call):
             continue
         yield Effect(
             call.path,
@@ -113,6 +113,10 @@ def effects_since(state: State, past: State) -> Iterator[Effect]:
             _undo_of(state, call),
             call.child,
         )
+
+
+def _is_of_the_original(state: State, call: Call) -> bool:
+    return state.fork is not None and call.seq <= state.fork.seq
 
 
 def _undo_of(state: State, call: Call) -> str:

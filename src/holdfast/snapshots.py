@@ -16,15 +16,19 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
+from holdfast.artifacts import Artifact, opened
 from holdfast.branching import sessions_of
 from holdfast.conversation import Conversation, advance
-from holdfast.history import Place, ended_at_seq
+from holdfast.differing import Diff, diff
+from holdfast.history import Place, When, ended_at_seq, place_of, state_at
 from holdfast.reading import read_sums, session_stream
 from holdfast.state import FINISHED, Call, State
 from holdfast.store import Store
 from holdfast.values import fetch
 from holdfast.views import TaskView
 
+_LONGEST_TEXT = 256 * 1024
+"""How long a file may be that is compared word by word."""
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -110,9 +114,54 @@ class Snapshot:
         }
         return content
 
+    def comparable(self) -> dict[str, Any]:
+        """The content, with what is in the files that are texts and not too long."""
+        files = {
+            name: kept if (text := self._text(kept)) is None else {**kept, "text": text}
+            for name, kept in self.content["files"].items()
+        }
+        return self.content | {"files": files}
+
+    def _text(self, kept: Any) -> str | None:
+        try:
+            artifact = msgspec.convert(kept, Artifact)
+            if artifact.size_bytes > _LONGEST_TEXT:
+                return None
+            with opened(self._store, artifact) as file:
+                return file.read().decode()
+        except (UnicodeDecodeError, msgspec.ValidationError):
+            return None
+
+    def diff(self, other: Snapshot) -> Diff:
+        """What leads from this snapshot to another one, of this task or of any.
+
+        >>> from holdfast import Holdfast, note, step, task
+        >>> @step
+        ... def tide_at(hour: int) -> str:
+        ...     return "high"
+        >>> @task
+        ... def sail_when() -> None:
+        ...     note("tide", tide_at(6))
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.run(sail_when, id="sail-9")
+        ...     task = hf.task("sail-9")
+        ...     made = task.at(1, "after").diff(task.at(seq=task.seq))
+        >>> [(change.what, change.where) for change in made.changes]
+        [('added', ('notes', 0)), ('changed', ('ended',))]
+        """
+        return diff(self.comparable(), other.comparable())
+
     def to_json(self) -> bytes:
         """The content as canonical JSON: equal bytes for equal content."""
         return _canonical(self.content)
+
+
+def snapshot_of(
+    store: Store, state: State, step: str | int | None, when: When | None, seq: int | None
+) -> Snapshot:
+    """What a task knew at a place. `state` is the newest one of the task."""
+    place = place_of(state, step, when, seq)
+    return Snapshot(store, state_at(store, state.id, place.seq), place)
 
 
 def shown_call(view: TaskView, call: Call) -> dict[str, Any]:

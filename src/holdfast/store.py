@@ -39,13 +39,19 @@ store may make use of that.) Its rules:
    at once, with the words of the lines between, or not at all: of two that bring it up to date,
    one does. It goes with its stream. A store that must not show what is in its lines has none.
 
+13. *Waypoints are a copy too.* A store that can keep them has the method of `WaypointStore`
+   besides: bytes beside a stream, by an event's number and the name of a part. They are made of its
+   lines, and go with it when it is deleted or renamed. They may be lost or deleted at any time, and
+   need not be durable; whoever reads one finds out whether it is whole, and of this log. A store
+   that must not show what is in its lines hides what is in these.
+
 Stores are synchronous. The async driver calls them off the loop. One that can tell of news as they
 happen has one method more: see `holdfast.news`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
@@ -361,3 +367,30 @@ class TextSearch(Protocol):
 
     def text_index(self) -> TextIndex | None:
         """The index; None where the database was built without what it takes."""
+
+
+class Waypoints(Protocol):
+    """States along streams: see `holdfast.waypoints`, which makes and reads them."""
+
+    def put(self, stream: str, seq: int, part: str, data: bytes) -> None:
+        """Keep a part of the waypoint after an event, in place of the one there was.
+
+        Of a stream that is not there nothing is kept. A part has a plain name of a few letters.
+        """
+
+    def get(self, stream: str, seqs: Sequence[int], part: str) -> Mapping[int, bytes]:
+        """That part of each of these waypoints, as far as they are there."""
+
+    def seqs(self, stream: str) -> Sequence[int]:
+        """The events after which there is a waypoint, in no order."""
+
+    def drop(self, stream: str) -> None:
+        """Delete those of a stream. They may be gone already."""
+
+
+@runtime_checkable
+class WaypointStore(Protocol):
+    """What a store may have besides: a place for waypoints."""
+
+    def waypoints(self) -> Waypoints | None:
+        """That place; None where a store around this one can't use it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET, Struct
 
@@ -11,11 +11,15 @@ from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.events import Effects
 from holdfast.views import TaskView, view_task
+from holdfast.words import checked_id
 
 if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.comparing import Comparison, Experiment, Variant
     from holdfast.history import When
     from holdfast.replays import Replayed
     from holdfast.rewinding import Effect
+    from holdfast.snapshots import Snapshot
 
 
 class Rewind(Struct, frozen=True):
@@ -30,6 +34,41 @@ class Travelling:
 
     _holding: Holding
     _driving: Driving
+
+    def snapshot(
+        self,
+        id: str,
+        step: str | int | None = None,
+        when: When | None = None,
+        *,
+        seq: int | None = None,
+    ) -> Snapshot:
+        """What a task knew before a step (or `after` it), or after the event `seq`; at its end, if
+        no place is named.
+
+        As `hf.task(id).at(…)`, but nothing more is read than it takes: quick in a long log, and
+        also where a log is damaged further on.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def count_beds(room: str) -> int:
+        ...     return 2
+        >>> @task
+        ... def beds_of(room: str) -> int:
+        ...     return count_beds(room)
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(beds_of, "attic", id="beds-1")
+        ...     hf.snapshot("beds-1", 1, "after").content["calls"]["1"]["output"]
+        2
+        """
+        from holdfast.history import known_state
+        from holdfast.snapshots import snapshot_of
+
+        store = self._holding.store
+        state = known_state(store, checked_id(id))
+        if step is None and seq is None:
+            seq = state.seq
+        return snapshot_of(store, state, step, when, seq)
 
     def fork(
         self,
@@ -98,7 +137,61 @@ class Travelling:
             arguments=arguments or {},
             stubs=stubs or {},
         )
-        return view_task(self._holding.store, forking.fork(self._holding, id, wanted, changes))
+        return TaskView(self._holding.store, forking.fork(self._holding, id, wanted, changes))
+
+    def compare(self, *ids: str) -> Comparison:
+        """Two tasks or more beside each other: call by call up to where they first differ, and
+        what each came to, took and cost.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def price_of_room(room: str) -> int:
+        ...     return 120
+        >>> @task
+        ... def offer_for(room: str) -> str:
+        ...     return f"{room}: {price_of_room(room)}"
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(offer_for, "attic", id="offer-1")
+        ...     fork = hf.fork("offer-1", at=1, results={"1": 95}, effects="live")
+        ...     _ = hf.resume(fork.id)
+        ...     first = hf.compare("offer-1", fork.id).alignments[0].first
+        >>> first.path, first.what, first.a.output, first.b.output
+        ('1', 'another result', 120, 95)
+        """
+        from holdfast.comparing import compare
+
+        return compare(self._holding.store, ids)
+
+    def experiment(
+        self,
+        id: str,
+        variants: Mapping[str, Mapping[str, Any]],
+        *,
+        progress: Callable[[Variant], None] = lambda variant: None,
+        **fork: Any,
+    ) -> Experiment:
+        """Fork a task at one place several times, run the forks side by side, and compare them.
+
+        `variants` says by name what is to be other in each, as arguments of `fork`; what they have
+        in common is given once. All are made before the first one runs.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def answer_by(question: str, model: str = "small") -> str:
+        ...     return f"{model} says 42"
+        >>> @task
+        ... def one_question(question: str) -> str:
+        ...     return answer_by(question)
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(one_question, "why?", id="question-1")
+        ...     large = {"arguments": {"answer_by": {"model": "large"}}}
+        ...     done = hf.experiment("question-1", {"large": large}, at=1, effects="live")
+        >>> [(variant.name, variant.result) for variant in done.variants]
+        [('large', 'large says 42')]
+        """
+        from holdfast.comparing import experiment
+
+        return experiment(cast("Holdfast", self), id, variants, fork, progress)
 
     def replay(
         self,

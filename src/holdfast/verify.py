@@ -21,7 +21,7 @@ from holdfast.events import AnyEvent
 from holdfast.folding import empty, follow
 from holdfast.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, named
 from holdfast.naming import references
-from holdfast.reading import read_sums, stream_of
+from holdfast.reading import base_of, read_sums, stream_of
 from holdfast.store import Store
 from holdfast.values import blobs_in
 from holdfast.words import checked_id
@@ -31,7 +31,10 @@ Progress = Callable[[int, int], None]
 
 
 class Head(Struct, frozen=True, omit_defaults=True):
-    """How far a log went when somebody looked: the number of its last event, and its sum."""
+    """How far a log went when somebody looked: the number of its last event, and its sum.
+
+    That of a fork counts the events that it shares with its original, too.
+    """
 
     task: str
     """The id of a task. A log of another `kind` is named by its stream: `sessions/<id>`."""
@@ -88,7 +91,7 @@ def heads(store: Store, ids: Iterable[str] = ()) -> list[Head]:
     for stream in asked or _all(store):
         newest = next(iter(store.tail(stream)), None)
         if newest is not None:
-            found.append(_head(stream, newest))
+            found.append(_head(stream, newest, base_of(store, stream)))
         elif asked:
             raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
     return found
@@ -124,15 +127,15 @@ class _Placed(Struct):
     seq: int
 
 
-def _head(stream: str, newest: bytes) -> Head:
+def _head(stream: str, newest: bytes, base: int) -> Head:
     kind = kind_of(stream)
     try:
-        seq = msgspec.json.decode(newest, type=_Placed).seq
+        seq = base + msgspec.json.decode(newest, type=_Placed).seq
         total = chain.sum_of(newest).decode("ascii")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"
         raise LogDamaged(stream, 0, what) from None
-    return Head(kind.shown(id_of(stream)), seq, total, kind.name)
+    return Head(kind.shown(id_of(stream)), seq + base, total, kind.name)
 
 
 def _all(store: Store) -> list[str]:
@@ -150,8 +153,9 @@ def _check(
     kind, state, seen = kind_of(stream), empty(stream), head is None
     shown = kind.shown(id_of(stream))
     try:
+        base = base_of(store, stream)
         for event, total in read_sums(store, stream):
-            found.events += 1
+            found.events += event.seq > base  # what it shares is counted in the other log
             for problem in blobs.check(event):
                 raise LogDamaged(stream, event.seq, problem)
             if head is not None and event.seq == head.seq:
@@ -165,7 +169,7 @@ def _check(
             what = "a message for it was changed, or left by somebody without the key"
             raise LogDamaged(stream, 0, what)
     except LogDamaged as error:
-        found.damage.append(Damage(shown, error.seq, error.what, kind.name))
+        found.damage.append(Damage(shown, error.seq, what_in(stream, error), kind.name))
     except StoreError as error:
         found.damage.append(Damage(shown, 0, f"it can't be checked: {error}", kind.name))
     except (LookupError, TypeError, ValueError) as error:
@@ -176,6 +180,13 @@ def _check(
         return state.seq
     _count(found, kind)
     return None
+
+
+def what_in(stream: str, error: LogDamaged) -> str:
+    """What is wrong with a log, where that may be in the log whose past it shares."""
+    if error.stream == stream:
+        return error.what
+    return f"it shares its past with {error.stream}, which is damaged there: {error.what}"
 
 
 def _count(found: Verified, kind: Kind, by: int = 1) -> None:

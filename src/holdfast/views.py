@@ -217,7 +217,7 @@ class TaskView:
     def decisions(self) -> tuple[Choice, ...]:
         """Layer 3: what the agent chose at each branch point, and why."""
         superseded = {d.supersedes: d.path for d in self.state.decisions if d.supersedes}
-        steps = self._steps_before()
+        steps = self.steps_before()
         return tuple(
             Choice(
                 d.path,
@@ -233,8 +233,8 @@ class TaskView:
             for d in self.state.decisions
         )
 
-    def _steps_before(self) -> dict[str, str]:
-        """The newest step before each decision."""
+    def steps_before(self) -> dict[str, str]:
+        """The newest step before each decision, by their paths."""
         step, found = "", {}
         for call in self.calls:
             if call.kind == "decision":
@@ -350,11 +350,9 @@ class TaskView:
         ...     snapshot.content["calls"]["1"]["output"], snapshot.content["decisions"]
         (3, [])
         """
-        from holdfast.history import place_of, state_at
-        from holdfast.snapshots import Snapshot
+        from holdfast.snapshots import snapshot_of
 
-        place = place_of(self.state, step, when, seq)
-        return Snapshot(self._store, state_at(self._store, self.id, place.seq), place)
+        return snapshot_of(self._store, self.state, step, when, seq)
 
     def snapshots(self) -> Iterator[Tag]:
         """Which snapshots there are: before and after each call, with how it ended.

@@ -158,7 +158,7 @@ def patience() -> Iterator[Callable[[subprocess.Popen[str]], None]]:
                 stream.close()
 
 
-def until(holds: Callable[[], object], within_s: float = 30) -> None:
+def until(holds: Callable[[], object], within_s: float = 60) -> None:
     """Wait until something holds."""
     give_up_at = time.monotonic() + within_s
     while not holds():
@@ -171,7 +171,7 @@ def effects() -> list[str]:
     return Path("effects").read_text().splitlines() if Path("effects").exists() else []
 
 
-def line_of(process: subprocess.Popen[str], wanted: str, within_s: float = 30) -> str:
+def line_of(process: subprocess.Popen[str], wanted: str, within_s: float = 60) -> str:
     """The next line of the output that holds `wanted`."""
     found: list[str] = []
 

@@ -66,7 +66,7 @@ def test_a_task_at_work_is_paused_after_the_step_in_hand(at_work, cli):
     assert code == 0
     assert re.match(r"paused: \S+ process \d+ finishes the step in hand, and lets go of it\n", out)
     Path("j.go").touch()
-    assert working.wait(30) == 3
+    assert working.wait(60) == 3
     assert working.stderr is not None
     err = working.stderr.read()
     assert "error: task 'j-1' is paused (lunch)\n" in err
@@ -148,7 +148,7 @@ def test_a_task_at_work_ends_at_its_next_step(at_work, cli):
     assert re.fullmatch(rf"asked to end: it will at its next step \({who}\)\n", out)
     assert "  it is being cancelled, because it rains\n" in cli("show", "j-1").out
     Path("j.go").touch()
-    assert working.wait(30) == 8
+    assert working.wait(60) == 8
     assert status_of("j-1") == "cancelled"
     assert effects() == ["work j"]
     with Holdfast("workspace") as hf:
@@ -194,7 +194,7 @@ def test_cancelling_a_parent_cancels_its_children(crew, cli, patience):
     until(Path("j.begun").exists)
     working.send_signal(signal.SIGTERM)
     Path("j.go").touch()
-    assert working.wait(30) == 0
+    assert working.wait(60) == 0
     assert "has children to cancel first\n" in cli("cancel", "f-1").out
     assert run("resume", "f-1", "--app", "crew", cwd=crew).code == 8
     assert (status_of("f-1"), status_of("f-1.1")) == ("cancelled", "cancelled")

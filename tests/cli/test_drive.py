@@ -170,7 +170,7 @@ def test_an_interrupted_run_says_how_to_go_on(folder, patience):
     patience(following)
     line_of(following, "started")
     working.send_signal(signal.SIGINT)
-    assert working.wait(30) == 130
+    assert working.wait(60) == 130
     assert working.stderr is not None
     err = working.stderr.read()
     assert "interrupted. To go on: holdfast resume w-1 --app agents\n" in err

@@ -265,5 +265,5 @@ def test_signals_end_a_loop_and_its_agent(project, patience):
     patience(process)
     until((project / "beats").exists)
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(60) == 130
     must_be_still(project)

@@ -103,8 +103,8 @@ def test_follow_ends_when_the_task_has_ended(folder, patience):
     line_of(following, "about to wait")
     Path("flag").touch()
     line_of(following, "task_completed")
-    assert following.wait(30) == 0
-    assert working.wait(30) == 0
+    assert following.wait(60) == 0
+    assert working.wait(60) == 0
 
 
 def test_follow_of_a_task_that_has_ended_does_not_wait(recorded):
@@ -125,7 +125,7 @@ def test_follow_goes_on_when_the_log_is_replaced_by_a_copy(folder, patience):
     Path("flag").touch()
     assert run("resume", "w-1", "--app", "agents", cwd=folder).code == 0
     line_of(following, "task_completed")
-    assert following.wait(30) == 0
+    assert following.wait(60) == 0
 
 
 def test_follow_waits_for_a_store_that_is_not_there_only_if_told_so(folder, patience):
@@ -136,7 +136,7 @@ def test_follow_waits_for_a_store_that_is_not_there_only_if_told_so(folder, pati
         following.wait(1)
     assert not Path("workspace").exists()
     run("run", "agents:greet", "Ada", "--id", "w-1", cwd=folder)
-    assert following.wait(30) == 0
+    assert following.wait(60) == 0
 
 
 def test_follow_can_be_interrupted(recorded, patience):
@@ -144,7 +144,7 @@ def test_follow_can_be_interrupted(recorded, patience):
     patience(following)
     line_of(following, "doubted")
     following.send_signal(signal.SIGINT)
-    assert following.wait(30) == 130
+    assert following.wait(60) == 130
     assert following.stderr is not None
     assert "Traceback" not in following.stderr.read()
 
@@ -162,7 +162,7 @@ def test_a_closed_pipe_is_no_traceback(folder):
             assert printing.stdout is not None and printing.stderr is not None
             assert b"task_created" in printing.stdout.readline()
             printing.stdout.close()
-            assert (printing.wait(30), printing.stderr.read()) == (141, b"")
+            assert (printing.wait(60), printing.stderr.read()) == (141, b"")
 
 
 # Reading on from where one left off

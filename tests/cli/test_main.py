@@ -183,8 +183,14 @@ def complete(folder: Path, words: str) -> list[str]:
 
 def test_commands_options_and_task_ids_complete(recorded):
     assert complete(recorded, "holdfast re") == [
-        "resume", "retry", "resolve", "replay", "restore", "rebuild",
-    ]  # fmt: skip
+        "resume",
+        "retry",
+        "resolve",
+        "rewind",
+        "replay",
+        "restore",
+        "rebuild",
+    ]
     assert complete(recorded, "holdfast show tr") == ["trip-42"]
     assert complete(recorded, "holdfast doubt ") == ["both", "mend-1", "trip-42"]
     assert complete(recorded, "holdfast show trip-42 --lay") == ["--layer"]

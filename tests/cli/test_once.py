@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Worker
+from tests.thorough import THOROUGH
 
 from .conftest import COMMAND, Ended, environment, run, take_interrupts, until
 
@@ -86,13 +87,13 @@ def statuses() -> dict[str, str]:
 
 # What a script is promised
 
-STEPS = 10
+STEPS = 10 if THOROUGH else 5
 STEP = "holdfast once step-{0} -- sh -c 'echo step-{0} | tee -a ran'\nboundary {0}\n"
 SCRIPT = 'set -e\nboundary() { [ "$KILL_AT" != "$1" ] || kill -9 0; }\nboundary 0\n'
 SCRIPT += "".join(STEP.format(n) for n in range(1, STEPS + 1))
 
 
-@pytest.mark.timeout(400)  # it starts some sixty processes, one after the other
+@pytest.mark.timeout(400)  # it starts dozens of processes, one after the other
 def test_a_script_killed_between_any_two_commands_runs_each_of_them_once(place, shell):
     for boundary in range(STEPS + 1):
         killed = bash(shell, SCRIPT, KILL_AT=str(boundary))
@@ -383,7 +384,7 @@ def test_a_wait_between_attempts_can_be_interrupted(place, shell):
     )
     until(lambda: Path("failed").exists() and backs_off())
     process.terminate()
-    assert process.wait(20) == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
 
 
 def backs_off() -> bool:

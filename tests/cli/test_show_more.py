@@ -100,8 +100,8 @@ def test_progress_is_followed_while_the_task_runs_and_shown_after(crew, cli, pat
     assert re.search(r"^  1  indexed 4 of 4 \(100%\)  \(", progress, re.M)
     assert "3 of 4" not in out
     Path("indexed.go").touch()
-    assert working.wait(30) == 0
-    assert following.wait(30) == 0
+    assert working.wait(60) == 0
+    assert following.wait(60) == 0
     data = json.loads(cli("show", "i-1", "--json").out)["progress"]
     assert [(each["path"], each["attempt"], each["done"]) for each in data] == [
         ("", None, None),

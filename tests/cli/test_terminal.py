@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import encode
 
-from holdfast import Holdfast, step, task
+from holdfast import Holdfast, chain, step, task
 from holdfast.agent import (
     Context,
     Foreign,
@@ -34,6 +34,8 @@ from holdfast.agent.book import Book, Means
 from holdfast.cli.text import plain, plain_json, plain_lines
 from holdfast.events import (
     FORMAT,
+    NEWEST_FORMAT,
+    Adopted,
     AnswerRefused,
     AnyEvent,
     AttemptFailed,
@@ -53,6 +55,8 @@ from holdfast.events import (
     Failure,
     FileKept,
     FileRemoved,
+    Fork,
+    HistoryEvent,
     ListGrew,
     MissionSet,
     Noted,
@@ -68,6 +72,7 @@ from holdfast.events import (
     QuestionAsked,
     QuestionExpired,
     Reused,
+    Rewound,
     Settled,
     Started,
     TaskCompleted,
@@ -80,6 +85,7 @@ from holdfast.events import (
     TimerSet,
     Woke,
     WorkspaceEvent,
+    dump_event,
 )
 from holdfast.log import open_log
 from holdfast.stores.locks import LOG
@@ -120,6 +126,8 @@ def events(id: str) -> list[AnyEvent]:
         Planned(items=(EVIL, PlanItem(EVIL, id=EVIL, after=(EVIL, "?")), PlanItem("", id=EVIL))),
         PlanProgressed(id=EVIL, status="failed", because=EVIL),
         PlanProgressed(id="in no plan", status="done"),
+        Rewound(to=6, number=1, epoch=1, path=EVIL, when=EVIL, by=EVIL, because=EVIL),
+        TaskContinued(by=EVIL),
         Decided(path="a?1", name=EVIL, choice=value(), options=value(), because=EVIL),
         Decided(path="a?2", name=EVIL, choice=value(), options=Raw(encode([EVIL])), because=EVIL),
         Decided(path=f"{EVIL}?1", name=EVIL, choice=value(), because=EVIL, supersedes="a?2"),
@@ -179,6 +187,23 @@ def events(id: str) -> list[AnyEvent]:
             invalidates=(EVIL,),
         ),
         Completed(path="12", result=value()),
+        *(
+            Adopted(
+                path=path,
+                name=EVIL,
+                kind="tool",
+                how=how,  # type: ignore[arg-type]
+                args=value(),
+                result=value(),
+                failure=why,
+                of=EVIL,
+                of_path=EVIL,
+                by=EVIL,
+                why=EVIL,
+            )
+            for path, how, why in (("13", "reused", None), ("14", "stub", failure))
+        ),
+        Adopted(path="12", name=EVIL, kind="tool", how="edited", result=value(), by=EVIL),
         PauseRequested(by=EVIL, because=EVIL),
         TaskContinued(by=EVIL),
         CancelRequested(by=EVIL, because=EVIL),
@@ -202,6 +227,23 @@ def write(folder, stream_id: str, found: list[AnyEvent]) -> None:
         for event in found:
             log.append(event)
         log.close()
+
+
+def fork(folder) -> None:
+    """One that says hostile things of where it comes from; and those of one whose id is."""
+    with Holdfast(folder / "workspace") as hf:
+        total = chain.sum_of(next(hf.store.read(f"tasks/{ID}")))
+        origin = Fork(
+            of=ID, seq=1, sum=total.decode(), path=EVIL, when=EVIL, by=EVIL, because=EVIL,
+            stubs={EVIL: value()}, arguments={EVIL: {EVIL: value()}}, sessions={EVIL: EVIL},
+        )  # fmt: skip
+        made = TaskCreated(
+            seq=1, at=LATER, format=NEWEST_FORMAT, id="fork", task=EVIL, args=value(),
+            args_hash="", fork=origin,
+        )  # fmt: skip
+        lease = hf.store.acquire("tasks/fork", EVIL, 30)
+        hf.store.append(lease, 0, [chain.seal(chain.ROOT, dump_event(made))[0]])
+        hf.store.release(lease)
 
 
 @step
@@ -247,6 +289,7 @@ def _written(tmp_path_factory):
     write(folder, "done", [*events("done"), TaskCompleted(result=value())])
     write(folder, "failed", [*events("failed"), TaskErrored(failure=Failure(EVIL, EVIL, EVIL))])
     write(folder, "ended", [*events("ended"), TaskStopped(because=EVIL)])
+    fork(folder)
     talk(folder)
     return folder
 
@@ -270,6 +313,9 @@ COMMANDS = [
     ["why", "evil", "--full"],
     ["why", "ended", "nothing"],
     ["log", "failed"],
+    ["log", "fork"],
+    ["show", "fork"],
+    ["show", "fork", "--json"],
     ["show", "evil"],
     ["pause", "ended"],
     ["cancel", "doubted"],
@@ -317,7 +363,7 @@ COMMANDS = [
 
 def test_every_kind_of_event_is_tried():
     tried = {type(event) for event in events("")} | {TaskCompleted, TaskStopped}
-    assert tried == set(get_args(TaskEvent | WorkspaceEvent))
+    assert tried == set(get_args(TaskEvent | WorkspaceEvent | HistoryEvent))
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: plain(" ".join(args)))
@@ -337,7 +383,7 @@ def test_markup_is_shown_as_it_is(folder):
 
 def test_a_newline_makes_no_new_row(folder):
     out = run("ls", cwd=folder).out
-    assert len(out.splitlines()) == 8
+    assert len(out.splitlines()) == 9
     assert r"\n!" in out
     assert len(run("log", "failed", cwd=folder).out.split("\n")) - 1 == len(events("")) + 1
 

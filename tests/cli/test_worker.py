@@ -121,7 +121,8 @@ def test_a_worker_drives_what_is_pending_until_nothing_is_left_to_do(crew):
     ]  # fmt: skip
     assert (status_of("a-1"), status_of("n-1")) == ("awaiting_user", "in_progress")
     assert "job prints this" in err
-    assert re.search(r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  c-1: completed$", err, re.M)
+    # Not at the start of a line: what a task prints may stand there, its newline still to come.
+    assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  c-1: completed$", err, re.M)
     assert re.search(r"  a-1: let go of: task 'a-1' asks \(bool\): Book it\?$", err, re.M)
     assert "Traceback" not in err
 
@@ -153,7 +154,7 @@ def test_a_worker_goes_on_with_what_is_due_and_answered(worker, cli):
     until(lambda: status_of("a-1") == status_of("n-1") == "completed")
     assert sorted(effects()) == ["finish booked", "finish nap"]
     working.send_signal(signal.SIGTERM)
-    assert working.wait(30) == 0
+    assert working.wait(60) == 0
 
 
 def test_a_worker_leaves_alone_what_it_has_no_code_for(crew):
@@ -170,7 +171,7 @@ def test_a_worker_that_waits_for_the_first_task_makes_the_store(worker):
     start("chore", "tea", id="c-1")
     until(lambda: status_of("c-1") == "completed")
     working.send_signal(signal.SIGTERM)
-    assert working.wait(30) == 0
+    assert working.wait(60) == 0
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ def test_a_worker_told_to_end_finishes_the_step_in_hand_and_leaves_the_rest(
     working.send_signal(number)
     start("chore", "tea", id="c-1")  # what comes now is left to others
     Path("j.go").touch()
-    assert working.wait(30) == 0
+    assert working.wait(60) == 0
     err = said_by(working)
     assert f"ends, by {number.name}: takes up no more tasks" in err
     assert "Traceback" not in err
@@ -252,7 +253,7 @@ def test_a_second_signal_ends_a_worker_at_once_and_nothing_recorded_is_lost(work
         if "takes up no more tasks" in line:
             break
     working.send_signal(signal.SIGTERM)
-    assert working.wait(30) == 130
+    assert working.wait(60) == 130
     assert "ended at once, by a second signal\n" in said_by(working)
     assert called("t-1")[:2] == [("reserve", "completed"), ("reserve", "completed")]
     assert ("work", "completed") not in called("t-1")
@@ -272,7 +273,7 @@ def test_the_tasks_of_a_worker_that_was_killed_are_taken_over(worker):
     until(lambda: status_of("t-1") == "completed")
     assert effects().count("reserve hotel") == effects().count("reserve train") == 1
     other.send_signal(signal.SIGINT)
-    assert other.wait(30) == 0
+    assert other.wait(60) == 0
 
 
 def test_a_worker_with_nothing_in_hand_ends_at_once(worker):
@@ -280,7 +281,7 @@ def test_a_worker_with_nothing_in_hand_ends_at_once(worker):
     assert working.stderr is not None
     assert "looks for tasks in workspace" in working.stderr.readline()
     working.send_signal(signal.SIGTERM)
-    assert working.wait(30) == 0
+    assert working.wait(60) == 0
 
 
 def test_the_tasks_of_a_worker_that_hangs_are_taken_over_when_its_lease_has_run_out(worker):
@@ -290,12 +291,12 @@ def test_the_tasks_of_a_worker_that_hangs_are_taken_over_when_its_lease_has_run_
     frozen.send_signal(signal.SIGSTOP)
     Path("j.go").touch()
     other = worker()
-    until(lambda: status_of("t-1") == "completed", within_s=15)
+    until(lambda: status_of("t-1") == "completed", within_s=60)
     frozen.send_signal(signal.SIGCONT)
     until(lambda: len(effects()) == 4)  # it goes on with the step it was in, for nothing
     for process in (frozen, other):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert called("t-1") == [
         ("reserve", "completed"),
         ("reserve", "completed"),

@@ -31,6 +31,7 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.engines import heartbeat
 from holdfast.testing.crash import boundary
 
 QUICK = Retry(attempts=4, delay_s=0.001, jitter=0)
@@ -215,8 +216,24 @@ def sync_scenario() -> Trip:
     return Trip(sync_trip, "Oslo")
 
 
+def slow_scenario() -> Trip:
+    """To a heart that beats fifty times as fast, everything takes fifty times as long."""
+    heartbeat.TICK_S /= 50
+    return sync_scenario()
+
+
 def async_scenario() -> Trip:
     return Trip(async_trip, ["Oslo", "Bergen"])
+
+
+@task
+async def async_letters(to: str) -> list[str]:
+    return [(await ainvite(to))["kind"], (await apost_letter(to))["kind"]]
+
+
+def letters_scenario() -> Trip:
+    """Async, but one call after the other: each run has the same boundaries."""
+    return Trip(async_letters, "Ada")
 
 
 @task

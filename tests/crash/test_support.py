@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.test_everywhere import kill_everywhere
+from tests.crash.test_everywhere import kill_everywhere, must_be_unharmed
+from tests.thorough import every
 
 AGENTS = "tests.crash.support_agents"
 
@@ -17,17 +18,15 @@ AGENTS = "tests.crash.support_agents"
 @pytest.mark.parametrize(
     ("scenario", "options"),
     [
-        ("openai_support", ()),  # at every boundary; the others at some
-        ("openai_support", ("--crashes", "3", "--every", "17")),
-        ("anthropic_support", ("--every", "13")),
-        ("async_support", ("--every", "19")),
+        ("openai_support", every(13)),
+        ("openai_support", ("--crashes", "3", "--every", "41")),
+        ("anthropic_support", ("--every", "37")),
+        ("async_support", ("--every", "43")),
     ],
 )
 def test_three_tasks_of_a_session_end_with_the_same_conversation(scenario, options):
     report = kill_everywhere(f"{AGENTS}:{scenario}", *options)
-    assert report.violations == []
-    assert report.points >= (200 if not options else 13)
-    assert report.missed <= report.points // 5  # the heartbeat writes when it likes
+    must_be_unharmed(report, 200)
     assert report.boundaries["before an effect"] == report.boundaries["after an effect"] == 2
     # Ten to answer, and one to summarize.
     assert report.boundaries["before a model call"] == report.boundaries["after a model call"] == 11

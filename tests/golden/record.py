@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -56,11 +56,12 @@ from holdfast.agent import (
 )
 from holdfast.agent.compaction import compact
 from holdfast.agent.externals import external, fact
-from holdfast.events import FORMAT, Forgotten, MemoryBegan, MissionSet, Remembered
+from holdfast.events import FORMAT, NEWEST_FORMAT, Forgotten, MemoryBegan, MissionSet, Remembered
 from holdfast.folding import facts_in, follow, read_folded
 from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream
 from holdfast.remembering import Memories
+from holdfast.stores.workspace import safe_name
 from holdfast.workspace import files
 
 FOLDER = Path(__file__).parent
@@ -374,6 +375,70 @@ def run_memory(hf: Holdfast) -> None:
         ledger.write(lambda state, event=event: event)  # type: ignore[misc]
 
 
+@step
+def golden_room(city: str) -> str:
+    return f"the {city} Inn"
+
+
+@tool
+def golden_book(room: str, nights: int) -> str:
+    return f"booked {room} for {nights}"
+
+
+@task
+def golden_way(city: str) -> str:
+    chat = session()
+    room = golden_room(city)
+    chat.say(assistant(f"It will be {room}."))
+    golden_book(room, 1)
+    files.write("booked.md", room)
+    return golden_book(room, 2)
+
+
+def run_forks(hf: Holdfast) -> None:
+    """Forked after a result that was edited, with what was called reused; and the original put
+    back along with its session, and gone on with."""
+    chat = hf.session("golden-talk", user="ada")
+    chat.say("Book me a room.")
+    chat.run(golden_way, "Oslo", id="golden-way")
+    hf.fork(
+        "golden-way", at=1, results={"1": "the Grand"}, effects="reuse", new_id="golden-fork",
+        stubs={"golden_book": "booked nothing"}, by="ada", because="she prefers the Grand",
+    )  # fmt: skip
+    hf.resume("golden-fork")
+    hf.fork("golden-way", at=2, effects="reuse", new_id="golden-again", labels={"try": "2"})
+    hf.resume("golden-again")
+    hf.rewind("golden-way", to=1, by="ada", because="it is full")
+    hf.resume("golden-way")
+
+
+FORKS = {
+    "way.jsonl": ("tasks", "golden-way"),
+    "fork.jsonl": ("tasks", "golden-fork"),
+    "again.jsonl": ("tasks", "golden-again"),
+    "talk.jsonl": ("sessions", "golden-talk"),
+    "talk-fork.jsonl": ("sessions", "golden-talk~golden-fork"),
+    "talk-again.jsonl": ("sessions", "golden-talk~golden-again"),
+}
+"""The logs of the forks, and where each belongs in a store."""
+
+
+def write_forks(folder: Path) -> None:
+    """Logs that share their past, and one that was put back; each with what it comes to."""
+    with Holdfast(folder / "w", clock=Clock()) as hf:
+        hf._holding.owner = "host process 1"
+        run_forks(hf)
+        for file, (kind, id) in FORKS.items():
+            state: Any = read_folded(hf.store, f"{kind}/{id}")
+            state.trail = []  # the events, once more
+            shown = msgspec.json.format(msgspec.json.encode(state, order="deterministic"), indent=1)
+            (folder / file).with_suffix(".json").write_bytes(shown + b"\n")
+    for file, (kind, id) in FORKS.items():
+        shutil.move(folder / "w" / kind / safe_name(id) / "events.jsonl", folder / file)
+    shutil.move(folder / "w/blobs", folder / "blobs")
+    shutil.rmtree(folder / "w")
+
+
 def write_others(folder: Path) -> None:
     """A session and a memory, which have a log each, and what the session comes to."""
     with Holdfast(folder / "w", clock=Clock()) as hf:
@@ -415,12 +480,16 @@ def main() -> None:
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     others = FOLDER / f"format-{FORMAT}-sessions"
-    if not missing and others.exists():
-        sys.exit(f"{', '.join(logs)}, {others.name} exist, and what is golden stays as it is")
+    forks = FOLDER / f"format-{NEWEST_FORMAT}-forks"
+    if not missing and others.exists() and forks.exists():
+        every = ", ".join((*logs, others.name, forks.name))
+        sys.exit(f"{every} exist, and what is golden stays as it is")
     for name, (task_id, run_it) in missing.items():
         write(FOLDER / name, task_id, run_it)
     if not others.exists():
         write_others(others)
+    if not forks.exists():
+        write_forks(forks)
 
 
 if __name__ == "__main__":

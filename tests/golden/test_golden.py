@@ -10,14 +10,16 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, TaskCancelled
-from holdfast.events import FORMAT, AnyEvent
+from holdfast.events import FORMAT, NEWEST_FORMAT, AnyEvent
 from holdfast.folding import read_folded
 from holdfast.reading import read_events
+from holdfast.stores.workspace import safe_name
 from tests.golden import record
 
 EVERY = sorted(Path(__file__).parent.glob("format-*"))
 OTHERS = [folder for folder in EVERY if "-sessions" in folder.name]
-FOLDERS = [folder for folder in EVERY if folder not in OTHERS]
+FORKS = [folder for folder in EVERY if "-forks" in folder.name]
+FOLDERS = [folder for folder in EVERY if folder not in (*OTHERS, *FORKS)]
 RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
 LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
 PLANS = [folder for folder in FOLDERS if "-plan" in folder.name]
@@ -215,8 +217,57 @@ def test_what_was_remembered_can_still_be_read(others):
     )  # fmt: skip
 
 
+@pytest.fixture
+def forks(request, tmp_path):
+    """Golden logs that share their past, in a store."""
+    folder = request.param
+    shutil.copytree(folder / "blobs", tmp_path / "w/blobs")
+    for file, (kind, id) in record.FORKS.items():
+        where = tmp_path / "w" / kind / safe_name(id)
+        where.mkdir(parents=True)
+        shutil.copy(folder / file, where / "events.jsonl")
+    with Holdfast(tmp_path / "w") as hf:
+        yield hf, folder
+
+
+def with_forks(test):
+    return pytest.mark.parametrize("forks", FORKS, indirect=True, ids=lambda each: each.name)(test)
+
+
+@with_forks
+def test_forks_and_what_was_put_back_fold_to_the_same_state(forks):
+    hf, folder = forks
+    assert hf.verify().sound
+    for file, (kind, id) in record.FORKS.items():
+        expected = msgspec.json.decode((folder / file).with_suffix(".json").read_bytes())
+        state = read_folded(hf.store, f"{kind}/{id}")
+        state.trail = []
+        found = msgspec.json.decode(msgspec.json.encode(state, order="deterministic"))
+        assert of_what_was_known(found, expected) == expected
+
+
+@with_forks
+def test_forks_can_still_be_asked_for_their_results_and_forked(forks):
+    hf, _ = forks
+    assert hf.resume("golden-fork") == "booked nothing"
+    assert hf.resume("golden-again") == hf.resume("golden-way") == "booked the Oslo Inn for 2"
+    assert [call.adopted for call in hf.task("golden-fork").calls if call.adopted] == [
+        "edited", "stub", "stub",
+    ]  # fmt: skip
+    assert [call.adopted_of for call in hf.task("golden-again").calls if call.adopted] == [
+        ("golden-way", "2"), ("golden-way", "3"),
+    ]  # fmt: skip
+    said = [message.text for message in hf.session("golden-talk").messages()]
+    assert said == ["Book me a room.", "It will be the Oslo Inn."]
+    assert hf.task("golden-way").state.rewinds == 1
+    new = hf.fork("golden-again", at=3, effects="reuse")
+    assert hf.resume(new.id) == "booked the Oslo Inn for 2"
+
+
 def test_todays_format_is_among_them_with_every_type_of_event():
     found = set()
-    for log in Path(__file__).parent.glob(f"format-{FORMAT}*/*.jsonl"):
+    here = Path(__file__).parent
+    todays = {here.glob(f"format-{format}*/*.jsonl") for format in (FORMAT, NEWEST_FORMAT)}
+    for log in (log for logs in todays for log in logs):
         found |= {msgspec.json.decode(line)["type"] for line in log.read_text().splitlines()}
     assert found == {kind.__struct_config__.tag for kind in get_args(AnyEvent)}

@@ -134,7 +134,7 @@ class DatabaseStore:
             with pytest.raises(Unanswered):
                 hf.run(agents.careful, "Book it", id="careful")
             with process("answer", url, "careful", "yes") as other:
-                assert other.wait(30) == 0
+                assert other.wait(60) == 0
             assert hf.resume("careful") == "Book it: yes"
 
     def test_a_task_that_another_process_holds_hears_what_it_is_told(self, url):

@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ class PostgresServer:
                 preexec_fn=_end_with_parent,  # noqa: PLW1509  # a bare system call
                 **self._as_user,
             )
-        give_up_at = time.monotonic() + 30
+        give_up_at = time.monotonic() + 120
         while True:
             try:
                 psycopg.connect(self.url("postgres")).close()
@@ -92,7 +93,7 @@ class PostgresServer:
         """Stop the server: SIGINT is `fast`, SIGQUIT `immediate`, as in a crash."""
         if self._server is not None:
             self._server.send_signal(how)
-            self._server.wait(30)
+            self._server.wait(60)
             self._server = None
 
     def url(self, database: str) -> str:
@@ -137,9 +138,9 @@ def _end_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """A server for all tests."""
+@contextmanager
+def own_server() -> Iterator[PostgresServer]:
+    """A server that nobody else uses."""
     # Not in pytest's own folder: `nobody` could not get there, nor would its name fit a socket.
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
     try:
@@ -149,6 +150,36 @@ def postgres_server() -> Iterator[PostgresServer]:
         server.stop(signal.SIGQUIT)
     finally:
         shutil.rmtree(folder)
+
+
+class _Shared:
+    """One server for all who want one; it ends with the last of them."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> PostgresServer:
+        if not self._users:
+            self._server = self._stack.enter_context(own_server())
+        self._users += 1
+        return self._server
+
+    def __exit__(self, *error: object) -> None:
+        self._users -= 1
+        if not self._users:
+            self._stack.close()
+
+
+_shared = _Shared()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server for all tests. A module that imports this has a fixture of its own, so that the
+    scope alone would give each of them a server."""
+    with _shared as server:
+        yield server
 
 
 @pytest.fixture

@@ -43,7 +43,12 @@ from holdfast.stores.hidden import StreamNames
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.packed import unpacked
 from tests.stores import sessions
-from tests.stores.postgres_server import postgres_server, postgres_url
+from tests.stores.postgres_server import (
+    PostgresServer,
+    own_server,
+    postgres_server,
+    postgres_url,
+)
 
 __all__ = ["postgres_server", "postgres_url"]
 
@@ -209,19 +214,26 @@ def rows_in(url: str) -> bytes:
     return b"\n".join(found)
 
 
-def test_no_row_and_no_file_of_an_encrypted_postgres_has_a_canary_in_it(postgres_server):
-    closed = postgres_server.new_database()
+@pytest.fixture
+def untouched_server() -> Iterator[PostgresServer]:
+    """Whose files hold nothing of other tests."""
+    with own_server() as server:
+        yield server
+
+
+def test_no_row_and_no_file_of_an_encrypted_postgres_has_a_canary_in_it(untouched_server):
+    closed = untouched_server.new_database()
     fill(closed, key=KEY)
     assert len(rows_in(closed)) > len(canary("blob")) * 10_000
     assert found_in(rows_in(closed)) == set()
     with psycopg.connect(closed, autocommit=True) as conn:
         conn.execute("checkpoint")
-    assert found_in(files_in(postgres_server.folder / "data")) == set()
-    assert found_in((postgres_server.folder / "log").read_bytes()) == set()
-    plain = postgres_server.new_database()
+    assert found_in(files_in(untouched_server.folder / "data")) == set()
+    assert found_in((untouched_server.folder / "log").read_bytes()) == set()
+    plain = untouched_server.new_database()
     fill(plain)
     assert found_in(rows_in(plain)) == set(WHERE)
-    assert len(found_in(files_in(postgres_server.folder / "data"))) > 10  # the rest is compressed
+    assert len(found_in(files_in(untouched_server.folder / "data"))) > 10  # the rest is compressed
 
 
 # Keys

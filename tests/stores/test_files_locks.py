@@ -287,7 +287,7 @@ class Pausing(Disk):
     def rename(self, old: str, new: str, parent: int) -> None:
         if new == "events.jsonl":
             self.at_rename.set()
-            assert self.go.wait(10)
+            assert self.go.wait(60)
         super().rename(old, new, parent)
 
 
@@ -314,7 +314,7 @@ def test_a_holder_that_thaws_while_its_log_is_copied_is_acknowledged_nothing(
         new: list = []
         taker = threading.Thread(target=lambda: new.append(two.acquire("tasks/t", "B", 60)))
         taker.start()
-        assert disk.at_rename.wait(10)
+        assert disk.at_rename.wait(60)
         with pytest.raises(LeaseLost):
             one.append(old, 2 if log == "open" else 1, [b"zombie"])
             one.sync(old)

@@ -119,7 +119,7 @@ def test_a_server_that_is_not_there_is_told_of_at_once(tmp_path):
     started = time.monotonic()
     with pytest.raises(StorageFailed, match="See that the server is up"):
         open_store(f"postgresql://postgres@/x?host={tmp_path}")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_an_address_that_makes_no_sense_is_refused():
@@ -274,8 +274,8 @@ def test_who_waits_hears_of_facts_and_messages_of_others_at_once(store, postgres
     started = time.monotonic()
     timer = threading.Timer(0.1, lambda: other.post(STREAM, "m", b"{}"))
     timer.start()
-    assert store.wait_for_news(20)
-    assert time.monotonic() - started < 10
+    assert store.wait_for_news(60)
+    assert time.monotonic() - started < 50
     timer.join()
     other.append(lease, 0, [b"one"], Facts("job", "pending"))
     other.sync(lease)
@@ -342,8 +342,8 @@ def test_who_follows_a_task_sees_each_event_at_once(postgres_url, tmp_path):
         until(lambda: "Completed" in steps, "the end of the first step was not seen")
         assert "TaskCompleted" not in steps
         (tmp_path / "two").touch()
-        driver.join(30)
-        follower.join(30)
+        driver.join(60)
+        follower.join(60)
         assert steps[-1] == "TaskCompleted"
 
 

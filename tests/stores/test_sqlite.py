@@ -487,6 +487,6 @@ def test_a_store_can_be_closed_at_any_moment(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert problems == []

@@ -247,7 +247,7 @@ def test_a_yes_may_come_while_another_branch_is_at_work(flavor, place):
 
     with place() as hf:
         running = Background(hf.run, paying_meanwhile, id="t")
-        assert began.wait(10)
+        assert began.wait(60)
         eventually(lambda: any(hf.store.read("tasks/t")) and hf.task("t").questions)
         hf.answer("t", True)
         assert hf.task("t").questions == ()
@@ -330,7 +330,7 @@ def test_a_worker_goes_on_after_the_yes(flavor, place):
         assert (handle.status, payments.paid) == ("awaiting_user", [])
         hf.answer("t", True)
         Worker(hf).run_until_idle()
-        assert handle.result(timeout_s=1) == "paid 5"
+        assert handle.result(timeout_s=60) == "paid 5"
     assert payments.paid == [5]
 
 

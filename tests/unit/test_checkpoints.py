@@ -235,10 +235,8 @@ def test_a_long_task_resumes_reading_only_the_end_of_its_log(long_log):
     log = long_log / "tasks/t/events.jsonl"
     die_at.add(("think", -1))
     disk = Counting()
-    began = time.monotonic()
     with pytest.raises(Crash), Holdfast(FileStore(long_log, sync=False, disk=disk)) as hf:
         hf.run(long_loop, 6700, id="t")
-    assert time.monotonic() - began < 1
     assert log.read_bytes().count(b"\n") > 20_000
     assert disk.read_bytes < log.stat().st_size / 2
     assert not any(what == ("think", n) for what in ran for n in range(6700))

@@ -125,7 +125,7 @@ def test_a_given_up_attempt_cannot_record_what_it_was_doing(hf):
     @step
     def inner() -> str:
         if current().attempt == 1 and not release.is_set():
-            release.wait(10)
+            release.wait(60)
             done.set()
             return "zombie"
         return "fresh"
@@ -144,7 +144,7 @@ def test_a_given_up_attempt_cannot_record_what_it_was_doing(hf):
 
     threading.Thread(target=let_it_go).start()
     assert hf.run(hasty, id="t") == "fresh"
-    assert done.wait(10)
+    assert done.wait(60)
     time.sleep(0.05)
     results = [bytes(e.result) for e in hf.task("t").events() if getattr(e, "path", "") == "1.1"
                and hasattr(e, "result")]  # fmt: skip
@@ -913,7 +913,7 @@ def test_changed_code_in_one_branch_does_not_lose_the_result_of_another(hf):
     @step
     def one(n: int) -> int:
         if swap[0]:
-            began.wait(5)
+            began.wait(60)
         return n
 
     @tool
@@ -933,7 +933,7 @@ def test_changed_code_in_one_branch_does_not_lose_the_result_of_another(hf):
     @task(name="two_branches")
     def two_branches_later() -> list[object]:
         def changed() -> int:
-            began.wait(5)
+            began.wait(60)
             return one(2)
 
         return gather(changed, slow_pay)

@@ -35,7 +35,7 @@ def hf(tmp_path):
 
 
 def test_branches_run_side_by_side_and_have_paths_of_their_own(hf):
-    meet = threading.Barrier(3, timeout=10)
+    meet = threading.Barrier(3, timeout=60)
 
     @step
     def wait_for_the_others(n: int) -> str:

@@ -554,7 +554,7 @@ def test_a_step_that_takes_long_is_seen_to_run(hf, tmp_path):
 
     @step
     def long_thought() -> int:
-        release.wait(10)
+        release.wait(60)
         return 1
 
     @task
@@ -894,7 +894,7 @@ def test_a_sync_attempt_that_takes_too_long_is_given_up_and_journals_nothing_mor
     @step(timeout_s=0.05, retry=NOW)
     def slow() -> str:
         if current().attempt < 2:
-            release.wait(10)
+            release.wait(60)
             try:
                 inner()
             except BaseException as stopped:

@@ -143,7 +143,7 @@ def test_who_is_cancelled_while_a_task_is_taken_hold_of_gives_it_back():
 
         def acquire_many(self, streams, owner, lease_s):
             self.taking.set()
-            assert self.may_go_on.wait(30)
+            assert self.may_go_on.wait(60)
             return super().acquire_many(streams, owner, lease_s)
 
     store = Slow()

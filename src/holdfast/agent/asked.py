@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast.agent.contexts import Context, Kind, messages_in, messages_of
+from holdfast.agent.contexts import Context, Kind, book_at, messages_in, messages_of
 from holdfast.agent.messages import Message
 from holdfast.agent.model import ToolInfo
 from holdfast.agent.modelling import ModelCall, tools_in
@@ -97,7 +97,7 @@ def asked_in(view: TaskView) -> Iterator[Asked]:
 
 def saw(asked: Asked, session: Session, store: Store) -> Saw:
     """Exactly what a model saw. `LogDamaged` if the session's log is not what it was made of."""
-    book = session.book
+    book = book_at(asked.context, session.book)
     messages_of(asked.context, book)  # by its digest: they are the very ones
     cut_to = asked.context.left_out.cut_to
     messages = [

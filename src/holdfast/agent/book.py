@@ -26,7 +26,7 @@ from holdfast.errors import BadInput, Conflict, LogDamaged, SessionNotFound
 from holdfast.events import FORMAT, Pinned, Said, SessionBegan, SessionEnded, Summarized
 from holdfast.facts import facts_of_session
 from holdfast.ledger import Ledger
-from holdfast.reading import session_stream
+from holdfast.reading import read_events, session_stream
 from holdfast.redact import DEFAULT, Redact
 from holdfast.store import Store
 from holdfast.values import MAX_VALUE_BYTES, fetch, stow
@@ -188,6 +188,12 @@ class Book:
         """Say that the session is over, if it is not."""
         ended = SessionEnded(because=because)
         self._ledger.write(lambda state: ended if self._must_be(state).status == "open" else None)
+
+    def as_of(self, seq: int) -> Book:
+        """The book as it was after an event, for reading: also in a past that was left since."""
+        past = Book(self.means, self.id)
+        past._ledger.keep(read_events(self.store, session_stream(self.id), seq))
+        return past
 
     def _must_be(self, state: Conversation) -> Conversation:
         if state.seq == 0:

@@ -158,13 +158,20 @@ def _plan_of_task() -> Sequence[Any]:
 
 def messages_of(context: Context, book: Book) -> tuple[Message, ...]:
     """The messages that a context names; they must be those that it was made of."""
-    if book.refresh().seq < context.seq:
-        raise LogDamaged(f"sessions/{context.session}", context.seq, "a context was made of it")
+    book = book_at(context, book)
     found = tuple(messages_in(context.sections, context.left_out.cut_to, book))
     if digest_of(found) != context.digest:
         what = "the messages of a context are other ones than it was made of"
         raise LogDamaged(f"sessions/{context.session}", context.seq, what)
     return found
+
+
+def book_at(context: Context, book: Book) -> Book:
+    """The book that has what a context was made of: that of then, where it was put back since."""
+    state = book.refresh()
+    if state.seq < context.seq:
+        raise LogDamaged(f"sessions/{context.session}", context.seq, "a context was made of it")
+    return book.as_of(context.seq) if state.was_left(context.seq) else book
 
 
 def messages_in(sections: Sequence[Section], cut_to: int, book: Book) -> Iterator[Message]:

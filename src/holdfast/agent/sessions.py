@@ -147,13 +147,18 @@ class Session:
 
     def _heard(self, spoken: Spoken, forms: list[Form]) -> Said:
         """What was said, as it is in the conversation. The code must say what it said before."""
-        if spoken.session != self.id or spoken.digests != tuple(args_hash(f[0]) for f in forms):
+        same = tuple(args_hash(form) for form, _, _ in forms) == spoken.digests
+        if not same or not self._is_of(spoken.session):
             run = inside("say()").run
             recorded = f"something else, said to session {spoken.session!r}"
             asked = f"says {forms[0][0][:60].decode(errors='replace')} to session {self.id!r}"
             run.halt(CodeChanged(run.task_id, "say", recorded, asked))
         found = (self.book.turn_at(seq) for seq in spoken.seqs)
         return Said(message for turn in found for message in turn)
+
+    def _is_of(self, session: str) -> bool:
+        """Whether it is the session of that id, or a fork of it."""
+        return session == self.id or session in self.book.refresh().origins
 
     async def _awaited(self, spoken: Awaitable[Spoken], forms: Callable[[], list[Form]]) -> Said:
         return self._heard(await spoken, forms())

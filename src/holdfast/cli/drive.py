@@ -66,7 +66,7 @@ def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
     with opened(given, create=True) as hf:
         print_error(f"task {task.id}")
         go = partial(hf.run, task.fn, *task.args, id=task.id, **task.options)
-        return _drive(given, hf, task.id, go, as_json, progress)
+        return drive_here(given, hf, task.id, go, as_json, progress)
 
 
 @click.command(short_help="Go on with a task that was interrupted or paused.")
@@ -103,8 +103,8 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
             return _leave_to_worker(given, hf, task, as_json)
         if view.status not in FINISHED:
             load_app(given)
-            return _drive(given, hf, task, lambda: hf.resume(task), as_json, progress)
-        return _drive(given, hf, task, lambda: _recorded_end(view), as_json)
+            return drive_here(given, hf, task, lambda: hf.resume(task), as_json, progress)
+        return drive_here(given, hf, task, lambda: _recorded_end(view), as_json)
 
 
 @click.command(short_help="Try a failed task again.")
@@ -127,9 +127,9 @@ def retry(given: Given, task: str, progress: bool, as_json: bool) -> Exit:
         view = find_task(hf, task)
         if view.status != "completed":
             load_app(given)
-            return _drive(given, hf, task, lambda: hf.retry(task), as_json, progress)
+            return drive_here(given, hf, task, lambda: hf.retry(task), as_json, progress)
         print_error(f"task {task} is completed: there is nothing to retry")
-        return _drive(given, hf, task, lambda: _recorded_end(view), as_json)
+        return drive_here(given, hf, task, lambda: _recorded_end(view), as_json)
 
 
 def _leave_to_worker(given: Given, hf: Holdfast, task_id: str, as_json: bool) -> Exit:
@@ -149,7 +149,7 @@ def _recorded_end(view: TaskView) -> None:
         raise TaskFailed(view.id, view.failure)
 
 
-def _drive(
+def drive_here(
     given: Given,
     hf: Holdfast,
     task_id: str,
@@ -157,6 +157,7 @@ def _drive(
     as_json: bool,
     progress: bool = False,
 ) -> Exit:
+    """Drive a task in this process, and print what came of it."""
     go_on = our_command(given, "resume", task_id, code=True)
     try:
         # Standard output is for the result alone, whatever the task prints.

@@ -16,6 +16,7 @@ class Exit(IntEnum):
 
     OK = 0
     TASK_FAILED = 1
+    DIFFERS = 1
     BAD_INPUT = 2
     WAITING = 3
     DAMAGED = 4
@@ -34,7 +35,7 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "it went well",
-    Exit.TASK_FAILED: "the task failed",
+    Exit.TASK_FAILED: "the task failed, or what was compared differs",
     Exit.BAD_INPUT: "wrong usage or input; nothing was changed",
     Exit.WAITING: "the task waits for a person or is paused; a call is in doubt or was interrupted",
     Exit.DAMAGED: "a log is damaged, or the store failed",

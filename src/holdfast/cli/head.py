@@ -16,8 +16,12 @@ from holdfast.cli.output import status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.standing import ChildView, ProgressView
 from holdfast.cli.text import ago, clock, count, plain, short, shown
-from holdfast.state import FINISHED
+from holdfast.history import left_at, newest_rewind, put_back_to
+from holdfast.state import FINISHED, State
 from holdfast.views import TaskView
+
+MOST_FORKS = 8
+"""So many are named."""
 
 
 class Seen(Struct, frozen=True):
@@ -28,6 +32,7 @@ class Seen(Struct, frozen=True):
     questions: list[QuestionView]
     children: list[ChildView]
     progress: list[ProgressView]
+    forks: list[str]
 
 
 def print_title(page: Page, view: TaskView) -> None:
@@ -45,6 +50,9 @@ def print_head(page: Page, view: TaskView, seen: Seen) -> None:
         f"{count(view.seq, 'event')}",
         "deadline": f"{clock(state.until)} ({ago(state.until, now)})" if state.until else "",
         "checkpoint": f"number {state.checkpoints:,}" if state.checkpoints else "",
+        "fork of": _fork(state),
+        "forks": _forks(seen.forks),
+        "put back": _rewinds(state),
         "parent": f"{state.parent}, call {state.parent_path}" if state.parent else "",
         "last driven by": "" if seen.at_work or not state.owner else state.owner,
         "user": state.user,
@@ -54,6 +62,32 @@ def print_head(page: Page, view: TaskView, seen: Seen) -> None:
     for name, fact in facts.items():
         if fact:
             page.line((f"{name:14} ", "dim"), plain(fact))
+
+
+def _fork(state: State) -> str:
+    fork = state.fork
+    if fork is None:
+        return ""
+    changed = [*fork.stubs, *fork.arguments]
+    other = f", other answers or arguments for {', '.join(sorted(changed))}" if changed else ""
+    because = f", because {fork.because}" if fork.because else ""
+    where = f"{fork.of}, {left_at(fork)} (event {fork.seq})"
+    return f"{where}, effects={fork.effects}{other}, by {fork.by}{because}"
+
+
+def _forks(forks: list[str]) -> str:
+    more = ", …: see `holdfast ls --origin`" if len(forks) > MOST_FORKS else ""
+    return ", ".join(forks[:MOST_FORKS]) + more
+
+
+def _rewinds(state: State) -> str:
+    newest = newest_rewind(state)
+    if newest is None:
+        return ""
+    because = f", because {newest.because}" if newest.because else ""
+    often = f"{count(state.rewinds, 'time')}, last " if state.rewinds > 1 else ""
+    where = f"to {put_back_to(newest)} (event {newest.to})"
+    return f"{often}{where}, effects={newest.effects}, by {newest.by}{because}"
 
 
 def print_outlook(page: Page, given: Given, view: TaskView, seen: Seen) -> None:

@@ -11,9 +11,9 @@ from holdfast.errors import LogDamaged, NewerFormat, StoreError
 from holdfast.events import AnyEvent
 from holdfast.folding import Folded, empty, follow
 from holdfast.kinds import KINDS, id_of, kind_of
-from holdfast.reading import read_events
+from holdfast.reading import base_of, read_events
 from holdfast.store import Store
-from holdfast.verify import Blobs
+from holdfast.verify import Blobs, what_in
 
 Level = Literal["damage", "warning", "note"]
 
@@ -63,14 +63,15 @@ class Logs:
         state = empty(stream)
         self.counts[kind_of(stream).plural] += 1
         try:
+            base = base_of(self._store, stream)
             for event in read_events(self._store, stream):
-                self.counts["events"] += 1
+                self.counts["events"] += event.seq > base
                 yield from self._blobs_of(stream, event)
                 follow(state, event)
         except NewerFormat as error:
             yield Finding("warning", stream, str(error), "Use the Holdfast that wrote it.")
         except LogDamaged as error:
-            yield Finding("damage", stream, _what(error), RESTORE)
+            yield Finding("damage", stream, _what(stream, error), RESTORE)
         except StoreError as error:
             yield unreadable(stream, str(error))
         except (LookupError, TypeError, ValueError) as error:
@@ -93,7 +94,8 @@ def _whose(stream: str, state: Folded) -> Iterator[Finding]:
         yield Finding("damage", stream, what, "Was the folder renamed or copied? Name it back.")
 
 
-def _what(error: StoreError) -> str:
+def _what(stream: str, error: LogDamaged) -> str:
+    if error.stream != stream:
+        return f"event {error.seq}: {what_in(stream, error)}"
     # The advice in the message is to run doctor, which is what was done.
-    what = str(error).partition(" Restore the log")[0]
-    return what.partition(": ")[2] if isinstance(error, LogDamaged) else what
+    return str(error).partition(" Restore the log")[0].partition(": ")[2]

@@ -12,6 +12,7 @@ from rich.text import Text
 from holdfast import events as e
 from holdfast.cli.text import count, cut, plain, precise_clock
 from holdfast.events import AnyEvent, TaskEvent
+from holdfast.history import left_at, put_back_to
 from holdfast.lists import in_short
 from holdfast.state import State
 from holdfast.values import BLOB, BlobRef
@@ -41,6 +42,8 @@ _STYLES: dict[type, str] = {
     e.Compensating: "bold yellow",
     e.Parked: "dim",
     e.Progressed: "dim",
+    e.Adopted: "green",
+    e.Rewound: "bold yellow",
 }
 
 
@@ -69,7 +72,7 @@ def event_line(event: AnyEvent, state: State, *, narrow: bool = False) -> Text:
 def _detail(event: AnyEvent) -> str:
     match event:
         case e.TaskCreated():
-            return f"{plain(event.task)} {short_raw(event.args)}"
+            return f"{plain(_fork(event))}{plain(event.task)} {short_raw(event.args)}"
         case e.Claimed():
             return f"by {plain(event.owner)}, epoch {event.epoch}"
         case e.Planned():
@@ -192,7 +195,12 @@ def _more_detail(event: _Rest) -> str:
             return _adopted(event)
         case e.Rewound():
             because = f", because {event.because}" if event.because else ""
-            return plain(f"to event {event.to}, by {event.by}{because}")
+            return plain(f"to {put_back_to(event)} (event {event.to}), by {event.by}{because}")
+
+
+def _fork(event: e.TaskCreated) -> str:
+    fork = event.fork
+    return "" if fork is None else f"fork of {fork.of}, {left_at(fork)}, effects={fork.effects}: "
 
 
 def _adopted(event: e.Adopted) -> str:

@@ -17,7 +17,8 @@ from holdfast.cli.opening import StoreNotFound, is_there, not_found, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json_line, print_lines
 from holdfast.cli.settings import Given
-from holdfast.events import AnyEvent, TaskEvent, WorkspaceEvent
+from holdfast.cli.text import plain
+from holdfast.events import AnyEvent, HistoryEvent, TaskCreated, TaskEvent, WorkspaceEvent
 from holdfast.news import pause
 from holdfast.tail import Tail
 
@@ -25,7 +26,7 @@ POLL_S = 0.25
 BATCH = 500
 ROOMY = 120
 """The width from which on dates and milliseconds are shown too."""
-TYPES = sorted(type_of(kind) for kind in get_args(TaskEvent | WorkspaceEvent))
+TYPES = sorted(type_of(kind) for kind in get_args(TaskEvent | WorkspaceEvent | HistoryEvent))
 
 
 @click.command()
@@ -59,6 +60,9 @@ def log(
 
     With --json these are the very lines of the log, as JSON lines. Every line is checked against
     its sum; damage ends the command with exit code 4 after the last good event.
+
+    Those of a fork begin with what it shares with its original, and a line says where that ends.
+    With --json these are the lines of the original's log; the fork's own are numbered from 1.
 
     \b
     Examples:
@@ -110,6 +114,9 @@ def _show_texts(tail: Tail, after: int, types: tuple[str, ...]) -> None:
     out, texts = console(), list[Text]()
     try:
         for _, event in _wanted(tail, after, types):
+            if isinstance(event, TaskCreated) and event.fork is not None:
+                what = f"--- up to here it shares the log of task {plain(event.fork.of)} ---"
+                texts.append(Text(what, "dim"))
             texts.append(event_line(event, tail.state, narrow=out.width < ROOMY))
             if len(texts) >= BATCH:
                 _flush(out, texts)

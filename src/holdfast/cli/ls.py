@@ -4,49 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import click
 from rich.text import Text
 
 from holdfast.app import Holdfast
 from holdfast.cli.exits import Exit
+from holdfast.cli.filtering import find_options, found_by
 from holdfast.cli.opening import at_work, opened, read_task
-from holdfast.cli.options import json_option, label_option, pass_given, store_options
+from holdfast.cli.options import json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_table, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
-from holdfast.cli.when import when
 from holdfast.errors import StoreError, TaskNotFound
 from holdfast.finding import cursor_of
 from holdfast.listing import Filters, TaskPage
 from holdfast.reading import stream_of
-from holdfast.state import FINISHED, Status
+from holdfast.state import FINISHED
 from holdfast.store import LONGEST_PAGE, Place
 from holdfast.views import TaskView
 
-STATUSES = get_args(Status)
 Listed: TypeAlias = tuple[TaskView, str | None]
 """A task, and who is at work on it."""
 COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 
 
 @click.command()
-@click.option(
-    "--status",
-    "statuses",
-    type=click.Choice(STATUSES),
-    multiple=True,
-    help="Only tasks in this status; may be repeated, for any of them.",
-)
-@click.option("--type", "kind", metavar="NAME", help="Only runs of this task function.")
-@click.option("--user", help="Only tasks of this user.")
-@click.option("--session", help="Only the tasks of a session.")
-@click.option("--parent", metavar="TASK", help="Only the children of a task.")
-@click.option("--origin", metavar="TASK", help="Only the forks of a task.")
-@label_option
-@click.option("--since", metavar="WHEN", callback=when, help="Only tasks made since: 7d, a date.")
-@click.option("--until", metavar="WHEN", callback=when, help="Only tasks made before that.")
+@find_options
 @click.option(
     "--limit",
     type=click.IntRange(1, LONGEST_PAGE),
@@ -62,19 +47,12 @@ COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 @pass_given
 def ls(
     given: Given,
-    statuses: tuple[str, ...],
-    kind: str | None,
-    user: str | None,
-    session: str | None,
-    parent: str | None,
-    origin: str | None,
-    labels: dict[str, str],
-    since: datetime | None,
-    until: datetime | None,
+    /,
     limit: int,
     cursor: str | None,
     whole: bool,
     as_json: bool,
+    **found: Any,
 ) -> Exit:
     """List tasks, the newest first, a page at a time.
 
@@ -99,17 +77,7 @@ def ls(
       holdfast ls --user ada --since 2026-01-01 --until 2026-02-01 --limit 10
       holdfast ls --label team=travel --all --json | jq -r '.[].id'
     """
-    filters: Filters = {
-        "status": statuses or None,
-        "type": kind,
-        "user": user,
-        "session": session,
-        "parent": parent,
-        "origin": origin,
-        "labels": labels,
-        "created_after": since,
-        "created_before": until,
-    }
+    filters = found_by(**found)
     with opened(given) as hf:
         listed, unreadable, after = _listed(hf, filters, limit, cursor, whole)
         if as_json:
@@ -162,6 +130,7 @@ def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
         "session": state.session,
         "labels": state.labels,
         "parent": state.parent,
+        "origin": state.fork.of if state.fork is not None else "",
         "at_work": holder,
         "wake_at": state.wake_at if state.parked else None,
         "cursor": cursor_of(Place(state.created_at, stream_of(view.id))),
@@ -189,6 +158,12 @@ def _how_it_stands(view: TaskView) -> tuple[str, str]:
     return (", waiting", "yellow") if state.parked else (", stopped", "bold yellow")
 
 
+def _type(view: TaskView) -> Text:
+    fork = view.state.fork
+    of = f", a fork of {plain(fork.of)}" if fork is not None else ""
+    return Text.assemble(plain(view.type), (of, "dim"))
+
+
 def _rows(views: list[Listed]) -> Iterator[tuple[str | Text, ...]]:
     now = datetime.now(UTC)
     for view, holder in views:
@@ -197,7 +172,7 @@ def _rows(views: list[Listed]) -> Iterator[tuple[str | Text, ...]]:
             status.append(*_how_it_stands(view))
         yield (
             plain(view.id),
-            plain(view.type),
+            _type(view),
             status,
             str(view.position),
             ago(view.state.updated_at, now),

@@ -209,11 +209,14 @@ def _print(made: list[Projected]) -> None:
             "kept aside": _ASIDE,
             "busy": "changes all the time: try again",
         }
+        gone = [n for n, outcome in each.files.items() if outcome == "removed"]
         told = [
             f"{name} {notes[outcome].format(name=name)}"
             for name, outcome in each.files.items()
             if outcome in notes
         ]
+        if gone:
+            told.insert(0, f"removed {', '.join(gone)}")
         if not written and not told:
             same += 1
             continue

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -48,14 +49,15 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console on what is standard output now."""
-    stream = sys.stderr if stderr else sys.stdout
+def console(*, stderr: bool = False, file: TextIO | None = None) -> Console:
+    """A console on what is standard output now, or on a file."""
+    stream = file or (sys.stderr if stderr else sys.stdout)
     looked_at = stream.isatty() or "COLUMNS" in os.environ
     # Measured here: of a terminal that calls itself dumb, rich would always think 80 columns.
     size = shutil.get_terminal_size()
     return _Console(
         stderr=stderr,
+        file=file,
         markup=False,
         emoji=False,
         highlight=False,

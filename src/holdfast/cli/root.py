@@ -8,7 +8,9 @@ import holdfast
 from holdfast.cli import (
     answer,
     archive,
+    audit,
     check,
+    compare,
     compensate,
     completion,
     context,
@@ -17,6 +19,7 @@ from holdfast.cli import (
     doctor,
     doubt,
     drive,
+    fork,
     gc,
     handoff,
     harness,
@@ -31,7 +34,10 @@ from holdfast.cli import (
     session,
     sessions,
     show,
+    snapshot,
+    sql,
     start,
+    stats,
     testcase,
     verify,
     why,
@@ -79,6 +85,13 @@ def root(ctx: click.Context) -> None:
       holdfast why trip-42              what it chose, and why
       holdfast context trip-42          what each model call saw
       holdfast log -f trip-42           watch it as it works
+      holdfast snapshot trip-42 --step 6  what it knew before step 6
+      holdfast compare trip-42 trip-43  where two tasks first differ
+      holdfast fork trip-42 --at 6 …    a new task that shares its past with another one
+      holdfast rewind trip-42 --to 6    put it back to before step 6
+      holdfast audit trip-42            who did what, when, and whether the log is sound
+      holdfast stats --since 7d         where time, tokens, money and retries went
+      holdfast sql "select …"           ask all logs at once
       holdfast session chat-7           a conversation, and the tasks that took part in it
       holdfast handoff trip-42          what somebody needs to go on with it
       holdfast run agents:plan Oslo     start a task, and drive it here
@@ -118,6 +131,12 @@ for _command in (
     why.why,
     context.context,
     log.log,
+    snapshot.snapshot,
+    snapshot.diff,
+    compare.compare,
+    audit.audit,
+    stats.stats,
+    sql.sql,
     sessions.sessions,
     session.session,
     session.say,
@@ -134,6 +153,9 @@ for _command in (
     answer.answer,
     doubt.doubt,
     resolve.resolve,
+    fork.fork,
+    fork.rewind,
+    compare.experiment,
     memory.memory,
     harness.init_mission,
     harness.next_,

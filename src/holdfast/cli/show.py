@@ -12,6 +12,7 @@ from holdfast.cli.compensate import print_compensation, summary_of
 from holdfast.cli.doubt import doubts_of, print_doubt
 from holdfast.cli.exits import Exit
 from holdfast.cli.head import (
+    MOST_FORKS,
     Seen,
     ended_badly,
     print_compensate,
@@ -26,6 +27,8 @@ from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
 from holdfast.cli.standing import children_of, print_children, print_progress, progress_of
 from holdfast.cli.timeline import print_timeline, tree, walk
+from holdfast.history import newest_rewind
+from holdfast.listing import forks_of
 from holdfast.reading import stream_of
 from holdfast.state import Call
 from holdfast.views import TaskView
@@ -58,8 +61,9 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
       failures     everything that broke, with input and time
     besides all calls as a tree, the agent's facts and notes, the calls in doubt, the open questions
     and approvals, how far it says it is, its parent and children, its checkpoint and deadline; of
-    one that was paused or cancelled, why; of one that ended badly, what was undone; and of an
-    unfinished task, who is at work on it.
+    a fork, whose past it shares and from where on it goes its own way; which forks there are of it;
+    to where it was put back; of one that was paused or cancelled, why; of one that ended badly,
+    what was undone; and of an unfinished task, who is at work on it.
 
     \b
     Examples:
@@ -75,6 +79,7 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
             questions_of(view),
             children_of(hf.store, view),
             progress_of(view),
+            forks_of(hf.store, view.id, MOST_FORKS + 1),
         )
         if as_json:
             data = _data(view, seen)
@@ -150,6 +155,10 @@ def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
         "version": state.version,
         "parent": state.parent,
         "parent_path": state.parent_path,
+        "fork": state.fork,
+        "forks": seen.forks,
+        "rewinds": state.rewinds,
+        "rewound_to": rewound.to if (rewound := newest_rewind(state)) is not None else None,
         "because": state.because,
         "cancelling": state.cancelling,
         "ending": state.ending,
@@ -195,4 +204,6 @@ def _call(call: Call) -> dict[str, Any]:
         "settled_by": call.settled_by,
         "until": call.until,
         "child": call.child,
+        "adopted": call.adopted,
+        "adopted_of": call.adopted_of,
     }

@@ -1,8 +1,7 @@
 """Text from a log, made fit for a terminal.
 
-A log holds whatever a model, a tool or a stranger wrote. Everything that a terminal might act on
-(escape sequences, carriage returns, marks that reverse the direction of writing) is written out
-as `\\x1b`, so that what is seen is what is there. Rich markup is never parsed: see `output`.
+What a terminal might act on is written out as `\\x1b` (see `harmless`). Rich markup is never
+parsed: see `output`.
 """
 
 from __future__ import annotations
@@ -13,25 +12,30 @@ from typing import Any
 
 import msgspec
 
+from holdfast.harmless import cut, plain
 from holdfast.kinds import KINDS, MEMORY, SESSION
 
+__all__ = [
+    "ago",
+    "clock",
+    "count",
+    "counts",
+    "cut",
+    "plain",
+    "plain_json",
+    "plain_lines",
+    "precise_clock",
+    "short",
+    "shown",
+    "to_json",
+    "took",
+]
+
 _RARER = (SESSION.name, MEMORY.name)
-_JOINERS = "\u200c\u200d"  # they shape Persian, Hindi and emoji, and do no harm
-
-
-def plain(text: str) -> str:
-    r"""One line that a terminal only shows.
-
-    >>> print(plain("red \x1b[31m and\nnext"))
-    red \x1b[31m and\nnext
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in _JOINERS else _escaped(c) for c in text)
 
 
 def plain_lines(text: str) -> str:
-    r"""The same for text of several lines, which stay lines.
+    r"""What `plain` does for text of several lines, which stay lines.
 
     >>> print(plain_lines("a\r\nb\x07"))
     a
@@ -50,10 +54,6 @@ def plain_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else _json_escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def _json_escaped(character: str) -> str:
@@ -78,11 +78,6 @@ def short(value: Any, most: int = 60) -> str:
     '["a long te…'
     """
     return cut(plain(to_json(value)), most)
-
-
-def cut(text: str, most: int) -> str:
-    """The beginning of a text."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def shown(value: Any) -> str:

@@ -86,12 +86,21 @@ def _row(guide: str, node: Node) -> tuple[str | Text, ...]:
     )
 
 
+def _adopted(call: Call) -> str:
+    if call.adopted == "edited":
+        return f"result edited by {call.settled_by}" if call.settled_by else "result edited"
+    of = f" of {' '.join(call.adopted_of)}" if call.adopted_of else ""
+    return f"not called: {call.adopted}{of}"
+
+
 def _status(call: Call) -> Text:
     status = status_text(call.status)
     if call.status == "waiting" and call.until:
         status.append(f" until {clock(call.until)}")
     if call.of:
         status.append(f" (as {plain(call.of)} said)", "dim")
-    if call.settled_by:
+    if call.adopted:
+        status.append(f" ({plain(_adopted(call))})", "dim")
+    elif call.settled_by:
         status.append(f" (by {plain(call.settled_by.partition(',')[0])})", "dim")
     return status

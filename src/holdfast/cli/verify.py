@@ -56,10 +56,10 @@ def verify(given: Given, tasks: tuple[str, ...], against: Path | None, as_json: 
       holdfast head > heads.json              kept where nobody who writes the store can
       holdfast verify --against heads.json
     """
-    noted = _read_heads(against) if against else []
+    noted = read_heads(against) if against else []
     with opened(given) as hf:
         for task in tasks:
-            if not _may_be_there(hf.store, task) and all(
+            if not may_be_there(hf.store, task) and all(
                 head.stream != stream_of(task) for head in noted
             ):
                 raise not_found(hf.store, task)
@@ -97,14 +97,16 @@ def head(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
     return Exit.OK
 
 
-def _may_be_there(store: Store, task: str) -> bool:
+def may_be_there(store: Store, task: str) -> bool:
+    """Whether there is a log of the task, be it one that can't be read."""
     try:
         return is_there(store, task)
     except StoreError:
         return True
 
 
-def _read_heads(path: Path) -> list[Head]:
+def read_heads(path: Path) -> list[Head]:
+    """What `holdfast head` printed into a file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[Head])
     except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:

@@ -149,6 +149,15 @@ class Signature:
         data = b"{%b}" % b",".join(written)
         return naming(data, named) if named else data
 
+    def shape(self, name: str) -> Shape | None:
+        """The shape of a parameter; None for one that takes any number of values.
+
+        >>> def add(x: int, *more: int) -> int: ...
+        >>> Signature.of(add).shape("x").dump(3), Signature.of(add).shape("more")
+        (b'3', None)
+        """
+        return next(slot.shape for slot in self._slots if slot.name == name)
+
     def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call the function with, as `dump` was given them.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import ClassVar
 
 from holdfast.engines.mail import deliver
 from holdfast.errors import HoldfastError
@@ -17,6 +18,9 @@ class Heartbeat:
     """One thread, running while tasks are held. It renews their leases well before they run out,
     flushes their logs many times a second, so that a step that takes long is seen to run, and
     brings them the messages that were left for them."""
+
+    flushes: ClassVar[bool] = True
+    """Off in a harness that counts writes: those of a heartbeat come sooner or later, or not."""
 
     def __init__(self, store: Store, lease_s: float) -> None:
         self._store = store
@@ -58,7 +62,8 @@ class Heartbeat:
             due = time.monotonic() - renewed >= self._every_s
             for log in logs:
                 try:
-                    log.flush()
+                    if self.flushes:
+                        log.flush()
                     if due:
                         self._store.renew(log.lease)
                 except (HoldfastError, OSError):

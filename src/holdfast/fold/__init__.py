@@ -54,7 +54,7 @@ def advance(state: State, event: AnyEvent) -> None:
 def _copy(state: State) -> State:
     return replace(
         state,
-        calls=dict(state.calls),
+        calls=state.calls.copy(),  # which makes none of those that nobody looked at
         last=dict(state.last),
         inner=set(state.inner),
         decisions=list(state.decisions),
@@ -65,7 +65,7 @@ def _copy(state: State) -> State:
         facts=list(state.facts),
         marks=dict(state.marks),
         changes=list(state.changes),
-        lists=dict(state.lists),
+        lists=state.lists.copy(),
         reads=dict(state.reads),
         invalidated=dict(state.invalidated),
         writers=dict(state.writers),
@@ -75,7 +75,19 @@ def _copy(state: State) -> State:
 
 
 def _rewound(state: State, event: e.Rewound) -> None:
-    history.rewound(state, event, fold)
+    history.rewound(state, event, _fold_effective)
+
+
+def _fold_effective(events: Iterable[AnyEvent]) -> State:
+    """The state after events of which all count, also those before a rewind."""
+    state = State()
+    for event in events:
+        if isinstance(event, e.Rewound):
+            history.put_back(state, event, event.seq - 1)
+            state.seq, state.updated_at = event.seq, event.at
+        else:
+            advance(state, event)
+    return state
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {

@@ -24,13 +24,7 @@ def branched(state: State) -> None:
     state.owner = state.engine = state.because = ""
     state.posts = ()
     state.until = None
-    undoable = state.undoable
     state.undoable = state.compensated = False
-    if not undoable:
-        return
-    for path, call in list(state.calls.items()):
-        if call.undo:
-            state.calls[path] = replace(call, undo=False)
 
 
 def _leave(state: State) -> None:
@@ -83,15 +77,22 @@ def adopted(state: State, event: e.Adopted) -> None:
 
 
 def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]], State]) -> None:
-    """Become what the events up to `to` come to, and leave what came since."""
-    left_at, trail = state.seq, state.trail
-    if state.seq != event.to:
-        before = fold(effective(trail, event.to))
-        if before.seq != event.to:
-            raise LookupError(f"event {event.to} is not among those that were read")
-        for field in State.__struct_fields__:
-            setattr(state, field, getattr(before, field))
-        state.trail = trail
+    """Become what the events up to `to` come to, and leave what came since.
+
+    `fold` is that of events among which everything counts: see `effective`.
+    """
+    trail, left_at = state.trail, state.seq
+    if all(each.seq != event.to for each in trail):
+        raise LookupError(f"event {event.to} is not among those that were read")
+    before = fold(effective([*trail, event], event.seq)[:-1])
+    for field in State.__struct_fields__:
+        setattr(state, field, getattr(before, field))
+    state.trail = trail
+    put_back(state, event, left_at)
+
+
+def put_back(state: State, event: e.Rewound, left_at: int) -> None:
+    """What a rewind changes in the state that the task is put back to."""
     is_over = state.status in FINISHED
     result, failure = state.result, state.failure
     _leave(state)
@@ -110,12 +111,16 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
 
 
 def effective(events: Sequence[AnyEvent], upto: int) -> list[AnyEvent]:
-    """The events that count at the event `upto`, without those that were rewound."""
+    """The events that count at the event `upto`, without those that were rewound.
+
+    That a task is a fork counts also where it was put back to before that.
+    """
     kept: list[AnyEvent] = []
     for event in reversed(events):
-        if event.seq > upto:
-            continue
-        kept.append(event)
-        upto = event.to if isinstance(event, e.Rewound) else event.seq - 1
+        if event.seq <= upto:
+            kept.append(event)
+            upto = event.to if isinstance(event, e.Rewound) else event.seq - 1
+        elif isinstance(event, e.TaskCreated) and kept:
+            kept.append(event)
     kept.reverse()
     return kept

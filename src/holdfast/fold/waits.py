@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UNSET
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast import events as e
 from holdfast.events import Failure
+from holdfast.later import Later
 from holdfast.state import Call, State, scope_of
 
 
@@ -95,8 +97,14 @@ def waits_for_a_person(state: State) -> bool:
     return any(
         call.status == "in_doubt"
         or (call.status == "waiting" and call.kind in ("question", "approval"))
-        for call in state.calls.values()
+        for call in perhaps_open(state.calls)
     )
+
+
+def perhaps_open(calls: dict[str, Call]) -> Iterable[Call]:
+    """Those calls that may not have ended, and maybe others."""
+    # Of a state that was read back, most calls are not made yet: see `later`.
+    return calls.unended() if isinstance(calls, Later) else calls.values()
 
 
 def took(state: State, post: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any
 
 from holdfast.events import (
@@ -84,7 +84,7 @@ def undo_path(path: str) -> str:
 
 def to_settle(state: State) -> Sequence[Call]:
     """The calls that may have happened, and would have to be undone then."""
-    return [call for call in state.calls.values() if call.undo and is_open(call)]
+    return [call for call in _own(state) if call.undo and is_open(call)]
 
 
 def is_open(call: Call) -> bool:
@@ -92,7 +92,13 @@ def is_open(call: Call) -> bool:
     return call.status in ("running", "in_doubt") or (call.status == "backing_off" and call.doubt)
 
 
+def _own(state: State) -> Iterator[Call]:
+    """The calls that a task made itself: what a fork shares is its original's to undo."""
+    shared = state.fork.seq if state.fork is not None else 0
+    return (call for call in state.calls.values() if call.seq > shared)
+
+
 def to_undo(state: State) -> Sequence[Call]:
     """The calls that happened and can be undone: the one that ended last comes first."""
-    done = [call for call in state.calls.values() if call.undo and call.status == "completed"]
+    done = [call for call in _own(state) if call.undo and call.status == "completed"]
     return sorted(done, key=lambda call: call.ended_seq, reverse=True)

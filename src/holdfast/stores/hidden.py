@@ -29,7 +29,17 @@ from holdfast import finding
 from holdfast.errors import StoreError
 from holdfast.keys import derived
 from holdfast.kinds import TASK, Kind, id_of, kind_of
-from holdfast.store import Facts, Lease, Page, Post, Query, Store
+from holdfast.store import (
+    Facts,
+    Lease,
+    Page,
+    Post,
+    Query,
+    Store,
+    Waypoints,
+    WaypointStore,
+)
+from holdfast.stores.around_waypoints import AroundWaypoints
 from holdfast.stores.wrapped import Wrapped
 
 _TAG_BYTES = 16
@@ -206,6 +216,10 @@ class HiddenNames(Wrapped):
 
     def unpost(self, stream: str, name: str) -> None:
         self.inner.unpost(self.names.hidden(stream), name)
+
+    def waypoints(self) -> Waypoints | None:
+        kept = self.inner.waypoints() if isinstance(self.inner, WaypointStore) else None
+        return None if kept is None else AroundWaypoints(kept, named=self.names.hidden)
 
 
 def _prefix_below(prefix: str) -> str:

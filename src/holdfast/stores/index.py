@@ -8,7 +8,10 @@ is still that long. The exception are entries that say "somebody should look at 
 which are written before the log is: they are believed because looking does no harm.
 
 Every process appends to it, each line in one write. Who finds it grown far beyond what it says
-rewrites it; others notice that their file has lost its name, and write their line again.
+rewrites it, under its lock; others notice that their file has lost its name, and write their line
+again. Lines that were written just before are copied when the new file has its name already, and
+may come behind newer ones there: so a line that was copied counts only until its stream has one
+that was not.
 """
 
 from __future__ import annotations
@@ -39,12 +42,15 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     stream: str
     size: int = UNKNOWN
     facts: Facts | None = None
+    copied: bool = False
+    """Whether it was written to another file before, where it was the newest."""
 
 
 class _Heading(Struct):
-    """The part of an entry that says whose it is."""
+    """The part of an entry that says whose it is, and whether another counts instead."""
 
     stream: str
+    copied: bool = False
 
 
 _decode = msgspec.json.Decoder(Entry).decode
@@ -58,20 +64,32 @@ def _line(entry: Entry) -> bytes:
 
 
 def _newest(data: bytes) -> dict[str, Entry]:
-    """The last entry of each stream. A crash or a full disk may have left part of a line, which
-    spoils that line alone."""
-    lines: dict[str, list[bytes]] = {}
+    """The entry of each stream that counts. A crash or a full disk may have left part of a line,
+    which spoils that line alone."""
+    lines: dict[str, tuple[list[bytes], list[bytes]]] = {}
     for line in filter(None, data.split(b"\n")):
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            lines.setdefault(_decode_heading(line).stream, []).append(line)
+            heading = _decode_heading(line)
+            lines.setdefault(heading.stream, ([], []))[not heading.copied].append(line)
     found = {}
-    for stream, its_lines in lines.items():
+    for stream, (copied, written) in lines.items():
         # Only the last is decoded: a task changes a few times, and nobody asks for what was.
-        for line in reversed(its_lines):
+        for line in reversed(copied + written):
             with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                 found[stream] = _decode(line)
                 break
     return found
+
+
+def _join(old: dict[str, Entry], new: dict[str, Entry]) -> None:
+    """Add what was read further on in the same file."""
+    for stream, entry in new.items():
+        if not entry.copied or stream not in old or old[stream].copied:
+            old[stream] = entry
+
+
+def _copy(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, copied=True)
 
 
 def _place(entry: Entry) -> tuple[datetime, str]:
@@ -156,7 +174,7 @@ class Index:
         self._read_bytes += len(new)
         whole, newline, self._rest = (self._rest + new).rpartition(b"\n")
         if new:
-            self._entries |= _newest(whole + newline)
+            _join(self._entries, _newest(whole + newline))
             self._in_order = None
         self._lines += whole.count(b"\n") // 2
 
@@ -164,21 +182,27 @@ class Index:
         disk, old = self._disk, self._fd
         if not disk.try_lock(old):
             return  # somebody else is at it
-        name = f"{INDEX}.{os.urandom(6).hex()}"
-        new = disk.open(name, self._root, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
-        try:
-            live = [entry for entry in self._entries.values() if entry.facts is not None]
-            whole = b"".join(_encode(entry) + b"\n" for entry in live)
-            disk.write(new, whole)
-            disk.rename(name, INDEX, self._root)
-            # What was written after we read, and before the file lost its name; unless somebody
-            # has said something newer of the same stream in the new one.
-            late = _newest(disk.read_all(old, self._read_bytes - len(self._rest)))
-            newer = _newest(disk.read_all(new, len(whole)))
-            for stream, entry in late.items():
-                if stream not in newer:
-                    disk.write(new, _line(entry))
-        finally:
-            disk.close(new)
+        if disk.has_name(old):
+            name = f"{INDEX}.{os.urandom(6).hex()}"
+            new = disk.open(name, self._root, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+            try:
+                # Or else somebody rewrites this one before it holds what was late.
+                disk.try_lock(new)
+                self._write_anew(name, new, old)
+            finally:
+                disk.close(new)
+        # Else somebody was at it between our look at the name and the lock, and what was written
+        # since is in a file that ours would replace.
         self._close()
         self._read_on(self._opened())
+
+    def _write_anew(self, name: str, new: int, old: int) -> None:
+        disk = self._disk
+        live = [_copy(entry) for entry in self._entries.values() if entry.facts is not None]
+        disk.write(new, b"".join(_encode(entry) + b"\n" for entry in live))
+        disk.rename(name, INDEX, self._root)
+        # What was written after we read, and before the file lost its name.
+        late = _newest(disk.read_all(old, self._read_bytes - len(self._rest)))
+        _join(self._entries, late)
+        for stream in late:
+            disk.write(new, _line(_copy(self._entries[stream])))

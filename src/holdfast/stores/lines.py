@@ -17,6 +17,9 @@ LONGEST_TAIL_BYTES = 1 << 20
 _FIRST_BYTES, _PIECE_BYTES = 1 << 14, 1 << 20
 """Pieces grow: often only the first or the last few lines are asked for."""
 
+_LINE_BYTES, _NEAR_BYTES, _WORTH_LOOKING_BYTES = 1 << 10, 1 << 14, 1 << 17
+"""A line in the middle of a log is looked for by halves, until it is near."""
+
 
 class _Placed(Struct):
     """Every event says which it is."""
@@ -61,10 +64,11 @@ def end_of(disk: Disk, stream: str, fd: int) -> End:
     return End(start + len(whole), head, data[len(whole) :])
 
 
-def forwards(disk: Disk, stream: str, fd: int) -> Iterator[bytes]:
-    """Whole lines from the first on."""
-    offset, rest, size = 0, b"", _FIRST_BYTES
-    before = chain.ROOT
+def forwards(
+    disk: Disk, stream: str, fd: int, offset: int = 0, before: bytes = chain.ROOT
+) -> Iterator[bytes]:
+    """Whole lines from the first on, or from one at `offset`, before which that sum stands."""
+    rest, size = b"", _FIRST_BYTES
     while piece := disk.read_piece(fd, offset, size):
         offset += len(piece)
         size = min(4 * size, _PIECE_BYTES)
@@ -74,6 +78,51 @@ def forwards(disk: Disk, stream: str, fd: int) -> Iterator[bytes]:
         yield from lines
     if rest and _is_whole(stream, before, rest, lambda: _count(disk, fd, 0, b"")):
         yield rest
+
+
+def after(seq: int, disk: Disk, stream: str, fd: int) -> Iterator[bytes]:
+    """Whole lines after the one that says it is number `seq`; none, if it is sooner found from the
+    end, or can't be found by what the lines say."""
+    low, high = 0, disk.size(fd)
+    if high < _WORTH_LOOKING_BYTES:
+        return
+    while high - low > _NEAR_BYTES:
+        middle = (low + high) // 2
+        start, line = _line_after(disk, fd, middle)
+        number = seq_of(line)
+        if start >= high or not number:
+            high = middle  # one long line, or the torn tail
+        elif number <= seq:
+            low = start
+        else:
+            high = start
+    while True:
+        line = _line_at(disk, fd, low)
+        number = seq_of(line)
+        if not 0 < number <= seq or not line.endswith(b"\n"):
+            return
+        low += len(line)
+        if number == seq:
+            break
+    yield from forwards(disk, stream, fd, low, chain.sum_of(line[:-1]))
+
+
+def _line_after(disk: Disk, fd: int, offset: int) -> tuple[int, bytes]:
+    """The first line that begins after `offset`, and where that is."""
+    start = offset + len(_line_at(disk, fd, offset))
+    return start, _line_at(disk, fd, start)
+
+
+def _line_at(disk: Disk, fd: int, offset: int) -> bytes:
+    """What stands from `offset` up to the end of that line, with its newline."""
+    size, data = _LINE_BYTES, b""
+    while True:
+        more = disk.read_piece(fd, offset + len(data), size)
+        data += more
+        end = data.find(b"\n")
+        if end >= 0 or len(more) < size:
+            return data[: end + 1] if end >= 0 else data
+        size = min(4 * size, _PIECE_BYTES)
 
 
 def backwards(disk: Disk, stream: str, fd: int) -> Iterator[bytes]:

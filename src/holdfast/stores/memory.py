@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -14,6 +14,33 @@ from holdfast.errors import Conflict, LeaseLost, LogDamaged, StoreError, TaskBus
 from holdfast.store import Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores.held import each
 from holdfast.stores.leftovers import NothingLeft
+
+
+class MemoryWaypoints:
+    """Waypoints in a dict."""
+
+    def __init__(self, streams: Mapping[str, list[bytes]]) -> None:
+        self._streams = streams
+        self._parts: dict[str, dict[tuple[int, str], bytes]] = {}
+
+    def put(self, stream: str, seq: int, part: str, data: bytes) -> None:
+        if stream in self._streams:
+            self._parts.setdefault(stream, {})[seq, part] = bytes(data)
+
+    def get(self, stream: str, seqs: Sequence[int], part: str) -> Mapping[int, bytes]:
+        parts = self._parts.get(stream, {})
+        return {seq: parts[seq, part] for seq in seqs if (seq, part) in parts}
+
+    def seqs(self, stream: str) -> Sequence[int]:
+        return list({seq for seq, _ in list(self._parts.get(stream, {}))})
+
+    def drop(self, stream: str) -> None:
+        self._parts.pop(stream, None)
+
+    def rename(self, stream: str, name: str) -> None:
+        """They go with their stream."""
+        if stream in self._parts:
+            self._parts[name] = self._parts.pop(stream)
 
 
 class MemoryStore(NothingLeft):
@@ -37,6 +64,7 @@ class MemoryStore(NothingLeft):
         self._put_at: dict[str, float] = {}
         self._facts: dict[str, Facts] = {}
         self._posts: dict[tuple[str, str], bytes] = {}
+        self._waypoints = MemoryWaypoints(self._streams)
 
     def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
         with self._lock:
@@ -149,6 +177,7 @@ class MemoryStore(NothingLeft):
             self._must_hold(lease)
             self._streams.pop(lease.stream, None)
             self._facts.pop(lease.stream, None)
+            self._waypoints.drop(lease.stream)
             for stream, name in list(self._posts):
                 if stream == lease.stream:
                     del self._posts[stream, name]
@@ -167,9 +196,13 @@ class MemoryStore(NothingLeft):
                 self._streams[stream] = self._streams.pop(lease.stream)
             if lease.stream in self._facts:
                 self._facts[stream] = self._facts.pop(lease.stream)
+            self._waypoints.rename(lease.stream, stream)
             # Whoever held a stream of that name before holds this one no more than that one.
             self._epochs[stream] = max(self._epochs.get(stream, 0), lease.epoch)
             self._held.pop(stream, None)
+
+    def waypoints(self) -> MemoryWaypoints:
+        return self._waypoints
 
     def put_blob(self, data: bytes, name: str = "") -> str:
         name = name or sha256(data).hexdigest()

@@ -47,6 +47,7 @@ from holdfast.stores.postgres_find import PAGE, bounds, find_statement
 from holdfast.stores.postgres_texts import PostgresTexts
 from holdfast.stores.presence import Connection, Presence
 from holdfast.stores.rows import GONE, facts_in
+from holdfast.stores.sql_waypoints import SqlWaypoints
 
 _POOL_SIZE = 8
 _LINES = 200
@@ -327,6 +328,9 @@ class PostgresStore(NothingLeft):
 
     def text_index(self) -> PostgresTexts:
         return PostgresTexts(self._look)
+
+    def waypoints(self) -> SqlWaypoints:
+        return SqlWaypoints(self._look, self._look, list)
 
     # Inboxes
 

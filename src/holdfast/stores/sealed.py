@@ -13,6 +13,7 @@ are bound into each box: a line that was moved does not open.
     messages  closed, and so are their names, of which the store sees a keyed digest
     facts     user, session and labels are keyed digests, which can be looked for but not read;
               the clear ones are closed, and kept as one more label
+    waypoints closed, each bound to its stream, its place and its part
     names     of sessions and memories are closed (see `hidden`)
 
 Left in the clear: the ids of tasks (they name folders), their types, the statuses of logs, when
@@ -35,9 +36,20 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
-from holdfast.kinds import final_name, id_of
-from holdfast.store import Blob, Facts, Lease, Page, Post, Query, Store
+from holdfast.kinds import TASK, final_name, id_of, kind_of
+from holdfast.store import (
+    Blob,
+    Facts,
+    Lease,
+    Page,
+    Post,
+    Query,
+    Store,
+    Waypoints,
+    WaypointStore,
+)
 from holdfast.stores import KEYS, ring
+from holdfast.stores.around_waypoints import AroundWaypoints
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
 from holdfast.stores.hidden import HiddenNames
 from holdfast.stores.wrapped import Wrapped, with_older
@@ -65,6 +77,7 @@ class _Clear(Struct, omit_defaults=True):
     user: str = ""
     session: str = ""
     labels: dict[str, str] = {}
+    origin: str = ""
 
 
 class _Message(Struct):
@@ -101,6 +114,7 @@ class SealedStore(Wrapped):
         self._root_of_blobs = derived(root, b"blobs")
         self._root_of_posts = derived(root, b"posts")
         self._root_of_facts = derived(root, b"facts")
+        self._root_of_waypoints = derived(root, b"waypoints")
         self._known: dict[str, Box] = {}
         self._ends: dict[Lease, _End] = {}
 
@@ -254,7 +268,10 @@ class SealedStore(Wrapped):
 
     def find(self, query: Query) -> Page:
         user, session, labels = self._hidden(query.user, query.session, query.labels)
-        page = self.inner.find(replace(query, user=user, session=session, labels=labels))
+        origin = self._hidden_origin(query.prefix, query.origin)
+        page = self.inner.find(
+            replace(query, user=user, session=session, labels=labels, origin=origin)
+        )
         opened = list(self._open_facts(iter(page.found)))
         return Page(
             found=[(stream, facts) for stream, facts in opened if facts is not None],
@@ -273,15 +290,23 @@ class SealedStore(Wrapped):
             {hidden("label", name): hidden("label", name, value) for name, value in labels.items()},
         )
 
+    def _hidden_origin(self, stream: str, origin: str | None) -> str | None:
+        """The id of the original, as the store knows it: it knows tasks by their ids."""
+        return origin and (
+            origin if kind_of(stream) is TASK else self._digests.of("origin", origin)
+        )
+
     def _closed_facts(self, stream: str, facts: Facts) -> Facts:
-        clear = _encode(_Clear(facts.user, facts.session, facts.labels))
+        origin = "" if kind_of(stream) is TASK else facts.origin
+        clear = _encode(_Clear(facts.user, facts.session, facts.labels, origin))
         if clear == b"{}":
             return facts
         user, session, labels = self._hidden(facts.user, facts.session, facts.labels)
         stream = final_name(stream)
         box = Box(derived(self._root_of_facts, stream.encode())).close(clear, "facts", stream)
         labels[_SEALED] = b64encode(box).decode()
-        return replace(facts, user=user or "", session=session or "", labels=labels)
+        hidden = self._hidden_origin(stream, facts.origin) or ""
+        return replace(facts, user=user or "", session=session or "", labels=labels, origin=hidden)
 
     def _open_facts(
         self, found: Iterator[tuple[str, Facts | None]]
@@ -304,7 +329,10 @@ class SealedStore(Wrapped):
             return None
         if clear is None:
             return None
-        return replace(facts, user=clear.user, session=clear.session, labels=clear.labels)
+        origin = facts.origin if kind_of(stream) is TASK else clear.origin
+        return replace(
+            facts, user=clear.user, session=clear.session, labels=clear.labels, origin=origin
+        )
 
     # Inboxes
 
@@ -332,6 +360,24 @@ class SealedStore(Wrapped):
 
     def unpost(self, stream: str, name: str) -> None:
         self.inner.unpost(stream, self._digests.of("message", stream, name))
+
+    # Waypoints
+
+    def waypoints(self) -> Waypoints | None:
+        kept = self.inner.waypoints() if isinstance(self.inner, WaypointStore) else None
+        if kept is None:
+            return None
+
+        def close(stream: str, seq: int, part: str, data: bytes) -> bytes:
+            return self._waypoint(stream).close(data, "waypoint", final_name(stream), seq, part)
+
+        def opened(stream: str, seq: int, part: str, box: bytes) -> bytes | None:
+            return self._waypoint(stream).open(box, "waypoint", final_name(stream), seq, part)
+
+        return AroundWaypoints(kept, close=close, open=opened)
+
+    def _waypoint(self, stream: str) -> Box:
+        return Box(derived(self._root_of_waypoints, final_name(stream).encode()))
 
     # Blobs
 

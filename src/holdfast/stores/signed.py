@@ -24,7 +24,17 @@ from holdfast import chain
 from holdfast.errors import LogDamaged
 from holdfast.keys import Keys
 from holdfast.kinds import final_name
-from holdfast.store import Facts, Lease, Post, Store, TextIndex, TextSearch
+from holdfast.store import (
+    Facts,
+    Lease,
+    Post,
+    Store,
+    TextIndex,
+    TextSearch,
+    Waypoints,
+    WaypointStore,
+)
+from holdfast.stores.around_waypoints import AroundWaypoints
 from holdfast.stores.lines import seq_of
 from holdfast.stores.wrapped import Wrapped, with_older
 
@@ -129,6 +139,24 @@ class SignedStore(Wrapped):
         # Like facts, it is a copy and not signed. What it finds is looked up in the log, which is.
         return self.inner.text_index() if isinstance(self.inner, TextSearch) else None
 
+    def waypoints(self) -> Waypoints | None:
+        # Unlike those, it is believed without a look at all of the log.
+        kept = self.inner.waypoints() if isinstance(self.inner, WaypointStore) else None
+        if kept is None:
+            return None
+
+        def close(stream: str, seq: int, part: str, data: bytes) -> bytes:
+            return _mac_of_waypoint(self._keys[0], stream, seq, part, data) + data
+
+        def opened(stream: str, seq: int, part: str, stored: bytes) -> bytes | None:
+            mac, data = stored[:_MAC_BYTES], stored[_MAC_BYTES:]
+            for key in self._keys:
+                if hmac.compare_digest(mac, _mac_of_waypoint(key, stream, seq, part, data)):
+                    return data
+            return None
+
+        return AroundWaypoints(kept, close=close, open=opened)
+
     # Inboxes
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
@@ -157,6 +185,11 @@ def _mac(key: bytes, stream: str, before: bytes, line: bytes) -> bytes:
 
 def _mac_of_post(key: bytes, stream: str, name: str, data: bytes) -> bytes:
     signed = b"message %b %b %b" % (_sized(stream), _sized(name), data)
+    return hmac.digest(key, signed, "sha256")[:_MAC_BYTES]
+
+
+def _mac_of_waypoint(key: bytes, stream: str, seq: int, part: str, data: bytes) -> bytes:
+    signed = b"waypoint %b %d %b %b" % (_sized(final_name(stream)), seq, _sized(part), data)
     return hmac.digest(key, signed, "sha256")[:_MAC_BYTES]
 
 

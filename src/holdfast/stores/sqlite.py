@@ -18,6 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TooLarge
 from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores import alive
@@ -25,6 +27,7 @@ from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.held import Leases, busy, each, taken_over
 from holdfast.stores.leftovers import NothingLeft
 from holdfast.stores.rows import GONE, beyond
+from holdfast.stores.sql_waypoints import SqlWaypoints
 from holdfast.stores.sqlite_file import connect, failed, patiently, prepare, size_of
 from holdfast.stores.sqlite_find import find_statement
 from holdfast.stores.sqlite_rows import columns_of, facts_in, micros_of
@@ -204,7 +207,7 @@ class SqliteStore(NothingLeft):
             yield from (row for row in rows if row[0].startswith(prefix))
             after = rows[-1][0]
 
-    def _all(self, name: str, **given: Any) -> list[Any]:
+    def _all(self, name: str, /, **given: Any) -> list[Any]:
         """All rows of a query, and of what this process wrote itself."""
         self._writer.settle()
         with self._reader() as conn:
@@ -278,6 +281,12 @@ class SqliteStore(NothingLeft):
     def text_index(self) -> SqliteTexts | None:
         return SqliteTexts(self._all, self._write) if can_search() else None
 
+    def waypoints(self) -> SqlWaypoints:
+        def write(query: str, /, **given: Any) -> list[Any]:
+            return self._write(lambda conn: conn.execute(SQL[query], given).fetchall())
+
+        return SqlWaypoints(self._all, write, lambda seqs: msgspec.json.encode(seqs).decode())
+
     # Inboxes
 
     def post(self, stream: str, name: str, data: bytes) -> bool:
@@ -308,6 +317,7 @@ class SqliteStore(NothingLeft):
             conn.execute(SQL["delete_lines"], lines)
             conn.execute(SQL["delete_posts"], given)
             drop_index(conn, held.id)
+            conn.execute(SQL["delete_waypoints"], given)
 
         self._write(delete)
         self._leases.drop(lease)

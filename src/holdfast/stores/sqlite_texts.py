@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _All(Protocol):
-    def __call__(self, name: str, **given: Any) -> list[Any]: ...
+    def __call__(self, name: str, /, **given: Any) -> list[Any]: ...
 
 
 class _Write(Protocol):

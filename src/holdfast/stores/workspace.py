@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
+from itertools import chain as chained
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from holdfast.store import Blob, Facts, Leftovers, Page, Post, Query
 from holdfast.stores import blobs, inbox, leftovers, lines, locks
 from holdfast.stores.catalog import Catalog
 from holdfast.stores.disk import Disk
+from holdfast.stores.files_waypoints import FileWaypoints
 from holdfast.stores.index import Entry, Index
 from holdfast.stores.locks import LOCK, LOG
 
@@ -89,9 +91,13 @@ class Workspace:
             self._disk.close(folder)
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        if after_seq > 0 and (found := self._read_end(stream, after_seq)) is not None:
-            return iter(found)
-        return self._read_all(stream, after_seq)
+        if after_seq <= 0:
+            return self._read_all(stream, after_seq)
+        far = self._lines(stream, partial(lines.after, after_seq))
+        if (first := next(far, None)) is not None:
+            return chained((first,), far)
+        found = self._read_end(stream, after_seq)
+        return iter(found) if found is not None else self._read_all(stream, after_seq)
 
     def _read_all(self, stream: str, after_seq: int) -> Iterator[bytes]:
         kind, name = stream.split("/", 1)
@@ -310,6 +316,9 @@ class Workspace:
                 inbox.remove(self._disk, folder, name)
         except OSError as error:
             raise failed(f"can't take a message to {stream} out", error) from error
+
+    def waypoints(self) -> FileWaypoints:
+        return FileWaypoints(self._disk, self._folder)
 
     def put_blob(self, data: bytes, name: str = "") -> str:
         try:

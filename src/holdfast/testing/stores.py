@@ -28,6 +28,7 @@ from holdfast.testing.contract.leases import Leases
 from holdfast.testing.contract.reading import Reading
 from holdfast.testing.contract.takeovers import Takeovers
 from holdfast.testing.contract.texts import Texts
+from holdfast.testing.contract.waypoints import WaypointsOfStreams
 from holdfast.testing.finding import FindContract
 from holdfast.testing.housekeeping import HousekeepingContract
 
@@ -44,6 +45,7 @@ class StoreContract(
     HousekeepingContract,
     FindContract,
     Texts,
+    WaypointsOfStreams,
 ):
     """What the rules at the top of `holdfast.store` come to.
 

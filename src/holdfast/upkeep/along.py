@@ -13,13 +13,15 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from holdfast.errors import BadInput, TaskBusy, TaskNotFound
-from holdfast.folding import facts_in, read_folded, status_in
+from holdfast.folding import facts_in, lines_of, read_folded, status_in
 from holdfast.kinds import SESSION, id_of, kind_of
+from holdfast.reading import lineage, must_have_its_past
 from holdfast.state import State
 from holdfast.store import Store
 from holdfast.upkeep.copied import CopiedLog, What
-from holdfast.upkeep.families import told_by
+from holdfast.upkeep.families import Told, told_by
 from holdfast.upkeep.keeping import Keeping
+from holdfast.upkeep.needs import sessions_needed
 from holdfast.upkeep.transfer import Brought, Source, Transfer, compared
 
 Say = Callable[[What, str, int], None]
@@ -49,9 +51,12 @@ class Along:
         """What was brought, or would be, by stream."""
 
     def sessions_of(self, *states: State) -> list[str]:
-        """The streams of the sessions that tasks are of, and that have a log."""
-        streams = sorted({SESSION.stream(state.session) for state in states if state.session})
-        return [stream for stream in streams if self._head(self._source, stream)]
+        """The streams of the sessions that tasks talk in, as far as they are there; those whose
+        past they share come first."""
+        ids = {id for state in states for id in (state.session, state.id) if id}
+        streams = [lineage(self._source, SESSION.stream(id)) for id in sorted(ids)]
+        found = dict.fromkeys(stream for line in streams for stream in line)
+        return [stream for stream in found if self._head(self._source, stream)]
 
     def check(self, stream: str) -> None:
         """Raise what would keep a log from being brought now."""
@@ -69,6 +74,7 @@ class Along:
         before = self._brought.get(stream)
         if before is not None and self._head(self._source, stream) == before.head:
             return
+        must_have_its_past(self._source, stream)
         lease = self._keeping.take_in_turn(self._source, stream, self._owner)
         try:
             self._must_be_two_stores(stream)
@@ -86,15 +92,15 @@ class Along:
 
         Returns what could not be deleted, and why.
         """
-        told = told_by(self._source)
-        needed = {SESSION.stream(facts.session) for facts in told.facts.values()}
+        told, sessions = told_by(self._source), told_by(self._source, SESSION)
         failed: list[tuple[str, Exception]] = []
-        for stream in self._brought:
+        for stream in reversed(self._brought):  # forks before those whose past they share
             is_session = kind_of(stream) is SESSION
-            if stream in needed or (is_session and told.unreadable):
+            if is_session and _is_needed(id_of(stream), told, sessions):
                 continue
             try:
                 self._delete(stream)
+                sessions.facts.pop(id_of(stream), None)
             except (TaskBusy, TaskNotFound, BadInput) as error:
                 failed.append((stream, error))
         return failed
@@ -120,6 +126,13 @@ class Along:
         return next(iter(store.tail(stream)), b"")
 
 
+def _is_needed(id: str, tasks: Told, sessions: Told) -> bool:
+    """Whether a task of a session is left, or another one that shares its past."""
+    if tasks.unreadable or sessions.unreadable or id in sessions_needed(tasks.facts):
+        return True
+    return any(facts.origin == id for facts in sessions.facts.values())
+
+
 def must_be_two(source: Store, target: Store, stream: str, owner: str) -> None:
     """For two names of one store: there, who holds a log here holds it too."""
     if target.holder(stream) == owner:
@@ -131,13 +144,13 @@ def planned(source: Source, target: Store, stream: str) -> CopiedLog:
     how = compared(source, target, stream)
     state = read_folded(source, stream)
     size = sum(len(line) + 1 for line in source.read(stream))
-    return CopiedLog(id_of(stream), how, status_in(state), state.seq, size, 0)
+    return CopiedLog(id_of(stream), how, status_in(state), lines_of(state), size, 0)
 
 
 def arrived(target: Store, stream: str, brought: Brought) -> CopiedLog:
     """What came of bringing one; its facts are known in the target from here on."""
     state = read_folded(target, stream)
-    target.remember(stream, facts_in(state), state.seq)
+    target.remember(stream, facts_in(state), lines_of(state))
     return CopiedLog(
         id_of(stream), brought.how, status_in(state), brought.events, brought.size_bytes,
         brought.blobs,

@@ -73,7 +73,8 @@ def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> A
     place = place_for(path, now)
     told = told_by(store)
     chosen, _ = choose(told, wanted, store.url)
-    others = others_meant(store, wanted, [told.facts[id] for each in chosen for id in each.ids])
+    meant = {id: told.facts[id] for family in chosen for id in family.ids}
+    others = others_meant(store, wanted, meant)
     # Sessions after the tasks: so they have all that a task which is under way said in them.
     units = [[stream_of(id) for id in family.ids] for family in chosen]
     units += [[stream] for stream in others]

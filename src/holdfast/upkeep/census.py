@@ -17,7 +17,7 @@ from msgspec import Struct
 from holdfast.errors import StoreError
 from holdfast.kinds import final_name, id_of, kind_of, prefixes
 from holdfast.naming import Naming, may_name
-from holdfast.reading import own_events
+from holdfast.reading import must_have_its_past, own_events
 from holdfast.store import Blob, Store
 from holdfast.upkeep.copied import Progress, Tell
 
@@ -76,6 +76,9 @@ class Census:
 
         # A draft has the lines of the log that it will be.
         deque(own_events(_Lines(lines()), final_name(stream)), maxlen=0)
+        if stream == final_name(stream):
+            # Whoever brings back what it shares with another needs the blobs of that, too.
+            must_have_its_past(store, stream)
         if names := self._naming.named_by(naming):
             self._names[stream] = names
 

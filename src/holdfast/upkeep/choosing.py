@@ -12,6 +12,7 @@ from holdfast.kinds import MEMORY, SESSION
 from holdfast.state import Status
 from holdfast.store import Facts, Store
 from holdfast.upkeep.families import Family, Told, families, told_by
+from holdfast.upkeep.needs import sessions_needed, with_originals
 from holdfast.words import checked_id
 
 
@@ -70,33 +71,34 @@ def choose(told: Told, wanted: Wanted, url: str) -> tuple[list[Family], tuple[st
     return chosen, tuple(along)
 
 
-def others_meant(store: Store, wanted: Wanted, tasks: Iterable[Facts]) -> list[str]:
+def others_meant(store: Store, wanted: Wanted, tasks: Mapping[str, Facts]) -> list[str]:
     """The streams of the sessions and memories that go along with these tasks."""
-    told, tasks = told_by(store, SESSION), list(tasks)
+    told = told_by(store, SESSION)
     ids = sessions_meant(wanted, tasks, told.facts)
-    needed = {facts.session for facts in tasks}
+    needed = sessions_needed(tasks)
     unread = [id for id in told.unreadable if id in needed or not wanted.is_by_name]
     memories = sorted(store.streams(MEMORY.prefix)) if wanted.is_everything else []
     return [*map(SESSION.stream, (*ids, *unread)), *memories]
 
 
 def sessions_meant(
-    wanted: Wanted, tasks: Iterable[Facts], sessions: Mapping[str, Facts]
+    wanted: Wanted, tasks: Mapping[str, Facts], sessions: Mapping[str, Facts]
 ) -> list[str]:
     """The sessions of tasks that are meant, and those that are meant themselves: a status or a
-    type is one of tasks, but users and labels have both.
+    type is one of tasks, but users and labels have both. With a fork comes its original, first.
 
     >>> sessions = {"s-1": Facts(user="ada"), "s-2": Facts(user="bob")}
-    >>> sessions_meant(Wanted(user="bob"), [Facts(session="s-1")], sessions)
+    >>> sessions_meant(Wanted(user="bob"), {"trip-1": Facts(session="s-1")}, sessions)
     ['s-1', 's-2']
     """
-    needed = {facts.session for facts in tasks}
+    needed = sessions_needed(tasks)
     of_tasks_only = wanted.ids or wanted.status is not None or wanted.type is not None
-    return [
+    meant = [
         id
         for id, facts in sorted(sessions.items())
         if id in needed or (not of_tasks_only and _matches(facts, wanted))
     ]
+    return with_originals(meant, sessions)
 
 
 def _matches(facts: Facts, wanted: Wanted) -> bool:

@@ -31,6 +31,8 @@ from holdfast.engines.mail import take_in
 from holdfast.errors import BadInput, HoldfastError, StoreError, TaskBusy, TaskNotFound
 from holdfast.events import PauseRequested, TaskContinued
 from holdfast.facts import facts_of
+from holdfast.folding import lines_of
+from holdfast.listing import forks_of
 from holdfast.log import Log, open_log
 from holdfast.reading import read_state, stream_of
 from holdfast.state import FINISHED, State
@@ -132,7 +134,7 @@ class Copying:
         store, stream = self._source.store, stream_of(id)
         how = compared(store, self._target.store, stream)
         size = sum(len(line) + 1 for line in store.read(stream))
-        return CopiedTask(id, how, state.status, state.seq, size, 0)
+        return CopiedTask(id, how, state.status, lines_of(state), size, 0)
 
     def run(self) -> tuple[list[CopiedTask], list[Refused]]:
         """Copy one family after the other. One that is refused does not keep the others from it."""
@@ -162,12 +164,8 @@ class Copying:
                     self._bring(member)
             for member in reversed(members):  # children first: their parent may ask for them
                 self._let_go_on(member)
-            # The head last: by its name what is left of the family is found again.
-            for member in reversed(members) if self._move else ():
-                try:
-                    self._delete(member)
-                except REFUSALS as error:
-                    refused.append(_refused(member.id, error, _NOT_DELETED))
+            if self._move:
+                refused += self._delete_all(members)
         return [
             CopiedTask(m.id, m.brought.how, m.status, m.brought.events, m.brought.size_bytes,
                        m.brought.blobs)
@@ -232,14 +230,14 @@ class Copying:
 
     def _bring(self, member: Member) -> None:
         open_here = member.state.status not in (*FINISHED, "paused")
-        arrives = member.state if self._paused and open_here else None
+        arrives = self._paused and open_here
         stream = stream_of(member.id)
         # What has ended is not held, and may be retried meanwhile.
-        events = member.state.seq if member.log is None else None
+        events = lines_of(member.state) if member.log is None else None
         member.brought = self._transfer.bring(stream, arrives_paused=arrives, events=events)
         store = self._target.store
         state = read_state(store, stream)
-        store.remember(stream, facts_of(state), state.seq)
+        store.remember(stream, facts_of(state), lines_of(state))
         member.status = state.status
         self._say("copied", member.id, member.brought.events)
 
@@ -271,6 +269,25 @@ class Copying:
             self._target.store.post(post.stream, post.name, post.data)
             store.unpost(post.stream, post.name)
 
+    def _delete_all(self, members: Sequence[Member]) -> list[Refused]:
+        """Remove a family from the source; returns what is not, and why.
+
+        The head last: by its name what is left of the family is found again. Whatever a task that
+        is left has its past in, is left too.
+        """
+        refused = []
+        pasts: dict[str, str] = {}
+        for member in reversed(members):
+            try:
+                if (fork := pasts.get(member.id)) is not None:
+                    raise TaskBusy(f"task {fork!r}, which is left, has its past in it")
+                self._delete(member)
+            except REFUSALS as error:
+                refused.append(_refused(member.id, error, _NOT_DELETED))
+                if member.state.fork is not None:
+                    pasts[member.state.fork.of] = member.id
+        return refused
+
     def _delete(self, member: Member) -> None:
         """Remove a task from the source, if it is in the target, to its last event."""
         source, target, stream = self._source.store, self._target.store, stream_of(member.id)
@@ -288,6 +305,10 @@ class Copying:
                 raise TaskBusy(f"task {member.id!r} has gone on since: copy it again")
             if next(target.read(stream, seq - 1), b"") != head:
                 raise TaskNotFound(f"task {member.id!r} is not in {target.url} any more")
+            if forks := forks_of(source, member.id):
+                raise TaskBusy(
+                    f"task {member.id!r} was forked meanwhile ({forks[0]}): copy it again"
+                )
             source.delete(lease)
         finally:
             self._keeping.release(lease)

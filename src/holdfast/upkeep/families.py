@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.folding import facts_in, read_folded
+from holdfast.folding import facts_in, lines_of, read_folded
 from holdfast.kinds import TASK, Kind, id_of
 from holdfast.store import Facts, Store
 from holdfast.upkeep.copied import Refused, why_refused
+from holdfast.upkeep.needs import needed_first
 
 
 def pasts_needed(facts: Facts) -> frozenset[str]:
@@ -61,7 +62,7 @@ def told_by(store: Store, kind: Kind = TASK) -> Told:
                 if state.seq == 0:  # taken hold of, and never written
                     continue
                 facts = facts_in(state)
-                store.remember(stream, facts, state.seq)
+                store.remember(stream, facts, lines_of(state))
             told.facts[id] = facts
         except StoreError as error:
             told.unreadable[id] = error
@@ -100,4 +101,4 @@ def _together(
                 seen_here.add(other)
                 ids.append(other)
     seen |= seen_here
-    return tuple(ids)
+    return tuple(needed_first(ids, needed))

@@ -21,6 +21,7 @@ from holdfast.store import Facts, Query, Store
 from holdfast.upkeep.census import Census
 from holdfast.upkeep.families import Told, told_by
 from holdfast.upkeep.keeping import Keeping
+from holdfast.upkeep.needs import sessions_needed
 from holdfast.upkeep.retention import Retention, idle
 from holdfast.upkeep.swept import Kept, SweptSession
 
@@ -54,9 +55,11 @@ class Idle:
         left = {id: facts for id, facts in tasks.facts.items() if id not in set(gone)}
         found = []
         told = told_by(self._store, SESSION)
-        for id in idle(self._policy, told.facts, left.values(), self._now):
+        for id in idle(self._policy, told.facts, left, self._now):
             if tasks.unreadable:
                 self._keep(id, "a task whose log can't be read may be one of it")
+            elif told.unreadable:
+                self._keep(id, "a session whose log can't be read may share its past")
             elif leaving := self._looked_at(id):
                 self._census.remove(leaving.stream)
                 found.append(leaving)
@@ -75,7 +78,7 @@ class Idle:
         return Leaving(state, head)
 
     def _is_idle(self, id: str, facts: Facts) -> bool:
-        return bool(idle(self._policy, {id: facts}, (), self._now))
+        return bool(idle(self._policy, {id: facts}, {}, self._now))
 
     def delete(self, leaving: Iterable[Leaving], keeping: Keeping, owner: str) -> list[Leaving]:
         """Delete what still may go; returns what did."""
@@ -101,8 +104,10 @@ class Idle:
             if next(store.tail(leaving.stream), b"") != leaving.head:
                 raise TaskBusy("it has gone on meanwhile")
             begun = store.find(Query(session=id, limit=1)).found
-            if begun or any(facts.session == id for facts in tasks.values()):
+            if begun or id in sessions_needed(tasks):
                 raise TaskBusy("a task of it is left")
+            if store.find(Query(prefix=SESSION.prefix, origin=id, limit=1)).found:
+                raise TaskBusy("a session that shares its past is left")
             store.delete(lease)
         finally:
             keeping.release(lease)

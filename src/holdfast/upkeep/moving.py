@@ -45,7 +45,7 @@ def copy_tasks(
         told = told_by(source.store)
         _must_not_be_gone(wanted, told, source.store, holding.store)
         chosen, along = choose(told, wanted, source.store.url)
-        meant = [told.facts[id] for family in chosen for id in family.ids]
+        meant = {id: told.facts[id] for family in chosen for id in family.ids}
         others = others_meant(source.store, wanted, meant)
         copying = Copying(source, holding, chosen, others, move=move, paused=paused, tell=tell)
         if wanted.is_by_name:

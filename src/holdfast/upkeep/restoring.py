@@ -7,7 +7,7 @@ from msgspec import Struct
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.facts import facts_of
-from holdfast.folding import Folded, facts_in, read_folded
+from holdfast.folding import Folded, facts_in, lines_of, read_folded
 from holdfast.kinds import MEMORY, SESSION, TASK, Kind, id_of, kind_of
 from holdfast.reading import read_state
 from holdfast.state import FINISHED, State
@@ -44,7 +44,9 @@ def restore_tasks(
     told = inside[TASK].told
     chosen, along = choose(told, wanted, source.url)
     ids = [id for family in chosen for id in family.ids]
-    sessions = sessions_meant(wanted, [told.facts[id] for id in ids], inside[SESSION].told.facts)
+    sessions = sessions_meant(
+        wanted, {id: told.facts[id] for id in ids}, inside[SESSION].told.facts
+    )
     memories = sorted(inside[MEMORY].states) if wanted.is_everything else []
     streams = [*map(SESSION.stream, sessions), *map(MEMORY.stream, memories)]
     streams += map(TASK.stream, ids)
@@ -135,8 +137,9 @@ class _Restoring:
         return arrived(self._target, stream, self._transfer.bring(stream))
 
     def _task(self, stream: str, state: State) -> CopiedTask:
-        if (error := self.refused.get(SESSION.stream(state.session))) is not None:
-            raise BadInput(f"task {state.id!r} is not brought without its session: {error}")
+        for session in (state.session, state.id):
+            if (error := self.refused.get(SESSION.stream(session))) is not None:
+                raise BadInput(f"task {state.id!r} is not brought without its session: {error}")
         if self._dry_run:
             return _planned(self._source, self._target, state)
         return self._restored(stream, state)
@@ -146,9 +149,9 @@ class _Restoring:
         if state.status not in FINISHED and (state.cancelling or state.ending):
             raise BadInput(f"task {state.id!r} was being ended, and can't be paused as it arrives")
         is_open = state.status not in (*FINISHED, "paused")
-        brought = transfer.bring(stream, arrives_paused=state if is_open else None)
+        brought = transfer.bring(stream, arrives_paused=is_open)
         there = read_state(target, stream)
-        target.remember(stream, facts_of(there), there.seq)
+        target.remember(stream, facts_of(there), lines_of(there))
         if there.status not in FINISHED:
             for post in source.inbox([stream]):
                 transfer.carry(post.data)
@@ -162,4 +165,4 @@ def _planned(source: Source, target: Store, state: State) -> CopiedTask:
     stream = TASK.stream(state.id)
     how = compared(source, target, stream)
     size = sum(len(line) + 1 for line in source.read(stream))
-    return CopiedTask(state.id, how, state.status, state.seq, size, 0)
+    return CopiedTask(state.id, how, state.status, lines_of(state), size, 0)

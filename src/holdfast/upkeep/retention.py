@@ -15,6 +15,7 @@ from msgspec import Struct
 from holdfast.errors import BadInput
 from holdfast.state import FINISHED, UNDO, State, scope_of
 from holdfast.store import Facts
+from holdfast.upkeep.needs import needed_first, sessions_needed, with_originals
 
 if TYPE_CHECKING:
     from holdfast.upkeep.families import Family
@@ -124,22 +125,32 @@ def candidates(
 
 
 def idle(
-    policy: Retention, sessions: Mapping[str, Facts], tasks: Iterable[Facts], now: datetime
+    policy: Retention, sessions: Mapping[str, Facts], tasks: Mapping[str, Facts], now: datetime
 ) -> list[str]:
     """The sessions that may go, the oldest first; `tasks` are those that stay.
+
+    One whose past another one shares stays as long as that does, and goes after it.
 
     >>> from datetime import UTC
     >>> old, new = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
     >>> known = {"s-1": Facts(updated_at=old), "s-2": Facts(updated_at=old)}
-    >>> idle(Retention(sessions_after=timedelta(30)), known, [Facts(session="s-2")], new)
+    >>> idle(Retention(sessions_after=timedelta(30)), known, {"a": Facts(session="s-2")}, new)
     ['s-1']
     """
     if policy.sessions_after is None:
         return []
-    needed = {facts.session for facts in tasks}
-    last = {id: facts.updated_at for id, facts in sessions.items() if id not in needed}
-    found = [id for id, at in last.items() if now - at > policy.sessions_after]
-    return sorted(found, key=lambda id: (last[id], id))
+    needed = sessions_needed(tasks)
+    stay = [
+        id
+        for id, facts in sessions.items()
+        if id in needed or now - facts.updated_at <= policy.sessions_after
+    ]
+    left = sessions.keys() - set(with_originals(stay, sessions))
+    found = sorted(left, key=lambda id: (sessions[id].updated_at, id))
+    forks: dict[str, list[str]] = {id: [] for id in found}
+    for id in found:
+        forks.get(sessions[id].origin, []).append(id)
+    return needed_first(found, forks)
 
 
 def _is_about(policy: Retention, facts: Mapping[str, Facts], family: Family) -> bool:

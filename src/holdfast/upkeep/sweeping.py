@@ -17,8 +17,8 @@ from msgspec import Struct
 from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
 from holdfast.kinds import KINDS, SESSION, kind_of
-from holdfast.listing import page_of_tasks
-from holdfast.reading import read_state, stream_of
+from holdfast.listing import forks_of
+from holdfast.reading import fork_of, lineage, read_state, stream_of
 from holdfast.state import State
 from holdfast.store import BLOB_AGE_S, Lease, Leftovers, Store
 from holdfast.upkeep.archiving import Archived, place_for, write_archive
@@ -58,6 +58,7 @@ class Sweep:
         self._grace_s = policy.grace.total_seconds() + (BLOB_AGE_S if policy.grace else 0.0)
         self._keeping = Keeping(holding.lease_s)
         self._kept: list[Kept] = []
+        self._unread: set[str] | None = None
 
     def run(self, archive: Path | None, version: str, *, compact: bool) -> Swept:
         """Do it, or say what it would come to."""
@@ -142,9 +143,21 @@ class Sweep:
     def _why_it_stays(self, state: State, told: Told) -> str:
         if pasts_needed(told.facts[state.id]) & told.unreadable.keys():
             return "it belongs to a task whose log can't be read"
+        if state.id in self._pasts_unread(told):
+            return "a fork of it can't be read"
         if self._store.holder(stream_of(state.id)) is not None:
             return "somebody holds it"
         return why_it_stays(state)
+
+    def _pasts_unread(self, told: Told) -> set[str]:
+        """The tasks whose past is that of a log which can't be read, and may be mended."""
+        if self._unread is None:
+            self._unread = set()
+            for id in told.unreadable:
+                with suppress(StoreError):
+                    fork = fork_of(self._store, stream_of(id))
+                    self._unread |= {fork.of} if fork is not None else set()
+        return self._unread
 
     def _archived(
         self, going: list[Going], leaving: list[Leaving], place: Path | None, version: str
@@ -153,9 +166,10 @@ class Sweep:
         states = [state for family in going for state in family.states]
         if place is None or not (states or leaving) or self._dry_run:
             return None
-        needed = {SESSION.stream(state.session) for state in states if state.session}
+        needed = {SESSION.stream(id) for state in states for id in (state.session, state.id)}
         needed |= {each.stream for each in leaving}
-        sessions = sorted(needed & {*self._store.streams(SESSION.prefix)})
+        talks = sorted(needed & {*self._store.streams(SESSION.prefix)})
+        sessions = dict.fromkeys(each for talk in talks for each in lineage(self._store, talk))
         streams = [*(stream_of(state.id) for state in states), *sessions]
         return write_archive(self._store, streams, place, self._now, version, self._tell)
 
@@ -201,8 +215,8 @@ class Sweep:
         """Whether one of them was forked since it was chosen: a fork has its past there."""
         ids = {state.id for state in family.states}
         for id in ids:
-            page = page_of_tasks(self._store, {"origin": id}, limit=len(ids) + 1)
-            if forks := [task.id for task in page.tasks if task.id not in ids]:
+            found = forks_of(self._store, id, len(ids) + 1)
+            if forks := [fork for fork in found if fork not in ids]:
                 self._kept.append(Kept(id, f"it was forked meanwhile: {forks[0]}"))
                 return True
         return False

@@ -27,7 +27,6 @@ from holdfast.errors import Conflict, LogDamaged, TaskBusy
 from holdfast.events import PauseRequested, dump_event
 from holdfast.kinds import TASK, final_name, id_of, kind_of
 from holdfast.naming import Reference, blob_of, references
-from holdfast.state import State
 from holdfast.store import Facts, Lease, Post, Store
 from holdfast.upkeep.keeping import Keeping
 
@@ -90,12 +89,12 @@ class Transfer:
         self._unverified: list[str] = []
 
     def bring(
-        self, stream: str, *, arrives_paused: State | None = None, events: int | None = None
+        self, stream: str, *, arrives_paused: bool = False, events: int | None = None
     ) -> Brought:
         """Bring a log, if it is not there already, and verify it.
 
-        One that `arrives_paused` was in that state, and gets an event more than it has. One that
-        is known to have so many `events`, and has gone on since, is refused.
+        One that `arrives_paused` gets an event more than it has. One that is known to have so many
+        `events` of its own, and has gone on since, is refused.
         """
         how, kind = compared(self._source, self._target, stream), kind_of(stream)
         if how == "continued" and kind is not TASK:
@@ -110,8 +109,8 @@ class Transfer:
             found = self._read_through(stream, how, draft, begun)
             _must_have(events, found, stream)
             last: list[bytes] = []
-            if arrives_paused is not None:
-                last = [self._pause(arrives_paused, found.head)]
+            if arrives_paused:
+                last = [self._pause(found)]
                 self._target.append(draft, found.events, last)
                 self._target.sync(draft)
             self._verify(stream, draft.stream, found.events, last)
@@ -188,13 +187,13 @@ class Transfer:
             count += 1
         return draft, count
 
-    def _pause(self, state: State, head: bytes) -> bytes:
+    def _pause(self, found: Brought) -> bytes:
         """The line by which a task is paused from the moment on that it is there."""
         because = f"it is a copy of that in {self._source.url}, which may have gone on since"
         event = PauseRequested(
-            seq=state.seq + 1, at=self._clock(), by=self._owner, because=because
+            seq=found.events + 1, at=self._clock(), by=self._owner, because=because
         )  # fmt: skip
-        return chain.seal(chain.sum_of(head), dump_event(event))[0]
+        return chain.seal(chain.sum_of(found.head), dump_event(event))[0]
 
     def _read_through(self, stream: str, how: How, draft: Lease | None, begun: int) -> Brought:
         """Check every line, bring its blobs, and write those that are not written yet."""

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast import events as e
 from holdfast.events import AnyEvent
 from holdfast.fold import advance
+from holdfast.history import left_at, put_back_to
 from holdfast.merging import told_changes
 from holdfast.state import State
 from holdfast.workspace.footers import time_text
@@ -132,8 +133,32 @@ def _errored(state: State, event: e.TaskErrored) -> Iterator[str]:
     yield f"the task failed: {prose(event.failure.summary())}"
 
 
+def _created(state: State, event: e.TaskCreated) -> Iterator[str]:
+    fork = event.fork
+    if fork is None:
+        yield "the task was made"
+        return
+    because = f": {prose(fork.because)}" if fork.because else ""
+    where = prose(str(left_at(fork)))
+    yield f"the task was made, as a fork of {code(fork.of, 255)}, {where}{because}"
+
+
+def _rewound(state: State, event: e.Rewound) -> Iterator[str]:
+    because = f": {prose(event.because)}" if event.because else ""
+    yield f"the task was put back to {prose(str(put_back_to(event)))}{because}"
+
+
+def _adopted(state: State, event: e.Adopted) -> Iterator[str]:
+    if event.kind == "tool":
+        outcome = event.failure.summary() if event.failure else as_line(event.result, _VALUE)
+        what = f"{code(event.path)} {code(event.name)} was not called ({event.how})"
+        yield f"{what}: {code(outcome, _VALUE)}"
+
+
 _TOLD: dict[type, Callable[[State, Any], Iterator[str]]] = {
-    e.TaskCreated: _said("the task was made"),
+    e.TaskCreated: _created,
+    e.Adopted: _adopted,
+    e.Rewound: _rewound,
     e.FileKept: _kept,
     e.FileRemoved: _removed,
     e.Planned: _planned,

@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.artifacts import Artifact, Source, kept
 from holdfast.errors import BadInput
+from holdfast.events import FileKept
 from holdfast.redact import Redact
 from holdfast.state import KeptFile
 from holdfast.values import Blobs
@@ -53,6 +54,12 @@ def file_of(known: KeptFile) -> File:
     """A file as it stands in a state, to be looked at."""
     artifact = artifact_in(known.file)
     return File(known.name, known.seq, known.at, artifact, known.path, known.by)
+
+
+def file_in(event: FileKept) -> File:
+    """A file as an event of the log has it."""
+    artifact = artifact_in(event.file)
+    return File(event.name, event.seq, event.at, artifact, event.path, event.by)
 
 
 def listed(files: Mapping[str, KeptFile]) -> tuple[File, ...]:

@@ -28,7 +28,7 @@ from holdfast.errors import BadInput, Conflict, HoldfastError, HoldsSecret
 from holdfast.events import MissionSet, Planned
 from holdfast.merging import merged, told_changes
 from holdfast.plan import Plan, recorded
-from holdfast.reading import read_events, read_state, stream_of, value_in
+from holdfast.reading import read_state, stream_of, value_in
 from holdfast.state import State
 from holdfast.words import must_be_texts
 from holdfast.workspace.checklist import parse, print_plan
@@ -188,7 +188,7 @@ def _once_more(holding: Holding, id: str, edit: _Edit, by: str, record: Record) 
 def _take_plan(holding: Holding, id: str, edit: _Edit, by: str) -> Change | None:
     seen = read_state(holding.store, stream_of(id))
     _must_be_new(seen, edit)
-    base = _plan_at(seen, edit.base_seq)
+    base = _plan_at(holding, seen, edit.base_seq)
     said = parse(edit.text, (*base, *(item for item in seen.plan if item not in base)))
     if edit.base_seq is None:
         said = _with_known_marks(seen.plan, said)
@@ -223,12 +223,9 @@ def _merged(base: Plan, ours: Plan, said: Plan) -> Plan:
         ) from None
 
 
-def _plan_at(state: State, seq: int | None) -> Plan:
-    """The plan that a file of the event `seq` showed."""
-    if seq is None:
-        return state.plan
-    versions = (version.items for version in reversed(state.plans) if version.seq <= seq)
-    return next(versions, ())
+def _plan_at(holding: Holding, state: State, seq: int | None) -> Plan:
+    """The plan that a file of the event `seq` showed, which may have been rewound since."""
+    return state.plan if seq is None else read_state(holding.store, stream_of(state.id), seq).plan
 
 
 def _with_known_marks(known: Plan, said: Plan) -> Plan:
@@ -271,13 +268,7 @@ def _take_mission(holding: Holding, id: str, edit: _Edit, by: str) -> Change | N
 def _mission_at(holding: Holding, state: State, seq: int | None) -> str:
     if seq is None:
         return _mission_text(holding, state)
-    before = State(id=state.id, lists=state.lists)
-    for event in read_events(holding.store, stream_of(state.id)):
-        if event.seq > seq:
-            break
-        if isinstance(event, MissionSet):
-            before.mission = event.text
-    return _mission_text(holding, before)
+    return _mission_text(holding, read_state(holding.store, stream_of(state.id), seq))
 
 
 def _mission_text(holding: Holding, state: State) -> str:

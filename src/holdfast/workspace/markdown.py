@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 
+from holdfast.harmless import cut, plain
+
 _MARKS = re.compile(r"([\\`*\[\]<>])")
 _TICKS = re.compile(r"`+")
-_JOINERS = "\u200c\u200d"  # they shape Persian, Hindi and emoji, and do no harm
 
 
 def one_line(text: str, most: int = 300) -> str:
@@ -20,11 +21,7 @@ def one_line(text: str, most: int = 300) -> str:
     >>> print(one_line("done\n# Status: failed"))
     done\n# Status: failed
     """
-    if len(text) > most:
-        text = f"{text[: most - 1]}…"
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in _JOINERS else _escaped(c) for c in text)
+    return plain(cut(text, most))
 
 
 def prose(text: str, most: int = 300) -> str:
@@ -67,7 +64,3 @@ def block(text: str, kind: str = "", most: int = 4000) -> str:
     longest = max(map(len, _TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join((f"{fence}{kind}", *lines, fence))
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()

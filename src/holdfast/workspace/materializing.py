@@ -29,11 +29,12 @@ from msgspec import Struct
 
 from holdfast.artifacts import PART_BYTES, opened
 from holdfast.errors import BadInput
+from holdfast.events import FileKept
 from holdfast.filing import OURS, checked_file_name
 from holdfast.reading import read_state, stream_of
 from holdfast.state import State
 from holdfast.values import Blobs
-from holdfast.workspace.contents import File, file_of
+from holdfast.workspace.contents import File, file_in, file_of
 from holdfast.workspace.exchange import exchange, set_aside
 
 if TYPE_CHECKING:
@@ -109,6 +110,10 @@ class _Work:
         self._known: dict[str, list[File]] = defaultdict(list)
         for kept in (*state.files.values(), *state.kept):
             self._known[kept.name].append(file_of(kept))
+        if state.rewinds:  # what was written in a past that counts no more is ours, too
+            for event in state.trail:
+                if isinstance(event, FileKept):
+                    self._known[event.name].append(file_in(event))
         self._written: list[str] = []
         self._removed: list[str] = []
         self._edited: list[str] = []

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast import events as e
 from holdfast.events import NEVER, AnyEvent
+from holdfast.history import left_at, put_back_to
 from holdfast.state import Call, State
 from holdfast.workspace.footers import PAGE_FORMAT
 from holdfast.workspace.markdown import one_line
@@ -37,7 +38,7 @@ def progress_line(event: AnyEvent, state: State) -> str:
     if told is None:
         return ""
     status, detail = told(event, state)
-    path: str = getattr(event, "path", "")
+    path: str = "" if isinstance(event, e.Rewound) else getattr(event, "path", "")
     call = state.calls.get(path) if path else None
     who = f"{path} {call.name}" if call is not None else path or _WHO.get(type(event), "task")
     if not detail:
@@ -46,7 +47,12 @@ def progress_line(event: AnyEvent, state: State) -> str:
 
 
 def tool_line(event: AnyEvent, state: State) -> bytes:
-    """What became of an attempt of a tool, as a line of JSON; b'' if the event is not of that."""
+    """What became of an attempt of a tool, as a line of JSON; b'' if the event is not of that.
+
+    Where the task was put back a line says so: those above it, down to that event, count no more.
+    """
+    if isinstance(event, e.Rewound):
+        return _rewound_line(event)
     outcome = _OUTCOMES.get(type(event))
     if outcome is None:
         return b""
@@ -77,6 +83,21 @@ def tool_line(event: AnyEvent, state: State) -> bytes:
         line["error"] = event.why
     elif isinstance(event, e.Settled):
         line["status"], line["settled_by"] = event.verdict, event.by
+    elif isinstance(event, e.Adopted):  # it was not called
+        line["status"], line["of"] = event.how, {"task": event.of, "path": event.of_path}
+        line["error"] = event.failure.summary() if event.failure is not None else None
+    return _encode(line) + b"\n"
+
+
+def _rewound_line(event: e.Rewound) -> bytes:
+    line = {
+        "format": PAGE_FORMAT,
+        "seq": event.seq,
+        "status": "rewound",
+        "to": event.to,
+        "by": event.by,
+        "ended": _time(event.at),
+    }
     return _encode(line) + b"\n"
 
 
@@ -87,6 +108,7 @@ _OUTCOMES: dict[type, str] = {
     e.Failed: "failed",
     e.Doubted: "in_doubt",
     e.Settled: "settled",
+    e.Adopted: "adopted",
 }
 
 
@@ -193,6 +215,27 @@ def _stopped(event: e.PauseRequested | e.CancelRequested, state: State) -> Told:
     return status, f"by {event.by}{because}"
 
 
+def _created(event: e.TaskCreated, state: State) -> Told:
+    asked = f"{event.task} {as_line(event.args)}"
+    if event.fork is None:
+        return "created", asked
+    fork = event.fork
+    because = f", because {fork.because}" if fork.because else ""
+    return "forked", f"of {fork.of}, {left_at(fork)}, effects {fork.effects}{because}: {asked}"
+
+
+def _adopted(event: e.Adopted, state: State) -> Told:
+    of = f", of {event.of} {event.of_path}" if event.of else ""
+    by = f", by {event.by}" if event.by else ""
+    outcome = event.failure.summary() if event.failure else f"→ {as_line(event.result)}"
+    return event.how, f"not called{of}{by}: {outcome}"
+
+
+def _rewound(event: e.Rewound, state: State) -> Told:
+    because = f", because {event.because}" if event.because else ""
+    return "put back", f"to {put_back_to(event)} (event {event.to}), by {event.by}{because}"
+
+
 _WHO: dict[type, str] = {
     e.Planned: "plan",
     e.PlanProgressed: "plan",
@@ -227,7 +270,9 @@ _TOLD: dict[type, Callable[[Any, State], Told]] = {
     e.MissionSet: lambda event, _: ("set", as_line(event.text)),
     e.FileKept: lambda event, _: ("kept", event.name),
     e.FileRemoved: lambda event, _: ("removed", event.name),
-    e.TaskCreated: lambda event, _: ("created", f"{event.task} {as_line(event.args)}"),
+    e.TaskCreated: _created,
+    e.Adopted: _adopted,
+    e.Rewound: _rewound,
     e.Claimed: lambda event, _: ("driven", f"by {event.owner}"),
     e.Parked: _parked,
     e.PauseRequested: _stopped,

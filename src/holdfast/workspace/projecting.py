@@ -22,6 +22,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.errors import LogDamaged, TaskBusy, TaskNotFound
+from holdfast.events import Rewound
 from holdfast.reading import stream_of
 from holdfast.store import Store
 from holdfast.stores.disk import Disk
@@ -33,8 +34,8 @@ from holdfast.workspace.footers import is_untouched
 from holdfast.workspace.growing import Growing
 from holdfast.workspace.materializing import materialize
 from holdfast.workspace.progress import HEADER, PROGRESS, TOOL_LOG, progress_line, tool_line
-from holdfast.workspace.rendering import EDITABLE, Changes, rendered
-from holdfast.workspace.replacing import Outcome, make_root, must_be_plain, place, replace
+from holdfast.workspace.rendering import EDITABLE, PAGES, Changes, rendered
+from holdfast.workspace.replacing import Outcome, make_root, must_be_plain, place, remove, replace
 
 FILES = ("mission.md", "plan.md", "status.md", "decisions.md", "state.json", PROGRESS, TOOL_LOG)
 
@@ -122,14 +123,20 @@ class Projection:
         self._disk = disk
         self._progress = Growing(disk, PROGRESS)
         self._tools = Growing(disk, TOOL_LOG)
-        self._put: tuple[tuple[str, int], ...] = ()
-        """The versions of the task's own files that are in its folder."""
+        self._put: tuple[tuple[str, int], ...] | None = None
+        """The versions of the task's own files that are in its folder, once that was looked at."""
         self._begin()
 
     @property
     def finished(self) -> bool:
         """Whether the task had ended when its log was last read."""
         return self._tail.finished
+
+    @property
+    def was_put_back(self) -> bool:
+        """Whether the newest that is known of the task is that it was put back."""
+        trail = self._tail.state.trail
+        return bool(trail) and isinstance(trail[-1], Rewound)
 
     @property
     def waits(self) -> bool:
@@ -162,8 +169,12 @@ class Projection:
                 self._begin()
                 lines, calls, is_all = self._read(None, breathe)
             view = TaskView(self._store, self._tail.state)
-            for name, data in rendered(view, self._changes).items():
+            pages = rendered(view, self._changes)
+            for name, data in pages.items():
                 files[name] = self._page(folder, name, data, taken)
+            for name in PAGES if self._changes.are_fewer else ():
+                if name not in pages and (gone := self._no_page(folder, name)) is not None:
+                    files[name] = gone
             if grown is None:  # last, because the lock is lost with the file
                 grown = (
                     self._tools.rewrite(folder, calls),
@@ -179,9 +190,12 @@ class Projection:
         """Let the task's own files be in its folder, under `artifacts`, as they are now."""
         state = self._tail.state
         now = tuple((name, kept.seq) for name, kept in state.files.items())
-        if now != self._put:
-            materialize(self._store, state, folder / ARTIFACTS)
-            self._put = now
+        if now == self._put:
+            return
+        place = folder / ARTIFACTS
+        if now or (place.is_dir() and not place.is_symlink()):  # there may be files to be removed
+            materialize(self._store, state, place)
+        self._put = now
 
     def _must_be_there(self) -> None:
         if next(iter(self._store.read(stream_of(self._task_id))), None) is None:
@@ -192,6 +206,10 @@ class Projection:
         self._changes = Changes()
         self._progress.begin()
         self._tools.begin()
+
+    def _no_page(self, folder: int, name: str) -> Outcome | None:
+        """Remove a page that there is nothing to say on any more."""
+        return remove(self._disk, folder, name, partial(is_untouched, name), leave=name in EDITABLE)
 
     @contextmanager
     def _lock(self, folder: int) -> Iterator[None]:

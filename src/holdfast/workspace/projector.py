@@ -152,7 +152,8 @@ class Projector:
         if made.is_current:
             known.put_files(folder)
         # One that was written while it waited would go on telling what is left to do.
-        is_over = known.finished and (folder / "SUMMARY.md").exists()
+        is_stale = known.finished or known.was_put_back
+        is_over = is_stale and (folder / "SUMMARY.md").exists()
         if (known.waits or is_over) and made.is_current:
             from holdfast.workspace.handoff import written  # seldom, and it needs much
 

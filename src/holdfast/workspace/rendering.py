@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import asdict
 
-from holdfast.events import NEVER, AnyEvent, Decided, MissionSet, TaskCreated
+from holdfast.events import NEVER, AnyEvent, Decided, MissionSet, Rewound, TaskCreated
 from holdfast.state import State
 from holdfast.views import TaskView
 from holdfast.workspace.checklist import print_plan
@@ -46,6 +46,8 @@ class Changes:
 
     def __init__(self) -> None:
         self.mission = self.decisions = Changed()
+        self.are_fewer = False
+        """Whether there may be pages that there is nothing to say on any more."""
 
     def note(self, event: AnyEvent) -> None:
         """Take notice of the next event."""
@@ -53,6 +55,9 @@ class Changes:
             self.mission = Changed(event.seq, event.at)
         elif isinstance(event, Decided):
             self.decisions = Changed(event.seq, event.at)
+        elif isinstance(event, Rewound):
+            self.mission = self.decisions = Changed(event.seq, event.at)
+            self.are_fewer = True
 
 
 def rendered(view: TaskView, changes: Changes) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from holdfast.errors import StorageFailed
 from holdfast.stores.disk import Disk
 from holdfast.stores.workspace import failed
 
-Outcome = Literal["same", "made", "replaced", "edited", "kept aside", "busy"]
+Outcome = Literal["same", "made", "replaced", "removed", "edited", "kept aside", "busy"]
 """What became of a file. One that is *edited* was left alone; of one that is *kept aside* the
 edited version has another name now."""
 
@@ -78,6 +78,27 @@ def replace(
             with suppress(FileNotFoundError):
                 disk.unlink(temporary, folder)
     return "busy"
+
+
+def remove(
+    disk: Disk, folder: int, name: str, is_ours: Callable[[bytes], bool], *, leave: bool = False
+) -> Outcome | None:
+    """Let there be no such file; None if there is none. What is not ours is left, or kept aside."""
+    before = read(disk, folder, name)
+    if before is None:
+        return None
+    if leave and not is_ours(before):
+        return "edited"
+    temporary = f".{os.urandom(6).hex()}"
+    disk.rename(name, temporary, folder)
+    try:
+        out = read(disk, folder, temporary)
+        if out is None or is_ours(out):
+            return "removed"
+        keep_aside(disk, folder, temporary, name)
+        return "kept aside"
+    finally:
+        disk.unlink(temporary, folder)
 
 
 def _exchanged(

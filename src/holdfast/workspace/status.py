@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from msgspec import Raw
 
+from holdfast.history import left_at
 from holdfast.plan import ready
 from holdfast.state import FINISHED, Call, State
 from holdfast.views import TaskView
@@ -47,6 +48,10 @@ def _facts(view: TaskView) -> Iterable[str]:
     yield f"- task: {code(state.task)}"
     yield f"- status: {state.status}"
     yield f"- position: {view.position}"
+    if state.fork is not None:
+        yield f"- a fork of {code(state.fork.of, 255)}, {prose(str(left_at(state.fork)))}"
+    if state.rewinds:
+        yield f"- put back: {state.rewinds} times" if state.rewinds > 1 else "- put back: once"
     if state.plan:
         done = sum(item.status in ("done", "skipped") for item in state.plan)
         yield f"- plan: {done} of {len(state.plan)} items done or skipped"

@@ -7,7 +7,7 @@ drives the task, the write goes by way of its inbox, and is compared again when 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import msgspec
@@ -17,16 +17,17 @@ from holdfast.artifacts import opened
 from holdfast.control import must_be_there
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, Conflict, TaskBusy
-from holdfast.events import FileKept, FileRemoved
+from holdfast.events import AnyEvent, FileKept, FileRemoved
 from holdfast.filing import checked_file_name, refused
+from holdfast.fold.history import effective
 from holdfast.reading import read_events, read_state, stream_of
 from holdfast.state import State
 from holdfast.words import checked_id, must_be_texts
 from holdfast.workspace.contents import (
     Content,
     File,
-    artifact_in,
     base_of,
+    file_in,
     kept_content,
     text_of,
 )
@@ -49,7 +50,7 @@ class TaskFiles:
     def versions(self, name: str) -> tuple[File, ...]:
         """Every version of a file, the oldest first; also of one that was removed since."""
         return tuple(
-            _file(event)
+            file_in(event)
             for event in self._changes()
             if event.name == name and isinstance(event, FileKept)
         )
@@ -150,21 +151,18 @@ class TaskFiles:
 
     def _current(self) -> dict[str, File]:
         current: dict[str, File] = {}
-        for event in self._changes():
+        for event in self._changes(only_what_counts=True):
             if isinstance(event, FileKept):
-                current[event.name] = _file(event)
+                current[event.name] = file_in(event)
             else:
                 current.pop(event.name, None)
         return current
 
-    def _changes(self) -> Iterator[FileKept | FileRemoved]:
-        for event in read_events(self._holding.store, stream_of(self.id)):
-            if self._at is not None and event.seq > self._at:
-                return
+    def _changes(self, *, only_what_counts: bool = False) -> Iterator[FileKept | FileRemoved]:
+        events: Sequence[AnyEvent]
+        events = list(read_events(self._holding.store, stream_of(self.id), self._at))
+        if only_what_counts and events:  # a task that was put back has the files of then
+            events = effective(events, events[-1].seq)
+        for event in events:
             if isinstance(event, FileKept | FileRemoved):
                 yield event
-
-
-def _file(event: FileKept) -> File:
-    artifact = artifact_in(event.file)
-    return File(event.name, event.seq, event.at, artifact, event.path, event.by)

@@ -120,7 +120,7 @@ def test_calls_are_summarized_with_their_results(chat):
 def compacts_between(keep: int) -> bool:
     def while_another_comes_first(messages) -> str:
         other_came.set()
-        may_go_on.wait(10)
+        may_go_on.wait(60)
         return "the later one"
 
     return compact(session(), while_another_comes_first, keep_turns=keep).done
@@ -136,10 +136,10 @@ def test_two_compactions_at_once_do_not_collide(tmp_path, chat):
             target=lambda: outcomes.append(other.session("s").run(compacts_between, 3, id="slow"))
         )
         slow.start()
-        assert other_came.wait(10)
+        assert other_came.wait(60)
         assert chat.run(compacts, 3, id="quick").done
         may_go_on.set()
-        slow.join(20)
+        slow.join(60)
     assert outcomes == [False]
     (summary,) = chat.state.summaries
     assert summary.task == "quick" and chat.summary == "summary 1"

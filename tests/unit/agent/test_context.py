@@ -31,6 +31,7 @@ from holdfast.agent.fitting import SHORTEST
 from holdfast.agent.messages import is_valid
 from holdfast.agent.tokens import Estimate
 from holdfast.errors import LogDamaged
+from tests.thorough import THOROUGH
 
 COUNT = Estimate()
 
@@ -245,7 +246,7 @@ def compacts_as_told(keep: int) -> bool:
     return compact(session(), any_summary, keep_turns=keep).done
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if THOROUGH else 50, deadline=None)
 @given(ACTIONS, st.integers(1, 7))
 def test_any_conversation_stays_valid_within_its_budget_and_whole(actions, keep):
     with Holdfast("memory://") as hf:

@@ -20,6 +20,7 @@ from holdfast.agent.externals import external
 from holdfast.events import Reused
 from holdfast.journal import reads
 from holdfast.stores.memory import MemoryStore
+from tests.thorough import THOROUGH
 from tests.unit.agent.world import TTL_S, Clock
 from tests.unit.flavors import Crash
 
@@ -185,7 +186,7 @@ ops = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if THOROUGH else 80, deadline=None)
 @given(st.lists(ops, max_size=14))
 @example([Op("read"), Op("wait", seconds=TTL_S), Op("read"), Op("wait", seconds=1), Op("read")])
 def test_each_read_returns_what_the_model_says(script):

@@ -25,9 +25,12 @@ from holdfast.agent.messages import (
     user,
 )
 from holdfast.agent.model import ToolInfo
+from tests.thorough import THOROUGH
 from tests.unit.agent import wire
 
-THOROUGH = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(
+    max_examples=200 if THOROUGH else 60, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 CALL = ToolCall("c1", "look", '{"at":1}')
 FOREIGN = "field_of_tomorrow"
@@ -89,7 +92,7 @@ def must_be_taken_by_anthropic(messages: list[Message]) -> list[dict[str, Any]]:
 
 
 @given(wire.conversation())
-@THOROUGH
+@MANY
 def test_any_conversation_of_ours_is_taken_by_every_provider(messages: list[Message]) -> None:
     must_be_taken_by_chat(messages)
     must_be_taken_as_items(messages)
@@ -97,7 +100,7 @@ def test_any_conversation_of_ours_is_taken_by_every_provider(messages: list[Mess
 
 
 @given(wire.conversation())
-@THOROUGH
+@MANY
 def test_calls_and_results_come_back_the_same_from_every_provider(messages: list[Message]) -> None:
     there = [
         openai_chat.from_wire(openai_chat.to_wire(messages)),
@@ -115,7 +118,7 @@ def test_calls_and_results_come_back_the_same_from_every_provider(messages: list
 
 
 @given(wire.chat())
-@THOROUGH
+@MANY
 def test_what_came_from_openai_chat_is_taken_by_the_others(data: list[dict[str, Any]]) -> None:
     messages = openai_chat.from_wire(data)
     assert FOREIGN not in texts_in(must_be_taken_as_items(messages))
@@ -123,7 +126,7 @@ def test_what_came_from_openai_chat_is_taken_by_the_others(data: list[dict[str, 
 
 
 @given(wire.items())
-@THOROUGH
+@MANY
 def test_what_came_as_items_is_taken_by_the_others(data: list[dict[str, Any]]) -> None:
     messages = openai_responses.from_wire(data)
     must_be_taken_by_chat(messages)
@@ -131,7 +134,7 @@ def test_what_came_as_items_is_taken_by_the_others(data: list[dict[str, Any]]) -
 
 
 @given(wire.blocks())
-@THOROUGH
+@MANY
 def test_what_came_from_anthropic_is_taken_by_the_others(
     data: tuple[Any, list[dict[str, Any]]],
 ) -> None:

@@ -8,15 +8,19 @@ from hypothesis import HealthCheck, given, settings
 
 from holdfast.agent.formats import anthropic, openai_chat, openai_responses
 from holdfast.agent.messages import is_valid
+from tests.thorough import THOROUGH
 from tests.unit.agent import wire
 
-THOROUGH = settings(
-    max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+MANY = settings(
+    max_examples=300 if THOROUGH else 80,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )
 
 
 @given(wire.chat())
-@THOROUGH
+@MANY
 def test_any_openai_chat_comes_back_as_it_was(data: list[dict[str, Any]]) -> None:
     messages = openai_chat.from_wire(data)
     assert openai_chat.to_wire(messages) == data
@@ -24,7 +28,7 @@ def test_any_openai_chat_comes_back_as_it_was(data: list[dict[str, Any]]) -> Non
 
 
 @given(wire.items())
-@THOROUGH
+@MANY
 def test_any_openai_items_come_back_as_they_were(data: list[dict[str, Any]]) -> None:
     messages = openai_responses.from_wire(data)
     assert openai_responses.to_wire(messages) == data
@@ -32,7 +36,7 @@ def test_any_openai_items_come_back_as_they_were(data: list[dict[str, Any]]) -> 
 
 
 @given(wire.blocks())
-@THOROUGH
+@MANY
 def test_any_anthropic_messages_come_back_as_they_were(
     data: tuple[Any, list[dict[str, Any]]],
 ) -> None:

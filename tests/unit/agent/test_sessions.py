@@ -525,8 +525,8 @@ def test_who_waits_for_another_process_keeps_no_reader_waiting(tmp_path):
         lease = other.store.acquire("sessions/held", "another", 30)
         with ThreadPoolExecutor(2) as pool:
             saying = pool.submit(chat.say, "Hello")
-            reading = [pool.submit(lambda: chat.state.messages).result(5) for _ in range(20)]
+            reading = [pool.submit(lambda: chat.state.messages).result(60) for _ in range(20)]
             assert (reading, saying.done()) == ([0] * 20, False)
             other.store.release(lease)
-            saying.result(5)
+            saying.result(60)
         assert chat.state.messages == 1

@@ -331,7 +331,7 @@ def test_a_running_task_goes_on_by_the_edited_plan_and_so_does_its_replay(hf, fo
         ran.append(text)
         if text == "look":
             reached.set()
-            assert go_on.wait(30)
+            assert go_on.wait(60)
         return text
 
     @task
@@ -351,7 +351,7 @@ def test_a_running_task_goes_on_by_the_edited_plan_and_so_does_its_replay(hf, fo
 
     thread = threading.Thread(target=drive)
     thread.start()
-    assert reached.wait(30)
+    assert reached.wait(60)
     show(hf, "by-1", folder)
     edit(folder, ("2. book", "2. book a boat"), ("- [ ] 1. look\n", "- [ ] 1. look\n- [ ] fly\n"))
     (change,) = take_in(hf, "by-1", folder)
@@ -413,7 +413,7 @@ def test_a_task_that_marks_its_items_while_people_edit_loses_nothing(hf, folder)
 
     thread = threading.Thread(target=lambda: hf.run(busy_with_marks, id="busy-1"))
     thread.start()
-    assert begun_to.wait(30)
+    assert begun_to.wait(60)
     added = []
     while thread.is_alive():
         show(hf, "busy-1", folder)

@@ -13,5 +13,6 @@ _THEMES = (
     "reading",
     "takeovers",
     "texts",
+    "waypoints",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES))

@@ -195,6 +195,8 @@ with gone as (
     delete from holdfast.texts using gone where texts.stream = gone.id
 ), its_index as (
     delete from holdfast.indexed using gone where indexed.stream = gone.id
+), its_waypoints as (
+    delete from holdfast.waypoints using gone where waypoints.stream = gone.id
 )
 select id from gone;
 
@@ -307,4 +309,23 @@ with its_texts as (
     where stream = (select id from holdfast.streams where name = %(stream)s)
 )
 delete from holdfast.indexed
+where stream = (select id from holdfast.streams where name = %(stream)s);
+
+-- put_waypoint --
+-- Of a stream that is there.
+insert into holdfast.waypoints (stream, seq, part, data)
+select id, %(seq)s, %(part)s, %(data)s from holdfast.streams where name = %(stream)s and head > 0
+on conflict (stream, seq, part) do update set data = excluded.data;
+
+-- get_waypoints --
+select seq, data from holdfast.waypoints
+where stream = (select id from holdfast.streams where name = %(stream)s) and part = %(part)s
+    and seq = any(%(seqs)s::bigint[]);
+
+-- waypoints --
+select distinct seq from holdfast.waypoints
+where stream = (select id from holdfast.streams where name = %(stream)s);
+
+-- drop_waypoints --
+delete from holdfast.waypoints
 where stream = (select id from holdfast.streams where name = %(stream)s);

@@ -198,3 +198,24 @@ delete from indexed where stream = :id;
 select rowid, -rank from texts
 where texts match :query and rowid > :after and rowid <= :upto
 order by rank, rowid desc limit :limit;
+
+-- put_waypoint --
+-- Of a stream that is there.
+insert into waypoints (stream, seq, part, data)
+select id, :seq, :part, :data from streams where name = :stream and head > 0
+on conflict (stream, seq, part) do update set data = excluded.data;
+
+-- get_waypoints --
+-- The numbers are a list, as JSON.
+select seq, data from waypoints
+where stream = (select id from streams where name = :stream) and part = :part
+    and seq in (select value from json_each(:seqs));
+
+-- waypoints --
+select distinct seq from waypoints where stream = (select id from streams where name = :stream);
+
+-- drop_waypoints --
+delete from waypoints where stream = (select id from streams where name = :stream);
+
+-- delete_waypoints --
+delete from waypoints where stream = :id;

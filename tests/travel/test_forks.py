@@ -1,0 +1,328 @@
+"""A fork is a task of its own that shares its past with another one, without a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from holdfast import (
+    BadInput,
+    CodeChanged,
+    Holdfast,
+    IdempotencyKey,
+    NotAnswered,
+    TaskFailed,
+    TaskNotFound,
+    Unanswered,
+    ask,
+    checkpoint,
+    decide,
+    each,
+    note,
+    now,
+    restore,
+    step,
+    task,
+    tool,
+    uuid,
+)
+
+NO_KEY = IdempotencyKey("")
+world: list[tuple[Any, ...]] = []
+
+
+@pytest.fixture(autouse=True)
+def _new_world() -> None:
+    world.clear()
+
+
+@pytest.fixture(params=["memory://", "files", "sqlite"])
+def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
+    urls = {"files": str(tmp_path / "w"), "sqlite": f"sqlite:///{tmp_path}/w.db"}
+    with Holdfast(urls.get(request.param, request.param)) as opened:
+        yield opened
+
+
+@step
+def fork_rooms(city: str) -> list[str]:
+    world.append(("rooms", city))
+    return [f"{city} attic", f"{city} suite"]
+
+
+def unbook(result: str, *, key: IdempotencyKey) -> None:
+    world.append(("unbook", result, key))
+
+
+@tool(undo=unbook)
+def fork_book(room: str, *, key: IdempotencyKey = NO_KEY) -> str:
+    world.append(("book", room, key))
+    return f"booked {room}"
+
+
+@tool
+def fork_mail(text: str, *, key: IdempotencyKey = NO_KEY) -> str:
+    world.append(("mail", text, key))
+    return "sent"
+
+
+@task
+def fork_trip(city: str) -> str:
+    rooms = fork_rooms(city)
+    note("looked", {"rooms": len(rooms)})
+    room = decide("room", rooms[0], options=rooms, because="the first")
+    booked = fork_book(room)
+    fork_mail(f"{booked} {uuid()} {now().year}")
+    return booked
+
+
+def effects(kind: str) -> list[tuple[Any, ...]]:
+    return [each for each in world if each[0] == kind]
+
+
+def test_a_fork_shares_the_past_and_goes_its_own_way(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    fork = hf.fork("t", at=1, results={"1": ["Oslo cellar"]}, effects="live", new_id="f")
+    assert (fork.status, fork.state.fork.of, world.count(("rooms", "Oslo"))) == ("pending", "t", 1)  # type: ignore[union-attr]
+    assert hf.resume("f") == "booked Oslo cellar"
+    assert world.count(("rooms", "Oslo")) == 1, "what is shared is not done again"
+    assert hf.task("t").result == "booked Oslo attic", "the original stays as it is"
+    assert [d.choice for d in hf.task("f").decisions] == ["Oslo cellar"]
+    assert hf.verify().sound
+
+
+def test_what_a_fork_does_has_keys_of_its_own(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    hf.fork("t", at=2, effects="live", new_id="f")
+    hf.resume("f")
+    keys = [key for _, _, key in effects("book")]
+    assert len(set(keys)) == 2 and keys[1].startswith("f:2:")
+
+
+def test_nothing_of_the_past_is_copied(tmp_path: Path):
+    with Holdfast(tmp_path, projections=False) as hf:
+        hf.run(fork_trip, "Oslo" * 1000, id="t")
+        hf.fork("t", at=2, effects="live", new_id="f")
+        size = sum(f.stat().st_size for f in (tmp_path / "tasks/f").rglob("*") if f.is_file())
+        assert size < 6000, "the arguments, which the task begins with, and nothing else"
+        assert hf.task("f").state.calls["1"].status == "completed"
+
+
+def test_unique_ids_of_the_past_stay_and_later_ones_are_new(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    hf.fork("t", at=3, effects="live", new_id="before")
+    hf.fork("t", at=3, when="after", effects="live", new_id="after")
+    assert hf.resume("after") == "booked Oslo attic", "the mail was recorded with the old id"
+    hf.resume("before")
+    mails = [text for _, text, _ in effects("mail")]
+    assert len(mails) == 2 and mails[0] != mails[1]
+
+
+def test_tools_can_be_reused_where_they_are_the_same(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    hf.fork("t", at=2, effects="reuse", new_id="f")
+    assert hf.resume("f") == "booked Oslo attic"
+    assert len(effects("book")) == 1, "the same tool with the same arguments"
+    assert len(effects("mail")) == 2, "its text is another one"
+    adopted = hf.task("f").state.calls["2"]
+    assert (adopted.adopted, adopted.adopted_of) == ("reused", ("t", "2"))
+
+
+def test_one_call_of_the_original_answers_once(hf: Holdfast):
+    @tool
+    def fork_ping() -> int:
+        world.append(("ping",))
+        return len(world)
+
+    @task
+    def fork_pings(times: int) -> list[int]:
+        return [fork_ping() for _ in range(times)]
+
+    hf.run(fork_pings, 2, id="t")
+    hf.fork("t", seq=2, input={"times": 3}, effects="reuse", new_id="f")
+    assert hf.resume("f") == [1, 2, 3]
+
+
+def test_without_effects_what_has_no_answer_stops_the_task(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    hf.fork("t", at=2, effects="stub", new_id="f")
+    with pytest.raises(NotAnswered, match=r"step 3: fork_mail\(.*not recorded"):
+        hf.resume("f")
+    assert len(effects("mail")) == 1
+    hf.fork("t", at=2, effects="stub", stubs={"fork_mail": "not really"}, new_id="g")
+    assert hf.resume("g") == "booked Oslo attic"
+    assert hf.task("g").state.calls["3"].adopted == "stub"
+    assert len(effects("mail")) == len(effects("book")) == 1
+
+
+def test_a_fork_that_fails_undoes_nothing_of_its_original(hf: Holdfast):
+    @task(compensate="failed")
+    def fork_careful(city: str) -> str:
+        booked = fork_book(f"{city} attic")
+        fork_rooms(city)
+        if city:
+            fork_mail("x" if len(effects("mail")) else "y")
+            raise RuntimeError("no")
+        return booked
+
+    with pytest.raises(TaskFailed):
+        hf.run(fork_careful, "Oslo", id="t")
+    assert len(effects("unbook")) == 1
+    world.clear()
+    hf.fork("t", at=2, effects="live", new_id="f")
+    with pytest.raises(TaskFailed):
+        hf.resume("f")
+    assert effects("unbook") == []
+
+
+def test_other_arguments_for_steps_after_the_fork(hf: Holdfast):
+    @step
+    def fork_model(prompt: str, model: str = "small") -> str:
+        world.append(("model", model))
+        return f"{model}: {prompt}"
+
+    @task
+    def fork_chat() -> list[str]:
+        return [fork_model("one"), fork_model("two")]
+
+    hf.run(fork_chat, id="t")
+    hf.fork("t", at=2, arguments={"fork_model": {"model": "large"}}, effects="live", new_id="f")
+    assert hf.resume("f") == ["small: one", "large: two"]
+    assert hf.run(fork_chat, id="f") == ["small: one", "large: two"]
+    assert hf.task("f").outputs[1].input == {"prompt": "two", "model": "large"}
+
+
+def test_another_input_that_does_not_fit_the_past_is_noticed(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    hf.fork("t", at=2, input={"city": "Rome"}, effects="live", new_id="f")
+    with pytest.raises(CodeChanged, match="step 1"):
+        hf.resume("f")
+    hf.fork("t", at=1, input={"city": "Rome"}, effects="live", new_id="g")
+    assert hf.resume("g") == "booked Rome attic"
+    with pytest.raises(BadInput, match=r"fork_trip\(city=…\) can't be that"):
+        hf.fork("t", at=1, input={"city": 3}, effects="live")
+
+
+def test_other_code(hf: Holdfast):
+    @task
+    def fork_trip_two(city: str) -> str:
+        return fork_rooms(city)[1]
+
+    hf.run(fork_trip, "Oslo", id="t")
+    hf.fork("t", at=1, when="after", task=fork_trip_two, effects="live", new_id="f")
+    assert hf.resume("f") == "Oslo suite"
+
+
+def test_an_edited_state(hf: Holdfast):
+    @task
+    def fork_count(upto: int) -> list[int]:
+        seen: list[int] = restore([])
+        while len(seen) < upto:
+            fork_rooms(str(len(seen)))
+            seen = checkpoint([*seen, len(seen)])
+        return seen
+
+    hf.run(fork_count, 3, id="t")
+    hf.fork("t", at="@2.1", state=[7, 7], effects="live", new_id="f")
+    assert hf.resume("f") == [7, 7, 2]
+    assert hf.task("t").result == [0, 1, 2]
+    hf.run(fork_trip, "Oslo", id="u")
+    with pytest.raises(BadInput, match="no checkpoint"):
+        hf.fork("u", at=2, state=[1], effects="live")
+
+
+def test_forks_of_forks(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    hf.fork("t", at=2, effects="live", new_id="f")
+    hf.resume("f")
+    hf.fork("f", at=3, effects="live", new_id="g")
+    assert hf.task("g").state.fork.of == "f"  # type: ignore[union-attr]
+    hf.fork("f", at=1, effects="live", new_id="h")
+    assert hf.task("h").state.fork.of == "t", "the place lies in what they share"  # type: ignore[union-attr]
+    assert hf.resume("g") == hf.resume("h") == "booked Oslo attic"
+    assert hf.verify().sound
+    assert hf.run(fork_trip, "Oslo", id="g") == "booked Oslo attic"
+
+
+def test_where_a_fork_can_not_leave(hf: Holdfast):
+    @task
+    def fork_asking() -> str:
+        rooms = each(fork_rooms, ["a", "b"])
+        return ask(f"{len(rooms)}?", str)
+
+    with pytest.raises(Unanswered):
+        hf.run(fork_asking, id="t")
+    inside = next(c for c in hf.task("t").state.calls.values() if c.name == "fork_rooms")
+    with pytest.raises(BadInput, match="in the middle of"):
+        hf.fork("t", seq=inside.seq, effects="live")
+    with pytest.raises(BadInput, match="not ended"):
+        hf.fork("t", at="2", when="after", effects="live")
+    with pytest.raises(BadInput, match="events 1 to"):
+        hf.fork("t", seq=10_000, effects="live")
+    with pytest.raises(BadInput, match="has made no step '9'"):
+        hf.fork("t", at=9, effects="live")
+    with pytest.raises(BadInput, match="either a step or an event"):
+        hf.fork("t", effects="live")
+    with pytest.raises(BadInput, match="'live'"):
+        hf.fork("t", at=2, effects="maybe")  # type: ignore[arg-type]
+    with pytest.raises(TaskNotFound):
+        hf.fork("nobody", at=2, effects="live")
+    with pytest.raises(BadInput, match="exists already"):
+        hf.fork("t", at=2, effects="live", new_id="t")
+    assert [t.id for t in hf.tasks()] == ["t"]
+
+
+def test_a_question_before_the_fork_keeps_its_answer_and_after_it_is_asked_anew(hf: Holdfast):
+    @task
+    def fork_two_questions() -> list[str]:
+        return [ask("one?", str), ask("two?", str)]
+
+    for answer in ("1", "2"):
+        with pytest.raises(Unanswered):
+            hf.run(fork_two_questions, id="t")
+        hf.answer("t", answer)
+    hf.resume("t")
+    hf.fork("t", at=2, effects="live", new_id="f")
+    with pytest.raises(Unanswered, match="two"):
+        hf.resume("f")
+    hf.answer("f", "other")
+    assert hf.resume("f") == ["1", "other"]
+
+
+class Quote(Struct):
+    price: int
+    note: str = ""
+
+
+@step
+def fork_quote(room: str, limit: Quote | None = None) -> Quote:
+    return Quote(len(room), limit.note if limit else "")
+
+
+@task
+def fork_quotes(start: Quote) -> list[Quote]:
+    return [start, fork_quote("attic"), fork_quote("cellar")]
+
+
+@pytest.mark.parametrize("five", [Quote(5, "typed"), {"price": 5, "note": "typed"}])
+def test_what_is_changed_has_the_types_of_the_code(five: Any):
+    with Holdfast("memory://") as hf:
+        hf.run(fork_quotes, Quote(1), id="t")
+        hf.fork("t", at=1, results={"1": five}, effects="live", new_id="results")
+        hf.fork("t", at=1, stubs={"fork_quote": five}, effects="live", new_id="stubs")
+        hf.fork("t", at=1, input={"start": five}, effects="live", new_id="input")
+        changed = {"fork_quote": {"limit": five}}
+        hf.fork("t", at=2, arguments=changed, effects="live", new_id="arguments")
+        typed = Quote(5, "typed")
+        assert hf.resume("results") == [Quote(1), typed, Quote(6)]
+        assert hf.resume("stubs") == [Quote(1), typed, typed]
+        assert hf.resume("input") == [typed, Quote(5), Quote(6)]
+        assert hf.resume("arguments") == [Quote(1), Quote(5), Quote(6, "typed")]
+        for wrong in ({"results": {"1": "dear"}}, {"stubs": {"fork_quote": 7}}):
+            with pytest.raises(BadInput, match="the result of fork_quote can't be that"):
+                hf.fork("t", at=1, effects="live", **wrong)
+        with pytest.raises(BadInput, match="has no argument 'colour'; it has room, limit"):
+            hf.fork("t", at=1, arguments={"fork_quote": {"colour": 1}}, effects="live")
