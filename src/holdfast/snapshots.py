@@ -98,7 +98,7 @@ class Snapshot:
             "input": view.input,
             "mission": view.value(state.mission),
             "plan": [msgspec.to_builtins(item) for item in view.plan],
-            "calls": {path: _call(view, call) for path, call in state.calls.items()},
+            "calls": {path: shown_call(view, call) for path, call in state.calls.items()},
             "decisions": [
                 {"name": d.name, "choice": d.choice, "options": d.options, "because": d.because}
                 for d in view.decisions
@@ -164,7 +164,8 @@ def snapshot_of(
     return Snapshot(store, state_at(store, state.id, place.seq), place)
 
 
-def _call(view: TaskView, call: Call) -> dict[str, Any]:
+def shown_call(view: TaskView, call: Call) -> dict[str, Any]:
+    """What a snapshot holds of a call."""
     shown: dict[str, Any] = {"name": call.name, "kind": call.kind, "status": call.status}
     if call.args is not UNSET:
         shown["input"] = view.value(call.args)

@@ -162,7 +162,7 @@ def test_it_stops_at_a_call(agents):
         (("trip-42", "--pdb", "--to", "2", "--json"), "leave one out"),
         (("trip-42", "--to", "9"), "has made no step '9'"),
         (("trip-42", "--stub", "x=}"), "x=}: that is no JSON"),
-        (("trip-42", "--real", "nobody"), "neither the log nor the code"),
+        (("trip-42", "--real", "nobody"), "can't be called for real"),
     ],
 )
 def test_what_makes_no_sense_is_refused(agents, args, words):

@@ -19,9 +19,11 @@ from examples.trip import agent as trip
 from holdfast import Holdfast
 from holdfast.agent import Request
 from holdfast.agent.adapters import OpenAIChat
+from holdfast.reading import stream_of
 from holdfast.replays.running import Wanted, replay
 from holdfast.snapshots import tags
 from holdfast.state import FINISHED
+from holdfast.stores.aside import Aside
 from tests.crash import agents, external_agents, flow_agents, workspace_agents
 from tests.crash.agents import world
 from tests.crash.support_agents import model_url
@@ -110,4 +112,25 @@ def test_the_whole_and_from_every_step_every_snapshot_is_there_again(name, tmp_p
                 compared += found.snapshots
         assert compared > 10
         assert everything(tmp_path) == before
+    assert scenario.effects() == effects
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_log_that_ends_anywhere_is_replayed_as_far_as_it_goes(name, tmp_path, capfd):
+    scenario = SCENARIOS[name]()
+    scenario.reset()
+    with Holdfast(tmp_path / "w", projections=False) as hf:
+        scenario.run(hf)
+        effects = scenario.effects()
+        for task in list(hf.tasks()):
+            stream = stream_of(task.id)
+            lines = list(hf.store.read(stream))
+            for length in range(1, len(lines)):
+                cut = Aside(hf.store)
+                cut.take(stream, lines[:length])
+                with Holdfast(cut) as killed:
+                    found = killed.replay(task.id)
+                assert found.same, (task.id, length, found.summary())
+                assert found.recorded == "open"
     assert scenario.effects() == effects

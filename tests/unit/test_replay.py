@@ -21,10 +21,12 @@ from holdfast import (
     TaskFailed,
     TaskNotFound,
     TaskWaiting,
+    Unanswered,
     ask,
     checkpoint,
     current,
     decide,
+    each,
     gather,
     note,
     now,
@@ -37,7 +39,9 @@ from holdfast import (
     uuid,
 )
 from holdfast.agent import session
+from holdfast.events import Planned
 from holdfast.replays import REAL
+from holdfast.testing import replay_recorded
 from holdfast.workspace import files
 
 EFFECTS: list[str] = []
@@ -217,6 +221,24 @@ def test_a_stub_has_to_fit(hf):
     found = hf.replay("trip", stubs={"rp_price": later})
     assert found.divergence is not None
     assert "is async: give a plain function" in found.divergence.asked
+
+
+def test_questions_and_children_can_be_stubbed_but_not_be_made_for_real(hf):
+    @task
+    def rp_asks() -> list[Any]:
+        sleep(0 if not changed("nap") else 3600)
+        return [ask("Well?", int), start(rp_child, 3).result()]
+
+    with suppress(Unanswered):
+        hf.run(rp_asks, id="asks")
+    found = hf.replay("asks", stubs={"ask": 5, "rp_child": lambda number: number + 1})
+    assert (found.same, found.result) == (True, [5, 4])  # the log ends before that
+    CODE["is"] = "nap"
+    assert hf.replay("asks", stubs={"ask": 5, "rp_child": 1, "sleep": None}).result == [5, 1]
+    assert EFFECTS == []
+    for name in ("rp_child", "ask", "sleep", "nobody"):
+        with pytest.raises(BadInput, match="can't be called for real"):
+            hf.replay("asks", stubs={name: REAL})
 
 
 # Places
@@ -489,6 +511,99 @@ def test_long_lists_and_large_values_are_found_again(hf):
     assert stubbed.result == 200_030
 
 
+HAPPENED: list[str] = []
+
+
+@tool(check=lambda key: Happened("found") if key in HAPPENED else None)
+def rp_dies(*, key: IdempotencyKey = IdempotencyKey()) -> str:
+    EFFECTS.append("dies")
+    HAPPENED.append(key)
+    if len(HAPPENED) == 1:
+        raise Crash
+    return "made"
+
+
+@tool(approve=True)
+def rp_approved(what: str) -> str:
+    EFFECTS.append(what)
+    return what
+
+
+@step
+def rp_odd(number: int) -> int:
+    if number % 2 and "odd" not in EFFECTS:
+        raise ValueError("odd")
+    return number
+
+
+@task
+def rp_everything() -> list[Any]:
+    current().plan(["begin", "end"])
+    found = rp_dies()
+    answer = ask("Well?", str, default="nothing", timeout_s=0.001)
+    try:
+        rp_approved("yes")
+        rp_approved("no")
+    except StepFailed as failed:
+        note(f"not approved: {failed.failure.type}")
+    current().mark("1", "done")
+    return [found, answer, *each(rp_odd, range(4))]
+
+
+def go_on(hf: Holdfast, id: str) -> None:
+    for _ in range(9):
+        try:
+            hf.resume(id)
+            return
+        except Unanswered as asked:
+            if asked.question == "Well?":  # its time is up at once, and nobody answers
+                continue
+            hf.answer(id, "yes" in asked.question, question=asked.id, by="ada")
+        except TaskFailed:
+            EFFECTS.append("odd")
+            hf.retry(id)
+            return
+
+
+def test_a_crash_a_default_an_approval_a_pause_and_a_second_try(hf):
+    HAPPENED.clear()
+    with suppress(Crash):
+        hf.run(rp_everything, id="all")
+    hf.pause("all", because="lunch")
+    assert hf.replay("all").same
+    go_on(hf, "all")
+    view = hf.task("all")
+    assert view.result == ["found", "nothing", 0, 1, 2, 3]
+    assert [n.text for n in view.notes] == ["not approved: NotApproved"]
+    done = list(EFFECTS)
+    for place in (None, *(call.path for call in view.calls if call.seq)):
+        found = hf.replay("all", start=place)
+        assert found.same, (place, found.summary())
+        assert found.result == view.result
+    assert done == EFFECTS
+
+
+def test_a_plan_that_somebody_edited_meanwhile_is_found_as_it_was(tmp_path):
+    @task
+    def rp_planned() -> str:
+        current().plan(["one", "two"])
+        rp_rooms("Oslo")
+        answer = ask("Go on?", str)
+        current().mark("1", "done")
+        return str(answer)
+
+    with Holdfast(tmp_path / "w") as hf:
+        with suppress(Unanswered):
+            hf.run(rp_planned, id="planned")
+        with hf._holding.hold("planned") as log:
+            log.append(Planned(items=("one", "two", "three"), by="ada"))
+        hf.answer("planned", "yes")
+        hf.resume("planned")
+        assert [item.text for item in hf.task("planned").plan] == ["one", "two", "three"]
+        for place in (None, "1", "2"):
+            assert hf.replay("planned", start=place).same
+
+
 # Forks, rewinds, branches
 
 
@@ -518,6 +633,20 @@ def test_a_task_that_was_put_back_is_replayed_from_there(hf):
     CODE["is"] = "result"
     assert not hf.replay("trip").same
     assert EFFECTS == []
+
+
+def test_a_fork_is_replayed_from_an_archive_of_its_own_and_so_is_what_waits(hf, tmp_path):
+    recorded(hf)
+    hf.resume(hf.fork("trip", at=2, results={"2": 5}, effects="live", new_id="trip-2").id)
+    with suppress(TaskWaiting):
+        hf.session("chat").run(rp_late, id="late")
+    forked, waits = hf.archive_to(tmp_path / "a.hfa", "trip-2"), hf.archive_to(tmp_path, "late")
+    found = replay_recorded(forked.path, "trip-2")
+    assert (found.same, found.result) == (True, "booked Oslo attic for 5")
+    found = replay_recorded(waits.path, "late")
+    assert (found.same, found.outcome) == (True, "open")
+    CODE["is"] = "result"
+    assert not replay_recorded(forked.path, "trip-2").same
 
 
 async def rp_visit(city: str, pause_s: float) -> str:

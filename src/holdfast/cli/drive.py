@@ -87,7 +87,7 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
     being cancelled is cancelled here: what it did is undone, if it was declared so.
 
     To run the code over the log without doing anything: `holdfast replay`. To go another way from
-    one of its steps: a fork (`hf.fork` in Python), which is a new task.
+    one of its steps, in a new task: `holdfast fork`.
 
     With --worker a paused task is not driven here: it goes on as soon as a worker takes it up.
 

@@ -91,7 +91,7 @@ def replay(
     after each call.
 
     Replay changes nothing. To go on with a task: `holdfast resume`. To go another way from one of
-    its steps, for real: a fork (`hf.fork` in Python), which is a new task.
+    its steps, for real and in a new task: `holdfast fork`.
 
     With --pdb, a debugger opens where the task's code makes the call --to, with its variables: c
     goes on with the replay, q ends it. With --all, what changed is listed, each with its first

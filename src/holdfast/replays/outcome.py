@@ -13,9 +13,10 @@ from holdfast.errors import CodeChanged, HoldfastError, TaskWaiting
 from holdfast.events import AnyEvent
 from holdfast.journal.words import describe
 from holdfast.reading import value_in
-from holdfast.replays.comparing import Compared, compared, retraced, wanted_tags
+from holdfast.replays.comparing import Compared, compared, wanted_tags
 from holdfast.replays.recorded import Passed, Reached, Recorded
 from holdfast.replays.replayed import Divergence, Replayed
+from holdfast.replays.retracing import retraced
 from holdfast.replays.script import Script
 from holdfast.state import FINISHED, State, scope_of
 from holdfast.store import Store
@@ -152,7 +153,7 @@ def _compared(
     store: Store, aside: Store, ran: Ran, divergence: Divergence | None, always: bool
 ) -> Compared:
     """The snapshots on the way: as far as the replay came."""
-    wanted = wanted_tags(ran.then, ran.script, ran.answers.stubbed)
+    wanted = wanted_tags(ran.then, ran.script, set(ran.answers.stubbed))
     if divergence is not None or isinstance(ran.error, Reached):
         ended = [passed.ended for passed in _passed(ran, divergence)]
         upto = max((*ended, *(passed.began - 1 for passed in ran.answers.passed)), default=0)

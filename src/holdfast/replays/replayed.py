@@ -56,7 +56,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
     snapshots: int = 0
     """How many snapshots were compared."""
     differing: tuple[Tag, ...] = ()
-    """Those that are not the same, byte for byte."""
+    """Those that are not the same, byte for byte: the first of them, if they are many."""
     note: str = ""
     """What else there is to know, such as that the log is damaged further on."""
 

@@ -29,10 +29,10 @@ from holdfast.journal import Raised, Returned
 from holdfast.reading import base_of, read_events, stream_of
 from holdfast.replays.lives import Life, lives, status_of
 from holdfast.replays.outcome import Ran, told
-from holdfast.replays.recorded import REAL, Recorded
+from holdfast.replays.recorded import BUILT_IN, REAL, Recorded
 from holdfast.replays.replayed import Replayed
 from holdfast.replays.script import script
-from holdfast.spec import registry
+from holdfast.spec import Spec, registry
 from holdfast.state import State
 from holdfast.stores.aside import Aside
 from holdfast.words import checked_id
@@ -126,17 +126,28 @@ def _place_to_stop(past: _Past, wanted: Wanted, start: int) -> str:
 
 
 def _must_be_names(past: _Past, stubs: Mapping[str, Any]) -> None:
-    known = {call.name for call in past.newest.calls.values()}
-    for name in stubs:
-        if name in known:
-            continue
-        try:
-            registry.call(name)
-        except CodeMissing:
+    """Refuse stubs for what nobody calls, and to have something else than a body run for real."""
+    recorded = {call.name for call in past.newest.calls.values()}
+    for name, stub in stubs.items():
+        if stub is REAL and not _is_known(registry.call, name):
+            raise BadInput(
+                f"{name!a:.60} can't be called for real: the code that is loaded has no step or "
+                f"tool of that name"
+            )
+        is_code = _is_known(registry.call, name) or _is_known(registry.task, name)
+        if name not in recorded and name not in BUILT_IN and not is_code:
             raise BadInput(
                 f"a stub is given for {name!a:.60}, but neither the log nor the code that is "
-                f"loaded has a step or tool of that name"
-            ) from None
+                f"loaded has a step, a tool or a child of that name"
+            )
+
+
+def _is_known(look_up: Callable[[str], Spec], name: str) -> bool:
+    try:
+        look_up(name)
+    except CodeMissing:
+        return False
+    return True
 
 
 class _Kin:
@@ -195,8 +206,8 @@ def _run(
     driving = _Replaying(inside, answers)
     try:
         error = _driven(driving, then.id)
-        if life.how == "stopped" and isinstance(error, TaskWaiting):
-            _stop(inside, then, life, clock)
+        if isinstance(error, TaskWaiting) and _was_stopped(then, life):
+            _stop(inside, then, clock)
             error = _driven(driving, then.id)
     finally:
         inside.close()
@@ -237,11 +248,16 @@ def _apart_from_loops(work: Callable[[], Any]) -> None:
         thread.submit(copy_context().run, work).result()
 
 
-def _stop(holding: Holding, then: State, life: Life, clock: list[datetime]) -> None:
+def _was_stopped(then: State, life: Life) -> bool:
+    """Whether the task was told to end, or its time was up, while its function waited."""
+    is_late = then.ending == "failed" and then.failure is not None and then.failure.timed_out
+    return life.how == "stopped" or (life.how == "open" and (then.cancelling or is_late))
+
+
+def _stop(holding: Holding, then: State, clock: list[datetime]) -> None:
     """Tell the task what it was told when it was stopped: to end, or what time it is."""
-    if life.end is not None:
-        clock[0] = life.end.at
-    if then.status != "cancelled":
+    clock[0] = then.updated_at
+    if not (then.cancelling or then.status == "cancelled"):
         return
     with holding.hold(then.id) as log:
         log.append(CancelRequested(by="a replay", because=then.because))

@@ -113,7 +113,7 @@ def _part(
         return "apart"
     if isinstance(event, (*_ENDS, Checkpointed, Compensating)):
         return "said"
-    if place and any(path in replaced for path in (place, *_around(place))):
+    if place and any(path in replaced for path in (place, *around(place))):
         return "held"
     if place and is_ending:  # the undos, and what has to be known before them
         return "held"
@@ -134,10 +134,15 @@ def place_in(event: AnyEvent) -> str:
 
 def is_inside(place: str, calls: Mapping[str, Call]) -> bool:
     """Whether something was made by the body of a step or a tool, which a replay does not run."""
-    return any(path in calls and calls[path].kind in ("step", "tool") for path in _around(place))
+    return any(path in calls and calls[path].kind in ("step", "tool") for path in around(place))
 
 
-def _around(place: str) -> Iterator[str]:
+def around(place: str) -> Iterator[str]:
+    """The scopes that something stands in, the nearest first.
+
+    >>> list(around("6.2.1"))
+    ['6.2', '6']
+    """
     scope = scope_of(place)
     while scope:
         yield scope

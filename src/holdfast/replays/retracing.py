@@ -1,0 +1,177 @@
+"""What the code of a replay said, put in the order of the recorded log.
+
+Branches of a task may run in another order each time, and a replay is given its answers beforehand.
+So the events that the code made are put where the recorded ones stand, each by what it says and
+where in the code; one that the log does not have comes before what the code came to next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.events import (
+    Adopted,
+    AnyEvent,
+    CancelRequested,
+    Checkpointed,
+    Claimed,
+    Compensating,
+    ListGrew,
+    Parked,
+    TaskCompleted,
+    TaskContinued,
+    TaskErrored,
+    TaskStopped,
+)
+from holdfast.fold import fold
+from holdfast.replays.recorded import Passed, Recorded
+from holdfast.replays.script import Script, is_inside, place_in
+from holdfast.state import State, scope_of
+
+_APART = (Claimed, Parked, TaskContinued, CancelRequested)
+_ONCE = (TaskCompleted, TaskErrored, TaskStopped, Compensating)
+
+
+class Retraced(Struct, frozen=True):
+    """A replayed life, event by event beside the recorded one."""
+
+    before: State
+    """What was known where it began."""
+    pairs: Sequence[tuple[AnyEvent | None, Sequence[AnyEvent]]]
+    """Each recorded event, and what the replay has in its place."""
+
+
+def retraced(
+    script: Script, answers: Recorded, made: Sequence[AnyEvent], newest: State
+) -> Retraced:
+    """Put what a replay `made` beside what was recorded. `newest` is what it came to."""
+    places = _placed(script, answers, made)
+    unsaid = set(_unsaid(script, answers, newest))
+    lists = [newest.lists[event.digest] for event in made if isinstance(event, ListGrew)]
+    before = fold(event for event in script.events if event.seq <= script.life.start)
+    pairs: list[tuple[AnyEvent | None, Sequence[AnyEvent]]] = [
+        (None, [*lists, *places.more.get(script.life.start, ())])
+    ]
+    for event in script.during():
+        part = script.parts[event.seq]
+        here: list[AnyEvent] = []
+        if event.seq in answers.released or part == "apart":
+            here = [event]
+        elif part == "given":
+            here = [event] if event.seq not in unsaid else []
+        elif event.seq in places.said:
+            here = [replace(places.said[event.seq], seq=event.seq, at=event.at)]
+        after = [
+            replace(each, seq=event.seq, at=event.at) for each in places.more.get(event.seq, ())
+        ]
+        pairs.append((event, [*here, *after]))
+    return Retraced(before, pairs)
+
+
+def _unsaid(script: Script, answers: Recorded, newest: State) -> Iterator[int]:
+    """What was given beforehand, but is for the code to say: a file that it writes, for one."""
+    for event in script.during():
+        mark = getattr(event, "mark", "")
+        is_ours = mark and not getattr(event, "by", "") and script.parts[event.seq] == "given"
+        if is_ours and mark not in answers.said and not is_inside(mark, newest.calls):
+            yield event.seq
+
+
+class _Places:
+    """Where the events that a replay made belong, among the recorded ones."""
+
+    def __init__(self, script: Script, answers: Recorded) -> None:
+        self.said: dict[int, AnyEvent] = {}
+        """In the place of a recorded one."""
+        self.more: dict[int, list[AnyEvent]] = {}
+        """After a recorded one: the log has nothing like them."""
+        self._slots: dict[tuple[Any, ...], list[int]] = {}
+        self._ends: dict[str, int] = {}
+        for event in script.during():
+            part = script.parts[event.seq]
+            if part == "said" or (part == "held" and event.seq not in answers.released):
+                self._slots.setdefault(_known_by(event), []).append(event.seq)
+                self._ends[place_in(event)] = event.seq
+        self._given = {place_in(e) for e in script.during() if e.seq in answers.released}
+        self._life = script.life
+        self._newest: dict[str, int] = {}
+        self._waiting: list[AnyEvent] = []
+
+    def put(self, event: AnyEvent) -> None:
+        """Find the place of an event, or let it wait for the next one that has a place."""
+        if isinstance(event, (*_APART, ListGrew)) or place_in(event) in self._given:
+            return
+        slot = self._slot(event)
+        if slot is None:
+            self._waiting.append(event)
+            return
+        self.before(slot, scope_of(place_in(event)))
+        self.said[slot] = event
+
+    def before(self, seq: int, scope: str) -> None:
+        """What waits in a strand was made before the recorded event `seq` of that strand."""
+        self._newest[scope] = max(self._newest.get(scope, self._life.start), seq - 1)
+        self._settle([e for e in self._waiting if _are_of_one(scope_of(place_in(e)), scope)])
+
+    def end(self) -> None:
+        """What still waits was made before the end. If the log ends before that, nobody knows."""
+        if self._life.how in ("returned", "raised"):
+            self._newest[""] = self._life.last
+            self._settle(self._waiting)
+
+    def _settle(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            scope = scope_of(place_in(event))
+            known = (at for of, at in self._newest.items() if _are_of_one(of, scope))
+            self.more.setdefault(min(max(known), self._life.last), []).append(event)
+        self._waiting = [event for event in self._waiting if event not in events]
+
+    def _slot(self, event: AnyEvent) -> int | None:
+        if isinstance(event, Adopted):
+            return self._ends.get(event.path)
+        slots = self._slots.get(_known_by(event))
+        return slots.pop(0) if slots else None
+
+
+def _placed(script: Script, answers: Recorded, made: Sequence[AnyEvent]) -> _Places:
+    """Each event that the code made: in the place of a recorded one, or after one."""
+    places = _Places(script, answers)
+    passed = iter(answers.passed)
+    following = next(passed, None)
+    for event in made:
+        while following is not None and following.said < event.seq:
+            _pass(places, following)
+            following = next(passed, None)
+        places.put(event)
+    while following is not None:
+        _pass(places, following)
+        following = next(passed, None)
+    places.end()
+    return places
+
+
+def _pass(places: _Places, passed: Passed) -> None:
+    if passed.began:
+        places.before(passed.began, scope_of(passed.path))
+
+
+def _are_of_one(scope: str, other: str) -> bool:
+    """Whether what is made in two scopes comes one after the other: one is around the other."""
+    return all(here == there for here, there in zip(_split(scope), _split(other), strict=False))
+
+
+def _split(scope: str) -> list[str]:
+    return scope.split(".") if scope else []
+
+
+def _known_by(event: AnyEvent) -> tuple[Any, ...]:
+    """What an event is known by, in the log and in a replay."""
+    if isinstance(event, Checkpointed):
+        return (Checkpointed, event.number)
+    if isinstance(event, _ONCE):
+        return (type(event),)
+    return (type(event), place_in(event))
