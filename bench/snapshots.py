@@ -15,10 +15,10 @@ import sys
 import time
 
 from holdfast import Holdfast, decide, note, step, task
-from holdfast.leaving import Leaving
 from holdfast.reading import read_state
 from holdfast.store import WaypointStore
-from holdfast.upto import state_upto
+from holdfast.waypoints.leaving import Leaving
+from holdfast.waypoints.upto import state_upto
 
 OPENED = 200
 TURNS = 5

@@ -20,7 +20,6 @@ LAYERS = (
         "__init__",
         "agent",
         "app",
-        "answers",
         "beginning",
         "branches",
         "checkpoints",
@@ -30,7 +29,6 @@ LAYERS = (
         "decisions",
         "driving",
         "family",
-        "forking",
         "workspace",
     }
     | {
@@ -39,13 +37,13 @@ LAYERS = (
         "meter",
         "reporting",
         "replays",
-        "rewinding",
         "saying",
         "sql",
         "stats",
         "step",
         "talking",
         "task",
+        "travel",
         "travelling",
         "upkeep",
         "waiting",
@@ -67,16 +65,13 @@ LAYERS = (
     ("keys",),
     ("tail",),
     ("news",),
-    {"aligning", "applying", "described", "differing", "hunks", "items", "made", "matching"}
-    | {"sides", "spans"}
-    | {"chain", "change", "codec", "facts", "history", "journal", "log", "people"}
+    {"chain", "change", "codec", "differences", "facts", "history", "journal", "log", "people"}
     | {
         "filing",
         "finding",
         "folding",
         "harmless",
         "kinds",
-        "leaving",
         "naming",
         "reading",
         "redact",
@@ -85,8 +80,6 @@ LAYERS = (
         "spec",
         "store",
         "texts",
-        "trail",
-        "upto",
         "values",
         "waypoints",
         "words",

@@ -28,7 +28,7 @@ from holdfast.reading import (
 )
 from holdfast.state import UNDO, Call, State, scope_of
 from holdfast.store import Store
-from holdfast.upto import state_upto
+from holdfast.waypoints.upto import state_upto
 
 When = Literal["before", "after"]
 

@@ -34,7 +34,6 @@ from holdfast.events import (
 )
 from holdfast.facts import facts_of
 from holdfast.fold import advance
-from holdfast.leaving import Leaving
 from holdfast.lists import (
     FEWEST_BYTES,
     FEWEST_COPIED,
@@ -55,6 +54,7 @@ from holdfast.scope import Scope, given_up
 from holdfast.state import State
 from holdfast.store import Facts, Lease, Store
 from holdfast.values import INLINE_BYTES, MAX_VALUE_BYTES, REFERENCES, fetch, items_of, stow
+from holdfast.waypoints.leaving import Leaving
 
 Clock = Callable[[], datetime]
 Appended = AnyEvent | Callable[[State], AnyEvent | None]

@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct
 from holdfast.artifacts import Artifact, opened
 from holdfast.branching import sessions_of
 from holdfast.conversation import Conversation, advance
-from holdfast.differing import Diff, diff
+from holdfast.differences.differing import Diff, diff
 from holdfast.history import Place, When, ended_at_seq, place_of, state_at
 from holdfast.reading import read_sums, session_stream
 from holdfast.state import FINISHED, Call, State

@@ -370,7 +370,7 @@ class TextSearch(Protocol):
 
 
 class Waypoints(Protocol):
-    """States along streams: see `holdfast.waypoints`, which makes and reads them."""
+    """States along streams: see `holdfast.waypoints.encoding`, which makes and reads them."""
 
     def put(self, stream: str, seq: int, part: str, data: bytes) -> None:
         """Keep a part of the waypoint after an event, in place of the one there was.

@@ -15,11 +15,11 @@ from holdfast.words import checked_id
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.comparing import Comparison, Experiment, Variant
+    from holdfast.comparing.comparison import Comparison, Experiment, Variant
     from holdfast.history import When
     from holdfast.replays import Replayed
-    from holdfast.rewinding import Effect
     from holdfast.snapshots import Snapshot
+    from holdfast.travel.rewinding import Effect
 
 
 class Rewind(Struct, frozen=True):
@@ -116,7 +116,7 @@ class Travelling:
         ...     hf.resume(fork.id), hf.task("quote-1").result
         ('attic: 95', 'attic: 120')
         """
-        from holdfast import forking
+        from holdfast.travel import forking
 
         wanted = forking.Wanted(
             at=at,
@@ -158,7 +158,7 @@ class Travelling:
         >>> first.path, first.what, first.a.output, first.b.output
         ('1', 'another result', 120, 95)
         """
-        from holdfast.comparing import compare
+        from holdfast.comparing.comparison import compare
 
         return compare(self._holding.store, ids)
 
@@ -189,7 +189,7 @@ class Travelling:
         >>> [(variant.name, variant.result) for variant in done.variants]
         [('large', 'large says 42')]
         """
-        from holdfast.comparing import experiment
+        from holdfast.comparing.comparison import experiment
 
         return experiment(cast("Holdfast", self), id, variants, fork, progress)
 
@@ -266,7 +266,7 @@ class Travelling:
         ...     first, status, hf.resume("game-1")
         (1, 'paused', 6)
         """
-        from holdfast import rewinding
+        from holdfast.travel import rewinding
 
         wanted = rewinding.Wanted(
             to=to, when=when, seq=seq, undo=undo, effects=effects, by=by, because=because

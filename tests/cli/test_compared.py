@@ -6,13 +6,13 @@ import io
 
 from rich.console import Console
 
-from holdfast.aligning import align
 from holdfast.cli.compared import print_alignment, print_diff, print_figures, told
 from holdfast.cli.layers import Page
-from holdfast.differing import diff
+from holdfast.comparing.aligning import align
+from holdfast.comparing.made import Made, Ran
+from holdfast.comparing.sides import Figures, Spent
+from holdfast.differences.differing import diff
 from holdfast.events import PlanItem
-from holdfast.made import Made, Ran
-from holdfast.sides import Figures, Spent
 
 HOSTILE = "red \x1b[31m\r\u202e"
 

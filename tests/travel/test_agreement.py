@@ -24,8 +24,8 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.applying import apply
-from holdfast.differing import diff, inverse
+from holdfast.differences.applying import apply
+from holdfast.differences.differing import diff, inverse
 from holdfast.fold import fold
 from holdfast.history import newest_state
 from holdfast.snapshots import Snapshot

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.aligning import Alignment, align, align_all
-from holdfast.differing import diff
+from holdfast.comparing.aligning import Alignment, align, align_all
+from holdfast.comparing.made import Made, Ran, in_tree
+from holdfast.differences.differing import diff
 from holdfast.errors import BadInput
-from holdfast.made import Made, Ran, in_tree
 
 seeds = st.integers(0, 2**40)
 

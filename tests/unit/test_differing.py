@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.applying import apply
-from holdfast.described import describe
-from holdfast.differing import Change, Diff, diff, inverse, place, same
+from holdfast.differences.applying import apply
+from holdfast.differences.described import describe
+from holdfast.differences.differing import Change, Diff, diff, inverse, place, same
+from holdfast.differences.hunks import hunks
+from holdfast.differences.items import canonical
+from holdfast.differences.matching import common
 from holdfast.errors import BadInput
-from holdfast.hunks import hunks
-from holdfast.items import canonical
-from holdfast.matching import common
 
 scalars = st.one_of(
     st.none(),

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from holdfast import Holdfast, Retry, ask, current, gather, now, step, task
 from holdfast.agent import Reply, Usage, assistant
+from holdfast.comparing.sides import Figures, Spent, figures, spent_in
+from holdfast.comparing.spans import joined, seconds, without
 from holdfast.errors import Unanswered
-from holdfast.sides import Figures, Spent, figures, spent_in
-from holdfast.spans import joined, seconds, without
 from holdfast.workspace import files
 from tests.unit.agent.talking import Model, calls, make, ring, talk
 

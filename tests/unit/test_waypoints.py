@@ -14,13 +14,13 @@ from holdfast import BadInput, Holdfast, LogDamaged, step, task
 from holdfast.events import Parked
 from holdfast.fold import advance, apply, fold
 from holdfast.later import Later
-from holdfast.leaving import Leaving
 from holdfast.reading import read_events, read_sums
 from holdfast.state import State
 from holdfast.stores.memory import MemoryStore
-from holdfast.trail import Trail
-from holdfast.upto import state_upto, whole
-from holdfast.waypoints import PLAIN, RECORDS, way_to
+from holdfast.waypoints.encoding import PLAIN, RECORDS, way_to
+from holdfast.waypoints.leaving import Leaving
+from holdfast.waypoints.trail import Trail
+from holdfast.waypoints.upto import state_upto, whole
 from tests.unit.random_logs import STREAM, Story
 
 LENGTH = 300

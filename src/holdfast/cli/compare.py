@@ -26,7 +26,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines, p
 from holdfast.cli.places import place_named, place_options
 from holdfast.cli.settings import Given
 from holdfast.cli.text import cut, plain, short
-from holdfast.comparing import Comparison, Experiment, Variant
+from holdfast.comparing.comparison import Comparison, Experiment, Variant
 from holdfast.errors import BadInput
 
 _full_option = click.option("--full", is_flag=True, help="Cut nothing, however long it is.")

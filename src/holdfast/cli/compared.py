@@ -11,14 +11,14 @@ from typing import Any
 
 from rich.text import Text
 
-from holdfast.aligning import Alignment, Divergence, Row
 from holdfast.cli.layers import Page
 from holdfast.cli.output import print_lines, print_table, status_text
 from holdfast.cli.text import count, cut, plain, short, took
-from holdfast.described import Line, describe
-from holdfast.differing import Diff
-from holdfast.made import Made
-from holdfast.sides import Figures
+from holdfast.comparing.aligning import Alignment, Divergence, Row
+from holdfast.comparing.made import Made
+from holdfast.comparing.sides import Figures
+from holdfast.differences.described import Line, describe
+from holdfast.differences.differing import Diff
 
 STYLES = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 """The colour of a line of a diff, by its marker."""
@@ -61,8 +61,8 @@ def print_alignment(page: Page, found: Alignment) -> None:
 def told(found: Alignment) -> str:
     """Where two tasks part, in a sentence.
 
-    >>> from holdfast.aligning import align
-    >>> from holdfast.made import Ran
+    >>> from holdfast.comparing.aligning import align
+    >>> from holdfast.comparing.made import Ran
     >>> look, book, pay = Made("1", "look"), Made("2", "book"), Made("2", "pay")
     >>> told(align(Ran("trip-1", (look, book)), Ran("trip-2", (look, pay))))
     'call 2 is another one: trip-1 called book, trip-2 called pay'

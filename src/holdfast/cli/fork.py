@@ -19,7 +19,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines, p
 from holdfast.cli.places import place_named, place_options, values
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
-from holdfast.rewinding import Effect
+from holdfast.travel.rewinding import Effect
 from holdfast.views import TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])

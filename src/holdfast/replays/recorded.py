@@ -9,7 +9,6 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.answers import adopted
 from holdfast.engines.failures import failure_of
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, HoldfastError
@@ -21,6 +20,7 @@ from holdfast.replays.script import Script
 from holdfast.saying import plain
 from holdfast.spec import Spec
 from holdfast.state import Call
+from holdfast.travel.answers import adopted
 
 
 class Real:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.matching import Pair, common, ends, gaps, in_order
+from holdfast.differences.matching import Pair, common, ends, gaps, in_order
 
 KEYS = ("id", "path", "name")
 """By which of its fields an item is known, if every item has one of its own."""

@@ -18,7 +18,7 @@ from holdfast import events as e
 from holdfast.events import AnyEvent
 from holdfast.later import Changes, Tracked
 from holdfast.state import State
-from holdfast.waypoints import (
+from holdfast.waypoints.encoding import (
     DEFAULTS,
     DICTS,
     ELSEWHERE,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from holdfast.events import AnyEvent, Rewound
 from holdfast.state import State
 from holdfast.store import Store
-from holdfast.trail import Trail
-from holdfast.upto import put_all, waypoints_of
-from holdfast.waypoints import EVERY, way_to
+from holdfast.waypoints.encoding import EVERY, way_to
+from holdfast.waypoints.trail import Trail
+from holdfast.waypoints.upto import put_all, waypoints_of
 
 
 class Leaving:

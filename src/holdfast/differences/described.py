@@ -12,9 +12,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from holdfast.differing import Change, Diff, place
+from holdfast.differences.differing import Change, Diff, place
+from holdfast.differences.hunks import Hunk
 from holdfast.harmless import cut, plain
-from holdfast.hunks import Hunk
 
 Marker = Literal["+", "~", "-", "@", " "]
 
@@ -41,7 +41,7 @@ def describe(made: Diff, *, most: int | None = 100) -> list[Line]:
 
     A value is cut after so many characters; with `most=None` nothing is cut.
 
-    >>> from holdfast.differing import diff
+    >>> from holdfast.differences.differing import diff
     >>> before = {"plan": ["search"], "price": 120, "text": "Dear Ada,\\nsee you in Oslo.\\n"}
     >>> after = {"plan": ["search", "book"], "text": "Dear Ada,\\nsee you in Bergen.\\n"}
     >>> for line in describe(diff(before, after)):

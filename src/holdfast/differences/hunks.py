@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.matching import common, gaps
+from holdfast.differences.matching import common, gaps
 
 LONG = 80
 """A text with more characters than this, or of several lines, is compared inside."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from holdfast.aligning import Alignment, align_all
-from holdfast.differing import Diff, diff
+from holdfast.comparing.aligning import Alignment, align_all
+from holdfast.comparing.made import ran
+from holdfast.comparing.sides import Figures, figures
+from holdfast.differences.differing import Diff, diff
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.made import ran
-from holdfast.sides import Figures, figures
 from holdfast.snapshots import Snapshot
 from holdfast.store import Store
 from holdfast.views import view_task

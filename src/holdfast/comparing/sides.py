@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Raw, Struct, UnsetType
 
+from holdfast.comparing.spans import Span, seconds, without
 from holdfast.events import PlanItem
-from holdfast.spans import Span, seconds, without
 from holdfast.state import Call, State, scope_of
 from holdfast.values import REFERENCES
 

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from holdfast.differences.hunks import Hunk, hunks, is_long, turned
+from holdfast.differences.items import canonical, matched
+from holdfast.differences.matching import gaps
 from holdfast.errors import BadInput
 from holdfast.harmless import plain
-from holdfast.hunks import Hunk, hunks, is_long, turned
-from holdfast.items import canonical, matched
-from holdfast.matching import gaps
 
 What = Literal["added", "changed", "removed"]
 Where = tuple[str | int, ...]

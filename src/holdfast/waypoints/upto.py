@@ -25,8 +25,7 @@ from holdfast.later import Later
 from holdfast.reading import advance_checked, read_on, read_state
 from holdfast.state import State
 from holdfast.store import Store, Waypoints, WaypointStore
-from holdfast.trail import Trail, Waypoint
-from holdfast.waypoints import (
+from holdfast.waypoints.encoding import (
     EVERY,
     RECORDS,
     Parts,
@@ -39,6 +38,7 @@ from holdfast.waypoints import (
     unsealed,
     way_to,
 )
+from holdfast.waypoints.trail import Trail, Waypoint
 
 _MANY = 32
 """From so many lines on, the log is read once from the first of them to the last."""

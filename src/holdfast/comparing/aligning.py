@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from holdfast.differing import Diff, diff, same
+from holdfast.comparing.made import Made, Ran, in_tree
+from holdfast.differences.differing import Diff, diff, same
+from holdfast.differences.items import canonical
+from holdfast.differences.matching import common
 from holdfast.errors import BadInput
-from holdfast.items import canonical
-from holdfast.made import Made, Ran, in_tree
-from holdfast.matching import common
 from holdfast.state import scope_of
 
 What = Literal[

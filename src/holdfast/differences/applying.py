@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
-from holdfast.differing import Change, Diff, Where, place, same
+from holdfast.differences.differing import Change, Diff, Where, place, same
+from holdfast.differences.items import canonical
 from holdfast.errors import BadInput
 from holdfast.harmless import cut, plain
-from holdfast.items import canonical
 
 
 class _Node(Struct):
@@ -42,7 +42,7 @@ def apply(made: Diff, before: Any) -> Any:
 
     What did not change is not copied: the two share it, so it is for reading.
 
-    >>> from holdfast.differing import diff
+    >>> from holdfast.differences.differing import diff
     >>> made = diff({"plan": ["search", "book"]}, {"plan": ["book", "pay"]})
     >>> apply(made, {"plan": ["search", "book"]})
     {'plan': ['book', 'pay']}
