@@ -18,9 +18,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import chain
+from holdfast.conversation import Conversation, advance
 from holdfast.errors import BadInput, LogDamaged, TaskBusy
 from holdfast.events import AnyEvent, SessionRewound, dump_event, load_event
-from holdfast.reading import base_of, read_lines, read_on
+from holdfast.facts import facts_of_session
+from holdfast.reading import base_of, read_lines, read_on, session_stream
 from holdfast.redact import DEFAULT, Redact
 from holdfast.store import Facts, Lease, Store
 
@@ -184,6 +186,22 @@ class Ledger(Generic[S]):
                     raise
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def session_ledger(
+    store: Store, id: str, owner: str, clock: Callable[[], datetime], redact: Redact = DEFAULT
+) -> Ledger[Conversation]:
+    """The ledger of a session."""
+    return Ledger(
+        store,
+        session_stream(id),
+        owner,
+        clock,
+        new=Conversation,
+        advance=advance,
+        facts=facts_of_session,
+        redact=redact,
+    )
 
 
 def _dumped(event: AnyEvent) -> bytes:

@@ -68,7 +68,7 @@ def test_a_snapshot_tells_what_was_known_there(trip, cli):
         (("--event", "0"), "there is none 0"),
         (("--step", "1", "--before", "--after"), "either --before or --after"),
         (("--step", "1", "--event", "2"), "either a step or --event"),
-        (("--before",), "go with a --step"),
+        (("--before",), "go with a step: say which"),
     ],
 )
 def test_a_place_that_is_none_is_refused(trip, cli, words, said):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +37,6 @@ world: list[tuple[Any, ...]] = []
 @pytest.fixture(autouse=True)
 def _new_world() -> None:
     world.clear()
-
-
-@pytest.fixture(params=["memory://", "files", "sqlite"])
-def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
-    urls = {"files": str(tmp_path / "w"), "sqlite": f"sqlite:///{tmp_path}/w.db"}
-    with Holdfast(urls.get(request.param, request.param)) as opened:
-        yield opened
 
 
 @step

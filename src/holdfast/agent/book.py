@@ -21,11 +21,10 @@ from msgspec.structs import replace
 from holdfast.agent.messages import Message
 from holdfast.agent.stored import Turn, load_turn
 from holdfast.agent.tokens import Counter, calibrate
-from holdfast.conversation import Conversation, advance, as_it_is
+from holdfast.conversation import Conversation, as_it_is
 from holdfast.errors import BadInput, Conflict, LogDamaged, SessionNotFound
 from holdfast.events import FORMAT, Pinned, Said, SessionBegan, SessionEnded, Summarized
-from holdfast.facts import facts_of_session
-from holdfast.ledger import Ledger
+from holdfast.ledger import session_ledger
 from holdfast.reading import read_events, session_stream
 from holdfast.redact import DEFAULT, Redact
 from holdfast.store import Store
@@ -82,16 +81,7 @@ class Book:
     def __init__(self, means: Means, id: str) -> None:
         self.id = id
         self.means = means
-        self._ledger = Ledger(
-            means.store,
-            session_stream(id),
-            means.owner,
-            means.clock,
-            new=Conversation,
-            advance=advance,
-            facts=facts_of_session,
-            redact=means.redact,
-        )
+        self._ledger = session_ledger(means.store, id, means.owner, means.clock, means.redact)
         self._lock = threading.RLock()
         self._beginnings = 0
         self._forget()

@@ -23,7 +23,7 @@ from holdfast.cli.options import (
     task_argument,
 )
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
-from holdfast.cli.places import place_named, place_options
+from holdfast.cli.places import At, place_options
 from holdfast.cli.settings import Given
 from holdfast.cli.text import cut, plain, short
 from holdfast.comparing.comparison import Comparison, Experiment, Variant
@@ -101,10 +101,7 @@ def _print(page: Page, found: Comparison) -> None:
 def experiment(
     given: Given,
     task: str,
-    step: str | None,
-    is_before: bool,
-    is_after: bool,
-    seq: int | None,
+    place: At,
     effects: Any,
     words: tuple[str, ...],
     file: Path | None,
@@ -124,7 +121,6 @@ def experiment(
           --variant large='{"arguments": {"ask_model": {"model": "large"}}}' --variant same={}
       holdfast experiment trip-42 --at 4 --effects reuse --variants models.json --app agents
     """
-    place = place_named(step, is_before, is_after, seq)
     variants = _variants(words, file)
     load_app(given)
     with opened(given) as hf:

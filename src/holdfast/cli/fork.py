@@ -16,7 +16,7 @@ from holdfast.cli.hints import our_command
 from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import code_options, json_option, pass_given, task_argument
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
-from holdfast.cli.places import place_named, place_options, values
+from holdfast.cli.places import At, place_options, values
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.travel.rewinding import Effect
@@ -119,10 +119,7 @@ def fork(
     given: Given,
     /,
     task: str,
-    step: str | None,
-    is_before: bool,
-    is_after: bool,
-    seq: int | None,
+    place: At,
     effects: Any,
     new_id: str | None,
     because: str,
@@ -143,7 +140,6 @@ def fork(
       holdfast fork trip-42 --at 6 --after --result 6='{"room": "attic"}' --effects reuse
       holdfast fork trip-42 --at 4 --set ask_model.model='"large"' --effects stub --stub send=null
     """
-    place = place_named(step, is_before, is_after, seq)
     if is_run or words["function"]:
         load_app(given)
     with opened(given) as hf:
@@ -198,10 +194,7 @@ def _print_fork(given: Given, made: TaskView, as_json: bool) -> None:
 def rewind(
     given: Given,
     task: str,
-    step: str | None,
-    is_before: bool,
-    is_after: bool,
-    seq: int | None,
+    place: At,
     undo: bool,
     effects: Any,
     because: str,
@@ -221,7 +214,6 @@ def rewind(
       holdfast rewind trip-42 --to 6 --undo --app agents --because "the wrong room"
       holdfast rewind trip-42 --event 61
     """
-    place = place_named(step, is_before, is_after, seq)
     if undo:
         load_app(given)
     with opened(given) as hf:

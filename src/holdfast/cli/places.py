@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -29,9 +30,13 @@ class At(Struct, frozen=True):
 
 
 def place_options(name: str, what: str) -> Callable[[F], F]:
-    """`--step 6 --before` and `--event 61`, with `name` for the option that takes the step."""
+    """`--step 6 --before` and `--event 61`, with `name` for the option that takes the step.
+
+    The command is given the place that they name as `place`.
+    """
 
     def decorate(command: F) -> F:
+        command = _with_place(command)
         for option in (
             click.option("--event", "seq", type=int, metavar="N", help=f"{what}: after event N."),
             click.option("--after", "is_after", is_flag=True, help="… after that step."),
@@ -44,16 +49,23 @@ def place_options(name: str, what: str) -> Callable[[F], F]:
     return decorate
 
 
-def place_named(step: str | None, is_before: bool, is_after: bool, seq: int | None) -> At:
-    """The place that those options name."""
+def _with_place(command: F) -> F:
+    @wraps(command)
+    def with_place(
+        *args: Any, step: str | None, is_before: bool, is_after: bool, seq: int | None, **words: Any
+    ) -> Any:
+        return command(*args, place=_place(step, is_before, is_after, seq), **words)
+
+    return with_place  # type: ignore[return-value]
+
+
+def _place(step: str | None, is_before: bool, is_after: bool, seq: int | None) -> At:
     if is_before and is_after:
         raise click.UsageError("say either --before or --after")
     if step is not None and seq is not None:
         raise click.UsageError("say either a step or --event, not both")
-    if seq is not None and (is_before or is_after):
-        raise click.UsageError(
-            "an event is a place of its own: --before and --after go with a step"
-        )
+    if step is None and (is_before or is_after):
+        raise click.UsageError("--before and --after go with a step: say which")
     return At(step, "after" if is_after else "before" if is_before else None, seq)
 
 

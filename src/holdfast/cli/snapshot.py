@@ -17,7 +17,7 @@ from holdfast.cli.options import (
     task_argument,
 )
 from holdfast.cli.output import console, print_json, print_table, status_text
-from holdfast.cli.places import place_named, place_of_word, place_options
+from holdfast.cli.places import At, place_of_word, place_options
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain, precise_clock, shown
 from holdfast.snapshots import Snapshot
@@ -36,10 +36,7 @@ _full_option = click.option("--full", is_flag=True, help="Cut nothing, however l
 def snapshot(
     given: Given,
     task: str,
-    step: str | None,
-    is_before: bool,
-    is_after: bool,
-    seq: int | None,
+    place: At,
     full: bool,
     as_json: bool,
 ) -> Exit:
@@ -56,13 +53,10 @@ def snapshot(
       holdfast snapshot trip-42 --step 6 --after --json | jq .conversation
       holdfast snapshot trip-42 --event 61
     """
-    place = place_named(step, is_before, is_after, seq)
     with opened(given, only_reads=True) as hf:
         if not is_there(hf.store, task):
             raise not_found(hf.store, task)
         if place.step is None and place.seq is None:
-            if is_before or is_after:
-                raise click.UsageError("--before and --after go with a --step")
             return _list(find_task(hf, task), as_json)
         found = place.of(hf, task)
         if as_json:

@@ -12,19 +12,17 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from holdfast.branching import said_by, sessions_of
-from holdfast.conversation import Conversation, advance
+from holdfast.conversation import Conversation
 from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.engines.undoing import undo_all
 from holdfast.errors import BadInput, TaskBusy
 from holdfast.events import Effects, Rewound, SessionRewound
-from holdfast.facts import facts_of_session
 from holdfast.history import When, must_be_still, newest_state, place_of, state_at
 from holdfast.journal.task import undo_path
-from holdfast.ledger import Ledger
+from holdfast.ledger import session_ledger
 from holdfast.log import Log
-from holdfast.reading import session_stream
 from holdfast.secret import provider
 from holdfast.state import Call, State
 from holdfast.words import checked_id, must_be_texts
@@ -159,15 +157,7 @@ def rewind_sessions(holding: Holding, state: State) -> None:
     """
     key = f"{state.id}~{state.rewinds}"
     for session, seq in state.sessions_to_rewind.items():
-        ledger = Ledger(
-            holding.store,
-            session_stream(session),
-            holding.owner,
-            holding.clock,
-            new=Conversation,
-            advance=advance,
-            facts=facts_of_session,
-        )
+        ledger = session_ledger(holding.store, session, holding.owner, holding.clock)
 
         def make(there: Conversation, seq: int = seq) -> SessionRewound | None:
             if key in there.rewinds or not there.seq:
