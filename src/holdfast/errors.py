@@ -465,7 +465,8 @@ class CodeChanged(HoldfastError):
         super().__init__(
             f"task {task_id!r}, step {path}: the log holds {recorded}, your code now {asked}. "
             + (why or "The task's code changed under it")
-            + ": run the version of the code that started it, or start a new task under another id"
+            + ": run the version of the code that started it, or let the new code go its own way "
+            f"from before it (holdfast fork {quote(task_id)} --at STEP)"
         )
 
 
