@@ -65,6 +65,7 @@ _MEANT: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.StoreError, Exit.DAMAGED),
     (errors.CodeMissing, Exit.CODE),
     (errors.CodeChanged, Exit.CODE),
+    (errors.NotAnswered, Exit.CODE),
     (errors.Undecodable, Exit.CODE),
     (errors.HoldfastError, Exit.BAD_INPUT),
     (OSError, Exit.DAMAGED),
