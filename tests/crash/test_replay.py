@@ -22,6 +22,7 @@ from holdfast.agent.adapters import OpenAIChat
 from holdfast.reading import stream_of
 from holdfast.replays.running import Wanted, replay
 from holdfast.snapshots import tags
+from holdfast.spec import registry
 from holdfast.state import FINISHED
 from holdfast.stores.aside import Aside
 from tests.crash import agents, external_agents, flow_agents, workspace_agents
@@ -87,6 +88,19 @@ SCENARIOS: dict[str, Callable[[], Any]] = {
     "async rows": workspace_agents.rows_async,
     "undone project": workspace_agents.project_undone,
 }
+
+
+@pytest.fixture(autouse=True)
+def _only_the_code_of_the_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have tasks of the same names."""
+    ours = {
+        key: {where: spec for where, spec in found.items() if where.startswith(_OURS)}
+        for key, found in registry._found.items()
+    }
+    monkeypatch.setattr(registry, "_found", {key: found for key, found in ours.items() if found})
+
+
+_OURS = ("examples.", "tests.crash.")
 
 
 def everything(folder: Path) -> dict[str, bytes]:
