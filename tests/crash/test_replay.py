@@ -100,7 +100,7 @@ def _only_the_code_of_the_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_found", {key: found for key, found in ours.items() if found})
 
 
-_OURS = ("examples.", "tests.crash.")
+_OURS = ("examples.", "holdfast.", "tests.crash.")
 
 
 def everything(folder: Path) -> dict[str, bytes]:
