@@ -218,11 +218,11 @@ def test_a_fork_of_a_task_that_was_put_back_has_the_past_that_counts(hf: Holdfas
 def test_what_was_done_before_several_rewinds_is_not_done_again(hf: Holdfast):
     hf.run(rewind_saga, id="t")
     hf.rewind("t", to=3)
-    hf.rewind("t", to=2)
+    hf.rewind("t", to=1)
     assert hf.resume("t") == "booked attic"
     hf.rewind("t", to=1)
     assert hf.resume("t") == "booked attic"
-    assert [each for each in world if each[0] == "book"] == [("book", "attic", world[0][2])]
+    assert [each[0] for each in world] == ["book", "mail"]
 
 
 broken: list[bool] = []
