@@ -157,6 +157,8 @@ def test_a_loop_with_checkpoints_goes_back(hf: Holdfast):
         return seen
 
     first = hf.run(rewind_count, 4, id="t")
+    with pytest.raises(BadInput, match=r"Its steps are 1, @1\.1, @2\.1, @3\.1"):
+        hf.rewind("t", to=2)
     hf.rewind("t", to="@2.1")
     world.clear()
     again = hf.resume("t")
