@@ -97,6 +97,7 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
         raise BadInput(f"task {new!r} exists already: give the fork another id")
     task, args = _function(past, changes), _input(store, past, changes)
     _must_be_editable(past, changes)
+    _must_be_called(newest, changes)
     branches = {
         new if original == past.id else branch_name(original, new): branch_at(store, original, past)
         for original in sessions_of(store, past)
@@ -254,6 +255,20 @@ def _must_be_editable(past: State, changes: Changes) -> None:
             f"fork(state=…): task {past.id!r} had made no checkpoint there, so it has no state to "
             f"be edited: give other results (results=…) or another input (input=…)"
         )
+
+
+def _must_be_called(newest: State, changes: Changes) -> None:
+    """Refuse names that no step has, neither in the code nor in the log: they would do nothing."""
+    for what in ("arguments", "stubs"):
+        for name in getattr(changes, what):
+            if _known(registry.call, name) is None and all(
+                call.name != name for call in newest.calls.values()
+            ):
+                raise BadInput(
+                    f"fork({what}=…): no step or tool {name!a:.60} is loaded, and "
+                    f"{newest.id!r} has called none: mend its name, or load the code that has it "
+                    f"(holdfast --app MODULE)"
+                )
 
 
 def _edits(log: Log, changes: Changes, by: str) -> Iterator[AnyEvent]:

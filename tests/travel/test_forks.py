@@ -370,3 +370,10 @@ def test_an_experiment_with_a_mistake_in_it_runs_nothing(hf: Holdfast):
     with pytest.raises(BadInput, match="at most 19"):
         hf.experiment("t", {f"{n}": {} for n in range(20)}, at=2, effects="live")
     assert len(list(hf.tasks())) == 2 and len(effects("book")) == 1
+
+
+def test_a_name_that_no_step_has_is_refused(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    for wrong in ({"stubs": {"fork_mial": ""}}, {"arguments": {"fork_mial": {"text": ""}}}):
+        with pytest.raises(BadInput, match="no step or tool 'fork_mial' is loaded"):
+            hf.fork("t", at=2, effects="live", **wrong)
