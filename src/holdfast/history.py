@@ -171,12 +171,18 @@ def _call_of(state: State, step: str | int) -> Call:
     call = state.calls.get(path)
     if call is not None:
         return call
-    steps = [path for path in state.calls if path.isdigit() or not scope_of(path)]
+    steps = [path for path in state.calls if _is_in_body(path)]
     known = ", ".join(steps[:8]) + (f", … {steps[-1]}" if len(steps) > 8 else "")
     raise BadInput(
         f"task {state.id!r} has made no step {path!a:.60}. "
         + (f"Its steps are {known}" if steps else "It has made none yet")
     )
+
+
+def _is_in_body(path: str) -> bool:
+    """Whether the task's own function made that call, also after a checkpoint."""
+    scope = scope_of(path)
+    return not scope or (scope.startswith("@") and "." not in scope)
 
 
 def _begun(state: State, call: Call) -> int:

@@ -71,6 +71,8 @@ _INTERRUPTED = Conflict(
 )
 """Stands while the parts of a log's state do not fit each other."""
 
+_ABANDONED = Conflict("what was to be written was left out: nothing more can be")
+
 _HOT = (Started, Completed, ListGrew)
 """Made of what the codec checked, and without a word on how the task stands."""
 
@@ -337,6 +339,11 @@ class Log:
     def _all_lists(self) -> Lists:
         here = {k: v for k, v in self.state.lists.items() if v.items is not UNSET}
         return {**all_lists(self.store, self.lease.stream), **here}
+
+    def abandon(self) -> None:
+        """Leave out what was appended and not written yet. Nothing more can be."""
+        with self._lock:
+            self._unwritten, self._broken = [], _ABANDONED
 
     def close(self) -> None:
         """Give the task back. What was appended is made durable first, if it can be."""

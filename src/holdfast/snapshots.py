@@ -17,11 +17,10 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from holdfast.artifacts import Artifact, opened
-from holdfast.branching import sessions_of
+from holdfast.branching import said_by, sessions_of
 from holdfast.conversation import Conversation, advance
 from holdfast.differences.differing import Diff, diff
 from holdfast.history import Place, When, ended_at_seq, place_of, state_at
-from holdfast.reading import read_sums, session_stream
 from holdfast.state import FINISHED, Call, State
 from holdfast.store import Store
 from holdfast.values import fetch
@@ -184,9 +183,7 @@ def conversation_at(store: Store, state: State) -> Iterator[dict[str, Any]]:
     """What had been said in the session of a task by the time of its newest event."""
     for session in sessions_of(store, state):
         said = Conversation()
-        for event, _ in read_sums(store, session_stream(session)):
-            if event.at > state.updated_at:
-                break
+        for event, _ in said_by(store, session, state):
             advance(said, event)
         for turn in said.turns:
             yield from msgspec.json.decode(fetch(store, turn.messages, {}, dict))

@@ -6,6 +6,8 @@ from typing import Any
 
 from holdfast.errors import BadId, BadInput
 
+LONGEST_ID = 255
+
 
 def checked_id(id: Any) -> str:
     """The id, if it can name a task."""
@@ -13,8 +15,8 @@ def checked_id(id: Any) -> str:
         raise BadId(f"an id is text, not {type(id).__name__}: {id!r:.60}")
     if not id:
         raise BadId("an id can't be empty: give 1 to 255 characters, or leave it out")
-    if len(id) > 255:
-        raise BadId(f"an id of {len(id):,} characters is too long: give at most 255")
+    if len(id) > LONGEST_ID:
+        raise BadId(f"an id of {len(id):,} characters is too long: give at most {LONGEST_ID}")
     if not id.isprintable() or not is_utf8(id):
         raise BadId(f"an id can't hold control or unpaired surrogate characters: {id!a:.60}")
     return id

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Holdfast, step, task
+from holdfast import Conflict, Holdfast, Keys, step, task
 from holdfast.agent import session
 from holdfast.agent.asked import asked_in, saw
+from holdfast.branching import branch_at, branch_session
+from holdfast.history import state_at
 from tests.unit.agent.talking import AsyncModel, Model, calls, done, make, ring
 
 
@@ -85,3 +87,32 @@ def test_what_a_model_saw_in_a_past_that_was_left_can_still_be_shown():
         again = [saw(asked, hf.session("s"), hf.store) for asked in abandoned]
         assert again == before
         assert hf.verify().sound
+
+
+@pytest.mark.parametrize("how", ["plain", "sealed"])
+def test_a_fork_that_died_half_way_can_be_made_again(how, tmp_path):
+    keys = {} if how == "plain" else {"key": Keys.new(), "sign_key": Keys.new()}
+    with Holdfast(tmp_path, **keys) as hf:
+        hf.session("s").run(talk_twice, id="t")
+        # The session comes first: this is what somebody leaves who dies before the task is made.
+        left = branch_at(hf.store, "s", state_at(hf.store, "t", hf.task("t").seq))
+        branch_session(hf._holding, left, "s~f", "")
+        assert hf.verify().sound
+        hf.fork("t", at=1, effects="live", new_id="f")
+        assert said(hf, "s~f") == ["one"]
+        assert hf.resume("f") == 3
+        assert hf.verify().sound
+        hf.session("s~g").say("mine")
+        with pytest.raises(Conflict, match="exists already"):
+            hf.fork("t", at=1, effects="live", new_id="g")
+        assert said(hf, "s~g") == ["mine"] and len(list(hf.tasks())) == 2
+
+
+def test_however_long_the_ids_are_a_conversation_branches(tmp_path):
+    with Holdfast(tmp_path) as hf:
+        hf.session("s" * 255).run(talk_twice, id="t" * 255)
+        id = "t" * 255
+        for _ in range(3):
+            id = hf.fork(id, at=1, effects="live").id
+            assert hf.resume(id) == 3
+        assert len({each.id for each in hf.sessions().sessions}) == 4

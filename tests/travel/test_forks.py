@@ -12,6 +12,7 @@ from holdfast import (
     BadInput,
     CodeChanged,
     Holdfast,
+    HoldfastError,
     IdempotencyKey,
     NotAnswered,
     TaskFailed,
@@ -318,3 +319,53 @@ def test_what_is_changed_has_the_types_of_the_code(five: Any):
                 hf.fork("t", at=1, effects="live", **wrong)
         with pytest.raises(BadInput, match="has no argument 'colour'; it has room, limit"):
             hf.fork("t", at=1, arguments={"fork_quote": {"colour": 1}}, effects="live")
+
+
+def test_a_fork_of_a_fork_is_answered_by_the_one_that_was_forked(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    hf.fork("t", at=1, results={"1": ["Bergen attic"]}, effects="live", new_id="f")
+    hf.resume("f")
+    hf.fork("f", at=1, when="after", effects="reuse", new_id="g")
+    hf.resume("g")
+    hf.fork("f", at=1, stubs={"fork_rooms": ["Bergen attic"]}, effects="reuse", new_id="h")
+    fork = hf.task("h").state.fork
+    assert fork is not None and (fork.of, fork.task) == ("t", "f"), "it shares what f shares"
+    hf.resume("h")
+    assert [each[1] for each in effects("book")] == ["Oslo attic", "Bergen attic"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"results": {"99": 1}},
+        {"state": 1},
+        {"results": {"1": ["x" * 2_000_000]}},
+        {"stubs": {"fork_mail": "x" * 600_000}},
+        {"labels": {"a": 1}},
+    ],
+)
+def test_a_fork_that_can_not_be_made_leaves_nothing(wrong: Any, tmp_path: Path):
+    with Holdfast(tmp_path / "w", max_value_bytes=1_000_000) as hf:
+        hf.session("s").run(fork_trip, "Oslo", id="t")
+        with pytest.raises(HoldfastError):
+            hf.fork("t", at=2, effects="live", new_id="f", **wrong)
+        assert [each.id for each in hf.tasks()] == ["t"]
+        assert [each.id for each in hf.sessions().sessions] == ["s"]
+        assert hf.fork("t", at=2, effects="live", new_id="f").status == "pending"
+
+
+def test_an_experiment_with_a_mistake_in_it_runs_nothing(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    with pytest.raises(BadInput, match="'99'"):
+        hf.experiment("t", {"a": {}, "b": {"results": {"99": 1}}}, at=2, effects="live")
+    assert {each.status for each in hf.tasks() if each.id != "t"} == {"cancelled"}
+    with pytest.raises(BadInput, match="at most 19"):
+        hf.experiment("t", {f"{n}": {} for n in range(20)}, at=2, effects="live")
+    assert len(list(hf.tasks())) == 2 and len(effects("book")) == 1
+
+
+def test_a_name_that_no_step_has_is_refused(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    for wrong in ({"stubs": {"fork_mial": ""}}, {"arguments": {"fork_mial": {"text": ""}}}):
+        with pytest.raises(BadInput, match="no step or tool 'fork_mial' is loaded"):
+            hf.fork("t", at=2, effects="live", **wrong)

@@ -11,6 +11,7 @@ from holdfast import (
     Holdfast,
     IdempotencyKey,
     TaskBusy,
+    TaskFailed,
     ask,
     checkpoint,
     decide,
@@ -147,6 +148,8 @@ def test_a_loop_with_checkpoints_goes_back(hf: Holdfast):
         return seen
 
     first = hf.run(rewind_count, 4, id="t")
+    with pytest.raises(BadInput, match=r"Its steps are 1, @1\.1, @2\.1, @3\.1"):
+        hf.rewind("t", to=2)
     hf.rewind("t", to="@2.1")
     world.clear()
     again = hf.resume("t")
@@ -203,3 +206,97 @@ def test_a_fork_of_a_task_that_was_put_back_has_the_past_that_counts(hf: Holdfas
     assert hf.task("f").state.id == "f"
     assert hf.resume("f") == "booked attic"
     assert hf.verify().sound
+
+
+def test_what_was_done_before_several_rewinds_is_not_done_again(hf: Holdfast):
+    hf.run(rewind_saga, id="t")
+    hf.rewind("t", to=3)
+    hf.rewind("t", to=1)
+    assert hf.resume("t") == "booked attic"
+    hf.rewind("t", to=1)
+    assert hf.resume("t") == "booked attic"
+    assert [each[0] for each in world] == ["book", "mail"]
+
+
+broken: list[bool] = []
+
+
+@step
+def rewind_check() -> None:
+    if broken:
+        raise ValueError("full")
+
+
+@task(compensate="failed")
+def rewind_saga() -> str:
+    booked = rewind_book("attic")
+    rewind_check()
+    rewind_mail("done")
+    return booked
+
+
+def test_what_is_taken_over_from_before_a_rewind_is_still_the_tasks_to_undo(hf: Holdfast):
+    hf.run(rewind_saga, id="t")
+    hf.rewind("t", to=1)
+    hf.resume("t")
+    effects = hf.rewind("t", to=1, undo=True).effects
+    assert [(e.name, e.undo) for e in effects] == [
+        ("rewind_mail", "none"),
+        ("rewind_book", "undone"),
+    ]
+    hf.resume("t")
+    assert [each[0] for each in world] == ["book", "mail", "unbook", "book"]
+    hf.rewind("t", to=1)
+    broken.append(True)
+    try:
+        with pytest.raises(TaskFailed, match="undone"):
+            hf.resume("t")
+    finally:
+        broken.clear()
+    assert [each[0] for each in world].count("unbook") == 2
+    hf.rewind("t", to=1)
+    hf.resume("t")
+    assert [each[0] for each in world].count("book") == 3, "what was undone answers for nothing"
+    assert hf.verify().sound
+
+
+@task
+def rewind_say() -> None:
+    session().say("one")
+    rewind_look("a")
+    session().say("two")
+    rewind_look("b")
+
+
+def said(hf: Holdfast, id: str) -> list[str]:
+    return [message.text for message in hf.session(id).messages()]
+
+
+def test_right_after_a_rewind_the_conversation_is_that_of_then(hf: Holdfast):
+    hf.session("s").run(rewind_say, id="t")
+    rewound = hf.rewind("t", to=1).task
+    assert [m["content"] for m in rewound.at(seq=rewound.seq).content["conversation"]] == ["one"]
+    hf.fork("t", seq=rewound.seq, effects="live", new_id="f")
+    assert said(hf, "s~f") == ["one"]
+
+
+def test_a_fork_of_a_task_that_was_put_back_leaves_the_conversation_of_that_one_alone(hf: Holdfast):
+    hf.session("s").run(rewind_say, id="t")
+    hf.rewind("t", to=1)
+    hf.resume("t")
+    hf.session("s").say("three")
+    hf.fork("t", at=2, effects="live", new_id="f")
+    hf.resume("f")
+    assert said(hf, "s") == ["one", "two", "three"]
+    assert said(hf, "s~f") == ["one", "two"]
+
+
+def test_a_fork_with_live_effects_that_is_put_back_is_answered_by_itself_only(hf: Holdfast):
+    hf.run(rewind_saga, id="t")
+    hf.fork("t", at=1, effects="live", new_id="f")
+    hf.rewind("f", seq=hf.task("f").seq)
+    hf.resume("f")
+    assert [each[0] for each in world] == ["book", "mail", "book", "mail"]
+    hf.rewind("f", to=1)
+    hf.resume("f")
+    assert len(world) == 4

@@ -140,7 +140,7 @@ def fork(
       holdfast fork trip-42 --at 6 --after --result 6='{"room": "attic"}' --effects reuse
       holdfast fork trip-42 --at 4 --set ask_model.model='"large"' --effects stub --stub send=null
     """
-    if is_run or words["function"]:
+    if is_run or any(words.values()):  # so that what is changed is checked against the code
         load_app(given)
     with opened(given) as hf:
         find_task(hf, task)

@@ -91,11 +91,9 @@ def experiment(
     """Fork a task once for each variant, run them side by side, and compare them."""
     if not variants:
         raise BadInput("experiment() takes at least one variant: what is to be other in each")
-    # All are made before the first one runs: a mistake in one leaves no half of an experiment.
-    made = {
-        name: hf.fork(id, **{**fork, "because": f"variant {name}", **given}).id
-        for name, given in variants.items()
-    }
+    if len(variants) >= _MOST:
+        raise BadInput(f"experiment() takes at most {_MOST - 1} variants, not {len(variants)}")
+    made = _made(hf, id, variants, {"because": "", **fork})
 
     def run(name: str) -> Variant:
         try:
@@ -109,3 +107,20 @@ def experiment(
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         ended = tuple(pool.map(run, variants))
     return Experiment(id, ended, compare(hf.store, [id, *made.values()]))
+
+
+def _made(
+    hf: Holdfast, id: str, variants: Mapping[str, Mapping[str, Any]], fork: Mapping[str, Any]
+) -> dict[str, str]:
+    """The forks, by name. All are made before the first one runs, and a mistake in one leaves none
+    that would run."""
+    made: dict[str, str] = {}
+    try:
+        for name, given in variants.items():
+            because = f"variant {name}" + (f": {fork['because']}" if fork["because"] else "")
+            made[name] = hf.fork(id, **{**fork, "because": because, **given}).id
+    except BaseException:
+        for other in made.values():
+            hf.cancel(other, because="the experiment that it was made for was given up")
+        raise
+    return made

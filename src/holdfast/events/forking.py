@@ -25,6 +25,8 @@ class Fork(Struct, frozen=True, omit_defaults=True, kw_only=True):
     of: str
     seq: int
     sum: str
+    task: str = ""
+    """The task that was forked, where that is a fork itself, and the past is its original's."""
     path: str = ""
     """The call before or after which it leaves, if it was said so."""
     when: str = ""

@@ -31,9 +31,12 @@ class Adopted(Event, frozen=True, kw_only=True, tag="adopted"):
     of_path: str = ""
     child: str = ""
     key: str = ""
-    """For a question: its id, what was asked, and by whom it was answered."""
+    """Of the call that it has the outcome of; for a question: its id, what was asked, and by whom
+    it was answered."""
     why: str = ""
     by: str = ""
+    undo: bool = False
+    """Whether the task did it itself, before it was put back, and can undo it."""
 
 
 class Rewound(Event, frozen=True, kw_only=True, tag="rewound"):

@@ -25,6 +25,7 @@ def branched(state: State) -> None:
     state.posts = ()
     state.until = None
     state.undoable = state.compensated = False
+    state.sessions_to_rewind = {}  # they were the original's, and so is putting them back
 
 
 def _leave(state: State) -> None:
@@ -69,9 +70,11 @@ def adopted(state: State, event: e.Adopted) -> None:
         child=event.child,
         why=event.why,
         settled_by=event.by,
+        undo=event.undo,
         adopted=event.how,
         adopted_of=of,
     )
+    state.undoable = state.undoable or event.undo
     if event.kind not in ("approval", "reading"):
         place(state, event.path)
 

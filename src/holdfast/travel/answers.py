@@ -7,17 +7,19 @@ name and the same arguments. Which of them did is in the log, so that a resume t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from msgspec import Raw
+from msgspec.structs import replace
 
-from holdfast.errors import NotAnswered
+from holdfast.errors import NotAnswered, TaskNotFound
 from holdfast.events import Adopted, AnyEvent
 from holdfast.history import newest_state, state_at
 from holdfast.journal import Asked
 from holdfast.journal.task import undo_path
 from holdfast.log import Log
 from holdfast.reading import value_in
-from holdfast.state import Call, State
+from holdfast.state import UNDO, Call, State, scope_of
 from holdfast.store import Store
 
 
@@ -46,7 +48,9 @@ class Answering:
             return None
         for state, call in self._same(asked, log.state):
             value = value_in(self._store, state, _raw(call))
-            return [adopted(asked, log, value, "reused", (state.id, call.path))]
+            own = state.id == log.state.id and call.seq > self._base
+            event = adopted(asked, log, value, "reused", (state.id, call.path))
+            return [replace(event, key=call.key, undo=own and call.undo)]
         if self._effects == "stub":
             raise NotAnswered(asked.task_id, asked.path, str(asked))
         return None
@@ -62,34 +66,54 @@ class Answering:
     def _same(self, asked: Asked, state: State) -> Iterator[tuple[State, Call]]:
         """The calls of the same tool with the same arguments that have answered for none yet."""
         if self._pool is None:
-            self._pool = dict(_pooled(_left(self._store, state)))
-        used = {c.adopted_of for c in state.calls.values() if c.adopted == "reused"}
+            self._pool = _pooled(list(_left(self._store, state)))
+        used = {call.key for call in state.calls.values()}
         for left, call in self._pool.get((asked.spec.name, asked.args_hash), ()):
-            if (left.id, call.path) not in used:
+            if call.key not in used:
                 yield left, call
 
 
-def _left(store: Store, state: State) -> Iterator[tuple[State, list[Call]]]:
-    """The pasts that a task left: that of its original after the fork, and those it was put back
-    from; each with its calls that the task does not have itself."""
+def _left(store: Store, state: State) -> Iterator[State]:
+    """The pasts that a task left, in their order: that of its original after the fork, and those
+    that it was put back from."""
     fork = state.fork
-    if fork is not None:
-        original = newest_state(store, fork.of)
-        yield original, [c for c in original.calls.values() if c.seq > fork.seq]
-    if state.left_at:
-        before = state_at(store, state.id, state.left_at)
-        yield before, [c for c in before.calls.values() if c.path not in state.calls]
+    # A fork that called its tools itself, and was put back since, is answered by itself only.
+    if fork is not None and "live" not in (fork.effects, state.effects):
+        for id in filter(None, (fork.of, fork.task)):
+            with suppress(TaskNotFound):  # a fork that was forked itself need not be kept
+                original = newest_state(store, id)
+                yield from _put_back_from(store, original)
+                yield original
+    yield from _put_back_from(store, state)
 
 
-def _pooled(
-    left: Iterator[tuple[State, list[Call]]],
-) -> Iterator[tuple[tuple[str, str], list[tuple[State, Call]]]]:
+def _put_back_from(store: Store, state: State) -> Iterator[State]:
+    pasts = []
+    id = state.id
+    while state.left_at:
+        state = state_at(store, id, state.left_at)
+        pasts.append(state)
+    return reversed(pasts)
+
+
+def _pooled(pasts: Sequence[State]) -> dict[tuple[str, str], list[tuple[State, Call]]]:
+    """The calls that can answer. What several pasts know of is one call, and has one key."""
+    undone = {call.key for past in pasts for call in past.calls.values() if _is_undone(past, call)}
+    found = {
+        call.key: (past, call)
+        for past in pasts
+        for call in past.calls.values()
+        if _can_answer(call) and call.key not in undone
+    }
     pool: dict[tuple[str, str], list[tuple[State, Call]]] = {}
-    for state, calls in left:
-        for call in calls:
-            if call.kind == "tool" and call.status == "completed" and not _is_undone(state, call):
-                pool.setdefault((call.name, call.args_hash), []).append((state, call))
-    return iter(pool.items())
+    for past, call in found.values():
+        pool.setdefault((call.name, call.args_hash), []).append((past, call))
+    return pool
+
+
+def _can_answer(call: Call) -> bool:
+    """What was done can stand for doing it. That something was undone stands for that one only."""
+    return call.kind == "tool" and call.status == "completed" and scope_of(call.path) != UNDO
 
 
 def _is_undone(state: State, call: Call) -> bool:

@@ -13,7 +13,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.branching import branch_session, must_be_left, sessions_of
+from holdfast.branching import (
+    branch_at,
+    branch_name,
+    branch_session,
+    must_be_left,
+    sessions_of,
+)
 from holdfast.checkpoints import carried
 from holdfast.codec import Shape, args_hash
 from holdfast.driving import new_id
@@ -90,9 +96,16 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
     if next(store.read(stream_of(new)), None) is not None:
         raise BadInput(f"task {new!r} exists already: give the fork another id")
     task, args = _function(past, changes), _input(store, past, changes)
-    sessions = _branch_sessions(holding, past, new)
+    _must_be_editable(past, changes)
+    _must_be_called(newest, changes)
+    branches = {
+        new if original == past.id else branch_name(original, new): branch_at(store, original, past)
+        for original in sessions_of(store, past)
+    }
+    sessions = {fork.of: name for name, fork in branches.items()}
     origin = Fork(
         of=past.id,  # whose own log holds that event, where the task is a fork itself
+        task="" if id == past.id else id,
         seq=place.seq,
         sum=total,
         path=place.path,
@@ -124,9 +137,15 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
             timeout_s=past.timeout_s,
             fork=origin,
         )
-        log.append(created)
-        for event in _edits(log, changes, origin.by):
-            log.append(event)
+        try:
+            log.append(created)
+            for event in _edits(log, changes, origin.by):
+                log.append(event)
+            for name, fork in branches.items():
+                branch_session(holding, fork, name, log.state.user)
+        except BaseException:
+            log.abandon()
+            raise
         log.sync()
         must_be_left(store, stream_of(origin.of), log.lease)
         return log.state
@@ -224,23 +243,38 @@ def _free(holding: Holding, given: dict[str, Raw]) -> dict[str, Raw]:
     return given
 
 
-def _branch_sessions(holding: Holding, past: State, new: str) -> dict[str, str]:
-    made: dict[str, str] = {}
-    for original in sessions_of(holding.store, past):
-        name = new if original == past.id else f"{original}~{new}"
-        if branch_session(holding, past, original, name):
-            made[original] = name
-    return made
+def _must_be_editable(past: State, changes: Changes) -> None:
+    for path in changes.results:
+        call = past.calls.get(path)
+        if call is None or call.status not in ("completed", "failed"):
+            raise BadInput(
+                f"fork(results=…): there is no step {path!a:.60} before the fork that has ended"
+            )
+    if changes.state is not UNSET and not past.checkpoints:
+        raise BadInput(
+            f"fork(state=…): task {past.id!r} had made no checkpoint there, so it has no state to "
+            f"be edited: give other results (results=…) or another input (input=…)"
+        )
+
+
+def _must_be_called(newest: State, changes: Changes) -> None:
+    """Refuse names that no step has, neither in the code nor in the log: they would do nothing."""
+    for what in ("arguments", "stubs"):
+        for name in getattr(changes, what):
+            if _known(registry.call, name) is None and all(
+                call.name != name for call in newest.calls.values()
+            ):
+                raise BadInput(
+                    f"fork({what}=…): no step or tool {name!a:.60} is loaded, and "
+                    f"{newest.id!r} has called none: mend its name, or load the code that has it "
+                    f"(holdfast --app MODULE)"
+                )
 
 
 def _edits(log: Log, changes: Changes, by: str) -> Iterator[AnyEvent]:
     """The events by which the state of a fork differs from that of its original."""
     for path, value in changes.results.items():
-        call = log.state.calls.get(str(path))
-        if call is None or call.status not in ("completed", "failed"):
-            raise BadInput(
-                f"fork(results=…): there is no step {path!a:.60} before the fork that has ended"
-            )
+        call = log.state.calls[path]
         yield Adopted(
             path=call.path,
             name=call.name,
@@ -250,11 +284,6 @@ def _edits(log: Log, changes: Changes, by: str) -> Iterator[AnyEvent]:
             by=by,
         )
     if changes.state is not UNSET:
-        if not log.state.checkpoints:
-            raise BadInput(
-                f"fork(state=…): task {log.state.id!r} had made no checkpoint there, so it has no "
-                f"state to be edited: give other results (results=…) or another input (input=…)"
-            )
         yield Checkpointed(
             number=log.state.checkpoints + 1,
             version=log.state.checkpoint_version,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from holdfast.branching import said_by, sessions_of
+from holdfast.branching import rewind_key, said_by, sessions_of
 from holdfast.conversation import Conversation
 from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
@@ -23,6 +23,7 @@ from holdfast.history import When, must_be_still, newest_state, place_of, state_
 from holdfast.journal.task import undo_path
 from holdfast.ledger import session_ledger
 from holdfast.log import Log
+from holdfast.reading import read_events, session_stream
 from holdfast.secret import provider
 from holdfast.state import Call, State
 from holdfast.words import checked_id, must_be_texts
@@ -100,7 +101,7 @@ def effects_since(state: State, past: State) -> Iterator[Effect]:
     for call in reversed(list(state.calls.values())):
         if call.path in past.calls or call.kind not in ("tool", "child"):
             continue
-        if call.adopted or call.path.startswith("undo.") or _is_of_the_original(state, call):
+        if call.path.startswith("undo.") or not _is_its_own(state, call):
             continue
         yield Effect(
             call.path,
@@ -113,8 +114,11 @@ def effects_since(state: State, past: State) -> Iterator[Effect]:
         )
 
 
-def _is_of_the_original(state: State, call: Call) -> bool:
-    return state.fork is not None and call.seq <= state.fork.seq
+def _is_its_own(state: State, call: Call) -> bool:
+    """Whether it was made by the task, perhaps before it was put back, and not by its original."""
+    if call.adopted:
+        return call.adopted_of is not None and call.adopted_of[0] == state.id
+    return state.fork is None or call.seq > state.fork.seq
 
 
 def _undo_of(state: State, call: Call) -> str:
@@ -142,9 +146,10 @@ def _cuts(holding: Holding, state: State, past: State) -> dict[str, int]:
     """The sessions of a task that have gone on since, and where they stood then."""
     cuts: dict[str, int] = {}
     for session in sessions_of(holding.store, state):
-        seq, _ = said_by(holding.store, session, past.updated_at)
-        newest, _ = said_by(holding.store, session, holding.clock())
-        if seq and newest > seq:
+        # What had not begun yet is put back to its beginning.
+        seq = max((event.seq for event, _ in said_by(holding.store, session, past)), default=1)
+        *_, newest = read_events(holding.store, session_stream(session))
+        if newest.seq > seq:
             cuts[session] = seq
     return cuts
 
@@ -155,7 +160,7 @@ def rewind_sessions(holding: Holding, state: State) -> None:
     That they are to be is in the task's log, so a crash in between leaves no half of it: whoever
     goes on with the task does the rest.
     """
-    key = f"{state.id}~{state.rewinds}"
+    key = rewind_key(state)
     for session, seq in state.sessions_to_rewind.items():
         ledger = session_ledger(holding.store, session, holding.owner, holding.clock)
 
