@@ -260,6 +260,23 @@ def test_a_damaged_log_does_not_hide_the_others(agents):
     assert "tasks/tour: event 1 is damaged" in err
 
 
+def test_damage_further_on_and_in_the_past_of_a_fork_is_told_too(agents):
+    with Holdfast("workspace") as hf:
+        hf.fork("trip-42", at=2, effects="stub", new_id="fork")
+    log = Path("workspace/tasks/trip-42/events.jsonl")
+    lines = log.read_bytes().split(b"\n")
+    lines[2] = lines[2].replace(b"Oslo", b"Lima")
+    log.write_bytes(b"\n".join(lines))
+    code, _, err = agents("replay", "fork")
+    assert code == 4
+    assert "tasks/trip-42: event 3 is damaged" in err
+    code, out, err = agents("replay", "--all")
+    assert code == 4
+    assert "3 tasks: all do the same\n" in out
+    assert "warning: fork: tasks/trip-42: event 3 is damaged" in err
+    assert "warning: trip-42: only what comes before the damage was replayed" in err
+
+
 # Tests
 
 

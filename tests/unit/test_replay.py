@@ -760,3 +760,125 @@ def test_every_kind_of_store_is_left_as_it_is(url, tmp_path):
         assert hf.replay("trip").same
         assert hf.task("trip").seq == head
         assert hf.verify().sound
+
+
+# What the code says elsewhere, and what it leaves out
+
+
+@tool
+async def rp_fetched(x: int) -> int:
+    EFFECTS.append("fetched")
+    return x
+
+
+@task
+def rp_talker(n: int) -> str:
+    chat = session()
+
+    def says(what: str, say: Any) -> Any:
+        """What is said before the call, or after it."""
+        moved.append((what, say)) if changed(f"{what} moved") else say()
+
+    moved: list[Any] = []
+    says("note", lambda: note("rooms"))
+    says("decision", lambda: decide("room", n))
+    says("plan", lambda: current().plan(["look", "book"]))
+    says("file", lambda: files.write("rooms.txt", "attic"))
+    says("message", lambda: chat.say("hello"))
+    says("reading", files.list)
+    says("time", now)
+    rp_book("attic", n)
+    for _, say in moved:
+        say()
+    rp_book("cellar", n)
+    return "booked"
+
+
+SAID = ["note", "decision", "plan", "file", "message", "reading", "time"]
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_what_is_said_before_a_call_is_not_the_same_after_it(hf, what):
+    hf.run(rp_talker, 1, id="talk", session="chat")
+    assert hf.replay("talk").same
+    CODE["is"] = f"{what} moved"
+    found = hf.replay("talk")
+    assert not found.same
+    assert found.divergence is None
+    assert (found.differing[0].path, found.differing[0].when) == ("1", "before")
+    assert found.result == "booked"
+
+
+@task
+async def rp_fetching(n: int) -> str:
+    async def fetch(x: int) -> None:
+        await rp_fetched(x)
+        if not changed("a call less"):
+            await rp_fetched(x + 10)
+
+    branches = n - 1 if changed("a branch less") else n
+    await asyncio.gather(*(fetch(x) for x in range(branches)))
+    return "fetched"
+
+
+@pytest.mark.parametrize(
+    ("how", "path"), [("a call less", "fetch~1.2"), ("a branch less", "fetch~3.1")]
+)
+def test_a_call_that_a_branch_of_asyncio_no_longer_makes_is_missed(hf, how, path):
+    hf.run(rp_fetching, 3, id="fetching")
+    assert hf.replay("fetching").same
+    CODE["is"] = how
+    found = hf.replay("fetching")
+    assert found.divergence is not None
+    assert found.divergence.path == path
+    assert found.divergence.asked == "ends without that call"
+
+
+FETCHED = asyncio.Event()
+
+
+@step
+async def rp_refused() -> None:
+    await FETCHED.wait()
+    raise ValueError("refused")
+
+
+@task
+async def rp_first_failure(n: int) -> str:
+    async def fetch(x: int) -> None:
+        for number in range(x):
+            await rp_fetched(number)
+            note(f"fetched {number}")
+        FETCHED.set()
+        await asyncio.sleep(3600)
+
+    fetching = asyncio.create_task(fetch(n))
+    try:
+        await rp_refused()
+    except StepFailed:
+        fetching.cancel()
+    return "given up"
+
+
+def test_how_far_a_branch_came_that_was_cancelled_is_not_for_the_code_to_say(hf):
+    assert hf.run(rp_first_failure, 3, id="first") == "given up"
+    found = hf.replay("first")
+    assert found.same, found.summary()
+
+
+@task
+def rp_added(n: int) -> str:
+    if changed("a note more"):
+        note("more")
+    rp_book("attic", n)
+    return ask("And now?")
+
+
+def test_what_was_added_before_a_call_while_the_task_waited_is_as_recorded(hf):
+    with suppress(TaskWaiting):
+        hf.run(rp_added, 1, id="added")
+    CODE["is"] = "a note more"
+    hf.answer("added", "home")
+    assert hf.resume("added") == "home"
+    found = hf.replay("added")
+    assert found.same, found.summary()

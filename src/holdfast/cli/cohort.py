@@ -37,7 +37,7 @@ class TaskReplayed(Struct, frozen=True):
 
 def replay_all(hf: Holdfast, kind: str | None, since: datetime | None, as_json: bool) -> Exit:
     """Replay the tasks that match, the newest first, and list what changed."""
-    unreadable: list[StoreError] = []
+    unreadable: list[str] = []
     found: list[TaskReplayed] = []
     # What the code between the calls prints is not ours.
     with redirect_stdout(sys.stderr):
@@ -49,25 +49,24 @@ def replay_all(hf: Holdfast, kind: str | None, since: datetime | None, as_json: 
     changed = [each for each in found if each.verdict != "same"]
     if as_json:
         same = not changed and not unreadable
-        errors = [str(error) for error in unreadable]
-        print_json({"same": same, "tasks": found, "unreadable": errors})
+        print_json({"same": same, "tasks": found, "unreadable": unreadable})
     else:
         _print_all(found, changed)
-    for error in unreadable:
-        print_error(f"warning: {error}")
+    for what in unreadable:
+        print_error(f"warning: {plain(what)}")
     if changed:
         return Exit.CODE
     return Exit.DAMAGED if unreadable else Exit.OK
 
 
 def _wanted(
-    hf: Holdfast, kind: str | None, since: datetime | None, unreadable: list[StoreError]
+    hf: Holdfast, kind: str | None, since: datetime | None, unreadable: list[str]
 ) -> Iterator[tuple[str, str]]:
     cursor = None
     while True:
         page = hf.page(limit=LONGEST_PAGE, cursor=cursor, type=kind, created_after=since)
         if cursor is None:
-            unreadable += page.unreadable
+            unreadable += map(str, page.unreadable)
         for task in page.tasks:
             yield task.id, task.type
         cursor = page.next
@@ -75,9 +74,7 @@ def _wanted(
             return
 
 
-def _replayed(
-    hf: Holdfast, task: str, type: str, unreadable: list[StoreError]
-) -> TaskReplayed | None:
+def _replayed(hf: Holdfast, task: str, type: str, unreadable: list[str]) -> TaskReplayed | None:
     try:
         found = hf.replay(task)
     except CodeMissing as error:
@@ -85,10 +82,11 @@ def _replayed(
     except TaskNotFound:  # it was deleted meanwhile
         return None
     except StoreError as error:
-        unreadable.append(error)
+        unreadable.append(f"{task}: {error}")
         return None
     except HoldfastError as error:
         return TaskReplayed(task, type, "changed", why=str(error))
+    unreadable += [f"{task}: {found.note}"] if found.note else []
     if found.divergence is not None:
         first = found.divergence
         return TaskReplayed(

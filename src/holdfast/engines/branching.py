@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
-from holdfast.scope import scope_var
+from holdfast.scope import Scope, scope_var
 
 
 def branch_asyncio_tasks() -> None:
@@ -41,12 +42,19 @@ class _Branching:
             scope.fresh = False
         elif scope is not None:
             name = getattr(coro, "__name__", type(coro).__name__)
-            context.run(scope_var.set, scope.branch(name))
+            scope = scope.branch(name)
+            context.run(scope_var.set, scope)
         made = self._inner(loop, coro, context=context, **options)
         if scope is not None:
             scope.run.branches.add(made)
-            made.add_done_callback(scope.run.branches.discard)
+            made.add_done_callback(partial(_ended, scope))
         return made
+
+
+def _ended(scope: Scope, branch: asyncio.Task[Any]) -> None:
+    scope.run.branches.discard(branch)
+    if branch.cancelled():
+        scope.run.cut_off.add(scope.path)
 
 
 def _plain_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:

@@ -196,10 +196,9 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
 
 def seen_before(run: Run, path: str) -> Call | None:
     """The record of something that the task read, such as the time; None if it has not yet."""
-    record = run.log.state.calls.get(path)
-    if record is not None or run.answers is None:
-        return record
-    return _adopt(run, path, run.answers.seen(path, run.log))
+    if run.answers is not None:
+        run.answers.seen(path)
+    return run.log.state.calls.get(path)
 
 
 def altered(run: Run, path: str, spec: Spec, data: bytes) -> bytes:
@@ -232,9 +231,7 @@ def answered(
     return record if adopted is None else _adopt(run, path, adopted)
 
 
-def _adopt(run: Run, path: str, events: Sequence[AnyEvent] | None) -> Call | None:
-    if events is None:
-        return None
+def _adopt(run: Run, path: str, events: Sequence[AnyEvent]) -> Call:
     for event in events:
         run.append(event)
     return run.log.state.calls[path]

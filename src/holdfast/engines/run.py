@@ -72,8 +72,8 @@ class Answers(Protocol):
     def settle(self, path: str) -> Sequence[AnyEvent]:
         """What is known of a call that was begun, and has to be settled before it is undone."""
 
-    def seen(self, path: str, log: Log) -> Sequence[AnyEvent] | None:
-        """The same for something that the task reads, such as the time."""
+    def seen(self, path: str) -> None:
+        """The code has come to something that it reads, such as the time."""
 
 
 class Run:
@@ -103,6 +103,8 @@ class Run:
         self.root = Scope(self, "")
         self.in_flight: dict[str, Any] = {}
         self.branches: set[Any] = set()
+        self.cut_off: set[str] = set()
+        """The branches of asyncio that were cancelled before they came to their end."""
         self.inner: set[Run] = set()
         """The tasks that this one drives, while it waits for them."""
         self.woken = threading.Event()

@@ -14,11 +14,12 @@ from holdfast.events import AnyEvent
 from holdfast.journal.words import describe
 from holdfast.reading import value_in
 from holdfast.replays.comparing import Compared, compared, wanted_tags
+from holdfast.replays.order import is_cut_off
 from holdfast.replays.recorded import Passed, Reached, Recorded
 from holdfast.replays.replayed import Divergence, Replayed
 from holdfast.replays.retracing import retraced
-from holdfast.replays.script import Script
-from holdfast.state import FINISHED, State, scope_of
+from holdfast.replays.script import Script, is_inside
+from holdfast.state import FINISHED, UNDO, State
 from holdfast.store import Store
 
 _canonical = msgspec.json.Encoder(order="sorted").encode
@@ -97,6 +98,8 @@ def _divergence(store: Store, aside: Store, ran: Ran) -> Divergence | None:
         return Divergence("", _shown_end(store, ran.then), f"can't go on: {error}", str(error))
     if life.how == "open":
         return None  # it needs nothing more than what the log holds
+    if life.how != "stopped" and (missed := _missed(ran)):
+        return Divergence(missed, describe(ran.then.calls[missed]), "ends without that call")
     if _end(store, ran.then) == _end(aside, ran.state):
         return None
     return Divergence("", _shown_end(store, ran.then), _shown_end(aside, ran.state))
@@ -116,13 +119,14 @@ def _stopped_short(store: Store, ran: Ran, error: TaskWaiting) -> Divergence | N
 
 
 def _missed(ran: Ran) -> str:
-    """A recorded call of the task's body that the code has not come to; '' if there is none."""
+    """A recorded call that the code has not come to; '' if there is none."""
     made = {passed.path for passed in ran.answers.passed}
-    start = ran.script.life.start
-    for path, call in ran.then.calls.items():
-        is_of_the_body = scope_of(path) == "" or scope_of(path).startswith("@")
-        is_numbered = path.rpartition(".")[2].isdigit()
-        if call.seq > start and is_of_the_body and is_numbered and path not in made:
+    start, calls = ran.script.life.start, ran.then.calls
+    for path, call in calls.items():
+        if call.seq <= start or path in made or not path.rpartition(".")[2].isdigit():
+            continue
+        is_of_the_code = not is_inside(path, calls) and not path.startswith(UNDO)
+        if is_of_the_code and not is_cut_off(path, ran.answers.cut_off):
             return path
     return ""
 

@@ -47,14 +47,14 @@ class Reached(HoldfastError):
 
 
 class Marks(dict[str, int]):
-    """What the code has said so far, by its marks; remembers which of them it came by."""
+    """What the code has said so far, by its marks; tells which of them it comes by."""
 
-    def __init__(self, marks: Mapping[str, int], seen: set[str]) -> None:
+    def __init__(self, marks: Mapping[str, int], seen: Callable[[str], None]) -> None:
         super().__init__(marks)
         self._seen = seen
 
     def __contains__(self, mark: object) -> bool:
-        self._seen.add(str(mark))
+        self._seen(str(mark))
         return super().__contains__(mark)
 
 
@@ -86,8 +86,9 @@ class Recorded:
         self.stubbed: list[str] = []
         self.released: set[int] = set()
         """The events that were held back until the code asked for them."""
-        self.said: set[str] = set()
-        """What the code has said again that was there already, by its marks."""
+        self.said: dict[str, int] = {}
+        """What the code has said or read again that was there already, by its mark or path; and
+        how many calls it had come to by then."""
         self.reached = False
         self._script = script
         self._calls = calls
@@ -99,7 +100,12 @@ class Recorded:
     def begin(self, run: Run) -> None:
         """Answer the calls of a run."""
         self.run, run.answers = run, self
-        run.log.state.marks = Marks(run.log.state.marks, self.said)
+        run.log.state.marks = Marks(run.log.state.marks, self.seen)
+
+    @property
+    def cut_off(self) -> set[str]:
+        """The branches that were cancelled: how far they came is not for the code to say."""
+        return set() if self.run is None else self.run.cut_off
 
     def passing(self, asked: Asked) -> None:
         path = asked.path
@@ -130,9 +136,9 @@ class Recorded:
             self.stopped[asked.path] = str(asked)
         return None
 
-    def seen(self, path: str, log: Log) -> Sequence[AnyEvent] | None:
+    def seen(self, path: str) -> None:
         """What was read and is recorded is in the log already. More than that is read anew."""
-        return None
+        self.said.setdefault(path, len(self.passed))
 
     def settle(self, path: str) -> Sequence[AnyEvent]:
         if not (held := self._release(path)):

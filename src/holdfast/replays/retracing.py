@@ -21,6 +21,7 @@ from holdfast.events import (
     Claimed,
     Compensating,
     ListGrew,
+    Observed,
     Parked,
     TaskCompleted,
     TaskContinued,
@@ -28,6 +29,7 @@ from holdfast.events import (
     TaskStopped,
 )
 from holdfast.fold import fold
+from holdfast.replays.order import Order, is_cut_off
 from holdfast.replays.recorded import Passed, Recorded
 from holdfast.replays.script import Script, is_inside, place_in
 from holdfast.state import State, scope_of
@@ -49,8 +51,12 @@ def retraced(
     script: Script, answers: Recorded, made: Sequence[AnyEvent], newest: State
 ) -> Retraced:
     """Put what a replay `made` beside what was recorded. `newest` is what it came to."""
-    places = _placed(script, answers, made)
+    order = Order(script, answers.passed)
+    places = _placed(script, answers, made, order)
     unsaid = set(_unsaid(script, answers, newest))
+    for event, following in _moved(script, answers, order):
+        unsaid.add(event.seq)
+        places.more.setdefault(max(following - 1, script.life.start), []).append(event)
     lists = [newest.lists[event.digest] for event in made if isinstance(event, ListGrew)]
     before = fold(event for event in script.events if event.seq <= script.life.start)
     pairs: list[tuple[AnyEvent | None, Sequence[AnyEvent]]] = [
@@ -59,7 +65,8 @@ def retraced(
     for event in script.during():
         part = script.parts[event.seq]
         here: list[AnyEvent] = []
-        if event.seq in answers.released or part == "apart":
+        is_taken = event.seq in answers.released or part == "apart"
+        if is_taken or is_cut_off(place_in(event), answers.cut_off):
             here = [event]
         elif part == "given":
             here = [event] if event.seq not in unsaid else []
@@ -73,18 +80,34 @@ def retraced(
 
 
 def _unsaid(script: Script, answers: Recorded, newest: State) -> Iterator[int]:
-    """What was given beforehand, but is for the code to say: a file that it writes, for one."""
+    """What was given beforehand, but is for the code to say or to read: a file that it writes, for
+    one."""
     for event in script.during():
-        mark = getattr(event, "mark", "")
-        is_ours = mark and not getattr(event, "by", "") and script.parts[event.seq] == "given"
-        if is_ours and mark not in answers.said and not is_inside(mark, newest.calls):
+        place = _given_at(script, event)
+        if place and place not in answers.said and not is_inside(place, newest.calls):
             yield event.seq
+
+
+def _moved(script: Script, answers: Recorded, order: Order) -> Iterator[tuple[AnyEvent, int]]:
+    """What was given beforehand and is said elsewhere: it, and the event before which it is."""
+    for event in script.during():
+        calls = answers.said.get(place := _given_at(script, event))
+        if calls is not None and order.is_moved(place, calls, event.seq):
+            yield event, order.following(place, calls) or script.life.last + 1
+
+
+def _given_at(script: Script, event: AnyEvent) -> str:
+    """The place of an event that was given beforehand, but is the code's; '' of all others."""
+    is_ours = script.parts[event.seq] == "given" and not getattr(event, "by", "")
+    if is_ours and isinstance(event, Observed):
+        return event.path
+    return str(getattr(event, "mark", "")) if is_ours else ""
 
 
 class _Places:
     """Where the events that a replay made belong, among the recorded ones."""
 
-    def __init__(self, script: Script, answers: Recorded) -> None:
+    def __init__(self, script: Script, answers: Recorded, order: Order) -> None:
         self.said: dict[int, AnyEvent] = {}
         """In the place of a recorded one."""
         self.more: dict[int, list[AnyEvent]] = {}
@@ -100,13 +123,16 @@ class _Places:
         self._life = script.life
         self._newest: dict[str, int] = {}
         self._waiting: list[AnyEvent] = []
+        self._order = order
 
-    def put(self, event: AnyEvent) -> None:
-        """Find the place of an event, or let it wait for the next one that has a place."""
+    def put(self, event: AnyEvent, calls: int) -> None:
+        """Find the place of an event, or let it wait for the next one that has a place. The code
+        made it after so many `calls`."""
         if isinstance(event, (*_APART, ListGrew)) or place_in(event) in self._given:
             return
         slot = self._slot(event)
-        if slot is None:
+        place = place_in(event)
+        if slot is None or (place and self._order.is_moved(place, calls, slot)):
             self._waiting.append(event)
             return
         self.before(slot, scope_of(place_in(event)))
@@ -137,19 +163,17 @@ class _Places:
         return slots.pop(0) if slots else None
 
 
-def _placed(script: Script, answers: Recorded, made: Sequence[AnyEvent]) -> _Places:
+def _placed(script: Script, answers: Recorded, made: Sequence[AnyEvent], order: Order) -> _Places:
     """Each event that the code made: in the place of a recorded one, or after one."""
-    places = _Places(script, answers)
-    passed = iter(answers.passed)
-    following = next(passed, None)
+    places = _Places(script, answers, order)
+    passed, calls = answers.passed, 0
     for event in made:
-        while following is not None and following.said < event.seq:
-            _pass(places, following)
-            following = next(passed, None)
-        places.put(event)
-    while following is not None:
-        _pass(places, following)
-        following = next(passed, None)
+        while calls < len(passed) and passed[calls].said < event.seq:
+            _pass(places, passed[calls])
+            calls += 1
+        places.put(event, calls)
+    for each in passed[calls:]:
+        _pass(places, each)
     places.end()
     return places
 

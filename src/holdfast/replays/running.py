@@ -78,6 +78,7 @@ def replay(holding: Holding, id: str, wanted: Wanted) -> Replayed:
 
 def _past(holding: Holding, id: str) -> _Past:
     store, stream = holding.store, stream_of(id)
+    base = base_of(store, stream)
     events: list[AnyEvent] = []
     note = ""
     try:
@@ -85,12 +86,12 @@ def _past(holding: Holding, id: str) -> _Past:
         for event in read_events(store, stream):
             events.append(event)
     except LogDamaged as error:
-        if not events:
+        if not events or events[-1].seq <= base:  # of a fork: nothing of its own can be read
             raise
         note = f"only what comes before the damage was replayed. {error}"
     if not events:
         raise TaskNotFound(f"no task {id!r} in {store.url}")
-    return _Past(events, base_of(store, stream), fold(events), note)
+    return _Past(events, base, fold(events), note)
 
 
 def _lives(past: _Past, start: str | int | None) -> list[Life]:

@@ -55,9 +55,8 @@ class Answering:
             raise NotAnswered(asked.task_id, asked.path, str(asked))
         return None
 
-    def seen(self, path: str, log: Log) -> Sequence[AnyEvent] | None:
+    def seen(self, path: str) -> None:
         """What a task reads, it reads anew."""
-        return None
 
     def settle(self, path: str) -> Sequence[AnyEvent]:
         """Whether a call happened is found out, as in any task."""

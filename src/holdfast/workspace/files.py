@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.artifacts import Artifact, opened
+from holdfast.engines.execution import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, StoreError
 from holdfast.events import FileRemoved, Observed
@@ -169,7 +170,7 @@ def _seen(scope: Scope, path: str, what: str, look: Callable[[State], Any], kind
     run: Run = scope.run
     must_go_on(scope, path, f"looks at {what}")
     log = run.log
-    if path not in log.state.calls:
+    if seen_before(run, path) is None:
         must_be_real(run, path)
 
         def observed(state: State) -> Observed:

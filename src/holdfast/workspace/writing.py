@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from holdfast.artifacts import PART_BYTES, Artifact, extended, opened
-from holdfast.engines.execution import beyond, must_have_restored
+from holdfast.engines.execution import beyond, must_have_restored, seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, StoreError
 from holdfast.events import FileKept, Observed
@@ -90,7 +90,7 @@ class Writing:
     def _known(self) -> KeptFile | None:
         """What the log holds of this write; None if nothing. A refusal is raised again."""
         state = self.run.log.state
-        if (call := state.calls.get(self.mark)) is not None:
+        if (call := seen_before(self.run, self.mark)) is not None:
             raise msgspec.json.decode(cast("Raw", call.result), type=Refused).error()
         if self.mark not in state.marks:
             return None
