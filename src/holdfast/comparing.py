@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from holdfast.aligning import Alignment, align_all
 from holdfast.differing import Diff, diff
-from holdfast.errors import BadInput, HoldfastError
+from holdfast.errors import BadInput, HoldfastError, TaskBusy
 from holdfast.made import ran
+from holdfast.news import pause
 from holdfast.sides import Figures, figures
 from holdfast.snapshots import Snapshot
 from holdfast.store import Store
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 _MOST = 20
+_MOMENT_S = 0.05
 
 
 class Comparison(Struct, frozen=True):
@@ -97,7 +99,7 @@ def experiment(
 
     def run(name: str) -> Variant:
         try:
-            hf.resume(made[name])
+            _drive(hf, made[name])
             done = Variant(name, made[name], hf.task(made[name]).result)
         except HoldfastError as error:
             done = Variant(name, made[name], problem=str(error))
@@ -107,6 +109,16 @@ def experiment(
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         ended = tuple(pool.map(run, variants))
     return Experiment(id, ended, compare(hf.store, [id, *made.values()]))
+
+
+def _drive(hf: Holdfast, id: str) -> None:
+    """Run a fork to its end; where a worker was quicker, wait for what it makes of it."""
+    while True:
+        try:
+            hf.resume(id)
+            return
+        except TaskBusy:
+            pause(hf.store, _MOMENT_S)
 
 
 def _made(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from holdfast import (
     Unanswered,
     ask,
     checkpoint,
+    comparing,
     decide,
     each,
     note,
@@ -377,3 +379,16 @@ def test_a_name_that_no_step_has_is_refused(hf: Holdfast):
     for wrong in ({"stubs": {"fork_mial": ""}}, {"arguments": {"fork_mial": {"text": ""}}}):
         with pytest.raises(BadInput, match="no step or tool 'fork_mial' is loaded"):
             hf.fork("t", at=2, effects="live", **wrong)
+
+
+def test_where_a_worker_was_quicker_an_experiment_waits_for_it(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    id = hf.fork("t", at=2, effects="reuse").id
+    lease = hf.store.acquire(f"tasks/{id}", "a worker", 60)
+    waiting = threading.Thread(target=comparing._drive, args=(hf, id))
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    hf.store.release(lease)
+    waiting.join(30)
+    assert hf.task(id).status == "completed"
