@@ -17,7 +17,7 @@ from holdfast.sides import Figures, figures
 from holdfast.snapshots import Snapshot
 from holdfast.store import Store
 from holdfast.views import view_task
-from holdfast.words import checked_id
+from holdfast.words import checked_id, must_be_texts
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -91,8 +91,12 @@ def experiment(
     at_once: int = 4,
 ) -> Experiment:
     """Fork a task once for each variant, run them side by side, and compare them."""
-    if not variants:
-        raise BadInput("experiment() takes at least one variant: what is to be other in each")
+    if not variants or not isinstance(variants, Mapping):
+        raise BadInput("experiment() takes a dict of variants by name: what is to be other in each")
+    for name, given in variants.items():
+        must_be_texts("experiment()", name=name)
+        if not isinstance(given, Mapping):
+            raise BadInput(f"experiment(): variant {name!r} must be a dict, not {given!a:.60}")
     if len(variants) >= _MOST:
         raise BadInput(f"experiment() takes at most {_MOST - 1} variants, not {len(variants)}")
     made = _made(hf, id, variants, {"because": "", **fork})

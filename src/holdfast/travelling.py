@@ -131,7 +131,7 @@ class Travelling:
         )
         changes = forking.Changes(
             input=input or {},
-            results={str(path): value for path, value in (results or {}).items()},
+            results=forking.by_path(results or {}),
             state=state,
             task=task,
             arguments=arguments or {},

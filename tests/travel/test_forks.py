@@ -392,3 +392,26 @@ def test_where_a_worker_was_quicker_an_experiment_waits_for_it(hf: Holdfast):
     hf.store.release(lease)
     waiting.join(30)
     assert hf.task(id).status == "completed"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"input": [1]},
+        {"results": [1]},
+        {"stubs": 5},
+        {"arguments": {"fork_book": 5}},
+        {"labels": "x"},
+        {"results": {"1": object()}},
+        {"results": {"1": [float("nan")]}},
+    ],
+)
+def test_what_is_of_no_use_is_refused(wrong: Any):
+    with Holdfast("memory://") as hf:
+        hf.run(fork_trip, "Oslo", id="t")
+        with pytest.raises(BadInput, match=r"must be a dict|can't be that"):
+            hf.fork("t", at=2, effects="live", **wrong)
+        for variants in ([1], {"a": 5}):
+            with pytest.raises(BadInput, match="dict"):
+                hf.experiment("t", variants, at=2, effects="live")  # type: ignore[arg-type]
+        assert [each.id for each in hf.tasks()] == ["t"]
