@@ -114,6 +114,7 @@ CORE_EXCEPTIONS = {
     ("codec", "threading"): "branches in threads share the lists of a task",
     ("codec", "uuid"): "UUID is a value it writes and reads",
     ("secret", "os"): "a named secret is looked up in the environment, where it is kept",
+    ("waypoints", "threading"): "threads share the heads that were read last",
     ("log", "threading"): "branches in threads share one log",
 }
 

@@ -93,10 +93,10 @@ class Travelling:
         """A new task that shares the past of another one up to a step, and goes its own way.
 
         It leaves `before` the step `at` (or `after` it), or after the event `seq`. Nothing is
-        copied, and nothing is run: `hf.resume(view.id)` does that. `effects` says what becomes of
-        the tools it calls then: `live`, they are called; `reuse`, one that the original called
-        with the same arguments is answered by what it returned; `stub`, none is called, and one
-        that is neither in the original nor in `stubs` stops the task.
+        copied, and nothing is run: `hf.resume(view.id)` does that, or a worker. `effects` says what
+        becomes of the tools it calls then: `live`, they are called; `reuse`, one that the original
+        called with the same arguments is answered by what it returned; `stub`, none is called, and
+        one that is neither in the original nor in `stubs` stops the task.
 
         What can be other: `results` of steps before the fork, by path; `input`, arguments of the
         task; `state`, that of the last checkpoint; `task`, the function; `arguments` of steps
@@ -131,7 +131,7 @@ class Travelling:
         )
         changes = forking.Changes(
             input=input or {},
-            results={str(path): value for path, value in (results or {}).items()},
+            results=forking.by_path(results or {}),
             state=state,
             task=task,
             arguments=arguments or {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast import (
     Unanswered,
     ask,
     checkpoint,
+    comparing,
     decide,
     each,
     note,
@@ -369,3 +371,39 @@ def test_a_name_that_no_step_has_is_refused(hf: Holdfast):
     for wrong in ({"stubs": {"fork_mial": ""}}, {"arguments": {"fork_mial": {"text": ""}}}):
         with pytest.raises(BadInput, match="no step or tool 'fork_mial' is loaded"):
             hf.fork("t", at=2, effects="live", **wrong)
+
+
+def test_where_a_worker_was_quicker_an_experiment_waits_for_it(hf: Holdfast):
+    hf.run(fork_trip, "Oslo", id="t")
+    id = hf.fork("t", at=2, effects="reuse").id
+    lease = hf.store.acquire(f"tasks/{id}", "a worker", 60)
+    waiting = threading.Thread(target=comparing._drive, args=(hf, id))
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    hf.store.release(lease)
+    waiting.join(30)
+    assert hf.task(id).status == "completed"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"input": [1]},
+        {"results": [1]},
+        {"stubs": 5},
+        {"arguments": {"fork_book": 5}},
+        {"labels": "x"},
+        {"results": {"1": object()}},
+        {"results": {"1": [float("nan")]}},
+    ],
+)
+def test_what_is_of_no_use_is_refused(wrong: Any):
+    with Holdfast("memory://") as hf:
+        hf.run(fork_trip, "Oslo", id="t")
+        with pytest.raises(BadInput, match=r"must be a dict|can't be that"):
+            hf.fork("t", at=2, effects="live", **wrong)
+        for variants in ([1], {"a": 5}):
+            with pytest.raises(BadInput, match="dict"):
+                hf.experiment("t", variants, at=2, effects="live")  # type: ignore[arg-type]
+        assert [each.id for each in hf.tasks()] == ["t"]

@@ -12,16 +12,18 @@ from holdfast.comparing.aligning import Alignment, align_all
 from holdfast.comparing.made import ran
 from holdfast.comparing.sides import Figures, figures
 from holdfast.differences.differing import Diff, diff
-from holdfast.errors import BadInput, HoldfastError
+from holdfast.errors import BadInput, HoldfastError, TaskBusy
+from holdfast.news import pause
 from holdfast.snapshots import Snapshot
 from holdfast.store import Store
 from holdfast.views import view_task
-from holdfast.words import checked_id
+from holdfast.words import checked_id, must_be_texts
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 _MOST = 20
+_MOMENT_S = 0.05
 
 
 class Comparison(Struct, frozen=True):
@@ -89,15 +91,19 @@ def experiment(
     at_once: int = 4,
 ) -> Experiment:
     """Fork a task once for each variant, run them side by side, and compare them."""
-    if not variants:
-        raise BadInput("experiment() takes at least one variant: what is to be other in each")
+    if not variants or not isinstance(variants, Mapping):
+        raise BadInput("experiment() takes a dict of variants by name: what is to be other in each")
+    for name, given in variants.items():
+        must_be_texts("experiment()", name=name)
+        if not isinstance(given, Mapping):
+            raise BadInput(f"experiment(): variant {name!r} must be a dict, not {given!a:.60}")
     if len(variants) >= _MOST:
         raise BadInput(f"experiment() takes at most {_MOST - 1} variants, not {len(variants)}")
     made = _made(hf, id, variants, {"because": "", **fork})
 
     def run(name: str) -> Variant:
         try:
-            hf.resume(made[name])
+            _drive(hf, made[name])
             done = Variant(name, made[name], hf.task(made[name]).result)
         except HoldfastError as error:
             done = Variant(name, made[name], problem=str(error))
@@ -107,6 +113,16 @@ def experiment(
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         ended = tuple(pool.map(run, variants))
     return Experiment(id, ended, compare(hf.store, [id, *made.values()]))
+
+
+def _drive(hf: Holdfast, id: str) -> None:
+    """Run a fork to its end; where a worker was quicker, wait for what it makes of it."""
+    while True:
+        try:
+            hf.resume(id)
+            return
+        except TaskBusy:
+            pause(hf.store, _MOMENT_S)
 
 
 def _made(

@@ -21,7 +21,7 @@ from holdfast.branching import (
     sessions_of,
 )
 from holdfast.checkpoints import carried
-from holdfast.codec import Shape, args_hash
+from holdfast.codec import Shape, args_hash, shape_of
 from holdfast.driving import new_id
 from holdfast.engines.holding import Holding
 from holdfast.errors import (
@@ -43,7 +43,6 @@ from holdfast.events import (
 from holdfast.history import When, known_state, must_be_still, past_at, place_of
 from holdfast.log import Log
 from holdfast.reading import stream_of, value_in
-from holdfast.saying import plain
 from holdfast.spec import Spec, registry
 from holdfast.state import State
 from holdfast.store import Store
@@ -51,6 +50,7 @@ from holdfast.task import task_spec
 from holdfast.words import checked_id, must_be_texts
 
 _EFFECTS = ("live", "reuse", "stub")
+_any = shape_of(Any)
 
 
 class Changes(Struct, frozen=True, kw_only=True):
@@ -62,6 +62,15 @@ class Changes(Struct, frozen=True, kw_only=True):
     task: Callable[..., Any] | str | None = None
     arguments: Mapping[str, Mapping[str, Any]] = {}
     stubs: Mapping[str, Any] = {}
+
+
+def by_path(results: Any) -> Any:
+    """Results by the paths of their steps, which may be given as numbers.
+
+    >>> by_path({6: "attic"})
+    {'6': 'attic'}
+    """
+    return {str(k): v for k, v in results.items()} if isinstance(results, Mapping) else results
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -88,6 +97,7 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
             f"the same one with the same arguments, its result is taken) or 'stub' (none is called)"
         )
     must_be_texts(f"fork({id!r})", by=wanted.by, because=wanted.because)
+    _must_be_by_name(wanted, changes)
     newest = known_state(store, checked_id(id))
     place = place_of(newest, wanted.at, _when(wanted, changes), wanted.seq)
     past, total = past_at(store, id, place.seq)
@@ -149,6 +159,17 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
         log.sync()
         must_be_left(store, stream_of(origin.of), log.lease)
         return log.state
+
+
+def _must_be_by_name(wanted: Wanted, changes: Changes) -> None:
+    """Refuse what can't be looked up by a name: types in Python are only a promise."""
+    given = {name: getattr(changes, name) for name in ("input", "results", "arguments", "stubs")}
+    given["labels"] = wanted.labels or {}
+    if isinstance(changes.arguments, Mapping):
+        given |= {f"arguments of {name}": each for name, each in changes.arguments.items()}
+    for what, value in given.items():
+        if not isinstance(value, Mapping):
+            raise BadInput(f"fork(): {what} must be a dict, by name, not {value!a:.60}")
 
 
 def _when(wanted: Wanted, changes: Changes) -> When | None:
@@ -216,11 +237,11 @@ def _encoded(what: str, value: Any, shape: Shape | None = None) -> Raw:
     """A value as it goes into the log: of the type that is asked for there, or plain data of it."""
     try:
         if shape is None:
-            return Raw(plain(value))
+            return Raw(_any.dump(value))
         try:
             return Raw(shape.settle(value)[0])
         except Unserializable:
-            data = plain(value)
+            data = _any.dump(value)
             shape.load(data)
             return Raw(data)
     except HoldfastError as error:

@@ -9,10 +9,13 @@ are left for whoever comes next.
 from __future__ import annotations
 
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Raw
@@ -42,6 +45,10 @@ from holdfast.waypoints.trail import Trail, Waypoint
 
 _MANY = 32
 """From so many lines on, the log is read once from the first of them to the last."""
+
+_MOST_HEADS = 32
+_remembered: WeakKeyDictionary[Store, OrderedDict[tuple[str, int], Any]] = WeakKeyDictionary()
+_lock = Lock()
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -87,6 +94,7 @@ def state_upto(store: Store, stream: str, seq: int, every: int = EVERY) -> tuple
             try:
                 return _gone_on(store, stream, state, nearest * every, total, seq, trail, kept)
             except _NotThere:
+                _forget(store, stream)
                 continue
     state = State()
     trail = Trail(state, every) if kept is not None else None
@@ -111,11 +119,7 @@ def _by_waypoint(
     store: Store, kept: Waypoints, stream: str, way: list[int], every: int, *, trailing: bool
 ) -> tuple[State, Trail | None, bytes] | None:
     """The state at a waypoint, and who goes on from there; None if it can't be had."""
-    try:
-        stored = kept.get(stream, [number * every for number in way], "head")
-    except StoreError:
-        return None
-    heads = [decode_head(stored.get(number * every, b""), number * every) for number in way]
+    heads = _heads_of(store, kept, stream, [number * every for number in way])
     if not _fit(heads, way, every):
         return None
     parts = Parts()
@@ -132,6 +136,38 @@ def _by_waypoint(
     if trail is not None:
         trail.go_on(state, parts)
     return state, trail, heads[-1].total.encode()
+
+
+def _heads_of(store: Store, kept: Waypoints, stream: str, seqs: list[int]) -> list[Any]:
+    """The heads of waypoints; None for one that can't be had.
+
+    The newest are remembered: who opens one state mostly opens another, and the ways to both have
+    most of their heads in common. That they are of this log shows when its lines are read.
+    """
+    with _lock:
+        known = _remembered.setdefault(store, OrderedDict())
+        found = {seq: known[stream, seq] for seq in seqs if (stream, seq) in known}
+    missing = [seq for seq in seqs if seq not in found]
+    try:
+        stored = kept.get(stream, missing, "head") if missing else {}
+    except StoreError:
+        return [None]
+    read = {seq: decode_head(stored.get(seq, b""), seq) for seq in missing}
+    with _lock:
+        for seq in seqs:
+            if (head := found.get(seq) or read.get(seq)) is not None:
+                known[stream, seq] = head
+                known.move_to_end((stream, seq))
+        while len(known) > _MOST_HEADS:
+            known.popitem(last=False)
+    return [found.get(seq) or read[seq] for seq in seqs]
+
+
+def _forget(store: Store, stream: str) -> None:
+    with _lock:
+        known = _remembered.get(store, OrderedDict())
+        for key in [key for key in known if key[0] == stream]:
+            del known[key]
 
 
 def _fit(heads: list[Any], way: list[int], every: int) -> bool:
