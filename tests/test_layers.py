@@ -87,6 +87,7 @@ LAYERS = (
         "texts",
         "trail",
         "upto",
+        "usage",
         "values",
         "waypoints",
         "words",
