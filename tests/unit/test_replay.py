@@ -901,3 +901,19 @@ def test_what_a_task_hands_over_of_itself_is_not_written_again(hf, tmp_path):
         path.unlink()
     assert hf.replay("hands").same
     assert list(tmp_path.iterdir()) == []
+
+
+@task
+def rp_exits(n: int) -> int:
+    rp_book("attic", n)
+    if changed("exit"):
+        raise SystemExit(0)
+    return n
+
+
+def test_code_that_ends_the_process_does_not_end_who_replays_it(hf):
+    hf.run(rp_exits, 1, id="exits")
+    CODE["is"] = "exit"
+    found = hf.replay("exits")
+    assert found.divergence is not None
+    assert found.divergence.asked == "raises SystemExit: 0"
