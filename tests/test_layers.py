@@ -80,6 +80,7 @@ LAYERS = (
         "spec",
         "store",
         "texts",
+        "usage",
         "values",
         "waypoints",
         "words",

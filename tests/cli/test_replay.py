@@ -277,6 +277,12 @@ def test_damage_further_on_and_in_the_past_of_a_fork_is_told_too(agents):
     assert "warning: trip-42: only what comes before the damage was replayed" in err
 
 
+def test_the_tasks_of_shell_scripts_have_no_code_to_replay_or_to_check(agents):
+    assert agents("once", "greet", "--task", "shell", "--", "true").code == 0
+    assert agents("replay", "--all")[:2] == (0, "3 tasks: all do the same\n")
+    assert agents("check").code == 0
+
+
 # Tests
 
 

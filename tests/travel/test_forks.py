@@ -21,7 +21,6 @@ from holdfast import (
     Unanswered,
     ask,
     checkpoint,
-    comparing,
     decide,
     each,
     note,
@@ -32,6 +31,7 @@ from holdfast import (
     tool,
     uuid,
 )
+from holdfast.comparing import comparison
 
 NO_KEY = IdempotencyKey("")
 world: list[tuple[Any, ...]] = []
@@ -377,7 +377,7 @@ def test_where_a_worker_was_quicker_an_experiment_waits_for_it(hf: Holdfast):
     hf.run(fork_trip, "Oslo", id="t")
     id = hf.fork("t", at=2, effects="reuse").id
     lease = hf.store.acquire(f"tasks/{id}", "a worker", 60)
-    waiting = threading.Thread(target=comparing._drive, args=(hf, id))
+    waiting = threading.Thread(target=comparison._drive, args=(hf, id))
     waiting.start()
     waiting.join(0.1)
     assert waiting.is_alive()

@@ -43,6 +43,7 @@ from holdfast.events import Planned
 from holdfast.replays import REAL
 from holdfast.testing import replay_recorded
 from holdfast.workspace import files
+from holdfast.workspace.handoff import here
 
 EFFECTS: list[str] = []
 CODE = {"is": "as recorded"}
@@ -204,11 +205,15 @@ def test_a_stub_may_fail_and_the_task_sees_it(hf):
 
     found = recorded(hf).replay("trip", stubs={"rp_price": lambda room: fails()})
     assert found.outcome == "failed"
+    assert found.divergence is not None
+    assert "raises StepFailed" in found.divergence.asked
     assert "ConnectionError: down" in found.failure
 
 
 def test_a_stub_has_to_fit(hf):
     recorded(hf)
+    with pytest.raises(BadInput, match="must be a dict"):
+        hf.replay("trip", stubs=["rp_price"])
     with pytest.raises(BadInput, match="'rp_nobody', but neither the log nor the code"):
         hf.replay("trip", stubs={"rp_nobody": 1})
     found = hf.replay("trip", stubs={"rp_price": "dear"})
@@ -882,3 +887,33 @@ def test_what_was_added_before_a_call_while_the_task_waited_is_as_recorded(hf):
     assert hf.resume("added") == "home"
     found = hf.replay("added")
     assert found.same, found.summary()
+
+
+@task
+def rp_hands_over(folder: str) -> list[str]:
+    rp_book("attic", 1)
+    return [path.name for path in here(folder)]
+
+
+def test_what_a_task_hands_over_of_itself_is_not_written_again(hf, tmp_path):
+    hf.run(rp_hands_over, str(tmp_path), id="hands")
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert hf.replay("hands").same
+    assert list(tmp_path.iterdir()) == []
+
+
+@task
+def rp_exits(n: int) -> int:
+    rp_book("attic", n)
+    if changed("exit"):
+        raise SystemExit(0)
+    return n
+
+
+def test_code_that_ends_the_process_does_not_end_who_replays_it(hf):
+    hf.run(rp_exits, 1, id="exits")
+    CODE["is"] = "exit"
+    found = hf.replay("exits")
+    assert found.divergence is not None
+    assert found.divergence.asked == "raises SystemExit: 0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 from holdfast import Holdfast, Retry, ask, current, gather, now, step, task
 from holdfast.agent import Reply, Usage, assistant
-from holdfast.comparing.sides import Figures, Spent, figures, spent_in
+from holdfast.comparing.sides import Figures, Spent, figures
 from holdfast.comparing.spans import joined, seconds, without
-from holdfast.errors import Unanswered
+from holdfast.errors import TaskFailed, TaskWaiting, Unanswered
+from holdfast.usage import used_in
 from holdfast.workspace import files
 from tests.unit.agent.talking import Model, calls, make, ring, talk
 
@@ -159,7 +161,7 @@ def test_what_a_step_returns_of_a_model_inside_it_is_not_counted_twice(hf):
     ],
 )
 def test_what_tells_of_no_tokens_costs_none(output):
-    assert spent_in(output) is None
+    assert used_in(output) is None
 
 
 minutes = st.integers(0, 30)
@@ -178,3 +180,66 @@ def test_spans_are_as_long_as_the_minutes_in_them(some, others):
     left = without(times(some), times(others))
     assert seconds(left) == 60 * len(in_(some) - in_(others))
     assert left == joined(left)
+
+
+# What stats, figures and queries tell is the same
+
+
+CALLED: list[str] = []
+
+
+@step
+def sides_own_words(n: int) -> dict[str, object]:
+    CALLED.append("own")
+    return {"model": "m", "usage": {"input_tokens": 10, "cache_read_input_tokens": 90}}
+
+
+@step
+def sides_reply(n: int) -> Reply:
+    return Reply(assistant("x" * n), Usage(100, 20, cost=0.5), model="m")
+
+
+@step
+def sides_silent(n: int) -> Reply:
+    return Reply(assistant("x"), model="m")
+
+
+@step(retry=Retry(attempts=2, delay_s=0))
+def sides_thrice(n: int) -> int:
+    CALLED.append("tried")
+    if CALLED.count("tried") < 4:
+        raise ValueError("not yet")
+    return n
+
+
+@step
+def sides_asks(n: int) -> str:
+    return ask("And now?")  # begun again when it is answered, which is no retry
+
+
+@task
+def sides_all(n: int) -> None:
+    sides_own_words(n)
+    sides_reply(100_000)
+    sides_silent(n)
+    sides_asks(n)
+    sides_thrice(n)
+
+
+def test_stats_figures_and_queries_tell_the_same(hf):
+    CALLED.clear()
+    with suppress(TaskWaiting):
+        hf.run(sides_all, 1, id="all")
+    hf.answer("all", "on")
+    with suppress(TaskFailed):
+        hf.resume("all")
+    hf.retry("all")
+    found, stats = seen(hf, "all"), hf.stats()
+    assert found.spent == Spent(3, 200, 20, 90, 0.5)
+    told = stats.spent
+    assert (told.model_calls, told.input_tokens, told.output_tokens) == (3, 200, 20)
+    assert (told.cached_tokens, told.cost, told.unpriced) == (90, 0.5, 2)
+    query = "select count(*), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(cost)"
+    assert hf.sql(f"{query} from model_calls").rows == ((3, 200, 20, 90, 0.5),)
+    (retries,) = (kind.retries for kind in stats.types)
+    assert retries == found.retries == 3

@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from holdfast.agent.book import book_of
 from holdfast.agent.flow import Flow, drive
-from holdfast.agent.model import Usage
 from holdfast.agent.sessions import Session, means_in_task, must_be_session, session
 from holdfast.agent.state import AgentState, Phase
 from holdfast.checkpoints import checkpoint, restore
 from holdfast.errors import BadInput
 from holdfast.scope import inside
 from holdfast.task import task
+from holdfast.usage import Usage
 from holdfast.waiting import now
 
 

@@ -13,36 +13,10 @@ from msgspec import Struct
 
 from holdfast.agent.messages import Message
 from holdfast.artifacts import Artifact
+from holdfast.usage import Usage
 
 Stop = Literal["end", "tool_calls", "length", "refusal", "other"]
 """Why a model stopped: it was done, it asks for calls, it was cut off, it won't."""
-
-
-class Usage(Struct, frozen=True, omit_defaults=True):
-    """What a call of a model took. The cost is in whatever the prices are in.
-
-    >>> Usage(10, 2) + Usage(5, 1, cost=0.5)
-    Usage(input_tokens=15, output_tokens=3, cached_tokens=0, cost=0.5)
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    """Those of the input that the provider had at hand."""
-    cost: float = 0.0
-
-    @property
-    def tokens(self) -> int:
-        """Input and output together."""
-        return self.input_tokens + self.output_tokens
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.cost + other.cost,
-        )
 
 
 class Prices(Struct, frozen=True, kw_only=True):

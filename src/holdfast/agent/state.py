@@ -23,11 +23,11 @@ from msgspec.structs import replace
 
 from holdfast import plan as plans
 from holdfast.agent.messages import Message, assistant, tool_result, user
-from holdfast.agent.model import Usage
 from holdfast.agent.phases import AGENT
 from holdfast.errors import BadInput
 from holdfast.events import PlanItem, PlanStatus
 from holdfast.scope import scope_var
+from holdfast.usage import Usage
 from holdfast.waiting import now
 
 Phase = Literal["idle", "planning", "executing", "reflecting", "done", "error"]

@@ -22,6 +22,7 @@ from holdfast.cli.text import count, plain
 from holdfast.errors import CodeMissing, StoreError
 from holdfast.state import FINISHED, Status
 from holdfast.views import TaskView
+from holdfast.workspace.script import SCRIPT, STEP
 
 Verdict = Literal["fits", "diverges", "code_missing"]
 
@@ -101,6 +102,8 @@ def _checked(hf: Holdfast, view: TaskView, unreadable: list[StoreError]) -> Chec
     try:
         found = hf.check(view.id)
     except CodeMissing as error:
+        if view.type in (SCRIPT, STEP):  # of a shell script: there never was any
+            return None
         return CheckView(*about, "code_missing", why=str(error))
     except StoreError as error:
         unreadable.append(error)

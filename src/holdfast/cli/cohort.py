@@ -17,6 +17,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.text import count, plain
 from holdfast.errors import CodeMissing, HoldfastError, StoreError, TaskNotFound
 from holdfast.store import LONGEST_PAGE
+from holdfast.workspace.script import SCRIPT, STEP
 
 Verdict = Literal["same", "changed", "code_missing"]
 
@@ -78,6 +79,8 @@ def _replayed(hf: Holdfast, task: str, type: str, unreadable: list[str]) -> Task
     try:
         found = hf.replay(task)
     except CodeMissing as error:
+        if type in (SCRIPT, STEP):  # of a shell script: there never was any
+            return None
         return TaskReplayed(task, type, "code_missing", why=str(error))
     except TaskNotFound:  # it was deleted meanwhile
         return None

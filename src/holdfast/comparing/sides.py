@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from math import isfinite
 from typing import Any
 
 from msgspec import Raw, Struct, UnsetType
@@ -13,7 +12,7 @@ from msgspec import Raw, Struct, UnsetType
 from holdfast.comparing.spans import Span, seconds, without
 from holdfast.events import PlanItem
 from holdfast.state import Call, State, scope_of
-from holdfast.values import REFERENCES
+from holdfast.usage import used_by
 
 Value = Callable[[Raw | UnsetType], Any]
 
@@ -119,61 +118,11 @@ def _retries(call: Call) -> int:
     return sum(attempt.failure is not None for attempt in call.attempts[:-1])
 
 
-def spent_in(output: Any) -> Spent | None:
-    """What a call of a model took, by what it returned. None if it tells of none.
-
-    Read is what our adapters write, and the names that OpenAI's chat has for the same.
-
-    >>> spent_in({"message": {}, "usage": {"input_tokens": 100, "output_tokens": 20, "cost": 0.5}})
-    Spent(model_calls=1, input_tokens=100, output_tokens=20, cached_tokens=0, cost=0.5)
-    >>> spent_in({"usage": "heavy"}) is None
-    True
-    """
-    output = _fields(output)
-    usage = _fields(output.get("usage")) if output else None
-    if not usage:
-        return None
-    read = _number(usage, "input_tokens", "prompt_tokens")
-    written = _number(usage, "output_tokens", "completion_tokens")
-    cached, cost = _number(usage, "cached_tokens"), _number(usage, "cost")
-    if not read and not written and not cost:
-        return None
-    return Spent(1, int(read), int(written), int(cached), float(cost))
-
-
-def _fields(value: Any) -> dict[str, Any] | None:
-    """The fields of a record, whether or not its class is told as well."""
-    if isinstance(value, dict) and "$type" in value:
-        value = value.get("of")
-    return value if isinstance(value, dict) else None
-
-
-def _number(usage: dict[str, Any], *names: str) -> float:
-    for name in names:
-        found = usage.get(name)
-        if isinstance(found, (int, float)) and not isinstance(found, bool) and isfinite(found):
-            return max(found, 0)
-    return 0
-
-
 def _spent(calls: list[Call], value: Value) -> Spent:
-    told: dict[str, Spent] = {}
-    for call in calls:
-        if call.kind not in ("step", "tool") or call.of or not _may_tell(call.result):
-            continue
-        if spent := spent_in(value(call.result)):
-            told[call.path] = spent
-    # A step that returns what a model told inside of it has not spent that once more.
-    around = {scope for path in told for scope in _scopes(path)}
-    return sum((spent for path, spent in told.items() if path not in around), Spent())
-
-
-def _may_tell(result: Raw | UnsetType) -> bool:
-    """Whether it is worth the while to read a result."""
-    if not isinstance(result, Raw):
-        return False
-    data = bytes(result)
-    return b'"usage"' in data or data.startswith(REFERENCES)
+    told = (used.usage for used in used_by(calls, value).values())
+    return sum(
+        (Spent(1, u.input_tokens, u.output_tokens, u.cached_tokens, u.cost) for u in told), Spent()
+    )
 
 
 def _scopes(path: str) -> Iterator[str]:

@@ -95,6 +95,8 @@ class Run:
         """How long it waits in this process; a task that has to wait for longer is let go of."""
         self.is_rehearsal = is_rehearsal
         """Whether it only finds out if the code fits the log: nothing is called or written."""
+        self.is_replay = False
+        """Whether a log that is written already answers: nothing but the code in between runs."""
         self.answers: Answers | None = None
         self.beyond: set[str] = set()
         """The calls that may not be made in this run: whoever makes one stops there."""
@@ -251,6 +253,11 @@ class Run:
     def may_act(self, path: str) -> bool:
         """Whether what a call asks for may be done: it is no rehearsal, nor where one ends."""
         return not self.is_rehearsal and path not in self.beyond
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether what the code does beside its calls is to have no effect outside."""
+        return self.is_rehearsal or self.is_replay
 
     def is_patient(self, path: str) -> bool:
         """Whether a call waits here, for as long as it takes."""

@@ -99,7 +99,10 @@ def _divergence(store: Store, aside: Store, ran: Ran) -> Divergence | None:
     if life.how == "open":
         return None  # it needs nothing more than what the log holds
     if life.how != "stopped" and (missed := _missed(ran)):
-        return Divergence(missed, describe(ran.then.calls[missed]), "ends without that call")
+        asked = "ends without that call"
+        if ran.state.status == "failed":
+            asked = f"{_shown_end(aside, ran.state)} before it"
+        return Divergence(missed, describe(ran.then.calls[missed]), asked)
     if _end(store, ran.then) == _end(aside, ran.state):
         return None
     return Divergence("", _shown_end(store, ran.then), _shown_end(aside, ran.state))

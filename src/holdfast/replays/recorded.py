@@ -99,7 +99,7 @@ class Recorded:
 
     def begin(self, run: Run) -> None:
         """Answer the calls of a run."""
-        self.run, run.answers = run, self
+        self.run, run.answers, run.is_replay = run, self, True
         run.log.state.marks = Marks(run.log.state.marks, self.seen)
 
     @property

@@ -128,6 +128,8 @@ def _place_to_stop(past: _Past, wanted: Wanted, start: int) -> str:
 
 def _must_be_names(past: _Past, stubs: Mapping[str, Any]) -> None:
     """Refuse stubs for what nobody calls, and to have something else than a body run for real."""
+    if not isinstance(stubs, Mapping):
+        raise BadInput(f"stubs={stubs!r:.60} must be a dict: the name of a step, who answers it")
     recorded = {call.name for call in past.newest.calls.values()}
     for name, stub in stubs.items():
         if stub is REAL and not _is_known(registry.call, name):

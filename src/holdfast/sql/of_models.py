@@ -3,60 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-from msgspec import Raw
+from msgspec.json import decode
 
 from holdfast.sql.columns import Table, integer, real, seconds, text, time
 from holdfast.sql.logs import TaskLog
 from holdfast.state import Call
-from holdfast.values import REFERENCES
-
-_REPLY = b'{"$type":"Reply"'
-"""How the result of a step begins that returned a `holdfast.agent.Reply`."""
+from holdfast.usage import Usage, Used, used_by
 
 
 class Replied(NamedTuple):
-    """A call that a model answered: its reply, and what that took, as the log has them."""
+    """A call that a model answered, and what that took."""
 
     call: Call
-    reply: dict[str, Any]
-    usage: dict[str, Any]
+    used: Used
 
 
 def _replies(log: TaskLog) -> Iterator[Replied]:
-    for call in log.state.calls.values():
-        if call.kind != "step" or not isinstance(call.result, Raw):
-            continue
-        data = bytes(call.result)
-        if data.startswith(REFERENCES):
-            data = log.whole(call.result)
-        if data.startswith(_REPLY):
-            reply = _fields(msgspec.json.decode(data))
-            yield Replied(call, reply, _fields(reply.get("usage")))
-
-
-def _fields(tagged: Any) -> dict[str, Any]:
-    # Somebody else's class may be called the same: what is not there is not known.
-    found = tagged.get("of") if isinstance(tagged, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _number(replied: Replied, name: str) -> Any:
-    found = replied.usage.get(name)
-    is_number = type(found) in (int, float) and abs(found) < 2**62  # type: ignore[arg-type]
-    return found if is_number else None
+    calls = log.state.calls
+    for path, used in used_by(calls.values(), lambda raw: decode(log.whole(raw))).items():
+        yield Replied(calls[path], used)
 
 
 def _tokens(replied: Replied, name: str) -> int | None:
-    found = _number(replied, name)
-    return found if type(found) is int else None
-
-
-def _said(replied: Replied, name: str) -> str | None:
-    found = replied.reply.get(name)
-    return found if isinstance(found, str) else None
+    """How many there were; None where the provider told of nothing."""
+    usage = replied.used.usage
+    return None if usage == Usage() else getattr(usage, name)
 
 
 MODEL_CALLS = Table(
@@ -68,7 +41,7 @@ MODEL_CALLS = Table(
         text("task_id", "The task.", lambda log, _: log.id),
         text("path", "The call: a row of `steps`.", lambda _, r: r.call.path),
         text("name", "The name of the step.", lambda _, r: r.call.name),
-        text("model", "The model, as the provider calls it.", lambda _, r: _said(r, "model")),
+        text("model", "The model, as the provider calls it.", lambda _, r: r.used.model or None),
         integer("input_tokens", "What it read.", lambda _, r: _tokens(r, "input_tokens")),
         integer("output_tokens", "What it wrote.", lambda _, r: _tokens(r, "output_tokens")),
         integer(
@@ -76,11 +49,20 @@ MODEL_CALLS = Table(
             "Those of the input that the provider had at hand.",
             lambda _, r: _tokens(r, "cached_tokens"),
         ),
-        real("cost", "What it cost, in whatever prices are in.", lambda _, r: _number(r, "cost")),
+        real(
+            "cost",
+            "What it cost, in whatever prices are in.",
+            lambda _, r: r.used.usage.cost or None,
+        ),
         text(
             "stop",
             "Why it stopped: end, tool_calls, length, refusal or other.",
-            lambda _, r: _said(r, "stop"),
+            lambda _, r: r.used.stop or None,
+        ),
+        integer(
+            "shared",
+            "1 if the task has it from the one that it is a fork of, which has the same row.",
+            lambda log, r: log.is_shared(r.call.seq),
         ),
         integer("attempts", "How often it was tried.", lambda _, r: len(r.call.attempts)),
         time("started_at", "When it was begun.", lambda _, r: r.call.at),

@@ -40,6 +40,8 @@ class Measured(Struct):
     kind: str
     attempts: int = 0
     failures: int = 0
+    retries: int = 0
+    """Attempts that came after one that failed."""
     interrupted: int = 0
     """Attempts of which nobody knows how they ended."""
     reused: bool = False
@@ -49,6 +51,8 @@ class Measured(Struct):
     waited_s: float = 0.0
     """For a person, a time or another task."""
     spent: Spent | None = None
+    has_failed: bool = False
+    """Whether the newest attempt did."""
     since: datetime | None = None
     """When the attempt, the backoff or the waiting began that goes on."""
 
@@ -176,6 +180,7 @@ class Measuring:
         call.since = None
         if isinstance(event, e.AttemptFailed):
             call.failures += 1
+            call.has_failed = True
             if event.retry_at is not None:
                 self._begin(call, path, "backoff", at)
         elif isinstance(event, e.Failed):
@@ -196,7 +201,9 @@ class Measuring:
         elif call.since is not None:
             call.interrupted += 1
         call.attempts += 1
-        call.ended = ""
+        # Not all but the first: one that was interrupted, or waited inside, is begun again as well.
+        call.retries += call.has_failed
+        call.has_failed, call.ended = False, ""
         self._begin(call, path, "working", at)
 
     def _begin(self, call: Measured, path: str, way: Way, at: datetime) -> None:

@@ -108,7 +108,7 @@ class _Calls:
                 self.durations.append(call.duration_s)
         counts["attempts"] += call.attempts
         counts["failures"] += call.failures
-        counts["retries"] += max(call.attempts - 1, 0)
+        counts["retries"] += call.retries
         counts["interrupted"] += call.interrupted
         counts["reused"] += call.reused
         self.backoff_s += call.backoff_s
@@ -145,7 +145,7 @@ class _Tasks:
         for call in (*task.left, *task.calls.values()):
             self.calls += 1
             self.failures += call.failures
-            self.retries += max(call.attempts - 1, 0)
+            self.retries += call.retries
             if call.spent is not None:
                 self.spent.add(call.spent)
         self.saved.add(task.saved)

@@ -155,6 +155,9 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
                 branch_session(holding, fork, name, log.state.user)
         except BaseException:
             log.abandon()
+            # Somebody may have handed its first event to the store already: see `Heartbeat`.
+            if next(store.read(log.lease.stream), None) is not None:
+                store.delete(log.lease)
             raise
         log.sync()
         must_be_left(store, stream_of(origin.of), log.lease)

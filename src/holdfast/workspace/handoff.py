@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.app import Holdfast
+from holdfast.engines.run import Run
 from holdfast.errors import BadInput
 from holdfast.scope import inside
 from holdfast.views import TaskView, view_task
@@ -64,6 +65,8 @@ def handoff(
 def here(folder: str | os.PathLike[str]) -> list[Path]:
     """The same inside of a task, of itself: before it is let go of, or forgets what it knew.
 
+    `hf.replay` and `holdfast check` run the task's code, too, and write nothing.
+
     >>> import tempfile
     >>> from holdfast import task
     >>> @task
@@ -74,7 +77,10 @@ def here(folder: str | os.PathLike[str]) -> list[Path]:
     ...     hf.run(hand_over_itself, id="hand-2")
     ['SUMMARY.md', 'CHANGELOG.md']
     """
-    run = inside("handoff.here()").run
+    scope = inside("handoff.here()")
+    run: Run = scope.run
+    if run.is_idle and scope.call is None:
+        return [Path(folder, name) for name in (SUMMARY, CHANGELOG)]
     # Read anew, because other branches go on changing the state that the task is driven by.
     return written(view_task(run.log.store, run.task_id), Path(folder))
 

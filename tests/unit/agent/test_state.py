@@ -37,12 +37,12 @@ from holdfast.agent.messages import (
     tool_result,
     user,
 )
-from holdfast.agent.model import Usage
 from holdfast.agent.phases import AGENT
 from holdfast.agent.saved import dump, load
 from holdfast.agent.state import AgentState, Phase, ToolCallRecord, WorkingMemory
 from holdfast.artifacts import Artifact
 from holdfast.plan import STATUSES
+from holdfast.usage import Usage
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=5)

@@ -18,7 +18,8 @@ from holdfast import events as e
 from holdfast.agent import Prices, Reply, Usage, assistant
 from holdfast.events import AnyEvent, Failure
 from holdfast.stats.measuring import WAYS, Measuring
-from holdfast.stats.usage import Spent, Used, spent, usage_in
+from holdfast.stats.usage import Spent, spent, usage_in
+from holdfast.usage import Used
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 FAILURE = Failure("ValueError", "no")

@@ -8,8 +8,9 @@ from holdfast.agent.adapters.calling import Adapter, Flow
 from holdfast.agent.adapters.errors import ModelBusy, failed_inside
 from holdfast.agent.formats import openai_chat as wire
 from holdfast.agent.messages import Message, Refusal
-from holdfast.agent.model import Reply, Request, Stop, Usage
+from holdfast.agent.model import Reply, Request, Stop
 from holdfast.errors import BadInput
+from holdfast.usage import Usage
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
