@@ -917,3 +917,30 @@ def test_code_that_ends_the_process_does_not_end_who_replays_it(hf):
     found = hf.replay("exits")
     assert found.divergence is not None
     assert found.divergence.asked == "raises SystemExit: 0"
+
+
+@task
+def rp_mended(n: int) -> str:
+    booked = rp_book("attic", n)
+    if changed("mended"):
+        return booked + rp_book("cellar", n)
+    if changed("otherwise"):
+        return booked.upper() + rp_book("cellar", n)
+    raise ValueError("no luck")
+
+
+def test_a_task_that_was_mended_and_tried_again_does_what_it_did(hf):
+    with suppress(TaskFailed):
+        hf.run(rp_mended, 1, id="mended")
+    CODE["is"] = "mended"
+    hf.retry("mended")
+    EFFECTS.clear()
+    found = hf.replay("mended")
+    assert found.same, found.summary()
+    assert (found.outcome, found.answered, len(found.mended)) == ("completed", 2, 1)
+    assert found.mended[0].path == "2"
+    CODE["is"] = "otherwise"
+    assert not hf.replay("mended").same
+    CODE["is"] = "as recorded"  # it fails as it did, and then once more, which it did not
+    assert not hf.replay("mended").same
+    assert EFFECTS == []

@@ -193,6 +193,7 @@ def _facts(found: Replayed) -> list[tuple[str, str]]:
         ]
     elif found.stopped_at:
         facts.append(("stopped at", found.stopped_at))
+    facts += [("mended since", f"{each}") for each in found.mended]
     answered = f"{count(found.answered, 'call')} from the log"
     if found.stubbed:
         answered += f", {count(len(found.stubbed), 'call')} by stubs"

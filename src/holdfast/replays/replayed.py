@@ -57,6 +57,8 @@ class Replayed(Struct, frozen=True, kw_only=True):
     """How many snapshots were compared."""
     differing: tuple[Tag, ...] = ()
     """Those that are not the same, byte for byte: the first of them, if they are many."""
+    mended: tuple[Divergence, ...] = ()
+    """Where the code goes on in tries that failed there, before the task was tried again."""
     note: str = ""
     """What else there is to know, such as that the log is damaged further on."""
 

@@ -70,10 +70,23 @@ def replay(holding: Holding, id: str, wanted: Wanted) -> Replayed:
     for life in found:
         aside = Aside(holding.store)
         ran = _run(holding, aside, past, life, wanted, to)
-        total = told(holding.store, aside, ran, total, always=wanted.always)
+        seen = told(holding.store, aside, ran, total, always=wanted.always)
+        if life is not found[-1] and seen.divergence is not None and _is_mended(ran):
+            total = replace(total, mended=(*total.mended, seen.divergence))
+            continue
+        total = seen
         if total.divergence is not None or total.outcome == "stopped":
             break
     return total
+
+
+def _is_mended(ran: Ran) -> bool:
+    """Whether the code made all the calls of a try that failed, and does not fail there any more.
+
+    That is what it was tried again for.
+    """
+    is_further = ran.error is None or isinstance(ran.error, TaskWaiting)
+    return ran.script.life.how == "raised" and ran.state.status != "failed" and is_further
 
 
 def _past(holding: Holding, id: str) -> _Past:
