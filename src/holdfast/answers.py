@@ -16,7 +16,7 @@ from holdfast.errors import NotAnswered, TaskNotFound
 from holdfast.events import Adopted, AnyEvent
 from holdfast.history import newest_state, state_at
 from holdfast.journal import Asked
-from holdfast.journal.task import undo_path
+from holdfast.journal.task import is_open, undo_path
 from holdfast.log import Log
 from holdfast.reading import value_in
 from holdfast.state import UNDO, Call, State, scope_of
@@ -47,6 +47,8 @@ class Answering:
         if not asked.spec.is_tool or self._effects == "live":
             return None
         for state, call in self._same(asked, log.state):
+            if is_open(call):
+                raise NotAnswered(asked.task_id, asked.path, str(asked), _in_doubt(state, call))
             value = value_in(self._store, state, _raw(call))
             own = state.id == log.state.id and call.seq > self._base
             event = adopted(asked, log, value, "reused", (state.id, call.path))
@@ -106,14 +108,23 @@ def _pooled(pasts: Sequence[State]) -> dict[tuple[str, str], list[tuple[State, C
         if _can_answer(call) and call.key not in undone
     }
     pool: dict[tuple[str, str], list[tuple[State, Call]]] = {}
-    for past, call in found.values():
+    for past, call in sorted(found.values(), key=lambda each: is_open(each[1])):
         pool.setdefault((call.name, call.args_hash), []).append((past, call))
     return pool
 
 
 def _can_answer(call: Call) -> bool:
-    """What was done can stand for doing it. That something was undone stands for that one only."""
-    return call.kind == "tool" and call.status == "completed" and scope_of(call.path) != UNDO
+    """What was done can stand for doing it, and what may have been done as well, once that is
+    known. That something was undone stands for that one only."""
+    is_done = call.status == "completed" or is_open(call)
+    return call.kind == "tool" and is_done and scope_of(call.path) != UNDO
+
+
+def _in_doubt(state: State, call: Call) -> str:
+    return (
+        f"perhaps done already: nobody knows if step {call.path} of task {state.id!r} happened "
+        f"(key {call.key}). Settle that first (holdfast resolve), or leave with effects='live'"
+    )
 
 
 def _is_undone(state: State, call: Call) -> bool:
