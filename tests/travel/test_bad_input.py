@@ -13,6 +13,7 @@ from holdfast import (
     IdempotencyKey,
     InDoubt,
     LogDamaged,
+    NotAnswered,
     TaskCancelled,
     TaskNotFound,
     Unanswered,
@@ -79,6 +80,23 @@ def test_a_place_in_doubt_is_refused_and_the_one_before_it_is_taken():
         with pytest.raises(BadInput, match="holdfast resolve"):
             hf.rewind("whole", seq=newest)
         assert hf.fork("whole", at=2, effects="live").status == "pending"
+
+
+def test_what_may_have_been_done_is_not_done_again_before_it_is_settled():
+    with Holdfast("memory://") as hf:
+        interrupted(hf)
+        fork = hf.fork("whole", at=2, effects="reuse").id
+        with pytest.raises(NotAnswered, match="step 2 of task 'whole' happened"):
+            hf.resume(fork)
+        with pytest.raises(BadInput, match="holdfast resolve whole 2"):
+            hf.rewind("whole", to=1)
+        hf.resolve("whole", "2", happened=True, result="by hand")
+        assert [e.status for e in hf.rewind("whole", to=1).effects] == ["completed"]
+        for id in (fork, "whole"):
+            with pytest.raises(Unanswered):
+                hf.resume(id)
+            call = hf.task(id).state.calls["2"]
+            assert (call.adopted, call.key[:7]) == ("reused", "whole:2")
 
 
 def test_inside_of_an_undo_nothing_leaves():

@@ -26,6 +26,7 @@ from holdfast import (
     note,
     now,
     restore,
+    start,
     step,
     task,
     tool,
@@ -407,3 +408,32 @@ def test_what_is_of_no_use_is_refused(wrong: Any):
             with pytest.raises(BadInput, match="dict"):
                 hf.experiment("t", variants, at=2, effects="live")  # type: ignore[arg-type]
         assert [each.id for each in hf.tasks()] == ["t"]
+
+
+@task
+def fork_child(text: str) -> str:
+    return fork_mail(text)
+
+
+@task
+def fork_parent(text: str) -> str:
+    fork_rooms("Oslo")
+    return start(fork_child, text).result()
+
+
+def test_what_a_child_does_is_not_done_in_a_fork_without_effects(hf: Holdfast):
+    hf.run(fork_parent, "hello", id="t")
+    hf.fork("t", at=2, effects="stub", new_id="f")
+    assert hf.resume("f") == "sent"
+    call = hf.task("f").state.calls["2"]
+    assert (call.kind, call.adopted, call.child) == ("child", "reused", "t.2")
+    hf.fork("t", at=1, input={"text": "other"}, effects="stub", new_id="g")
+    with pytest.raises(NotAnswered, match="fork_child"):
+        hf.resume("g")
+    stubs = {"fork_child": "nothing"}
+    hf.fork("t", at=1, input={"text": "other"}, effects="stub", stubs=stubs, new_id="h")
+    assert hf.resume("h") == "nothing"
+    assert len(effects("mail")) == 1
+    assert {each.id for each in hf.tasks()} == {"t", "t.2", "f", "g", "h"}
+    hf.fork("t", at=2, effects="live", new_id="i")
+    assert hf.resume("i") == "sent" and len(effects("mail")) == 2

@@ -16,7 +16,7 @@ from holdfast.errors import NotAnswered, TaskNotFound
 from holdfast.events import Adopted, AnyEvent
 from holdfast.history import newest_state, state_at
 from holdfast.journal import Asked
-from holdfast.journal.task import undo_path
+from holdfast.journal.task import is_open, undo_path
 from holdfast.log import Log
 from holdfast.reading import value_in
 from holdfast.state import UNDO, Call, State, scope_of
@@ -44,13 +44,17 @@ class Answering:
         stub = self._stubs.get(asked.spec.name)
         if stub is not None:
             return [adopted(asked, log, bytes(stub), "stub")]
-        if not asked.spec.is_tool or self._effects == "live":
+        is_effect = asked.spec.is_tool or asked.spec.kind == "task"
+        if not is_effect or self._effects == "live":
             return None
         for state, call in self._same(asked, log.state):
+            if is_open(call):
+                raise NotAnswered(asked.task_id, asked.path, str(asked), _in_doubt(state, call))
             value = value_in(self._store, state, _raw(call))
             own = state.id == log.state.id and call.seq > self._base
             event = adopted(asked, log, value, "reused", (state.id, call.path))
-            return [replace(event, key=call.key, undo=own and call.undo)]
+            undo = own and call.undo
+            return [replace(event, key=call.key, child=call.child, undo=undo)]
         if self._effects == "stub":
             raise NotAnswered(asked.task_id, asked.path, str(asked))
         return None
@@ -63,12 +67,13 @@ class Answering:
         return ()
 
     def _same(self, asked: Asked, state: State) -> Iterator[tuple[State, Call]]:
-        """The calls of the same tool with the same arguments that have answered for none yet."""
+        """The calls of the same tool, or child, with the same arguments that have answered for none
+        yet."""
         if self._pool is None:
             self._pool = _pooled(list(_left(self._store, state)))
-        used = {call.key for call in state.calls.values()}
+        used = {_name(call) for call in state.calls.values()}
         for left, call in self._pool.get((asked.spec.name, asked.args_hash), ()):
-            if call.key not in used:
+            if _name(call) not in used:
                 yield left, call
 
 
@@ -96,23 +101,39 @@ def _put_back_from(store: Store, state: State) -> Iterator[State]:
 
 
 def _pooled(pasts: Sequence[State]) -> dict[tuple[str, str], list[tuple[State, Call]]]:
-    """The calls that can answer. What several pasts know of is one call, and has one key."""
-    undone = {call.key for past in pasts for call in past.calls.values() if _is_undone(past, call)}
+    """The calls that can answer. What several pasts know of is one call, and has one name."""
+    undone = {_name(c) for past in pasts for c in past.calls.values() if _is_undone(past, c)}
     found = {
-        call.key: (past, call)
+        _name(call): (past, call)
         for past in pasts
         for call in past.calls.values()
-        if _can_answer(call) and call.key not in undone
+        if _can_answer(call) and _name(call) not in undone
     }
     pool: dict[tuple[str, str], list[tuple[State, Call]]] = {}
-    for past, call in found.values():
+    for past, call in sorted(found.values(), key=lambda each: is_open(each[1])):
         pool.setdefault((call.name, call.args_hash), []).append((past, call))
     return pool
 
 
 def _can_answer(call: Call) -> bool:
-    """What was done can stand for doing it. That something was undone stands for that one only."""
-    return call.kind == "tool" and call.status == "completed" and scope_of(call.path) != UNDO
+    """What was done can stand for doing it, and what may have been done as well, once that is
+    known. That something was undone stands for that one only."""
+    if call.kind == "child":
+        return call.status == "completed"
+    is_done = call.status == "completed" or is_open(call)
+    return call.kind == "tool" and is_done and scope_of(call.path) != UNDO
+
+
+def _name(call: Call) -> str:
+    """What a call has for itself, in whichever past it is met: its key, or the child's id."""
+    return call.key or call.child
+
+
+def _in_doubt(state: State, call: Call) -> str:
+    return (
+        f"perhaps done already: nobody knows if step {call.path} of task {state.id!r} happened "
+        f"(key {call.key}). Settle that first (holdfast resolve), or leave with effects='live'"
+    )
 
 
 def _is_undone(state: State, call: Call) -> bool:
@@ -130,7 +151,7 @@ def adopted(
     return Adopted(
         path=asked.path,
         name=asked.spec.name,
-        kind="tool" if asked.spec.is_tool else "step",
+        kind="child" if asked.spec.kind == "task" else "tool" if asked.spec.is_tool else "step",
         how=how,  # type: ignore[arg-type]
         args=asked.args,
         args_hash=asked.args_hash,

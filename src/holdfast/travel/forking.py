@@ -285,9 +285,8 @@ def _must_be_called(newest: State, changes: Changes) -> None:
     """Refuse names that no step has, neither in the code nor in the log: they would do nothing."""
     for what in ("arguments", "stubs"):
         for name in getattr(changes, what):
-            if _known(registry.call, name) is None and all(
-                call.name != name for call in newest.calls.values()
-            ):
+            loaded = _known(registry.call, name) or _known(registry.task, name)
+            if loaded is None and all(call.name != name for call in newest.calls.values()):
                 raise BadInput(
                     f"fork({what}=…): no step or tool {name!a:.60} is loaded, and "
                     f"{newest.id!r} has called none: mend its name, or load the code that has it "

@@ -19,8 +19,8 @@ from holdfast.engines.run import Run
 from holdfast.engines.undoing import undo_all
 from holdfast.errors import BadInput, TaskBusy
 from holdfast.events import Effects, Rewound, SessionRewound
-from holdfast.history import When, must_be_still, newest_state, place_of, state_at
-from holdfast.journal.task import undo_path
+from holdfast.history import When, must_be_still, newest_state, open_calls, place_of, state_at
+from holdfast.journal.task import is_open, undo_path
 from holdfast.ledger import session_ledger
 from holdfast.log import Log
 from holdfast.reading import read_events, session_stream
@@ -67,6 +67,7 @@ def rewind(driving: Driving, id: str, wanted: Wanted) -> tuple[Effect, ...]:
             place = place_of(log.state, wanted.to, wanted.when, wanted.seq)
             past = state_at(holding.store, id, place.seq)
             must_be_still(past, place, "put back")
+            _must_be_settled(log.state, past, wanted)
             if wanted.undo:
                 _undo(driving, log, past)
             effects = tuple(effects_since(log.state, past))
@@ -94,6 +95,21 @@ def rewind(driving: Driving, id: str, wanted: Wanted) -> tuple[Effect, ...]:
             f"(hf.pause({id!r}), holdfast pause)"
         ) from None
     return effects
+
+
+def _must_be_settled(state: State, past: State, wanted: Wanted) -> None:
+    """Refuse to leave a call behind of which nobody knows whether it happened: it would be made
+    again. With `undo` those that have one are settled first."""
+    if wanted.effects != "reuse":
+        return
+    for call in open_calls(state):
+        is_left = call.kind == "tool" and is_open(call) and call.path not in past.calls
+        if is_left and not (wanted.undo and call.undo):
+            raise BadInput(
+                f"task {state.id!r}: nobody knows whether step {call.path}, {call.name}, happened, "
+                f"and it would be done again: settle it first (holdfast resolve {state.id} "
+                f"{call.path}), or say effects='live' to have it called anew"
+            )
 
 
 def effects_since(state: State, past: State) -> Iterator[Effect]:
