@@ -258,7 +258,7 @@ class State(Struct):
     fork: Fork | None = None
     """Whose past it shares, if it is a fork."""
     name: str = ""
-    """What the keys of its tools are made of: its id, and how often it was put back."""
+    """What ids of children and unique ids are made of: its id, and how often it was put back."""
     rewinds: int = 0
     effects: Effects = "live"
     """What becomes of the tools that it calls."""

@@ -101,7 +101,7 @@ def test_live_effects_after_a_rewind_have_new_keys(hf: Holdfast):
     hf.rewind("t", to=1, effects="live")
     hf.resume("t")
     keys = [each[2] for each in world if each[0] == "book"]
-    assert len(keys) == 2 and keys[0].startswith("t:2:") and keys[1].startswith("t~1:2:")
+    assert len(keys) == 2 and keys[0].startswith("t:2:") and keys[1].startswith("t:2~1:")
 
 
 def test_with_undo_what_can_be_undone_is_and_then_done_anew(hf: Holdfast):

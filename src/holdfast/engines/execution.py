@@ -168,7 +168,7 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
         must_have_restored(run, path, f"calls {spec.name}")
     shown, hidden = run.log.redact.arguments(spec.signature, spec.redact, data)
     digest = args_hash(shown)
-    key = key_of(state.name, path, spec.name, digest) if spec.kind == "tool" else ""
+    key = key_of(run.task_id, path, spec.name, digest, state.rewinds) if spec.is_tool else ""
     record = state.calls.get(path)
     if run.answers is not None:
         record = answered(run, path, spec, shown, digest, record)

@@ -160,6 +160,12 @@ class Asked(Struct, gc=False):
         return f"{self.spec.name}({shown(self.args)})"
 
 
-def key_of(task_id: str, path: str, name: str, args_hash: str) -> str:
-    """The idempotency key of a tool call: the same for every try of it, and for no other call."""
-    return f"{task_id}:{path}:{name}:{args_hash}"
+def key_of(task_id: str, path: str, name: str, args_hash: str, rewinds: int = 0) -> str:
+    """The idempotency key of a tool call: the same for every try of it, and for no other call.
+
+    Of a task that was put back it says how often: what it does then is done anew.
+
+    >>> key_of("trip-42", "6", "book", "99a8fa9e"), key_of("trip-42", "6", "book", "99a8fa9e", 1)
+    ('trip-42:6:book:99a8fa9e', 'trip-42:6~1:book:99a8fa9e')
+    """
+    return f"{task_id}:{path}{f'~{rewinds}' if rewinds else ''}:{name}:{args_hash}"
