@@ -6,7 +6,7 @@ name and the same arguments. Which of them did is in the log, so that a resume t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from msgspec import Raw
@@ -71,9 +71,9 @@ class Answering:
         yet."""
         if self._pool is None:
             self._pool = _pooled(list(_left(self._store, state)))
-        used = {_name(call) for call in state.calls.values()}
+        used = {effect_name(call) for call in state.calls.values()}
         for left, call in self._pool.get((asked.spec.name, asked.args_hash), ()):
-            if _name(call) not in used:
+            if effect_name(call) not in used:
                 yield left, call
 
 
@@ -86,12 +86,13 @@ def _left(store: Store, state: State) -> Iterator[State]:
         for id in filter(None, (fork.of, fork.task)):
             with suppress(TaskNotFound):  # a fork that was forked itself need not be kept
                 original = newest_state(store, id)
-                yield from _put_back_from(store, original)
+                yield from pasts_left(store, original)
                 yield original
-    yield from _put_back_from(store, state)
+    yield from pasts_left(store, state)
 
 
-def _put_back_from(store: Store, state: State) -> Iterator[State]:
+def pasts_left(store: Store, state: State) -> Iterator[State]:
+    """The pasts that a task was put back from, the oldest first."""
     pasts = []
     id = state.id
     while state.left_at:
@@ -102,17 +103,22 @@ def _put_back_from(store: Store, state: State) -> Iterator[State]:
 
 def _pooled(pasts: Sequence[State]) -> dict[tuple[str, str], list[tuple[State, Call]]]:
     """The calls that can answer. What several pasts know of is one call, and has one name."""
-    undone = {_name(c) for past in pasts for c in past.calls.values() if _is_undone(past, c)}
+    undone = undone_in(pasts)
     found = {
-        _name(call): (past, call)
+        effect_name(call): (past, call)
         for past in pasts
         for call in past.calls.values()
-        if _can_answer(call) and _name(call) not in undone
+        if _can_answer(call) and effect_name(call) not in undone
     }
     pool: dict[tuple[str, str], list[tuple[State, Call]]] = {}
     for past, call in sorted(found.values(), key=lambda each: is_open(each[1])):
         pool.setdefault((call.name, call.args_hash), []).append((past, call))
     return pool
+
+
+def undone_in(pasts: Iterable[State]) -> set[str]:
+    """The effects that were undone in any of the pasts, by name."""
+    return {effect_name(c) for past in pasts for c in past.calls.values() if is_undone(past, c)}
 
 
 def _can_answer(call: Call) -> bool:
@@ -124,7 +130,7 @@ def _can_answer(call: Call) -> bool:
     return call.kind == "tool" and is_done and scope_of(call.path) != UNDO
 
 
-def _name(call: Call) -> str:
+def effect_name(call: Call) -> str:
     """What a call has for itself, in whichever past it is met: its key, or the child's id."""
     return call.key or call.child
 
@@ -136,7 +142,8 @@ def _in_doubt(state: State, call: Call) -> str:
     )
 
 
-def _is_undone(state: State, call: Call) -> bool:
+def is_undone(state: State, call: Call) -> bool:
+    """Whether somebody set out to undo a call."""
     return undo_path(call.path) in state.calls
 
 

@@ -19,13 +19,23 @@ from holdfast.engines.run import Run
 from holdfast.engines.undoing import undo_all
 from holdfast.errors import BadInput, TaskBusy
 from holdfast.events import Effects, Rewound, SessionRewound
-from holdfast.history import When, must_be_still, newest_state, open_calls, place_of, state_at
+from holdfast.history import (
+    Place,
+    When,
+    must_be_still,
+    newest_state,
+    open_calls,
+    place_of,
+    state_at,
+)
 from holdfast.journal.task import is_open, undo_path
 from holdfast.ledger import session_ledger
 from holdfast.log import Log
 from holdfast.reading import read_events, session_stream
 from holdfast.secret import provider
 from holdfast.state import Call, State
+from holdfast.store import Store
+from holdfast.travel.answers import effect_name, is_undone, pasts_left, undone_in
 from holdfast.words import checked_id, must_be_texts
 
 
@@ -68,6 +78,7 @@ def rewind(driving: Driving, id: str, wanted: Wanted) -> tuple[Effect, ...]:
             past = state_at(holding.store, id, place.seq)
             must_be_still(past, place, "put back")
             _must_be_settled(log.state, past, wanted)
+            _must_stand(holding.store, log.state, past, place)
             if wanted.undo:
                 _undo(driving, log, past)
             effects = tuple(effects_since(log.state, past))
@@ -109,6 +120,18 @@ def _must_be_settled(state: State, past: State, wanted: Wanted) -> None:
                 f"task {state.id!r}: nobody knows whether step {call.path}, {call.name}, happened, "
                 f"and it would be done again: settle it first (holdfast resolve {state.id} "
                 f"{call.path}), or say effects='live' to have it called anew"
+            )
+
+
+def _must_stand(store: Store, state: State, past: State, place: Place) -> None:
+    """Refuse a past in which something was done that is undone by now: the task would go on as if
+    it still stood."""
+    undone = undone_in([*pasts_left(store, state), state])
+    for call in past.calls.values() if undone else ():
+        if effect_name(call) in undone and not is_undone(past, call):
+            raise BadInput(
+                f"task {state.id!r}: {place} it had done step {call.path}, {call.name}, which was "
+                f"undone since, and would go on as if that stood: take a place before that step"
             )
 
 
