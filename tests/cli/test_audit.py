@@ -70,7 +70,7 @@ def test_entries_are_chosen_by_call_event_and_time(recorded, cli):
     calls = chosen("--call", "3")
     assert {e["path"] for e in calls} == {"3", "3.1"}
     assert [e["seq"] for e in chosen("--event", "4")] == [4]
-    assert chosen("--until", "2020-01-01") == [] and chosen("--since", "1s") == []
+    assert chosen("--until", "2020-01-01") == [] and chosen("--since", "2999-01-01") == []
     assert len(chosen("--since", "2w")) > 10
     text = cli("audit", "trip-42", "--event", "4").out
     assert "other entries are not shown" in text

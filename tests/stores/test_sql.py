@@ -166,7 +166,7 @@ def test_questions_about_the_examples_are_answered(examples):
     assert asked == (("refund-it", "Yes, please."),)
     [(calls, read)] = examples.sql("select count(*), sum(input_tokens) from model_calls").rows
     [(said,)] = examples.sql("select sum(input_tokens) from messages").rows
-    assert calls == 10
+    assert calls == 11  # the one that summarized is among them
     assert read >= said > 0
 
 
