@@ -28,7 +28,7 @@ from holdfast.reading import (
 )
 from holdfast.state import UNDO, Call, State, scope_of
 from holdfast.store import Store
-from holdfast.waypoints.upto import state_upto
+from holdfast.waypoints.upto import find_call, state_upto
 
 When = Literal["before", "after"]
 
@@ -90,6 +90,18 @@ def newest_rewind(state: State) -> Rewound | None:
     base = state.fork.seq if state.fork is not None else 0
     found = (e for e in reversed(state.trail) if isinstance(e, Rewound) and e.seq > base)
     return next(found, None)
+
+
+def place_in(
+    store: Store, task_id: str, step: str | int | None, when: When | None, seq: int | None
+) -> Place:
+    """The place that somebody names, had without the whole state where the log is long."""
+    stream = stream_of(task_id)
+    if step is not None and seq is None and fork_of(store, stream) is None:
+        call = find_call(store, stream, str(step))
+        if call is not None:
+            return place_of(State(id=task_id, calls={call.path: call}), step, when, None)
+    return place_of(known_state(store, task_id), step, when, seq)
 
 
 def known_state(store: Store, task_id: str) -> State:

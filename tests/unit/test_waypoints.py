@@ -20,7 +20,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.waypoints.encoding import PLAIN, RECORDS, way_to
 from holdfast.waypoints.leaving import Leaving
 from holdfast.waypoints.trail import Trail
-from holdfast.waypoints.upto import state_upto, whole
+from holdfast.waypoints.upto import find_call, state_upto, whole
 from tests.unit.random_logs import STREAM, Story
 
 LENGTH = 300
@@ -302,3 +302,37 @@ def test_no_symlink_is_followed_to_where_waypoints_would_be(often, tmp_path):
 def test_a_trail_knows_every_field_of_a_state():
     assert PLAIN.keys() >= {"seq", "status", "plan", "checkpoint"}
     Trail(State())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_call_that_is_found_by_waypoints_alone_is_the_one_of_the_state(seed):
+    story = Story(seed)
+    events = story.go_on(LENGTH)
+    store, every = stored(story.lines()), 4 + seed % 4
+    state_upto(store, STREAM, LENGTH, every)
+    calls = fold(events).calls
+    found = {path: find_call(store, STREAM, path, every) for path in (*calls, "nobody")}
+    assert found.pop("nobody") is None
+    assert all(call is None or call == calls[path] for path, call in found.items())
+    plain = Story(seed)
+    plain.go_on(every)
+    assert find_call(stored(plain.lines()), STREAM, next(iter(calls)), every) is None
+
+
+def test_a_call_is_found_in_a_long_log_of_a_task():
+    with Holdfast("memory://") as hf:
+        hf.run(many_steps, 1500, id="t")
+        for path in ("1", "700", "1000"):
+            assert find_call(hf.store, "tasks/t", path) == hf.task("t").state.calls[path]
+        assert find_call(hf.store, "tasks/t", "1501") is None
+        assert hf.fork("t", at=700, effects="live").state.fork.seq == hf.task("t").at(700).seq
+
+
+@step
+def one_step(number: int) -> int:
+    return number
+
+
+@task
+def many_steps(count: int) -> int:
+    return sum(one_step(number) for number in range(count))

@@ -40,7 +40,7 @@ from holdfast.events import (
     Fork,
     TaskCreated,
 )
-from holdfast.history import When, known_state, must_be_still, past_at, place_of
+from holdfast.history import When, known_state, must_be_still, past_at, place_in
 from holdfast.log import Log
 from holdfast.reading import stream_of, value_in
 from holdfast.spec import Spec, registry
@@ -98,8 +98,7 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
         )
     must_be_texts(f"fork({id!r})", by=wanted.by, because=wanted.because)
     _must_be_by_name(wanted, changes)
-    newest = known_state(store, checked_id(id))
-    place = place_of(newest, wanted.at, _when(wanted, changes), wanted.seq)
+    place = place_in(store, checked_id(id), wanted.at, _when(wanted, changes), wanted.seq)
     past, total = past_at(store, id, place.seq)
     must_be_still(past, place, "forked")
     new = checked_id(wanted.new_id) if wanted.new_id else new_id(f"{id}-fork", holding.clock())
@@ -107,7 +106,8 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
         raise BadInput(f"task {new!r} exists already: give the fork another id")
     task, args = _function(past, changes), _input(store, past, changes)
     _must_be_editable(past, changes)
-    _must_be_called(newest, changes)
+    if changes.stubs or changes.arguments:
+        _must_be_called(known_state(store, id), changes)
     branches = {
         new if original == past.id else branch_name(original, new): branch_at(store, original, past)
         for original in sessions_of(store, past)

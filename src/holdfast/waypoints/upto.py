@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import chain
@@ -26,7 +26,7 @@ from holdfast.errors import BadInput, HoldfastError, LogDamaged, StoreError
 from holdfast.events import Rewound
 from holdfast.later import Later
 from holdfast.reading import advance_checked, read_on, read_state
-from holdfast.state import State
+from holdfast.state import Call, State
 from holdfast.store import Store, Waypoints, WaypointStore
 from holdfast.waypoints.encoding import (
     EVERY,
@@ -99,6 +99,55 @@ def state_upto(store: Store, stream: str, seq: int, every: int = EVERY) -> tuple
     state = State()
     trail = Trail(state, every) if kept is not None else None
     return _gone_on(store, stream, state, 0, chain.ROOT, seq, trail, kept)
+
+
+def find_call(store: Store, stream: str, path: str, every: int = EVERY) -> Call | None:
+    """The record of a call at the end of a log, without the rest of the state; None where the
+    waypoints alone don't tell, or there is no such call."""
+    kept, last = waypoints_of(store), next(store.tail(stream), None)
+    if kept is None or last is None:
+        return None
+    number = msgspec.json.decode(last, type=_Placed).seq // every
+    way = way_to(number)
+    if not number or not _there(kept, stream, every, number).issuperset(way):
+        return None
+    heads = _heads_of(store, kept, stream, [each * every for each in way])
+    if not _fit(heads, way, every) or _is_spoken_of(store, stream, path, heads[-1]):
+        return None
+    parts = Parts()
+    for head in heads:
+        parts.totals |= {int(n): total.encode() for n, total in head.totals.items()}
+    for head in reversed(heads):
+        placed = head.calls
+        if placed is not UNSET and path in placed.keys:
+            parts.places["calls"] = {path: placed.places[placed.keys.index(path)]}
+            records = Records(store, kept, stream, every, number, parts)
+            call: Call = records.load("calls", list(parts.places["calls"].values()))[0]
+            return call
+        if placed is not UNSET and (placed.anew or path in placed.drop):
+            return None
+    return None
+
+
+def _is_spoken_of(store: Store, stream: str, path: str, head: Any) -> bool:
+    """Whether a call may have changed after a waypoint; also if that is of another log."""
+    lines = store.read(stream, head.seq - 1)
+    if chain.sum_of(next(lines, b"")) != head.total.encode():
+        _forget(store, stream)
+        return True
+    named = b'"path":%b' % msgspec.json.encode(path)
+    return any(named in line or line.startswith(_OF_ALL) for line in lines)
+
+
+_OF_ALL = tuple(
+    b'{"type":"%b"' % name
+    for name in (b"checkpointed", b"compensating", b"rewound", b"task_created", b"task_retried")
+)
+"""How events begin that may change calls which they don't name."""
+
+
+class _Placed(Struct):
+    seq: int
 
 
 class _NotThere(Exception):
