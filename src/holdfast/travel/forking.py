@@ -8,10 +8,11 @@ What the original did outside is its own, so keys and undos are too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
 from holdfast.branching import (
     branch_at,
@@ -90,21 +91,11 @@ class Wanted(Struct, frozen=True, kw_only=True):
 def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
     """Make a fork of a task; returns its state. Nothing is run."""
     store = holding.store
-    if wanted.effects not in _EFFECTS:
-        raise BadInput(
-            f"fork({id!r}, effects={wanted.effects!a:.40}): say what becomes of the tools that are "
-            f"called after the fork: 'live' (they are called), 'reuse' (where the original called "
-            f"the same one with the same arguments, its result is taken) or 'stub' (none is called)"
-        )
-    must_be_texts(f"fork({id!r})", by=wanted.by, because=wanted.because)
-    _must_be_by_name(wanted, changes)
+    _must_be_sensible(id, wanted, changes)
     place = place_in(store, checked_id(id), wanted.at, _when(wanted, changes), wanted.seq)
     past, total = past_at(store, id, place.seq)
     must_be_still(past, place, "forked")
     new = checked_id(wanted.new_id) if wanted.new_id else new_id(f"{id}-fork", holding.clock())
-    if next(store.read(stream_of(new)), None) is not None:
-        raise BadInput(f"task {new!r} exists already: give the fork another id")
-    task, args = _function(past, changes), _input(store, past, changes)
     _must_be_editable(past, changes)
     if changes.stubs or changes.arguments:
         _must_be_called(known_state(store, id), changes)
@@ -112,7 +103,6 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
         new if original == past.id else branch_name(original, new): branch_at(store, original, past)
         for original in sessions_of(store, past)
     }
-    sessions = {fork.of: name for name, fork in branches.items()}
     origin = Fork(
         of=past.id,  # whose own log holds that event, where the task is a fork itself
         task="" if id == past.id else id,
@@ -128,25 +118,43 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
             name: _free(holding, _arguments(_known(registry.call, name), name, given))
             for name, given in changes.arguments.items()
         },
-        sessions=sessions,
+        sessions={fork.of: name for name, fork in branches.items()},
     )
-    with holding.hold(new) as log:
+    args = _input(store, past, changes)
+    created = TaskCreated(
+        format=NEWEST_FORMAT,
+        id=new,
+        task=_function(past, changes),
+        args=raw_args(past) if args is None else Raw(args),
+        args_hash=past.args_hash if args is None else args_hash(args),
+        user=past.user if wanted.user is None else wanted.user,
+        session=origin.sessions.get(past.session, past.session),
+        labels=dict(past.labels if wanted.labels is None else wanted.labels),
+        version=past.version,
+        timeout_s=past.timeout_s,
+        fork=origin,
+    )
+    return _made(holding, past, created, changes, branches)
+
+
+def _made(
+    holding: Holding,
+    past: State,
+    created: TaskCreated,
+    changes: Changes,
+    branches: Mapping[str, Fork],
+) -> State:
+    """Write the log of a fork, and those of its sessions: all of it, or nothing."""
+    store, origin = holding.store, cast("Fork", created.fork)
+    exists = BadInput(f"task {created.id!r} exists already: give the fork another id")
+    if next(store.read(stream_of(created.id)), None) is not None:
+        raise exists
+    with holding.hold(created.id) as log:
         if log.state.seq:
-            raise BadInput(f"task {new!r} exists already: give the fork another id")
+            raise exists
         log.begin_with(past)
-        created = TaskCreated(
-            format=NEWEST_FORMAT,
-            id=new,
-            task=task,
-            args=raw_args(past) if args is None else log.stow_alone(args),
-            args_hash=past.args_hash if args is None else args_hash(args),
-            user=past.user if wanted.user is None else wanted.user,
-            session=sessions.get(past.session, past.session),
-            labels=dict(past.labels if wanted.labels is None else wanted.labels),
-            version=past.version,
-            timeout_s=past.timeout_s,
-            fork=origin,
-        )
+        if changes.input:
+            created = replace(created, args=log.stow_alone(bytes(created.args)))
         try:
             log.append(created)
             for event in _edits(log, changes, origin.by):
@@ -162,6 +170,17 @@ def fork(holding: Holding, id: str, wanted: Wanted, changes: Changes) -> State:
         log.sync()
         must_be_left(store, stream_of(origin.of), log.lease)
         return log.state
+
+
+def _must_be_sensible(id: str, wanted: Wanted, changes: Changes) -> None:
+    if wanted.effects not in _EFFECTS:
+        raise BadInput(
+            f"fork({id!r}, effects={wanted.effects!a:.40}): say what becomes of the tools that are "
+            f"called after the fork: 'live' (they are called), 'reuse' (where the original called "
+            f"the same one with the same arguments, its result is taken) or 'stub' (none is called)"
+        )
+    must_be_texts(f"fork({id!r})", by=wanted.by, because=wanted.because)
+    _must_be_by_name(wanted, changes)
 
 
 def _must_be_by_name(wanted: Wanted, changes: Changes) -> None:
