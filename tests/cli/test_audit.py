@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +124,12 @@ def test_a_terminal_sees_no_escape_of_a_log(recorded):
         seen = on_terminal("audit", "evil", "--format", form, cwd=recorded)
         assert "\x1b[31m" not in seen and "\x1b]" not in seen and "\x1b[2J" not in seen
         assert "\x07" not in seen
+
+
+def test_it_needs_nothing_that_only_encrypted_stores_need(recorded):
+    code = (
+        "import sys; sys.modules['cryptography'] = None; import holdfast.cli as c; "
+        "sys.argv = ['holdfast', 'audit', 'trip-42']; c.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -92,6 +92,9 @@ _encode = msgspec.json.Encoder().encode
 class SealedStore(Wrapped):
     """A store whose content is encrypted, around one that never sees it."""
 
+    protects = "encrypted"
+    """What an audit says of its lines."""
+
     def __init__(self, inner: Store, keys: Keys) -> None:
         root = ring.open_root(inner, keys)
         hidden = HiddenNames(inner, derived(root, b"stream names"))

@@ -56,6 +56,9 @@ class _End:
 class SignedStore(Wrapped):
     """A store whose logs and messages can't be changed without the key."""
 
+    protects = "checked"
+    """What an audit says of its lines."""
+
     def __init__(self, inner: Store, keys: Keys) -> None:
         super().__init__(inner)
         self._keys = keys.derive(b"sign")
