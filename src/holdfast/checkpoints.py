@@ -184,6 +184,8 @@ def carried(state: State, stow: Callable[[bytes], Raw]) -> Carried:
         state.left_at,
         state.mission,
         stow(msgspec.json.encode(list(state.files.values()))) if state.files else UNSET,
+        state.driver,
+        state.driven_since,
     )
 
 

@@ -26,6 +26,8 @@
     ├── CodeMissing                 the log names a function this process does not have
     ├── CodeChanged                 the code asks for something else than the log holds
     ├── NotAnswered                 a call that must not be made, and has no recorded answer
+    ├── EngineError                 an engine can't be reached, or refuses
+    │   └── EngineConflict          the engine knows another task by that id
     └── StoreError                  the store refused or failed; nothing was acknowledged
         ├── TaskBusy                another process is driving this task
         ├── LeaseLost               another process took this task over
@@ -493,6 +495,22 @@ class StoreError(HoldfastError):
     """The store refused or failed. Nothing was acknowledged.
 
     >>> issubclass(StorageFailed, StoreError)
+    True
+    """
+
+
+class EngineError(HoldfastError):
+    """An engine can't be reached, or refuses. What was to be told to it is safe in the store.
+
+    >>> issubclass(EngineConflict, EngineError)
+    True
+    """
+
+
+class EngineConflict(EngineError):
+    """The engine already has something else under the id of the task.
+
+    >>> issubclass(EngineConflict, EngineError)
     True
     """
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from holdfast.conversation import Conversation
 from holdfast.events import NEVER
 from holdfast.state import FINISHED, State
 from holdfast.store import Facts
+
+
+BY_ENGINE = datetime(9000, 1, 1, tzinfo=UTC)
+"""When a task wakes that a remote engine drives, for those who look for work themselves: never.
+Who looks after the tasks of an engine finds them by it."""
 
 
 def facts_of(state: State) -> Facts:
@@ -49,7 +54,11 @@ def wake_at(state: State) -> datetime | None:
     A task that nobody parked is being driven, or was when its process died: who looks for work
     tries to take hold of it, and is told if the process is alive.
     """
-    if state.status in FINISHED or state.status == "paused":
+    if state.status in FINISHED:
+        return None
+    if state.driver:
+        return BY_ENGINE
+    if state.status == "paused":
         return None
     if state.status == "pending":
         return state.created_at

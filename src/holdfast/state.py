@@ -192,6 +192,11 @@ class State(Struct):
     epoch: int = 0
     owner: str = ""
     engine: str = ""
+    """What its newest writer was."""
+    driver: str = ""
+    """The engine that is to drive it; '' for whoever has the code and looks for work."""
+    driven_since: int = 1
+    """The event that the engine drives it from."""
     format: int = 0
     claims: int = 0
     plan: tuple[PlanItem, ...] = ()

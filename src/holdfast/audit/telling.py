@@ -134,6 +134,10 @@ def _asked_to(what: str) -> Tell:
     return told
 
 
+def _moved(event: e.Moved, seen: Seen) -> Fields:
+    return {"what": "moved", "who": event.by, "name": event.engine or "local"}
+
+
 def _planned(event: e.Planned, seen: Seen) -> Fields:
     items = msgspec.to_builtins(event.items)
     return {"what": "planned", "who": seen.by(event.by), "output": items, "text": event.diff}
@@ -187,6 +191,7 @@ ENTRIES: dict[type[AnyEvent], Tell] = {
     e.Parked: _parked,
     e.PauseRequested: _asked_to("paused"),
     e.TaskContinued: _asked_to("continued"),
+    e.Moved: _moved,
     e.CancelRequested: _asked_to("cancel asked"),
     e.TaskRetried: _asked_to("retried"),
     e.Planned: _planned,

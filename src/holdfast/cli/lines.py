@@ -137,6 +137,7 @@ _Rest = (
     | e.PauseRequested
     | e.CancelRequested
     | e.TaskContinued
+    | e.Moved
     | e.ChildStarted
     | e.ChildMade
     | e.ChildEnded
@@ -164,6 +165,8 @@ def _more_detail(event: _Rest) -> str:
         case e.PauseRequested() | e.CancelRequested():
             because = f", because {event.because}" if event.because else ""
             return plain(f"by {event.by}{because}")
+        case e.Moved():
+            return plain(f"to {event.engine or 'local'} by {event.by}")
         case e.TaskContinued():
             return f"by {plain(event.by)}"
         case e.ChildStarted():

@@ -22,6 +22,7 @@ from holdfast.events import (
     FileKept,
     FileRemoved,
     MissionSet,
+    Moved,
     PauseRequested,
     Planned,
     QuestionAnswered,
@@ -47,6 +48,7 @@ Message = (
     | MissionSet
     | FileKept
     | FileRemoved
+    | Moved
 )
 
 
@@ -126,6 +128,8 @@ def applies(state: State, event: Message, name: str = "") -> bool:
         return call.kind != "child" and call.status == "waiting"
     if isinstance(event, Planned | MissionSet):
         return True
+    if isinstance(event, Moved):
+        return event.engine != state.driver
     if isinstance(event, TaskContinued):
         return state.status == "paused"
     if isinstance(event, PauseRequested):

@@ -67,6 +67,8 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     parent_path: str = ""
     fork: Fork | None = None
     """For a fork: whose past it shares. Its own events count on from there."""
+    engine: str = ""
+    """The engine that is to drive it; '' for whoever has the code and looks for work."""
 
 
 class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
@@ -105,6 +107,15 @@ class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
 
     by: str
     because: str = ""
+    post: str = ""
+
+
+class Moved(Event, frozen=True, kw_only=True, tag="moved"):
+    """Somebody gave the task to another engine, which drives it from here on."""
+
+    engine: str
+    """Its name; '' for this process, or any local worker."""
+    by: str = ""
     post: str = ""
 
 
@@ -385,6 +396,8 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     mission: Raw | UnsetType = UNSET
     files: Raw | UnsetType = UNSET
     """The files of the task, as the state has them; many of them are in a blob."""
+    driver: str = ""
+    driven_since: int = 1
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):
@@ -458,6 +471,7 @@ TaskEvent = (
     | PauseRequested
     | TaskContinued
     | CancelRequested
+    | Moved
     | Planned
     | PlanProgressed
     | Started

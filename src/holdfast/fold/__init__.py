@@ -96,6 +96,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.Parked: task.parked,
     e.PauseRequested: task.task_paused,
     e.TaskContinued: task.task_continued,
+    e.Moved: task.moved,
     e.CancelRequested: task.cancel_requested,
     e.Planned: task.planned,
     e.PlanProgressed: task.plan_progressed,

@@ -84,13 +84,13 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
 
     `fold` is that of events among which everything counts: see `effective`.
     """
-    trail, left_at = state.trail, state.seq
+    trail, left_at, driver = state.trail, state.seq, state.driver
     if all(each.seq != event.to for each in trail):
         raise LookupError(f"event {event.to} is not among those that were read")
     before = fold(effective([*trail, event], event.seq)[:-1])
     for field in State.__struct_fields__:
         setattr(state, field, getattr(before, field))
-    state.trail = trail
+    state.trail, state.driver = trail, driver
     put_back(state, event, left_at)
 
 
@@ -100,6 +100,7 @@ def put_back(state: State, event: e.Rewound, left_at: int) -> None:
     result, failure = state.result, state.failure
     _leave(state)
     state.left_at = left_at
+    state.driven_since = event.seq
     state.rewinds = event.number
     state.name = f"{state.id}~{event.number}"
     state.epoch, state.claims, state.posts = event.epoch, event.claims, event.posts

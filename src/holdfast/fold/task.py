@@ -17,6 +17,7 @@ from holdfast.fold.waits import place, took, waits_for_a_person
 from holdfast.lists import with_results
 from holdfast.plan import numbered, with_status
 from holdfast.state import (
+    FINISHED,
     UNDO,
     Call,
     Decision,
@@ -50,6 +51,7 @@ def created(state: State, event: e.TaskCreated) -> None:
     state.parent = event.parent
     state.parent_path = event.parent_path
     state.timeout_s = event.timeout_s
+    state.driver, state.driven_since = event.engine, event.seq
     _set_deadline(state, event)
 
 
@@ -82,6 +84,12 @@ def task_paused(state: State, event: e.PauseRequested) -> None:
 def task_continued(state: State, event: e.TaskContinued) -> None:
     state.status = "awaiting_user" if waits_for_a_person(state) else "in_progress"
     state.because = ""
+    state.parked = False
+    took(state, event.post)
+
+
+def moved(state: State, event: e.Moved) -> None:
+    state.driver, state.driven_since = event.engine, event.seq
     state.parked = False
     took(state, event.post)
 
@@ -206,6 +214,7 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.undoable = carried.undoable
     state.posts = carried.posts
     state.mission = carried.mission
+    state.driver, state.driven_since = carried.driver, carried.driven_since
     state.rewinds, state.effects, state.left_at = carried.rewinds, carried.effects, carried.left_at
     if state.rewinds:
         state.name = f"{state.id}~{state.rewinds}"
@@ -237,6 +246,8 @@ def compensating(state: State, event: e.Compensating) -> None:
     for call in list(state.calls.values()):
         if call.status == "failed" and scope_of(call.path) == UNDO:
             reopen(state, call, event.at)
+    if state.status in FINISHED:  # somebody opened it again for that
+        state.driven_since = event.seq
     state.status = "in_progress"
     state.ending = event.ending
     state.compensated = True
@@ -267,6 +278,7 @@ def task_retried(state: State, event: e.TaskRetried) -> None:
     state.failure = None
     state.cancelling = False  # it may have come too late to stop the task from failing
     state.parked = False
+    state.driven_since = event.seq
     _set_deadline(state, event)
     for path in state.causes:
         if path.endswith(".*"):

@@ -21,6 +21,7 @@ from holdfast.events import (
     Claimed,
     Compensating,
     ListGrew,
+    Moved,
     Observed,
     Parked,
     TaskCompleted,
@@ -34,7 +35,7 @@ from holdfast.replays.recorded import Passed, Recorded
 from holdfast.replays.script import Script, is_inside, place_in
 from holdfast.state import State, scope_of
 
-_APART = (Claimed, Parked, TaskContinued, CancelRequested)
+_APART = (Claimed, Parked, TaskContinued, CancelRequested, Moved)
 _ONCE = (TaskCompleted, TaskErrored, TaskStopped, Compensating)
 
 

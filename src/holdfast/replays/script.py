@@ -23,6 +23,7 @@ from holdfast.events import (
     Decided,
     Derived,
     Noted,
+    Moved,
     Parked,
     Patched,
     PauseRequested,
@@ -42,7 +43,7 @@ Part = Literal["given", "held", "said", "apart"]
 """What becomes of a recorded event: it is there when the code begins (`given`), or when the code
 asks for it (`held`); the code says it (`said`); or it tells of who drove the task (`apart`)."""
 
-_APART = (Claimed, Parked, PauseRequested, TaskContinued, CancelRequested)
+_APART = (Claimed, Parked, PauseRequested, TaskContinued, CancelRequested, Moved)
 _ENDS = (TaskCompleted, TaskErrored, TaskStopped)
 _OVER = (*_ENDS, TaskRetried)
 _PLANS = (Planned, PlanProgressed)

@@ -278,6 +278,7 @@ _TOLD: dict[type, Callable[[Any, State], Told]] = {
     e.PauseRequested: _stopped,
     e.CancelRequested: _stopped,
     e.TaskContinued: lambda event, _: ("continued", f"by {event.by}"),
+    e.Moved: lambda event, _: ("moved", f"to {event.engine or 'local'}"),
     e.Compensating: lambda event, _: ("undoing", f"then it is {event.ending}"),
     e.TaskStopped: lambda event, _: ("cancelled", event.because),
     e.TaskCompleted: lambda event, _: ("completed", f"→ {as_line(event.result)}"),

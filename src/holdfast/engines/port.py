@@ -1,0 +1,99 @@
+"""The engine port: what drives tasks, seen from outside.
+
+An engine has the whole of a task's life in its hands, and nothing of its log: that stays in the
+store, where whatever the engine runs writes it. So an engine is asked for little:
+
+    start     see to it that a task is driven, from an event on
+    drive     run workers that do so: the task's function from its top, each call made once
+    sleep     wake a task when its time has come
+    wait      hold a task that waits for a message, at no cost
+    signal    let it know that a message has come
+    cancel    let it know that it is to end
+    query     say what it knows of a task
+
+`start`, `tell`, `cancel` and `query` are the methods of `Engine`; `worker` makes what drives. What
+a driven task asks of its engine (calls, sleeping, waiting) is in `holdfast.engines.remote.carrier`.
+
+Every message for a task is in the store before an engine is told of it, and every task before it is
+started. So an engine that can't be reached, or is told twice, loses and repeats nothing: whoever
+looks after its tasks (each of its workers does) tells it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from holdfast.state import State
+
+
+class Job(Struct, frozen=True):
+    """A task as an engine knows it: which, of what type, and from which event on it drives it."""
+
+    id: str
+    task: str
+    seq: int
+    log: str = ""
+    """What tells its log from every other one with the same id, in another store."""
+
+
+class Driven(Struct, frozen=True):
+    """What an engine knows of a task."""
+
+    id: str
+    status: Literal["running", "ended"]
+    engine: str
+    run: str = ""
+    """What the engine itself calls it, for its own tools."""
+    started_at: datetime | None = None
+    detail: str = ""
+
+
+class EngineWorker(Protocol):
+    """Drives the tasks of an engine in this process, until it is told to stop."""
+
+    def run(self) -> None:
+        """Drive tasks until `stop` is called; then finish the steps in hand and return."""
+
+    def stop(self) -> None:
+        """Take no more tasks. May be called from another thread, or from a signal handler."""
+
+
+class Engine(Protocol):
+    """What drives tasks. The methods raise `EngineError` where it can't be reached."""
+
+    @property
+    def name(self) -> str:
+        """What the log calls it: 'temporal'."""
+
+    def start(self, job: Job) -> None:
+        """See to it that a task is driven. Harmless if it is already."""
+
+    def tell(self, job: Job, message: str) -> None:
+        """A message of that name was left for a task."""
+
+    def cancel(self, job: Job) -> None:
+        """A message that asks it to end was left for a task."""
+
+    def query(self, job: Job) -> Driven | None:
+        """What the engine knows of a task; None if nothing."""
+
+    def worker(
+        self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
+    ) -> EngineWorker:
+        """What drives its tasks in this process, for those in the store of `hf`."""
+
+    def close(self) -> None:
+        """Let go of what it holds: connections, threads."""
+
+
+def job_of(state: State, log: str = "") -> Job:
+    """What an engine has to know of a task.
+
+    >>> job_of(State(id="trip-42", task="plan_trip", driven_since=7))
+    Job(id='trip-42', task='plan_trip', seq=7, log='')
+    """
+    return Job(state.id, state.task, state.driven_since, log)
