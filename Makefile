@@ -1,6 +1,6 @@
-# Holdfast needs only make and a bare Python 3.11 or newer with pip (and npm, for the tests on Restate);
-# the rest is installed, pinned by hash, into environments of its own. A stamp file in each says what it was made
-# from, so nothing is installed twice.
+# Holdfast needs only make and a bare Python 3.11 or newer with pip, and for its tests on Restate npm;
+# the rest is installed, pinned by hash, into environments of its own. A stamp file in each says
+# what it was made from, so nothing is installed twice.
 
 PYTHON     ?= python3
 VENV       ?= .venv

@@ -10,6 +10,13 @@ from typing import Any
 from holdfast.testing.servers.programs import temporal_server
 from holdfast.testing.servers.running import LOOPBACK, Server, free_ports, status
 
+# As it comes it looks for new work of a shard at most 20 times a second, and has one shard here:
+# no task could do more than 20 steps a second.
+_UNTHROTTLED = {
+    "history.transferProcessorMaxPollRPS": 2000,
+    "history.timerProcessorMaxPollRPS": 2000,
+}
+
 
 class TemporalServer(Server):
     """Temporal's development server: `address` for clients, `namespace` made at its start.
@@ -39,7 +46,7 @@ class TemporalServer(Server):
         self.port = port or next(ports)
         self.namespace = namespace
         self.address = f"{LOOPBACK}:{self.port}"
-        self.settings = dict(settings or {})
+        self.settings = _UNTHROTTLED | dict(settings or {})
         """Temporal's dynamic settings, such as `{"limit.historyCount.error": 1000}`."""
         self._http_port = next(ports)
         self._web_port = next(ports) if web else None
