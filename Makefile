@@ -1,6 +1,6 @@
-# Holdfast needs only make and a bare Python 3.11 or newer with pip; the rest is installed,
-# pinned by hash, into environments of its own. A stamp file in each says what it was made
-# from, so nothing is installed twice.
+# Holdfast needs only make and a bare Python 3.11 or newer with pip, and for its tests on Restate npm;
+# the rest is installed, pinned by hash, into environments of its own. A stamp file in each says
+# what it was made from, so nothing is installed twice.
 
 PYTHON     ?= python3
 VENV       ?= .venv
@@ -24,11 +24,11 @@ help:  ## show this list
 demo: $(VENV)/.run-stamp  ## run the example trip, crash and all
 	@$(VENV)/bin/python -m examples.trip $(ARGS)
 
-test: $(VENV)/.dev-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
+test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
 	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 $(ARGS)
 
 # By default tests that kill a process at every boundary, or flip every bit, do so at some of them.
-thorough: $(VENV)/.dev-stamp  ## run the tests, and try everything where `test` tries a part
+thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests, and try everything where `test` tries a part
 	@HOLDFAST_THOROUGH=1 $(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --timeout 3000 $(ARGS)
 
 # As root it cuts the power of file systems of its own; it installs the programs for that if it can.
@@ -44,7 +44,7 @@ check: $(VENV)/.dev-stamp  ## check format, lint and types
 	@$(VENV)/bin/python -m mypy $(CODE)
 
 # Peers and Holdfast alike are measured with their bytecode cached, as users run them.
-bench: $(VENV_BENCH)/.bench-stamp  ## measure Holdfast against its peers
+bench: $(VENV_BENCH)/.bench-stamp $(VENV_BENCH)/.restate-stamp  ## measure Holdfast against its peers
 	@env -u PYTHONDONTWRITEBYTECODE $(VENV_BENCH)/bin/python -m bench $(ARGS)
 
 # dev comes first: run and bench keep to its versions.
@@ -92,3 +92,7 @@ $(VENV)/.dev-stamp: requirements/dev.txt pyproject.toml
 
 $(VENV_BENCH)/.bench-stamp: requirements/bench.txt pyproject.toml
 	$(call install,$(VENV_BENCH),bench)
+
+# No stamp where it can't be had: the tests that need it are skipped, and the next run tries again.
+%/.restate-stamp: .ci/restate-server
+	@.ci/restate-server $*/bin && touch $@ || true

@@ -1,0 +1,184 @@
+"""A server as a process in a folder: started, killed, started again, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from holdfast.errors import HoldfastError
+
+LOOPBACK = "127.0.0.1"
+_PATIENCE_S = 60.0
+
+# A port below those that the system hands out by itself: a client that tries to reach a dead server
+# at one of those can be given it for its own end, and then talks to itself and keeps it taken.
+_PORTS = range(20_000, 32_000)
+
+# Sets the signal that comes when the parent dies, and becomes the server. Not by `preexec_fn`: that
+# is not for a process with threads, which the clients of both engines have.
+_END_WITH_PARENT = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class NoServer(HoldfastError):
+    """The program of a server is not installed, or it does not start.
+
+    >>> issubclass(NoServer, HoldfastError)
+    True
+    """
+
+
+class Server:
+    """A server in a folder. A `with` starts it, and kills it at its end."""
+
+    name = ""
+    """How the server is called in errors."""
+    how_to_install = ""
+
+    def __init__(self, folder: Path | str, *, durable: bool = True) -> None:
+        self.folder = Path(folder).absolute()
+        self.durable = durable
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        """What `start` runs, in the folder."""
+        raise NotImplementedError
+
+    def is_ready(self) -> bool:
+        """Whether it takes work."""
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process, while it runs."""
+        return self._process.pid if self._process else None
+
+    @property
+    def log(self) -> Path:
+        """What it printed, over all its starts."""
+        return self.folder / "log"
+
+    def start(self) -> None:
+        """Start it, and wait until it takes work. Does nothing if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                _with_parent(self.command()),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=self._environment(),
+            )
+        try:
+            self._wait_until_ready(self._process)
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """SIGKILL; returns when the process is gone. Does nothing if it does not run."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Let it end in order."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Kill it, and start it again with its data."""
+        self.kill()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(_PATIENCE_S)
+            self._process = None
+
+    def _environment(self) -> Mapping[str, str]:
+        # Settings and proxies of whoever runs it are not meant for it.
+        return {
+            "HOME": str(self.folder),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "TEMPORAL_VERSION_CHECK_DISABLED": "1",
+        }
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while not self.is_ready():
+            if (ended := process.poll()) is not None or time.monotonic() > give_up_at:
+                how = f"ended with {ended}" if ended is not None else "does not get ready"
+                printed = self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
+                raise NoServer(
+                    f"{self.name} in {self.folder}: it {how}, and printed:\n{printed}\n"
+                    "If another server has its port or its folder, stop that one."
+                )
+            time.sleep(0.02)
+
+    def _found(self, program: Path | None) -> str:
+        if program is None:
+            raise NoServer(
+                f"{self.name}: its program is not installed here. Install it: {self.how_to_install}"
+            )
+        return str(program)
+
+
+def free_ports() -> Iterator[int]:
+    """Ports of loopback that nobody listens at, each another one."""
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind((LOOPBACK, port))
+            except OSError:
+                continue
+        yield port
+
+
+# Not by way of a proxy, as the environment may ask for.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def status(url: str, body: Mapping[str, Any] | None = None) -> int | None:
+    """What a server answers with, or None where none answers."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"accept": "application/json", "content-type": "application/json"}
+    try:
+        with _opener.open(urllib.request.Request(url, data, headers), timeout=5) as answer:
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return None
+
+
+def _with_parent(command: list[str]) -> list[str]:
+    if not sys.platform.startswith("linux"):
+        return command
+    return [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command]

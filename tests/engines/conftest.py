@@ -1,0 +1,27 @@
+"""One server of each engine for all tests of a process, started when the first one asks for it.
+
+A test that kills a server starts one of its own: `with new_temporal(tmp_path) as server`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.testing.servers import RestateServer, TemporalServer
+from tests.engines.servers import new_restate, new_temporal
+
+
+@pytest.fixture(scope="session")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalServer]:
+    """Temporal's server, with the namespace `default`."""
+    with new_temporal(tmp_path_factory.mktemp("temporal")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def restate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestateServer]:
+    """Restate's server; each test registers deployments of its own."""
+    with new_restate(tmp_path_factory.mktemp("restate")) as server:
+        yield server
