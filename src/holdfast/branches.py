@@ -70,7 +70,7 @@ def gather(*branches: Any) -> Any:
                 f"gather() in a sync task takes functions, not {branch!r:.60}: lambda: step(…)"
             )
     work = [_in_scope(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
-    outcomes = local.side_by_side(iter(work), len(work) or 1)
+    outcomes = _side_by_side(scope.run, iter(work), len(work) or 1)
     return ended(scope.run, path, strands, outcomes)
 
 
@@ -168,7 +168,7 @@ def each(
     strand = scope.strand(path)
     work = (_call(batch, strand, call, data) for call, data in batch.calls(source))
     try:
-        for outcome in local.side_by_side(work, workers):
+        for outcome in _side_by_side(batch.run, work, workers):
             batch.note(outcome)
     finally:
         batch.meter.end()
@@ -264,6 +264,13 @@ class Batch:
         if extra is not None:
             asked = f"has only {self.count} items"
             self.run.halt(CodeChanged(self.run.task_id, extra.path, describe(extra), asked))
+
+
+def _side_by_side(run: Run, work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
+    if run.remote is not None:
+        in_strands: Iterator[Any] = run.remote.side_by_side(work, workers)
+        return in_strands
+    return local.side_by_side(work, workers)
 
 
 def _call(batch: Batch, strand: Scope, path: str, data: bytes) -> Callable[[], Any]:

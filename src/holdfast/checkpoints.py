@@ -77,15 +77,16 @@ def restore(default: T) -> T:
     if scope.calls or scope.named:
         run.halt(BadInput("restore() comes first in a task: before any step, decision or note"))
     run.checkpoints = known = Checkpoints(shape_of_value(default))
-    state = run.log.state
+    # A remote engine runs the function again from where it began, however far the log is by now.
+    state = run.log.state if run.remote is None else run.remote.begun
     if not state.checkpoints:
         return cast("T", known.shape.settle(default)[1])
     _go_on_from(scope, f"@{state.checkpoints}")
-    return cast("T", _restored(run, known))
+    return cast("T", _restored(run, known, state))
 
 
-def _restored(run: Run, known: Checkpoints) -> Any:
-    state, spec = run.log.state, cast("Spec", run.spec)
+def _restored(run: Run, known: Checkpoints, state: State) -> Any:
+    spec = cast("Spec", run.spec)
     whole = run.log.fetch(cast("Raw", state.checkpoint))
     if state.checkpoint_version > spec.version:
         run.halt(older_code(state, spec))
@@ -133,9 +134,14 @@ def checkpoint(state: T) -> T:
     if run.is_rehearsal:
         _go_on_from(scope, f"{scope.path}@")
         return cast("T", settled)
-    run.append(_event(run, known, raw), scope)
-    run.sync()
-    _go_on_from(scope, f"@{run.log.state.checkpoints}")
+    if run.checkpoints_passed == run.log.state.checkpoints:
+        run.append(_event(run, known, raw), scope)
+        run.sync()
+    else:
+        known.newest = _plain(raw)
+    if run.remote is not None:
+        run.remote.checkpoints += 1
+    _go_on_from(scope, f"@{run.checkpoints_passed}")
     return cast("T", settled)
 
 

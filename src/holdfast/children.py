@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeVar, overload
 
 from holdfast.engines import local
-from holdfast.engines.execution import conclude, look_up, must_be_open
+from holdfast.engines.execution import conclude, must_be_open
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput
 from holdfast.events import OnCancel
-from holdfast.journal import await_child, start_child
+from holdfast.journal import Asked, Flow, await_child, start_child
 from holdfast.scope import Scope, inside
 from holdfast.spec import Spec
 from holdfast.state import Call
@@ -41,6 +41,8 @@ class Child(Generic[R]):
             raise BadInput(f"task {self.id!r}: in an async task a child is awaited")
         run: Run = self._scope.run
         run.must_go_on(self._path)
+        if run.remote is not None:
+            run.remote.wait(run.remote.ending_child(self._path))
         record = local.drive(await_child(self._path), run, self._path, local.nothing, local.nothing)
         return self._end(run, record)
 
@@ -53,6 +55,8 @@ class Child(Generic[R]):
         run: Run = self._scope.run
         await self.started()
         run.must_go_on(self._path)
+        if run.remote is not None:
+            await run.remote.awaited(run.remote.ending_child(self._path))
         flow = await_child(self._path)
         return self._end(run, await aio.drive(flow, run, self._path, aio.nothing, aio.nothing))
 
@@ -125,10 +129,11 @@ def start(
         run.log.redact.must_be_readable(spec.name, spec.signature, data)
     if scope.is_async:
         return Child(scope, path, child, spec, _astart(run, path, spec, data, child, on_cancel))
-    run.must_go_on(path)
-    asked, record = look_up(run, path, spec, data)
-    flow = start_child(asked, record, child, data, on_cancel)
-    record = _record(local.drive(flow, run, path, local.nothing, local.nothing))
+
+    def flow(asked: Asked, record: Call | None) -> Flow:
+        return start_child(asked, record, child, data, on_cancel)
+
+    record = _record(local.operate(run, path, spec, data, flow))
     return Child(scope, path, record.child, spec, None)
 
 

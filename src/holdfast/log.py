@@ -258,6 +258,11 @@ class Log:
         elif seq > self._synced:
             self._synced = seq
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether nothing more can be written by it."""
+        return self._broken is not None
+
     def has_to_be_synced(self) -> bool:
         """Whether something was appended that may be lost yet, and can be kept."""
         return self._broken is None and self.state.seq > self._synced

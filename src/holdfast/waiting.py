@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from holdfast.codec import Shape, shape_of
 from holdfast.codec.misfit import name_of
 from holdfast.engines import local
-from holdfast.engines.execution import conclude, look_up, must_be_open, seen_before
+from holdfast.engines.execution import conclude, must_be_open, seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, Undecodable
 from holdfast.events import Observed, QuestionAsked
@@ -207,10 +207,7 @@ class _Operation:
             from holdfast.engines import aio
 
             return aio.operate(run, path, self.spec, self.data, flow_of, self.end)
-        run.must_go_on_in(self.scope)
-        asked, record = look_up(run, path, self.spec, self.data)
-        flow = flow_of(asked, record)
-        return self.end(run, local.drive(flow, run, path, local.nothing, local.nothing))
+        return self.end(run, local.operate(run, path, self.spec, self.data, flow_of))
 
     def end(self, run: Run, record: Any) -> Any:
         """What the task gets of the record that a flow ended with."""

@@ -57,6 +57,7 @@ from holdfast.journal import (
     perform,
 )
 from holdfast.journal import Run as RunBody
+from holdfast.journal.requests import REMOTE
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, is_async
 from holdfast.state import Call, scope_of
@@ -109,14 +110,18 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     branch_asyncio_tasks()
     data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
-    if record is not None and record.status == "completed":
+    if run.remote is None and record is not None and record.status == "completed":
         # Without waiting, so that a replay runs in the order the code is written.
         return recorded_result(run, spec, record)
-    body = Body(run, asked, data)
     mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
     try:
-        check = partial(run_check, body)
-        ended = await drive(perform(asked, record), run, path, partial(run_body, body), check)
+        if run.remote is not None:
+            await run.remote.awaited(run.remote.calling(asked, record, data))
+            ended: Returned | Call = run.log.state.calls[path]
+        else:
+            body = Body(run, asked, data)
+            check = partial(run_check, body)
+            ended = await drive(perform(asked, record), run, path, partial(run_body, body), check)
     finally:
         _land(run, path, mark)
     return conclude(run, spec, ended, path)
@@ -222,6 +227,8 @@ async def carry_out(
         await _park(run, path, beyond(run, path))
     if isinstance(request, Append):
         return await append(request, run, path, strand)
+    if run.remote is not None and isinstance(request, REMOTE):
+        return await run.remote.awaited(run.remote.carry_out(request, path))
     if isinstance(request, Look | Now):
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
@@ -305,8 +312,11 @@ async def operate(
     if run.is_stopped(path):
         await _stop(run, path)
     branch_asyncio_tasks()
-    flow = flow_of(*look_up(run, path, spec, data))
-    return end(run, await drive(flow, run, path, nothing, nothing))
+    asked, record = look_up(run, path, spec, data)
+    if run.remote is not None:
+        await run.remote.awaited(run.remote.repeating(path, record))
+        record = run.log.state.calls.get(path)
+    return end(run, await drive(flow_of(asked, record), run, path, nothing, nothing))
 
 
 async def _park(run: Run, path: str, waiting: TaskWaiting) -> None:

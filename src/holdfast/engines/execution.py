@@ -149,8 +149,8 @@ def must_hold_no_call(run: Run, path: str, what: str) -> None:
 
 def must_have_restored(run: Run, path: str, asked: str) -> None:
     """Halt if the log goes on from a checkpoint, and the code does not."""
-    if run.log.state.checkpoints and not run.root.path and not path.startswith(UNDO):
-        recorded = f"checkpoint {run.log.state.checkpoints}"
+    if run.checkpoints_passed and not run.root.path and not path.startswith(UNDO):
+        recorded = f"checkpoint {run.checkpoints_passed}"
         run.halt(CodeChanged(run.task_id, path or "0", recorded, f"{asked} before restore()"))
 
 

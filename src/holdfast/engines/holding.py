@@ -63,7 +63,7 @@ class Holding:
     def hold(self, task_id: str) -> Iterator[Log]:
         """A task's log, held until the block ends. Signals leave it as the errors they carry."""
         log = open_log(self.store, task_id, self.owner, self.lease_s, self.clock)
-        self._attended(log)
+        self.attend(log)
         try:
             take_in(log)
             yield log
@@ -73,7 +73,7 @@ class Holding:
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:
-            self._let_go(log)
+            self.let_go(log)
 
     def take_many(self, wanted: Sequence[Wanted]) -> Sequence[Log | BaseException]:
         """Take hold of many tasks; for each its log, begun, or what stood in the way."""
@@ -99,12 +99,12 @@ class Holding:
         self, lease: Lease, posts: Sequence[Post], begin: Callable[[Log], None]
     ) -> Log | BaseException:
         try:
-            log = self._attended(opened(self.store, lease, self.clock))
+            log = self.attend(opened(self.store, lease, self.clock))
             try:
                 deliver(log, posts)
                 begin(log)
             except BaseException:
-                self._let_go(log)
+                self.let_go(log)
                 raise
         except Exception as error:
             return error
@@ -121,13 +121,15 @@ class Holding:
         self._take_in_late(logs)
         return outcomes
 
-    def _attended(self, log: Log) -> Log:
+    def attend(self, log: Log) -> Log:
+        """Look after a log that was opened: its lease, and what may be written to it."""
         log.max_value_bytes = self.max_value_bytes
         log.redact = self.redact
         self._heartbeat.add(log)
         return log
 
-    def _let_go(self, log: Log) -> None:
+    def let_go(self, log: Log) -> None:
+        """Give a log back."""
         self._heartbeat.remove(log)
         log.close()
         self._take_in_late([log])

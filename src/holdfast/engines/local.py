@@ -37,6 +37,7 @@ from holdfast.journal import (
     CancelChildren,
     Check,
     DriveChild,
+    Flow,
     Look,
     LookAtChild,
     MayStart,
@@ -52,11 +53,13 @@ from holdfast.journal import (
     perform,
 )
 from holdfast.journal import Run as RunBody
+from holdfast.journal.requests import REMOTE
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
 from holdfast.state import Call
 
 T = TypeVar("T")
+FlowOf = Callable[[Asked, Call | None], Flow]
 
 LONGEST_SLEEP_S = 3600.0
 CHILD_POLL_S = 0.1
@@ -75,9 +78,22 @@ def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     run.must_go_on(path)
     data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
+    if run.remote is not None:
+        run.remote.wait(run.remote.calling(asked, record, data))
+        return conclude(run, spec, run.log.state.calls[path], path)
     if record is not None and record.status == "completed":
         return recorded_result(run, spec, record)
     return conclude(run, spec, _perform(run, asked, record, data), path)
+
+
+def operate(run: Run, path: str, spec: Spec, data: bytes, flow_of: FlowOf) -> Any:
+    """Carry out a flow that has no body of its own, such as a sleep or a question."""
+    run.must_go_on(path)
+    asked, record = look_up(run, path, spec, data)
+    if run.remote is not None:
+        run.remote.wait(run.remote.repeating(path, record))
+        record = run.log.state.calls.get(path)
+    return drive(flow_of(asked, record), run, path, nothing, nothing)
 
 
 def _perform(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
@@ -164,6 +180,8 @@ def carry_out(
         run.park(path, beyond(run, path))
     if isinstance(request, Append):
         return append(request, run, path, strand)
+    if run.remote is not None and isinstance(request, REMOTE):
+        return run.remote.wait(run.remote.carry_out(request, path))
     if isinstance(request, Now):
         return run.log.clock()
     if isinstance(request, Sleep):

@@ -24,6 +24,7 @@ from holdfast.events import (
     Failure,
     PauseRequested,
     PlanItem,
+    Moved,
     TaskContinued,
 )
 from holdfast.journal import Asked, Raised, Returned
@@ -87,6 +88,7 @@ class Run:
         family: Family | None = None,
         patience_s: float | None = None,
         is_rehearsal: bool = False,
+        attends: bool = True,
     ) -> None:
         self.log = log
         self.task_id = task_id
@@ -98,6 +100,8 @@ class Run:
         self.is_replay = False
         """Whether a log that is written already answers: nothing but the code in between runs."""
         self.answers: Answers | None = None
+        self.remote: Any = None
+        """Of a run on a remote engine: what its function waits for. See `engines.remote`."""
         self.beyond: set[str] = set()
         """The calls that may not be made in this run: whoever makes one stops there."""
         self.stop: Signal | None = None
@@ -132,6 +136,8 @@ class Run:
         """Whether there ever was one, also one that runs on the loop."""
         self.draining: set[str] = set()
         """The streams whose readers have left, and which run to their end."""
+        if not attends:  # messages reach the task by way of its engine
+            return
         log.seen, log.waits = log.messages, []
         log.attended = self
         if log.state.status == "paused":  # since somebody looked, and before we could hear it
@@ -145,6 +151,14 @@ class Run:
         except HoldfastError as error:
             self.halt(error)
 
+    @property
+    def checkpoints_passed(self) -> int:
+        """How many checkpoints lie behind the place that the function has come to."""
+        if self.remote is None:
+            return self.log.state.checkpoints
+        passed: int = self.remote.checkpoints
+        return passed
+
     # Being told to stop
 
     def hear(self, event: AnyEvent) -> None:
@@ -155,6 +169,9 @@ class Run:
                 self.woken.clear()
         elif isinstance(event, CancelRequested):
             self.interrupt(Stop(event.because))
+        elif isinstance(event, Moved):
+            moved = f"task {self.task_id!r} was given to {event.engine or 'a local worker'}"
+            self.interrupt(Suspend(TaskReleased(self.task_id, moved)))
         elif isinstance(event, PauseRequested):
             self.interrupt(Suspend(TaskPaused(self.task_id, event.because)))
 

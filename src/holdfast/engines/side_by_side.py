@@ -45,7 +45,8 @@ async def gather(
 async def each(batch: Batch, calls: Iterator[tuple[str, bytes]], workers: int) -> Any:
     """Make the calls of a batch, so many at a time."""
     running: set[asyncio.Future[Any]] = set()
-    pool = None if batch.spec.is_async else ThreadPoolExecutor(workers)
+    has_threads = not batch.spec.is_async and batch.run.remote is None
+    pool = ThreadPoolExecutor(workers) if has_threads else None
     try:
         for path, data in calls:
             running.add(asyncio.ensure_future(_call(batch, path, data, pool)))

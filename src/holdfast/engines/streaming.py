@@ -42,6 +42,11 @@ def stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, An
     return made
 
 
+def stream_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
+    """A call that streams, by its path: for a remote engine, where nobody reads it."""
+    return (_astream if spec.is_async else _stream)(Scope(run, ""), path, spec, data)
+
+
 class Parts:
     """What one attempt of a streaming step has yielded, and who reads it."""
 
@@ -126,11 +131,20 @@ class Streaming:
         self.has_streamed = False
         data = altered(self.run, path, spec, data)
         asked, record = look_up(self.run, path, spec, data)
+        self.elsewhere: Any = None
+        """On a remote engine: what has to be waited for, until it is recorded whole."""
+        if self.run.remote is not None:
+            self.elsewhere = self.run.remote.calling(asked, record, data)
+            return
         if record is not None and record.status in ("completed", "failed"):
             self.ended = record
             return
         self.body = Body(self.run, asked, data)
         self._flow = perform(asked, record)
+
+    def was_made(self, path: str) -> None:
+        """It was made by a remote engine, and is in the log."""
+        self.ended = self.run.log.state.calls[path]
 
     def next_request(self, answer: Any) -> Request | None:
         """What the flow wants now; None when the call has ended."""
@@ -156,6 +170,9 @@ class Streaming:
 
 def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
     call, answer = Streaming(scope, path, spec, data), None
+    if call.elsewhere is not None:
+        call.run.remote.wait(call.elsewhere)
+        call.was_made(path)
     while request := call.next_request(answer):
         if not isinstance(request, RunBody):
             check = partial(local.run_check, call.body)
@@ -183,6 +200,9 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
     from holdfast.engines import aio
 
     call, answer = Streaming(scope, path, spec, data), None
+    if call.elsewhere is not None:
+        await call.run.remote.awaited(call.elsewhere)
+        call.was_made(path)
     while request := call.next_request(answer):
         if not isinstance(request, RunBody):
             check = partial(aio.run_check, call.body)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import is_whole
 from holdfast.engines import local
-from holdfast.engines.execution import Body
+from holdfast.engines.execution import Body, look_up
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, HoldfastError, StepFailed
 from holdfast.journal import Asked, Flow, settle
@@ -37,11 +37,11 @@ class _Work(Struct):
     """Of the call that undoes it; '' if it is to be settled."""
 
 
-def undo_all(run: Run, chosen: Callable[[Call], bool] = lambda call: True) -> None:
+def undo_all(run: Run, chosen: Callable[[Call], bool] | None = None) -> None:
     """Undo everything that can be undone, in this thread; or only what is chosen."""
-    token = scope_var.set(_begin(run))
+    token = scope_var.set(begin(run))
     try:
-        for work in _work(run, chosen):
+        for work in _work(run, chosen or _everything):
             with suppress(StepFailed):  # what could not be undone, and why, is in the log
                 _do(run, work)
     finally:
@@ -52,7 +52,7 @@ async def aundo_all(run: Run) -> None:
     """Undo everything that can be undone, on the running loop."""
     from holdfast.engines.threads import in_own_thread
 
-    token = scope_var.set(_begin(run))
+    token = scope_var.set(begin(run))
     try:
         for work in _work(run):
             with suppress(StepFailed):
@@ -64,7 +64,25 @@ async def aundo_all(run: Run) -> None:
         scope_var.reset(token)
 
 
-def _begin(run: Run) -> Scope:
+def settle_all(run: Run) -> None:
+    """Find out about the calls in doubt, for a remote engine; the undos are calls of their own."""
+    token = scope_var.set(begin(run))
+    try:
+        for work in _settlings(run):
+            with suppress(StepFailed):
+                _do(run, work)
+    finally:
+        scope_var.reset(token)
+
+
+def undos(run: Run) -> Iterator[tuple[Asked, Call | None, bytes]]:
+    """The calls that undo what the task did: as asked for, their records, their arguments."""
+    for work in _undos(run):
+        yield *look_up(run, work.path, work.spec, work.data), work.data
+
+
+def begin(run: Run) -> Scope:
+    """Forget what stopped the task, and know everything that it did."""
     run.begin_to_end()
     if run.log.state.checkpoints:
         _know_every_call(run)
@@ -80,13 +98,26 @@ def _know_every_call(run: Run) -> None:
     run.log.state.inner = everything.inner
 
 
-def _work(run: Run, chosen: Callable[[Call], bool] = lambda call: True) -> Iterator[_Work]:
+def _everything(call: Call) -> bool:
+    return True
+
+
+def _work(run: Run, chosen: Callable[[Call], bool] = _everything) -> Iterator[_Work]:
+    yield from _settlings(run, chosen)
+    yield from _undos(run, chosen)
+
+
+def _settlings(run: Run, chosen: Callable[[Call], bool] = _everything) -> Iterator[_Work]:
     log = run.log
     for call in filter(chosen, to_settle(log.state)):
         if _is_settled(run, call):
             continue
         raw = call.args if isinstance(call.args, Raw) else Raw(b"{}")
         yield _Work(call, _spec(run, call), log.fetch(raw))
+
+
+def _undos(run: Run, chosen: Callable[[Call], bool] = _everything) -> Iterator[_Work]:
+    log = run.log
     for call in filter(chosen, to_undo(log.state)):
         spec = undo_of(_spec(run, call))
         raw = call.result if isinstance(call.result, Raw) else Raw(b"null")

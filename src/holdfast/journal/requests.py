@@ -138,6 +138,9 @@ Request = (
     | Undo
     | CancelChildren
 )
+REMOTE = (Sleep, Park, DriveChild, StartChild, CancelChildren, Undo)
+"""What a remote engine sees to, for the tasks that it drives."""
+
 Flow = Generator[Request, Any, Returned | Call]
 """A call's flow ends with what its body returned just now, or with the record of its end."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any
 
 from holdfast.events import (
+    AnyEvent,
     Claimed,
     Compensating,
     Failure,
@@ -23,42 +24,55 @@ from holdfast.journal.requests import (
     Stopped,
     Undo,
 )
-from holdfast.state import UNDO, Call, State
+from holdfast.state import FINISHED, UNDO, Call, State
 
 Outcome = Returned | Raised | Stopped
 
 
 def conduct(
-    claimed: Claimed, state: State, undo_when: Collection[str]
+    claimed: Claimed | None, state: State, undo_when: Collection[str], begun: State | None = None
 ) -> Generator[Request, Any, Outcome]:
     """Drive a whole task: say who does, run its function, record how it ended.
 
     `state` is that of the log, and is kept current by the appends. That the task is being undone
     is recorded first: after a crash its function, which might not fail again, runs no more.
+
+    A remote engine has it driven from `begun` each time, however far the log has come since: what
+    is there is not written again.
     """
-    yield Append(claimed, False)
+    begun = begun if begun is not None else state
+    if claimed is not None:
+        yield Append(claimed, False)
     outcome: Outcome
-    if state.ending:
-        outcome = _ending(state)
-    elif state.cancelling:
+    if begun.ending:
+        outcome = _ending(begun)
+    elif begun.cancelling:
         outcome = Stopped(state.because)
     else:
         outcome = yield Run(0)
     if isinstance(outcome, Returned):
-        yield Append(TaskCompleted(result=outcome.raw), True)
+        yield Append(_once(TaskCompleted(result=outcome.raw)), True)
         return outcome
     ending = "cancelled" if isinstance(outcome, Stopped) else "failed"
-    if ending == "cancelled" and not state.ending:
+    if ending == "cancelled" and not begun.ending:
         yield CancelChildren()  # what they did came later, and is undone first
-    if not state.ending and ending in undo_when and state.undoable:
+    if not _is_undone(state) and ending in undo_when and state.undoable:
         yield Append(_compensating(outcome), True)
-    if state.ending:
+    if _is_undone(state):
         yield Undo()
     if isinstance(outcome, Raised):
-        yield Append(TaskErrored(failure=outcome.failure, causes=outcome.causes), True)
+        yield Append(_once(TaskErrored(failure=outcome.failure, causes=outcome.causes)), True)
     else:
-        yield Append(TaskStopped(because=state.because), True)
+        yield Append(_once(TaskStopped(because=state.because)), True)
     return outcome
+
+
+def _once(end: AnyEvent) -> Callable[[State], AnyEvent | None]:
+    return lambda state: None if state.status in FINISHED else end
+
+
+def _is_undone(state: State) -> bool:
+    return bool(state.ending) or state.compensated
 
 
 def _ending(state: State) -> Raised | Stopped:

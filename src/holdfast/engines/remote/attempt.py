@@ -1,0 +1,81 @@
+"""One call, made for a remote engine: looked up, and made if it has not ended.
+
+An engine that delivers it twice, or again after a worker died between the effect and its report,
+gets the recorded end: the log says what happened, and not the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.engines import local, undoing
+from holdfast.engines.remote.carrier import Waits
+from holdfast.engines.remote.host import Host, Relatives
+from holdfast.engines.run import Run
+from holdfast.errors import Halt, StepFailed, Suspend
+from holdfast.secret import provider
+from holdfast.spec import Spec
+
+
+def attempt(host: Host, task_id: str, path: str, spec: Spec, data: bytes) -> Waits | None:
+    """Make the call at a path, as far as it goes now; None if it has ended."""
+
+    def make(run: Run) -> None:
+        record = run.log.state.calls.get(path)
+        if record is not None and record.status in ("completed", "failed"):
+            return
+        if spec.is_async:
+            host.run_async(_amake(run, path, spec, data))
+        elif spec.streams:
+            from holdfast.engines.streaming import stream_at
+
+            for _ in stream_at(run, path, spec, data):
+                pass
+        else:
+            local.call_at(run, path, spec, data)
+
+    return _attempted(host, task_id, make)
+
+
+def settle(host: Host, task_id: str) -> Waits | None:
+    """Find out about the calls of a task that are in doubt, before it is undone."""
+    return _attempted(host, task_id, undoing.settle_all)
+
+
+async def _amake(run: Run, path: str, spec: Spec, data: bytes) -> Any:
+    from holdfast.engines import aio
+    from holdfast.engines.streaming import stream_at
+
+    # A loop runs here for many tasks: what the provider says is of this one alone.
+    if spec.streams:
+        async for _ in stream_at(run, path, spec, data):
+            pass
+        return None
+    return await aio.call_at(run, path, spec, data)
+
+
+def _attempted(host: Host, task_id: str, make: Callable[[Run], None]) -> Waits | None:
+    with host.hub.hold(task_id) as log:
+        family = Relatives(host.driver.family(), host.driver.start_elsewhere)
+        run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
+        host.driver.prepare(run)
+        body = host.bodies.get(task_id)
+        inside = body.inner if body is not None else {run}
+        inside.add(run)
+        token = provider.set(host.holding.secrets)
+        try:
+            make(run)
+        except StepFailed:
+            pass  # a failure is a recorded end like any other
+        except Suspend as signal:
+            log.sync()
+            return Waits(log.state.seq, signal.waiting.until)
+        except Halt as signal:
+            raise signal.error from signal.__cause__
+        finally:
+            provider.reset(token)
+            inside.discard(run)
+            run.is_over = True
+        log.sync()
+        return None

@@ -1,0 +1,254 @@
+"""The course of a task on a remote engine: from where the engine begins to its end.
+
+An engine runs `drive` in whichever way it runs code that it can run again. Everything that is not
+the same each time is behind the carrier, or in the log.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from holdfast.engines import aio, local
+from holdfast.engines.alarm import Alarm
+from holdfast.engines.execution import older_code
+from holdfast.engines.mail import applies, deliver
+from holdfast.engines.remote.bodyloop import BodyLoop
+from holdfast.engines.remote.carrier import Carrier, Pending
+from holdfast.engines.remote.host import Host, Relatives
+from holdfast.engines.remote.remote import Remote
+from holdfast.engines.remote.strands import Strand
+from holdfast.engines.run import Run, time_is_up
+from holdfast.errors import Halt, HoldfastError, Signal, Stop, Suspend, TaskNotFound, TaskPaused
+from holdfast.events import AnyEvent, CancelRequested, Moved, TaskContinued
+from holdfast.history import state_at
+from holdfast.journal import conduct
+from holdfast.log import Log
+from holdfast.reading import read_state
+from holdfast.secret import provider
+from holdfast.spec import Spec, registry
+from holdfast.state import FINISHED, State
+
+CANCEL = "cancel"
+"""What the messages that ask a task to end are called, and what an engine says that was asked
+for that itself."""
+
+
+class End(Struct, frozen=True):
+    """What became of a run: the task ended, or it goes on in another run, or on another engine."""
+
+    how: Literal["ended", "again", "moved"]
+    status: str
+    seq: int
+    """Where the next run begins."""
+    text: str = ""
+    """What the engine may show of how the task ended."""
+
+
+async def drive(host: Host, carrier: Carrier, task_id: str, seq: int) -> End:
+    """Drive a task from the event `seq` on. Run again, it asks the carrier for the same."""
+    course = Course(host, carrier, task_id, seq)
+    try:
+        return await course.run()
+    finally:
+        course.leave()
+
+
+class Course:
+    """One run of a task."""
+
+    def __init__(self, host: Host, carrier: Carrier, task_id: str, seq: int) -> None:
+        self._host = host
+        self._carrier = carrier
+        self._id = task_id
+        self._told: list[AnyEvent] = []
+        with host.hub.hold(task_id) as log:
+            if log.state.seq == 0:
+                log.store.delete(log.lease)
+                raise TaskNotFound(f"no task {task_id!r} in {log.store.url}")
+            log.flush()
+            self._begun = state_at(log.store, task_id, seq)
+            self._spec = registry.task(self._begun.task)
+            if max(log.state.version, log.state.checkpoint_version) > self._spec.version:
+                raise older_code(log.state, self._spec)
+            family = Relatives(host.driver.family())
+            self._run = Run(log, task_id, family=family, attends=False)
+            self._remote = Remote(self._run, carrier, self._begun)
+            self._log: Log | None = None
+            self._use(log)
+            host.driver.prepare(self._run)
+        host.bodies[task_id] = self._run
+
+    async def run(self) -> End:
+        """Drive the task until it ends, or this run does."""
+        begun = self._begun
+        if begun.status in FINISHED:
+            return self._end("ended")
+        if begun.driver != self._host.engine:
+            return self._end("moved")
+        if begun.status == "paused":
+            return await self._paused()
+        deadline: Pending | None = None
+        if begun.until is not None and not begun.ending:
+            deadline = self._carrier.sleep(begun.until)
+        root = self._remote.strands.begin(self._conduct)
+        await self._steer(root, deadline)
+        return await self._ended(root)
+
+    async def _steer(self, root: Strand, deadline: Pending | None) -> None:
+        """Let the strands of the task go on whenever something has come, until it ends."""
+        while True:
+            with self._host.hub.hold(self._id) as log:
+                self._use(log)
+                self._hear()
+                if deadline is not None and deadline.done() and self._begun.until is not None:
+                    self._run.interrupt(time_is_up(self._begun.until))
+                    deadline = None
+                self._remote.strands.run()
+                if root.done():
+                    return
+                log.flush()
+            pendings = self._remote.strands.pendings()
+            await self._carrier.first([*pendings, deadline] if deadline else pendings)
+
+    async def _ended(self, root: Strand) -> End:
+        if not isinstance(root.error, Signal):
+            root.result()
+            return self._end("ended")
+        if isinstance(root.error, Halt):
+            raise root.error.error from root.error.__cause__
+        if any(isinstance(event, Moved) for event in self._told):
+            return self._end("moved")
+        if isinstance(root.error, Suspend) and isinstance(root.error.waiting, TaskPaused):
+            return await self._paused()
+        return self._end("again")
+
+    async def _paused(self) -> End:
+        """Wait until somebody lets the task go on, ends it, or gives it to another engine."""
+        heard = len(self._told)
+        while True:
+            with self._host.hub.hold(self._id) as log:
+                self._use(log)
+                self._hear()
+            for event in self._told[heard:]:
+                if isinstance(event, Moved):
+                    return self._end("moved")
+                if isinstance(event, TaskContinued | CancelRequested):
+                    return End("again", "in_progress", event.seq)
+            await self._carrier.first([])
+
+    def _end(self, how: Literal["ended", "again", "moved"]) -> End:
+        with self._host.hub.hold(self._id) as log:
+            log.sync()
+            state = log.state
+            if how == "ended":
+                self._host.driver.tell_parent(state)
+            text = state.failure.summary() if state.failure is not None else state.because
+            return End(how, state.status, state.seq, text)
+
+    # What is heard
+
+    def _hear(self) -> None:
+        for name in self._carrier.messages():
+            event = self._taken(name)
+            if event is not None:
+                self._told.append(event)
+                self._remote.told(event)
+
+    def _taken(self, name: str) -> AnyEvent | None:
+        """The event that a message is in the log; None if it meant nothing any more."""
+        log = self._run.log
+        posts = [p for p in log.store.inbox([log.lease.stream]) if _is_named(p.name, name)]
+        deliver(log, posts)
+        found = self._event(name)
+        if found is None and name == CANCEL:  # by means of the engine itself
+            asked = CancelRequested(by=self._host.engine, because="", post=CANCEL)
+            if log.append(lambda state: asked if applies(state, asked) else None):
+                log.sync()
+                found = self._event(name)
+        return found
+
+    def _event(self, name: str) -> AnyEvent | None:
+        for event in reversed(self._run.log.state.trail):
+            if event.seq <= self._begun.seq:
+                return None
+            if _is_named(getattr(event, "post", ""), name):
+                return event
+        return None
+
+    def _use(self, log: Log) -> None:
+        """Go on with a log that may have been let go of, and taken hold of again, meanwhile."""
+        self._run.log = log
+        if log is self._log:
+            return
+        self._log = log
+        if log.state.checkpoints > self._begun.checkpoints:
+            # It was read from its newest checkpoint on; the function runs from an older one.
+            log.flush()
+            everything = read_state(log.store, log.lease.stream)
+            for field in State.__struct_fields__:
+                setattr(log.state, field, getattr(everything, field))
+
+    # What is driven
+
+    def _conduct(self) -> Any:
+        run, spec, remote = self._run, self._spec, self._remote
+        provider.set(self._host.holding.secrets)
+        flow = conduct(None, _Live(run), spec.undo_when, self._begun)  # type: ignore[arg-type]
+        if not spec.is_async:
+            once = partial(local.run_function, run, spec)
+            return local.drive(flow, run, "", once, local.nothing)
+        remote.loop = loop = BodyLoop(self._carrier, remote.strands)
+        return loop.run(_aconduct(run, spec, flow, loop))
+
+    def leave(self) -> None:
+        """End what the task does in this process."""
+        if self._run.stop is None:
+            self._run.stop = Halt(HoldfastError(f"task {self._id!r} goes on elsewhere"))
+        self._remote.leave()
+        if self._host.bodies.get(self._id) is self._run:
+            del self._host.bodies[self._id]
+
+
+async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
+    alarm = _Alarm(run)
+    run.loop, run.lines = loop, _Lines()
+    loop.when_stuck = partial(_cancel_if_stopped, run, alarm)
+    once = partial(aio.run_function, run, spec, alarm)
+    return await aio.drive(flow, run, "", once, aio.nothing)
+
+
+class _Alarm(Alarm):
+    """What a call waits for is woken by its engine; a call under way comes to its end."""
+
+    def _ring(self, signal: Signal) -> None:
+        pass
+
+
+def _cancel_if_stopped(run: Run, alarm: Alarm) -> None:
+    """End a function that is to stop, and waits for nothing that could ever come."""
+    if isinstance(run.stop, Stop) and not alarm.cancels:
+        alarm._wake(run.stop)
+
+
+class _Lines:
+    """Where async code waits for the store: here it does not, as nothing else could run."""
+
+    async def sync(self, log: Log) -> None:
+        log.sync()
+
+
+class _Live:
+    """The state of a run's log as it is now, whichever log that is."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run.log.state, name)
+
+
+def _is_named(post: str, name: str) -> bool:
+    return post == name or (name == CANCEL and post.startswith(f"{CANCEL}-"))

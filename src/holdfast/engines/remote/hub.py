@@ -1,0 +1,111 @@
+"""The logs that a worker holds for the tasks it drives on a remote engine.
+
+A task has one writer, and a remote engine has many things done for it at once: its function goes
+on, three of its calls are made. All of them are done in one process, and share one log here, which
+is held while any of them is at work and for a moment longer. Then it is let go of: a task that
+waits costs nothing, and whoever is told to go on with it takes hold of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from holdfast.engines.holding import Holding
+from holdfast.errors import StoreError, TaskBusy
+from holdfast.events import FORMAT, Claimed, Parked
+from holdfast.log import Log, open_log
+from holdfast.state import FINISHED
+
+LINGER_S = 1.0
+_TICK_S = 0.2
+_BUSY_S, _POLL_S = 1.0, 0.02
+
+
+class _Held:
+    """A log, and who is at work on it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.users = 0
+        self.idle_since = time.monotonic()
+
+
+class Hub:
+    """The logs that this process holds, by task."""
+
+    def __init__(self, holding: Holding, engine: str, linger_s: float = LINGER_S) -> None:
+        self.holding = holding
+        self.engine = engine
+        self._linger_s = linger_s
+        self._held: dict[str, _Held] = {}
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._tidy, name="holdfast hub", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def hold(self, task_id: str) -> Iterator[Log]:
+        """The log of a task, held at least until the block ends."""
+        held = self._enter(task_id)
+        try:
+            yield held.log
+        finally:
+            with self._lock:
+                held.users -= 1
+                held.idle_since = time.monotonic()
+
+    def _enter(self, task_id: str) -> _Held:
+        give_up_at = time.monotonic() + _BUSY_S
+        while True:
+            with self._lock:
+                held = self._held.get(task_id)
+                if held is not None and held.log.is_broken and not held.users:
+                    self._let_go(task_id)
+                    held = None
+                try:
+                    held = held or self._take(task_id)
+                    held.users += 1
+                    return held
+                except TaskBusy:
+                    if time.monotonic() > give_up_at:
+                        raise
+            # Who held it last may just be letting go of it.
+            time.sleep(_POLL_S)
+
+    def _take(self, task_id: str) -> _Held:
+        holding = self.holding
+        log = open_log(holding.store, task_id, holding.owner, holding.lease_s, holding.clock)
+        holding.attend(log)
+        if log.state.seq and log.state.status not in FINISHED:
+            epoch = max(log.lease.epoch, log.state.epoch + 1)
+            claimed = Claimed(format=FORMAT, epoch=epoch, owner=holding.owner, engine=self.engine)
+            log.append(claimed)
+        held = self._held[task_id] = _Held(log)
+        return held
+
+    def _let_go(self, task_id: str) -> None:
+        held = self._held.pop(task_id)
+        with suppress(StoreError, OSError):  # who goes on with it reads what there is
+            if held.log.state.seq and held.log.state.status not in FINISHED:
+                held.log.append(Parked(why=f"it waits on {self.engine}"))
+        with suppress(StoreError, OSError):
+            self.holding.let_go(held.log)
+
+    def _tidy(self) -> None:
+        while not self._closing.wait(_TICK_S):
+            self._let_go_of_idle(time.monotonic() - self._linger_s)
+
+    def _let_go_of_idle(self, since: float) -> None:
+        with self._lock:
+            for task_id, held in list(self._held.items()):
+                if not held.users and held.idle_since <= since:
+                    self._let_go(task_id)
+
+    def close(self) -> None:
+        """Let go of everything that nobody is at work on."""
+        self._closing.set()
+        self._thread.join()
+        self._let_go_of_idle(time.monotonic())

@@ -1,0 +1,253 @@
+"""What the function of a task waits for on a remote engine, and when it may see it.
+
+The log may be ahead of what the engine has heard of: it crashed before it was told, or runs the
+function again from its top. What has ended by the event `begun.seq`, where the engine begins, is
+known. Everything else is waited for by what the engine does: a call, a time, a message. So the
+engine is asked for the same things each time.
+
+Each operation is a generator that yields what it waits for, one of several: sync code waits for it
+in its strand, async code by a future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from holdfast.engines import undoing
+from holdfast.engines.execution import Body, create_child, family_of
+from holdfast.engines.remote.bodyloop import BodyLoop
+from holdfast.engines.remote.carrier import Called, Carrier, ChildRun, Pending, Until
+from holdfast.engines.remote.strands import Strands
+from holdfast.engines.run import Run
+from holdfast.errors import HoldfastError, Suspend, TaskReleased
+from holdfast.events import AnyEvent
+from holdfast.history import ended_at_seq
+from holdfast.journal import (
+    Asked,
+    CancelChildren,
+    DriveChild,
+    Park,
+    Request,
+    Sleep,
+    StartChild,
+)
+from holdfast.state import Call, State
+
+Waiting = Generator[tuple[Pending, ...], None, None]
+
+
+class Remote:
+    """One run of a task on a remote engine."""
+
+    def __init__(self, run: Run, carrier: Carrier, begun: State) -> None:
+        self.run = run
+        self.carrier = carrier
+        self.begun = begun
+        self.horizon = begun.seq
+        """The newest message that the engine has told of: later ones are not there yet."""
+        self.checkpoints = begun.checkpoints
+        """How many of them the function has passed."""
+        self.strands = Strands()
+        self.loop: BodyLoop | None = None
+        self._news: list[tuple[int, str]] = []
+        self._timers: dict[str, Pending] = {}
+        self._children: dict[str, ChildRun] = {}
+        run.remote = self
+
+    # Waiting
+
+    def wait(self, waiting: Waiting) -> None:
+        """Carry out an operation from sync code, in its strand."""
+        for pendings in waiting:
+            self.strands.wait(*pendings)
+
+    async def awaited(self, waiting: Waiting) -> None:
+        """Carry out an operation from async code."""
+        if self.loop is None:
+            raise HoldfastError("the function of this task is not async")
+        for pendings in waiting:
+            if not any(pending.done() for pending in pendings):
+                await self.loop.until(*pendings)
+
+    def _until(self, path: str, is_over: Callable[[], bool], *pendings: Pending) -> Waiting:
+        """Wait for a condition, or for the task to be told to stop."""
+        while not is_over():
+            self.run.must_go_on(path)
+            yield (*pendings, Until(lambda: is_over() or self.run.is_stopped(path)))
+
+    # Being told
+
+    def told(self, event: AnyEvent) -> None:
+        """A message that is in the log: from now on it may be seen."""
+        self.horizon = max(self.horizon, event.seq)
+        self._news.append((event.seq, getattr(event, "path", "")))
+        self.run.hear(event)
+
+    def _is_told_of(self, path: str, since: int) -> bool:
+        """Whether a message has come about a call, or about one that was made in it."""
+        return any(
+            seq > since and (about == path or about.startswith((f"{path}.", f"{path}!")))
+            for seq, about in self._news
+        )
+
+    def knew(self, path: str) -> bool:
+        """Whether a call had ended where the engine began."""
+        call = self.begun.calls.get(path)
+        return call is not None and call.status in ("completed", "failed")
+
+    def _has_seen_the_end(self, path: str) -> bool:
+        call = self.run.log.state.calls[path]
+        return 0 < ended_at_seq(call) <= self.horizon
+
+    # Calls
+
+    def calling(self, asked: Asked, record: Call | None, data: bytes) -> Waiting:
+        """Have a call made, unless it was known to have ended."""
+        path = asked.path
+        if self.knew(path):
+            return
+        if record is None or record.status not in ("completed", "failed"):
+            Body(self.run, asked, data)  # which refuses arguments that don't fit
+        self._renew_if_full(path)
+        yield from self._made(path, lambda: self.carrier.call(asked, data), self._is_told_of)
+
+    def _made(
+        self, path: str, make: Callable[[], Called], is_told: Callable[[str, int], bool]
+    ) -> Waiting:
+        while True:
+            # What the function said so far decides what it asks for: it must be there next time.
+            self.run.sync()
+            call = make()
+            yield (call,)
+            waits = call.result()
+            if waits is None:
+                return
+            timer = () if waits.until is None else (self.carrier.sleep(waits.until),)
+            told = partial(is_told, path, waits.seq)
+            yield from self._until(path, partial(_any, timer, told), *timer)
+
+    def _renew_if_full(self, path: str) -> None:
+        if self.run.stop is None and self.carrier.is_full():
+            again = TaskReleased(self.run.task_id, "its engine goes on in a new run")
+            self.run.interrupt(Suspend(again))
+        self.run.must_go_on(path)
+
+    # Waiting for times, people and other tasks
+
+    def carry_out(self, request: Request, path: str) -> Waiting:
+        """Do what a flow asks for."""
+        if isinstance(request, Sleep):
+            return self._sleeping(path, request.until)
+        if isinstance(request, Park):
+            return self._parked(path, request.waiting.until)
+        if isinstance(request, DriveChild):
+            return self._child_ended(path)
+        if isinstance(request, StartChild):
+            return self._starting(request)
+        if isinstance(request, CancelChildren):
+            return self._cancelling()
+        return self._undoing()
+
+    def repeating(self, path: str, record: Call | None) -> Waiting:
+        """Wait again for what a call waited for that has ended since the engine began."""
+        if record is None or self.knew(path):
+            return
+        if record.kind == "child":
+            before = self.begun.calls.get(path)
+            if record.status != "running" and (before is None or before.status == "running"):
+                self._start(record.child, record.name)
+            return
+        if record.status not in ("completed", "failed"):
+            return
+        if record.kind == "sleep" and record.until is not None:
+            yield from self._sleeping(path, record.until)
+        while record.kind == "question" and not self._has_seen_the_end(path):
+            yield from self._parked(path, record.until)
+            if any(timer.done() for timer in self._timer(path, record.until)):
+                return
+
+    def _timer(self, path: str, until: datetime | None) -> tuple[Pending, ...]:
+        """The timer of a call: one, however often it is waited for."""
+        if until is None:
+            return ()
+        if path not in self._timers:
+            self.run.sync()
+            self._timers[path] = self.carrier.sleep(until)
+        return (self._timers[path],)
+
+    def _sleeping(self, path: str, until: datetime) -> Waiting:
+        timer = self._timer(path, until)
+        yield from self._until(path, lambda: timer[0].done(), *timer)
+
+    def _parked(self, path: str, until: datetime | None) -> Waiting:
+        """Wait for a message about a call, or for its time to be up."""
+        timer = self._timer(path, until)
+        self.run.sync()
+        told = partial(self._is_told_of, path, self.horizon)
+        yield from self._until(path, partial(_any, timer, told), *timer)
+
+    def _starting(self, request: StartChild) -> Waiting:
+        create_child(self.run, request)
+        self._start(request.id, request.name)
+        yield from ()
+
+    def _start(self, id: str, task: str) -> None:
+        self.run.sync()
+        if id not in self._children:
+            self._children[id] = self.carrier.start_child(id, task)
+
+    def ending_child(self, path: str) -> Waiting:
+        """Wait for a child that has ended since the engine began, as was done the first time."""
+        record = self.run.log.state.calls[path]
+        if not self.knew(path) and record.status in ("completed", "failed"):
+            yield from self._child_ended(path)
+
+    def _child_ended(self, path: str) -> Waiting:
+        child = self.run.log.state.calls[path].child
+        pending = (self._children[child],) if child in self._children else ()
+
+        def is_over() -> bool:
+            if any(run.done() and run.has_ended() for run in pending):
+                return True
+            return self._has_seen_the_end(path)
+
+        yield from self._until(path, is_over, *(run for run in pending if not run.done()))
+
+    # The end
+
+    def _cancelling(self) -> Waiting:
+        self.run.begin_to_end()
+        for call in list(self.run.log.state.calls.values()):
+            if call.kind != "child" or call.on_cancel != "cancel" or self.knew(call.path):
+                continue
+            if self._has_seen_the_end(call.path) or not self._is_started(call):
+                continue
+            with suppress(HoldfastError):  # it has ended, or is gone
+                family_of(self.run).cancel(call.child, wait=False)
+            yield from self._child_ended(call.path)
+
+    def _is_started(self, call: Call) -> bool:
+        return call.child in self._children or call.path in self.begun.calls
+
+    def _undoing(self) -> Waiting:
+        undoing.begin(self.run)
+        yield from self._made("", self.carrier.settle, lambda _, seq: self.horizon > seq)
+        for asked, record, data in undoing.undos(self.run):
+            yield from self.calling(asked, record, data)
+
+    def leave(self) -> None:
+        """End what the task does here: its engine goes on with it elsewhere, or again."""
+        self.run.is_over = True
+        self.strands.leave()
+
+    def side_by_side(self, work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
+        """Do work in strands, so much at a time."""
+        return self.strands.side_by_side(work, workers)
+
+
+def _any(pendings: tuple[Pending, ...], told: Callable[[], bool]) -> bool:
+    return told() or any(pending.done() for pending in pendings)
