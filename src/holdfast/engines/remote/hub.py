@@ -57,6 +57,16 @@ class Hub:
                 held.users -= 1
                 held.idle_since = time.monotonic()
 
+    def holds(self, task_id: str) -> bool:
+        """Whether a log is held now: then `hold` does not have to wait for anything."""
+        with self._lock:
+            return task_id in self._held
+
+    def take(self, task_id: str) -> None:
+        """Take hold of a log for a moment, for who could not wait for that in `hold`."""
+        with self.hold(task_id):
+            pass
+
     def _enter(self, task_id: str) -> _Held:
         give_up_at = time.monotonic() + _BUSY_S
         while True:

@@ -1,0 +1,178 @@
+"""The workflows that Restate knows: one for each type of task, with three handlers.
+
+    run     the course of a task, once for each key
+    tell    a message was left for it
+    ended   waits for its end, for the task that started it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from restate import (
+    RetryableError,
+    TerminalError,
+    Workflow,
+    WorkflowContext,
+    WorkflowSharedContext,
+)
+from restate.retry_policy import InvocationRetryPolicy
+from restate.serde import JsonSerde
+from restate.server_context import DisconnectedException
+
+from holdfast.engines.elsewhere import job_for
+from holdfast.engines.remote.course import End, drive
+from holdfast.engines.remote.host import Host
+from holdfast.engines.restate.calls import Calls, trouble
+from holdfast.engines.restate.carrier import ENDED, JSON, MAIL, RestateCarrier
+from holdfast.engines.restate.engine import LOG, RUN, TELL
+from holdfast.engines.restate.names import service_of
+from holdfast.errors import BadInput, EngineConflict, TaskNotFound
+
+_logger = logging.getLogger("holdfast")
+
+_AGAIN = InvocationRetryPolicy(
+    initial_interval=timedelta(milliseconds=50),
+    exponentiation_factor=2.0,
+    max_interval=timedelta(seconds=2),
+    max_attempts=1_000_000,  # a task is never given up: its worker, store or code comes back
+    on_max_attempts="pause",
+)
+_INACTIVE = timedelta(minutes=5)
+"""How long a task that waits stays in its worker; then Restate wakes it when something comes."""
+_ABORT = timedelta(days=7)
+"""How long a step may take beyond that, before Restate turns away from the worker that runs it."""
+
+_END = "end"
+"""The promise that is kept at the end."""
+
+
+class Courses:
+    """The courses of tasks, as Restate runs them."""
+
+    def __init__(self, host: Host, calls: Calls, prefix: str) -> None:
+        self._host = host
+        self._calls = calls
+        self._prefix = prefix
+
+    async def run(self, ctx: WorkflowContext, job: dict[str, Any]) -> dict[str, Any]:
+        """Drive a task to its end."""
+        id = str(job["id"])
+        try:
+            end = await self._driven(ctx, id, int(job["seq"]), str(job.get("log", "")))
+            promise = ctx.promise(_END, JsonSerde())
+            if await promise.peek() is None:
+                at = self._host.holding.clock().isoformat()
+                await promise.resolve({"how": end.how, "at": at})
+        except (RetryableError, TerminalError, DisconnectedException):
+            raise
+        except Exception as error:
+            _logger.warning("task %r can't go on: %s", id, error)
+            raise trouble(id, error) from error
+        if end.how == "ended" and end.status != "completed":
+            # Shown as failed; why is in the log.
+            raise TerminalError(f"{end.status}: see `holdfast show`", _CODES.get(end.status, 500))
+        return {"how": end.how, "status": end.status}
+
+    async def _driven(self, ctx: WorkflowContext, id: str, seq: int, log: str) -> End:
+        found = await asyncio.to_thread(self._log_of, id)
+        if log and log != found:
+            raise EngineConflict(
+                f"task {id!r} of this worker's store is not the one that Restate was given, but "
+                f"another with the same id: workers of two stores serve its type of task here. "
+                f"Give the stores prefixes of their own (Restate(prefix=…))"
+            )
+        ctx.set(LOG, found, JsonSerde())
+
+        async def begin() -> str:
+            return self._host.holding.clock().isoformat()
+
+        at = datetime.fromisoformat(await ctx.run_typed("begin", begin, JSON))
+        carrier = RestateCarrier(ctx, self._host, self._calls, id, self._prefix, at)
+        while True:
+            await carrier.hold()
+            end = await drive(self._host, carrier, id, seq)
+            if end.how != "again":
+                return end
+            seq = await _recorded(ctx, end.seq)
+
+    def _log_of(self, id: str) -> str:
+        self._host.hub.take(id)
+        with self._host.hub.hold(id) as log:
+            if log.state.seq == 0:
+                log.store.delete(log.lease)
+                raise TaskNotFound(f"no task {id!r} in {log.store.url}")
+            return job_for(log.state).log
+
+    async def tell(self, ctx: WorkflowSharedContext, said: dict[str, Any]) -> None:
+        """Put a message where the task looks for its next one."""
+        at = self._host.holding.clock().isoformat()
+        number = await ctx.get(MAIL, JsonSerde()) or 1
+        while True:
+            promise = ctx.promise(f"{MAIL}-{number}", JsonSerde())
+            if await promise.peek() is None:
+                try:
+                    await promise.resolve({"name": said["name"], "at": at})
+                    return
+                except TerminalError:
+                    pass  # another was quicker
+            number += 1
+
+    async def ended(self, ctx: WorkflowSharedContext, said: Any) -> Any:
+        """Wait for the end of a task."""
+        return await ctx.promise(_END, JsonSerde()).value()
+
+
+async def _recorded(ctx: WorkflowContext, seq: int) -> int:
+    """Where a task goes on, as it was when it was first asked: its log may be longer by now."""
+
+    async def go_on() -> int:
+        return seq
+
+    found: int = await ctx.run_typed("go on", go_on, JSON)
+    return found
+
+
+_CODES = {"cancelled": 409}
+
+
+def workflows(courses: Courses, tasks: Iterable[str], prefix: str) -> list[Workflow]:
+    """The workflow of each type of task."""
+    made: dict[str, tuple[str, Workflow]] = {}
+    for task in sorted(tasks):
+        name = service_of(task, prefix)
+        if name in made:
+            raise BadInput(
+                f"the tasks {made[name][0]!r} and {task!r} would both be called {name!r} at "
+                f"Restate: rename one of them (@task(name=…))"
+            )
+        made[name] = (task, _workflow(courses, name))
+    return [workflow for _, workflow in made.values()]
+
+
+def _workflow(courses: Courses, name: str) -> Workflow:
+    workflow = Workflow(
+        name,
+        invocation_retry_policy=_AGAIN,
+        inactivity_timeout=_INACTIVE,
+        abort_timeout=_ABORT,
+    )
+    serde: Any = {"input_serde": JsonSerde(), "output_serde": JsonSerde()}
+
+    @workflow.main(name=RUN, **serde)
+    async def run(ctx: WorkflowContext, job: dict[str, Any]) -> dict[str, Any]:
+        return await courses.run(ctx, job)
+
+    @workflow.handler(name=TELL, **serde)
+    async def tell(ctx: WorkflowSharedContext, said: dict[str, Any]) -> None:
+        await courses.tell(ctx, said)
+
+    @workflow.handler(name=ENDED, **serde)
+    async def ended(ctx: WorkflowSharedContext, said: Any) -> Any:
+        return await courses.ended(ctx, said)
+
+    return workflow
