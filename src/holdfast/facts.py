@@ -9,7 +9,6 @@ from holdfast.events import NEVER
 from holdfast.state import FINISHED, State
 from holdfast.store import Facts
 
-
 BY_ENGINE = datetime(9000, 1, 1, tzinfo=UTC)
 """When a task wakes that a remote engine drives, for those who look for work themselves: never.
 Who looks after the tasks of an engine finds them by it."""

@@ -55,6 +55,8 @@ class Holding:
         self.redact = checked_redact(redact)
         self.secrets = checked_secrets(secrets)
         self.max_value_bytes = max_value_bytes
+        self.start: Callable[[State], None] | None = None
+        """Hands a task to the engine that is to drive it, where there is one."""
         self._heartbeat = Heartbeat(store, lease_s)
         self.of_loop: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """Where the tasks of an event loop wait: see `together`."""

@@ -22,9 +22,9 @@ from holdfast.events import (
     AnyEvent,
     CancelRequested,
     Failure,
+    Moved,
     PauseRequested,
     PlanItem,
-    Moved,
     TaskContinued,
 )
 from holdfast.journal import Asked, Raised, Returned
@@ -97,6 +97,8 @@ class Run:
         """How long it waits in this process; a task that has to wait for longer is let go of."""
         self.is_rehearsal = is_rehearsal
         """Whether it only finds out if the code fits the log: nothing is called or written."""
+        self.is_one_call = False
+        """Whether it makes a single call for a remote engine, and no function runs in it."""
         self.is_replay = False
         """Whether a log that is written already answers: nothing but the code in between runs."""
         self.answers: Answers | None = None
@@ -154,6 +156,8 @@ class Run:
     @property
     def checkpoints_passed(self) -> int:
         """How many checkpoints lie behind the place that the function has come to."""
+        if self.is_one_call:
+            return 0
         if self.remote is None:
             return self.log.state.checkpoints
         passed: int = self.remote.checkpoints

@@ -191,13 +191,13 @@ class _Replaying(Driving):
         super().__init__(holding)
         self._answers = answers
 
-    def _family(self) -> Family:
+    def family(self) -> Family:
         return _Kin()
 
-    def _prepare(self, run: Run) -> None:
+    def prepare(self, run: Run) -> None:
         self._answers.begin(run)
 
-    def _tell_parent(self, state: State) -> None: ...
+    def tell_parent(self, state: State) -> None: ...
 
 
 def _run(
