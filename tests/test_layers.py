@@ -29,11 +29,13 @@ LAYERS = (
         "decisions",
         "driving",
         "family",
+        "going",
         "workspace",
     }
     | {
         "handle",
         "inspection",
+        "locally",
         "meter",
         "reporting",
         "replays",
@@ -47,6 +49,7 @@ LAYERS = (
         "travelling",
         "upkeep",
         "waiting",
+        "watching",
         "worker",
     },
     (

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from holdfast import control
 from holdfast.beginning import Given
 from holdfast.driving import Driving
+from holdfast.engines.elsewhere import try_to_let_know, try_to_start
 from holdfast.engines.holding import Holding
+from holdfast.engines.port import Engine
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
+from holdfast.going import Going
 from holdfast.handle import Handle
 from holdfast.inspection import Inspection
 from holdfast.keys import KeySource
 from holdfast.listing import Filters, TaskPage, Tasks, list_tasks, page_of_tasks
+from holdfast.locally import Local
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
@@ -48,7 +52,7 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
     name) what `Secret.named` stands for. With a `key` (see `Keys`) everything in the store is
     encrypted; with a `sign_key` no log can be changed without it. In a folder, readable files
     are kept beside each log (`status.md` and others), unless it is encrypted or `projections` is
-    False.
+    False. With an `engine`, new tasks are driven by it (`Temporal`, `Restate`); without, locally.
 
     >>> from holdfast import task
     >>> @task
@@ -71,6 +75,7 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         key: KeySource | None = None,
         sign_key: KeySource | None = None,
         projections: bool | None = None,
+        engine: Engine | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         if not lease_s > 0:
@@ -94,6 +99,13 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
             self.store, owner, lease_s, clock or _now, max_value_bytes, redact, secrets
         )
         self._driving = Driving(self._holding)
+        self.engine: Engine = Local() if engine is None else engine
+        """What drives the tasks that are made here."""
+        if isinstance(self.engine, Local):
+            self.engine.store = self.store
+        self._holding.poke = partial(try_to_let_know, self.engine)
+        self._holding.start = partial(try_to_start, self.engine)
+        self._going = Going(self._driving, self.engine)
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +116,7 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
     def close(self) -> None:
         """Give back every task this object holds. Unfinished ones can be resumed by anyone."""
         self._holding.close()
+        self.engine.close()
         if self.projections is not None:
             self.projections.close()
         self.store.close()
@@ -153,8 +166,8 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         >>> first, again, calls
         ('charged 5', 'charged 5', [5])
         """
-        given = Given(id=id, user=user, session=session, labels=labels)
-        return self._driving.drive(self._driving.starting(task_spec(fn), args, kwargs, given))
+        given = Given(id=id, user=user, session=session, labels=labels, engine=self._going.driver)
+        return self._going.go(self._driving.starting(task_spec(fn), args, kwargs, given))
 
     @overload
     async def arun(
@@ -193,10 +206,8 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         >>> asyncio.run(main())
         [2, 4]
         """
-        given = Given(id=id, user=user, session=session, labels=labels)
-        return await self._driving.adrive(
-            self._driving.starting(task_spec(fn), args, kwargs, given)
-        )
+        given = Given(id=id, user=user, session=session, labels=labels, engine=self._going.driver)
+        return await self._going.ago(self._driving.starting(task_spec(fn), args, kwargs, given))
 
     def resume(self, id: str) -> Any:
         """Go on with a task by its id alone. Its code must have been imported.
@@ -210,7 +221,7 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         ...     hf.resume("hello-3")
         'hi'
         """
-        return self._driving.drive(self._driving.resuming(id))
+        return self._going.go(self._driving.resuming(id))
 
     async def aresume(self, id: str) -> Any:
         """`resume` for async code.
@@ -218,7 +229,7 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         >>> Holdfast.aresume.__name__
         'aresume'
         """
-        return await self._driving.adrive(self._driving.resuming(id))
+        return await self._going.ago(self._driving.resuming(id))
 
     def retry(self, id: str) -> Any:
         """Try a failed task again. Recorded steps are kept; the one that failed runs anew.
@@ -238,7 +249,7 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         ...     hf.retry("sail-1")
         'sailed'
         """
-        return self._driving.drive(self._driving.retrying(id))
+        return self._going.go(self._driving.retrying(id))
 
     async def aretry(self, id: str) -> Any:
         """`retry` for async code.
@@ -246,7 +257,7 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         >>> Holdfast.aretry.__name__
         'aretry'
         """
-        return await self._driving.adrive(self._driving.retrying(id))
+        return await self._going.ago(self._driving.retrying(id))
 
     # Leaving tasks to a worker, and telling them things
 
@@ -276,8 +287,8 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         'hi'
         """
         spec = task_spec(fn)
-        given = Given(id=id, user=user, session=session, labels=labels)
-        return Handle(self, self._driving.start(spec, args, kwargs, given), spec)
+        given = Given(id=id, user=user, session=session, labels=labels, engine=self._going.driver)
+        return Handle(self, self._going.start(spec, args, kwargs, given), spec)
 
     def pause(self, id: str, *, because: str = "", by: str = "") -> None:
         """Stop a task at its next step, until `resume` (which drives it here) or `unpause`.
@@ -330,7 +341,7 @@ class Holdfast(Inspection, Housekeeping, Talking, Travelling):
         holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         with suppress(TaskFailed, TaskCancelled):
-            self._driving.drive(self._driving.compensating(id))
+            self._going.go(self._driving.compensating(id))
         return self.task(id)
 
     def check(self, id: str) -> Rehearsal:

@@ -20,6 +20,12 @@ class Begin(Struct, frozen=True):
     ends_with: Callable[[State], bool]
     """Whether the recorded end of a task is what the caller asked for."""
     args_hash: str = ""
+    engine: str | None = None
+    """What is to drive it; None for whatever its log says."""
+    continues: bool = False
+    """Whether it is let go on if it is paused."""
+    reopens: bool = False
+    """Whether one that has ended is opened again."""
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -31,3 +37,5 @@ class Given(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] | None = None
     parent: str = ""
     parent_path: str = ""
+    engine: str = ""
+    """The remote engine that is to drive it; '' for none."""

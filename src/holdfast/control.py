@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
+from holdfast.engines.elsewhere import CANCEL, driven_by
 from holdfast.engines.execution import is_open_child
 from holdfast.engines.holding import Holding
 from holdfast.engines.mail import Message
@@ -138,19 +139,26 @@ def cancel(holding: Holding, id: str, because: str, by: str) -> str:
         return CancelRequested(by=by or holding.owner, because=because)
 
     must_be_there(holding.store, id)
-    try:
+    with suppress(TaskBusy):
         with holding.hold(id) as log:
             _must_be_unfinished(log.state)
-            if not log.state.cancelling and not log.state.ending:
-                log.append(make(log.state, log.stow))
-            if not _has_to_be_driven(log.state):
-                log.append(TaskStopped(because=because))
-            log.sync()
-        tell_parent(holding, log.state)
-        return log.state.status
-    except TaskBusy:
-        _tell(holding, id, "cancel", make, because, by)
-        return read_state(holding.store, stream_of(id)).status
+            is_ours = not driven_by(log.state)
+            if is_ours:
+                if not log.state.cancelling and not log.state.ending:
+                    log.append(make(log.state, log.stow))
+                if not _has_to_be_driven(log.state):
+                    log.append(TaskStopped(because=because))
+                log.sync()
+        if is_ours:
+            tell_parent(holding, log.state)
+            return log.state.status
+    state = read_state(holding.store, stream_of(id))
+    if not driven_by(state) or not (state.cancelling or state.ending):
+        # One that was retried may have been told so before, and failed all the same.
+        again = CANCEL in state.posts
+        name = _next_name(CANCEL, state) if again else CANCEL
+        _tell(holding, id, name, make, because, by)
+    return read_state(holding.store, stream_of(id)).status
 
 
 def tell_parent(holding: Holding, state: State) -> None:
@@ -169,7 +177,7 @@ def tell_parent(holding: Holding, state: State) -> None:
 
     with suppress(HoldfastError):
         must_be_there(holding.store, state.parent)
-        holding.tell(state.parent, f"child-{state.id}-{state.seq}", make)
+        holding.tell(state.parent, f"child-{state.id}-{state.seq}", make, wait=False)
 
 
 def end_of(state: State) -> Returned | Raised | None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Raw, UnsetType
@@ -18,11 +19,13 @@ from holdfast.beginning import Begin, Given
 from holdfast.codec import args_hash
 from holdfast.control import tell_parent
 from holdfast.engines import local
+from holdfast.engines.elsewhere import driven_by, elsewhere, must_be_driven_by
 from holdfast.engines.execution import older_code
 from holdfast.engines.holding import Holding
-from holdfast.engines.run import Family, Run
+from holdfast.engines.run import Family, Run, moved
 from holdfast.errors import (
     BadInput,
+    DrivenElsewhere,
     StorageFailed,
     StoreError,
     TaskBusy,
@@ -105,6 +108,7 @@ class Driving:
                     timeout_s=spec.timeout_s,
                     parent=given.parent,
                     parent_path=given.parent_path,
+                    engine=given.engine,
                 )
             )
 
@@ -112,7 +116,7 @@ class Driving:
             same = (state.task, state.args_hash) == (spec.name, digest)
             return state.status in FINISHED and same
 
-        return Begin(task_id, spec, begin, ends_with, digest)
+        return Begin(task_id, spec, begin, ends_with, digest, engine=given.engine)
 
     def _must_show_no_secret(self, task_id: str, spec: Spec, data: bytes) -> None:
         try:
@@ -126,12 +130,15 @@ class Driving:
         task = self.starting(spec, args, kwargs, given)
         try:
             with self.holding.hold(task.task_id) as log:
-                task.begin(log)
+                self._begin(task, log)
                 log.sync()
+        except DrivenElsewhere:
+            raise
         except TaskBusy:  # somebody has it in hand already
             state = read_state(self.store, stream_of(task.task_id))
             if (state.task, state.args_hash) != (spec.name, task.args_hash):
                 raise
+            must_be_driven_by(state, "")
         return task.task_id
 
     def resuming(self, id: str) -> Begin:
@@ -139,10 +146,10 @@ class Driving:
         spec = self.spec_of(id)
 
         def begin(log: Log) -> None:
-            if log.state.status == "paused":
+            if log.state.status == "paused" and not driven_by(log.state):
                 log.append(TaskContinued(by=self.holding.owner))
 
-        return Begin(id, spec, begin, lambda state: state.status in FINISHED)
+        return Begin(id, spec, begin, lambda state: state.status in FINISHED, continues=True)
 
     def taking(self, id: str, spec: Spec) -> Begin:
         """Take the task as it is; one that was paused meanwhile stays so."""
@@ -183,7 +190,7 @@ class Driving:
                 log.append(TaskRetried(by=self.holding.owner))
                 log.sync()
 
-        return Begin(id, spec, begin, lambda state: False)
+        return Begin(id, spec, begin, lambda state: False, reopens=True)
 
     def compensating(self, id: str) -> Begin:
         """Open a task that ended badly, in order to undo what it did."""
@@ -207,9 +214,19 @@ class Driving:
                     + ("" if state.status == "completed" else f" (hf.cancel({id!r}) does both)")
                 )
 
-        return Begin(id, spec, begin, lambda state: False)
+        return Begin(id, spec, begin, lambda state: False, reopens=True)
 
     # Driving it
+
+    def _begin(self, task: Begin, log: Log) -> None:
+        """What is done to a task first, if it is ours to drive."""
+        self._must_be_ours(task, log.state)
+        task.begin(log)
+
+    def _must_be_ours(self, task: Begin, state: State) -> None:
+        """Refuse what a remote engine drives, or will when it is opened again."""
+        if driven_by(state) or (state.driver and task.reopens):
+            raise elsewhere(state)
 
     def drive(self, task: Begin, patience_s: float | None = None) -> Any:
         """Drive a task in this thread; returns or raises what it ends with."""
@@ -217,7 +234,7 @@ class Driving:
             return in_own_loop(self.adrive(task, patience_s))
         try:
             with self.holding.hold(task.task_id) as log:
-                task.begin(log)
+                self._begin(task, log)
                 self._must_be_drivable(log, task.spec)
                 if log.state.status in FINISHED:
                     return recorded_end(log.store, log.state, task.spec)
@@ -237,7 +254,7 @@ class Driving:
         if not task.spec.is_async:
             return await in_own_thread(self.drive, task, patience_s)
         try:
-            held = Held(self.holding, task.task_id, task.begin)
+            held = Held(self.holding, task.task_id, partial(self._begin, task))
             async with held as log:
                 self._must_be_drivable(log, task.spec)
                 if log.state.status in FINISHED:
@@ -254,6 +271,7 @@ class Driving:
     def _running(self, log: Log, patience_s: float | None) -> Iterator[Run]:
         run = Run(log, log.state.id, family=self.family(), patience_s=patience_s)
         self.prepare(run)
+        self._heed(run)
         outer = scope_var.get()
         inside = {run} if outer is None else outer.run.inner
         self.runs.add(run)
@@ -267,6 +285,11 @@ class Driving:
             self.runs.discard(run)
             run.is_over = True
             log.attended = None
+
+    def _heed(self, run: Run) -> None:
+        """Stop a task that was moved since somebody looked, and before the run could hear it."""
+        if driver := driven_by(run.log.state):
+            run.stop = moved(run.task_id, driver)
 
     def family(self) -> Family:
         """Who looks after the tasks that a task starts."""
@@ -294,6 +317,8 @@ class Driving:
         """What a finished task ended with, which takes no lease to tell; else the error stands."""
         state = read_state(self.store, stream_of(task.task_id))
         if not task.ends_with(state):
+            if not isinstance(error, DrivenElsewhere):
+                self._must_be_ours(task, state)
             raise error
         return recorded_end(self.store, state, task.spec)
 

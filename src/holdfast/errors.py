@@ -30,6 +30,7 @@
     │   └── EngineConflict          the engine knows another task by that id
     └── StoreError                  the store refused or failed; nothing was acknowledged
         ├── TaskBusy                another process is driving this task
+        │   └── DrivenElsewhere     an engine drives it, and nobody else may
         ├── LeaseLost               another process took this task over
         ├── Conflict                the log's head, or a file, is not what the writer thought
         ├── LogDamaged              a log whose bytes are not what was written
@@ -519,6 +520,14 @@ class TaskBusy(StoreError):
     """Another process (or thread) is driving this task right now.
 
     >>> issubclass(TaskBusy, StoreError)
+    True
+    """
+
+
+class DrivenElsewhere(TaskBusy):
+    """An engine drives this task, and nobody else may: go on with it there, or move it.
+
+    >>> issubclass(DrivenElsewhere, TaskBusy)
     True
     """
 

@@ -35,7 +35,12 @@ class Children:
     def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
         spec = registry.task(name)
         given = Given(
-            id=id, user=parent.user, session=parent.session, parent=parent.id, parent_path=path
+            id=id,
+            user=parent.user,
+            session=parent.session,
+            parent=parent.id,
+            parent_path=path,
+            engine=parent.driver,
         )
         child = self._driving.starting_with(spec, args, given)
         # Busy: somebody has it in hand already.

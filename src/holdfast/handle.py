@@ -14,13 +14,12 @@ from holdfast.spec import Spec
 from holdfast.state import Status
 from holdfast.tail import Tail
 from holdfast.views import TaskView
+from holdfast.watching import LONGEST_S, Looks, await_end, looks, wait
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 R = TypeVar("R")
-
-_SHORTEST_S, _LONGEST_S = 0.01, 0.25
 
 
 class NotFinished(HoldfastError, TimeoutError):
@@ -68,35 +67,24 @@ class Handle(Generic[R]):
 
     def result(self, timeout_s: float | None = None) -> R:
         """What the task returned; waits for it. Raises what it ended with, or `NotFinished`."""
-        waiting = self._waiting(timeout_s)
-        while (pause_s := next(waiting)) is not None:
-            pause(self._hf.store, pause_s)
+        wait(self._hf.store, self._looks(timeout_s))
         return self._end()
 
     async def aresult(self, timeout_s: float | None = None) -> R:
         """`result` for async code."""
-        import asyncio
-
         from holdfast.engines.threads import off_loop
 
-        waiting = self._waiting(timeout_s)
-        while (pause_s := await off_loop(next, waiting)) is not None:  # noqa: ASYNC110
-            await asyncio.sleep(pause_s)
+        await await_end(self._looks(timeout_s))
         return await off_loop(self._end)
 
-    def _waiting(self, timeout_s: float | None) -> Iterator[float | None]:
-        """How long to wait until the next look; None when the task has ended."""
+    def _looks(self, timeout_s: float | None) -> Looks:
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s, tail = _SHORTEST_S, Tail(self._hf.store, self.id)
-        while True:
-            for _ in tail.read():
-                pass
-            if tail.finished:
-                yield None
+
+        def judge(tail: Tail) -> None:
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 raise self._not_finished(tail, timeout_s)
-            yield pause_s
-            pause_s = min(2 * pause_s, _LONGEST_S)
+
+        return looks(self._hf.store, self.id, judge)
 
     def _end(self) -> R:
         result: R = recorded_end(self._hf.store, self.view.state, self._spec)
@@ -124,4 +112,4 @@ class Handle(Generic[R]):
                 yield event
             if tail.finished:
                 return
-            pause(self._hf.store, _LONGEST_S, lines=True)
+            pause(self._hf.store, LONGEST_S, lines=True)

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import ClassVar
 
-from holdfast.engines.mail import deliver
+from holdfast.engines.mail import take_in
 from holdfast.errors import HoldfastError
 from holdfast.log import Log
 from holdfast.store import Store
@@ -86,7 +86,7 @@ class Heartbeat:
                 if log not in self._logs:  # given back meanwhile
                     continue
             try:
-                deliver(log, [post])
+                take_in(log, [post])
             except (HoldfastError, OSError):
                 self.remove(log)
         for log in logs:

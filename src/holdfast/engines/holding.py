@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
+from holdfast.engines.elsewhere import driven_by
 from holdfast.engines.heartbeat import Heartbeat
-from holdfast.engines.mail import Message, deliver, take_in
+from holdfast.engines.mail import Message, take_in
 from holdfast.engines.many import acquire_many, close_together
 from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
 from holdfast.events import Parked, dump_event
@@ -32,7 +33,10 @@ Wanted = tuple[str, Callable[[Log], None]]
 Ending = tuple[Log, TaskWaiting | None]
 """A task to let go of, and why it waits."""
 
-_WAIT_S, _POLL_S = 5.0, 0.02
+Poke = Callable[[State, str], bool]
+"""Lets the engine of a task know of a message by its name; False if it could not."""
+
+_WAIT_S, _HEARD_S, _POLL_S = 5.0, 1.0, 0.02
 
 
 class Holding:
@@ -57,6 +61,7 @@ class Holding:
         self.max_value_bytes = max_value_bytes
         self.start: Callable[[State], None] | None = None
         """Hands a task to the engine that is to drive it, where there is one."""
+        self.poke: Poke | None = None
         self._heartbeat = Heartbeat(store, lease_s)
         self.of_loop: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """Where the tasks of an event loop wait: see `together`."""
@@ -103,7 +108,7 @@ class Holding:
         try:
             log = self.attend(opened(self.store, lease, self.clock))
             try:
-                deliver(log, posts)
+                take_in(log, posts)
                 begin(log)
             except BaseException:
                 self.let_go(log)
@@ -150,7 +155,8 @@ class Holding:
     def _take_in_late(self, logs: Sequence[Log]) -> None:
         # A message may have come after we last looked, from somebody who found the task held.
         with suppress(StoreError, OSError):
-            ids = {log.lease.stream: log.state.id for log in logs if log.state.seq}
+            ours = [log for log in logs if log.state.seq and not driven_by(log.state)]
+            ids = {log.lease.stream: log.state.id for log in ours}
             late = {post.stream for post in self.store.inbox(ids)} if ids else ()
             for stream in late:
                 with suppress(StoreError, OSError):
@@ -160,23 +166,33 @@ class Holding:
                     finally:
                         log.close()
 
-    def tell(self, task_id: str, name: str, make: Make) -> bool:
+    def tell(self, task_id: str, name: str, make: Make, *, wait: bool = True) -> bool:
         """Say something to a task: at once if nobody holds it, else by way of its inbox.
 
-        `name` is that of the message: there is one of each. Returns whether ours was taken.
+        Always so if a remote engine drives it, which is then told; with `wait`, it is given a
+        moment to take the message in. `name` is that of the message: there is one of each. Returns
+        whether ours was taken, or is safe and will be.
         """
         with suppress(TaskBusy), self.hold(task_id) as log:
-            log.append(lambda state: make(state, log.stow))
-            log.sync()
-            return True
+            if not driven_by(log.state):
+                log.append(lambda state: make(state, log.stow))
+                log.sync()
+                return True
         stream = stream_of(task_id)
-        message = self.redact.event(make(read_state(self.store, stream), self._stow))
+        state = read_state(self.store, stream)
+        message = self.redact.event(make(state, self._stow))
         if not self.store.post(stream, name, dump_event(message)):
             return False
-        self._see_to_it(task_id, stream, name)
-        if any(post.name == name for post in self.store.inbox([stream])):
+        if driven_by(state):
+            self._let_know(state, stream, name, wait)
+        else:
+            self._see_to_it(task_id, stream, name)
+        if self._is_left(stream, name):
             return True  # it is safe there, and will be taken
         return name in read_state(self.store, stream).posts
+
+    def _is_left(self, stream: str, name: str) -> bool:
+        return any(post.name == name for post in self.store.inbox([stream]))
 
     def _stow(self, value: bytes) -> Raw:
         self.redact.must_be_free(value)
@@ -186,11 +202,26 @@ class Holding:
         """Wait until a message was taken: its holder may just have died. It is safe in any case."""
         give_up_at = time.monotonic() + _WAIT_S
         while time.monotonic() < give_up_at:
-            if all(post.name != name for post in self.store.inbox([stream])):
+            if not self._is_left(stream, name):
                 return
             time.sleep(_POLL_S)
-            with suppress(TaskBusy), self.hold(task_id):
-                pass  # who takes hold of a task takes in its messages
+            with suppress(TaskBusy), self.hold(task_id) as log:
+                # Who takes hold of a task takes in its messages, unless it was moved meanwhile.
+                if driven_by(log.state):
+                    return self._let_know(log.state, stream, name, wait=False)
+
+    def _let_know(self, state: State, stream: str, name: str, wait: bool) -> None:
+        """Tell the engine of a task of a message. If it can't be told, its workers see to that."""
+        is_told = self.poke is not None and self.poke(state, name)
+        give_up_at = time.monotonic() + (_HEARD_S if is_told and wait else 0)
+        while self._is_left(stream, name):
+            if time.monotonic() >= give_up_at:
+                break
+            time.sleep(_POLL_S)
+        else:
+            return
+        if not driven_by(read_state(self.store, stream)):  # it was moved here meanwhile
+            self._see_to_it(state.id, stream, name)
 
     def close(self) -> None:
         """Let go of everything."""

@@ -14,6 +14,7 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engines.elsewhere import driven_by
 from holdfast.errors import Conflict
 from holdfast.events import (
     AnyEvent,
@@ -52,9 +53,15 @@ Message = (
 )
 
 
-def take_in(log: Log) -> None:
-    """Append the messages that were left for a task."""
-    deliver(log, log.store.inbox([log.lease.stream]))
+def take_in(log: Log, posts: Collection[Post] | None = None) -> None:
+    """Append the messages that were left for a task.
+
+    Not those for a task that a remote engine drives: it brings them in itself (see `deliver`).
+    """
+    for post in log.store.inbox([log.lease.stream]) if posts is None else posts:
+        if driven_by(log.state):  # since the message before this one, perhaps
+            return
+        deliver(log, [post])
 
 
 def deliver(log: Log, posts: Collection[Post]) -> None:

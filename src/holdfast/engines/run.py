@@ -173,11 +173,10 @@ class Run:
                 self.woken.clear()
         elif isinstance(event, CancelRequested):
             self.interrupt(Stop(event.because))
-        elif isinstance(event, Moved):
-            moved = f"task {self.task_id!r} was given to {event.engine or 'a local worker'}"
-            self.interrupt(Suspend(TaskReleased(self.task_id, moved)))
         elif isinstance(event, PauseRequested):
             self.interrupt(Suspend(TaskPaused(self.task_id, event.because)))
+        elif isinstance(event, Moved):
+            self.interrupt(moved(self.task_id, event.engine))
 
     def tick(self) -> None:
         """Look at the clock: the task's time may be up."""
@@ -305,6 +304,12 @@ class Run:
             self.log.sync()
         except HoldfastError as error:
             self.halt(error)
+
+
+def moved(task_id: str, driver: str) -> Suspend:
+    """The signal for a task that somebody gave to another engine."""
+    to = driver or "local"
+    return Suspend(TaskReleased(task_id, f"task {task_id!r} was moved: from here on it is {to}'s"))
 
 
 def time_is_up(until: datetime) -> Stop:

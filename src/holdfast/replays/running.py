@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.beginning import Begin
 from holdfast.driving import Driving
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Family, Run
@@ -198,6 +199,11 @@ class _Replaying(Driving):
         self._answers.begin(run)
 
     def tell_parent(self, state: State) -> None: ...
+
+    def _must_be_ours(self, task: Begin, state: State) -> None:
+        """It is, whoever drove the task whose log this is."""
+
+    def _heed(self, run: Run) -> None: ...
 
 
 def _run(

@@ -1,0 +1,109 @@
+"""Tasks that a remote engine drives: who may do what to them, and how their engine is told.
+
+Who drives a task is in its log (`State.driver`), so every process sees the same, whatever engine it
+was given. Nobody but the engine writes to such a task while it is under way: what is said to it is
+left in its inbox, and the engine brings it in.
+"""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from holdfast.engines.port import Engine, Job, job_of
+from holdfast.errors import DrivenElsewhere, EngineError
+from holdfast.state import FINISHED, State
+
+LOCAL = "local"
+"""What people call the engine that the log has no name for."""
+
+CANCEL = "cancel"
+"""The name of the message that asks a task to end; a later one has a number after it."""
+
+
+def driven_by(state: State) -> str:
+    """The remote engine that drives a task now; '' if none does, or it has ended.
+
+    >>> driven_by(State(driver="temporal")), driven_by(State(driver="temporal", status="failed"))
+    ('temporal', '')
+    """
+    return "" if state.status in FINISHED else state.driver
+
+
+def driver_of(engine: Engine | None) -> str:
+    """What the log calls an engine: '' for the local one."""
+    return "" if engine is None or engine.name == LOCAL else engine.name
+
+
+def called(driver: str) -> str:
+    """What people call it."""
+    return driver or LOCAL
+
+
+def job_for(state: State) -> Job:
+    """The task as its engine knows it. When its log was begun tells it from all of the same id.
+
+    >>> job_for(State(id="trip-42", task="plan_trip", driven_since=7)).seq
+    7
+    """
+    return job_of(state, f"{state.created_at:%Y%m%dT%H%M%S.%f}")
+
+
+def elsewhere(state: State) -> DrivenElsewhere:
+    """The error for who would drive a task, or write to it, that is not his to drive."""
+    driver, id = called(state.driver), quote(state.id)
+    if driver == LOCAL:
+        return DrivenElsewhere(
+            f"task {state.id!r} exists, and is driven locally: go on with it without an engine, "
+            f"give the new task another id, or move it (holdfast move {id} --engine ENGINE)"
+        )
+    return DrivenElsewhere(
+        f"task {state.id!r} is driven by {driver}, and by nobody else: open the store with "
+        f"engine={driver.capitalize()}(…) (holdfast … --engine {driver}), or move the task "
+        f"(holdfast move {id} --engine {LOCAL})"
+    )
+
+
+def must_be_driven_by(state: State, driver: str) -> None:
+    """Raise `DrivenElsewhere` for a task that is under way with another engine."""
+    if state.seq and state.status not in FINISHED and state.driver != driver:
+        raise elsewhere(state)
+
+
+def let_know(engine: Engine, state: State, message: str) -> None:
+    """Tell an engine that a message was left for a task of its."""
+    if message.partition("-")[0] == CANCEL:
+        engine.cancel(job_for(state))
+    else:
+        engine.tell(job_for(state), message)
+
+
+def try_to_let_know(engine: Engine | None, state: State, message: str) -> bool:
+    """The same; False if it is not this one's task, or can't be told: its workers will see."""
+    if engine is None or engine.name != state.driver:
+        return False
+    try:
+        let_know(engine, state, message)
+    except EngineError as error:
+        warn(
+            f"task {state.id!r}: {engine.name} was not told of {message!r}, which is safe in the "
+            f"task's inbox: a worker of {engine.name} tells it as soon as it can ({error})"
+        )
+        return False
+    return True
+
+
+def try_to_start(engine: Engine | None, state: State) -> None:
+    """Have an engine drive a task of its; if it can't be told, its workers will see."""
+    if engine is None or engine.name != driven_by(state):
+        return
+    try:
+        engine.start(job_for(state))
+    except EngineError as error:
+        warn(f"task {state.id!r} is not started yet: {error}")
+
+
+def warn(text: str) -> None:
+    """Say what a person should know, and nothing depends on."""
+    import logging
+
+    logging.getLogger("holdfast").warning(text)
