@@ -242,7 +242,7 @@ class Driving:
                     outcome = local.run_task(run, task.spec, self._claim(log))
         except (TaskBusy, StorageFailed) as error:
             return self._end_of_finished(task, error)
-        self._tell_parent(log.state)
+        self.tell_parent(log.state)
         return live_end(log.state, outcome)
 
     async def adrive(self, task: Begin, patience_s: float | None = None) -> Any:
@@ -264,13 +264,13 @@ class Driving:
         except (TaskBusy, StorageFailed) as error:
             return await off_loop(self._end_of_finished, task, error)
         if log.state.parent:
-            await off_loop(self._tell_parent, log.state)
+            await off_loop(self.tell_parent, log.state)
         return live_end(log.state, outcome)
 
     @contextmanager
     def _running(self, log: Log, patience_s: float | None) -> Iterator[Run]:
-        run = Run(log, log.state.id, family=self._family(), patience_s=patience_s)
-        self._prepare(run)
+        run = Run(log, log.state.id, family=self.family(), patience_s=patience_s)
+        self.prepare(run)
         self._heed(run)
         outer = scope_var.get()
         inside = {run} if outer is None else outer.run.inner
@@ -291,10 +291,11 @@ class Driving:
         if driver := driven_by(run.log.state):
             run.stop = moved(run.task_id, driver)
 
-    def _family(self) -> Family:
+    def family(self) -> Family:
+        """Who looks after the tasks that a task starts."""
         return Children(self)
 
-    def _prepare(self, run: Run) -> None:
+    def prepare(self, run: Run) -> None:
         """What a fork, or a task that was put back, needs to go its own way."""
         if run.log.state.fork is None and not run.log.state.rewinds:
             return
@@ -321,7 +322,13 @@ class Driving:
             raise error
         return recorded_end(self.store, state, task.spec)
 
-    def _tell_parent(self, state: State) -> None:
+    def start_elsewhere(self, id: str) -> None:
+        """Have the engine drive a task whose log is there."""
+        if self.holding.start is not None:
+            self.holding.start(read_state(self.store, stream_of(id)))
+
+    def tell_parent(self, state: State) -> None:
+        """Let the parent of a task that has ended go on."""
         # One that waits here, for a child that it drove itself, looks at once anyway.
         if all(
             run.task_id != state.parent or run.patience_s is not None for run in list(self.runs)

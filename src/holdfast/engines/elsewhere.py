@@ -92,6 +92,16 @@ def try_to_let_know(engine: Engine | None, state: State, message: str) -> bool:
     return True
 
 
+def try_to_start(engine: Engine | None, state: State) -> None:
+    """Have an engine drive a task of its; if it can't be told, its workers will see."""
+    if engine is None or engine.name != driven_by(state):
+        return
+    try:
+        engine.start(job_for(state))
+    except EngineError as error:
+        warn(f"task {state.id!r} is not started yet: {error}")
+
+
 def warn(text: str) -> None:
     """Say what a person should know, and nothing depends on."""
     import logging

@@ -27,6 +27,7 @@ def execute(holding: Holding, task_id: str, path: str, name: str, args: bytes) -
         if log.state.seq == 0:
             raise TaskNotFound(f"no task {task_id!r} in {log.store.url}")
         run = Run(log, task_id)
+        run.is_one_call = True
         record = log.state.calls.get(path)
         if not is_whole(args) and (record is None or record.status not in ("completed", "failed")):
             raise _left_out(task_id, path, name)

@@ -164,7 +164,7 @@ def older_code(state: State, spec: Spec) -> CodeChanged:
 def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call | None]:
     """The call as asked for, and its record. Halts where the two don't match."""
     state = run.log.state
-    if state.checkpoints:
+    if run.checkpoints_passed:
         must_have_restored(run, path, f"calls {spec.name}")
     shown, hidden = run.log.redact.arguments(spec.signature, spec.redact, data)
     digest = args_hash(shown)

@@ -59,6 +59,8 @@ class Holding:
         self.redact = checked_redact(redact)
         self.secrets = checked_secrets(secrets)
         self.max_value_bytes = max_value_bytes
+        self.start: Callable[[State], None] | None = None
+        """Hands a task to the engine that is to drive it, where there is one."""
         self.poke: Poke | None = None
         self._heartbeat = Heartbeat(store, lease_s)
         self.of_loop: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()

@@ -25,7 +25,6 @@ from holdfast.events import (
     Moved,
     PauseRequested,
     PlanItem,
-    Moved,
     TaskContinued,
 )
 from holdfast.journal import Asked, Raised, Returned
@@ -98,6 +97,8 @@ class Run:
         """How long it waits in this process; a task that has to wait for longer is let go of."""
         self.is_rehearsal = is_rehearsal
         """Whether it only finds out if the code fits the log: nothing is called or written."""
+        self.is_one_call = False
+        """Whether it makes a single call for a remote engine, and no function runs in it."""
         self.is_replay = False
         """Whether a log that is written already answers: nothing but the code in between runs."""
         self.answers: Answers | None = None
@@ -155,6 +156,8 @@ class Run:
     @property
     def checkpoints_passed(self) -> int:
         """How many checkpoints lie behind the place that the function has come to."""
+        if self.is_one_call:
+            return 0
         if self.remote is None:
             return self.log.state.checkpoints
         passed: int = self.remote.checkpoints
@@ -170,9 +173,6 @@ class Run:
                 self.woken.clear()
         elif isinstance(event, CancelRequested):
             self.interrupt(Stop(event.because))
-        elif isinstance(event, Moved):
-            moved = f"task {self.task_id!r} was given to {event.engine or 'a local worker'}"
-            self.interrupt(Suspend(TaskReleased(self.task_id, moved)))
         elif isinstance(event, PauseRequested):
             self.interrupt(Suspend(TaskPaused(self.task_id, event.because)))
         elif isinstance(event, Moved):

@@ -192,13 +192,13 @@ class _Replaying(Driving):
         super().__init__(holding)
         self._answers = answers
 
-    def _family(self) -> Family:
+    def family(self) -> Family:
         return _Kin()
 
-    def _prepare(self, run: Run) -> None:
+    def prepare(self, run: Run) -> None:
         self._answers.begin(run)
 
-    def _tell_parent(self, state: State) -> None: ...
+    def tell_parent(self, state: State) -> None: ...
 
     def _must_be_ours(self, task: Begin, state: State) -> None:
         """It is, whoever drove the task whose log this is."""

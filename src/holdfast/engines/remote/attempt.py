@@ -59,6 +59,7 @@ def _attempted(host: Host, task_id: str, make: Callable[[Run], None]) -> Waits |
     with host.hub.hold(task_id) as log:
         family = Relatives(host.driver.family(), host.driver.start_elsewhere)
         run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
+        run.is_one_call = True
         host.driver.prepare(run)
         body = host.bodies.get(task_id)
         inside = body.inner if body is not None else {run}

@@ -33,12 +33,15 @@ class Waits(Struct, frozen=True):
     until: datetime | None = None
 
 
+class Lost(Struct, frozen=True):
+    """The engine does not know what became of a call: who made it has gone. The log may know."""
+
+
 class Called(Pending, Protocol):
     """A call that an engine makes."""
 
-    def result(self) -> Waits | None:
-        """Why it has to be made again, later; None if it has ended. An error if the engine gave
-        it up, and it has to be asked for again."""
+    def result(self) -> Waits | Lost | None:
+        """Why it has to be asked for again; None if it has ended."""
 
 
 class ChildRun(Pending, Protocol):

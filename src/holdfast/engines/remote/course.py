@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.engines import aio, local
 from holdfast.engines.alarm import Alarm
@@ -44,7 +44,8 @@ class End(Struct, frozen=True):
     seq: int
     """Where the next run begins."""
     text: str = ""
-    """What the engine may show of how the task ended."""
+    """Why the task ended so, if it failed or was cancelled."""
+    result: Raw | UnsetType = UNSET
 
 
 async def drive(host: Host, carrier: Carrier, task_id: str, seq: int) -> End:
@@ -146,7 +147,7 @@ class Course:
             if how == "ended":
                 self._host.driver.tell_parent(state)
             text = state.failure.summary() if state.failure is not None else state.because
-            return End(how, state.status, state.seq, text)
+            return End(how, state.status, state.seq, text, state.result)
 
     # What is heard
 

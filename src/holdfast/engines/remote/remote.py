@@ -20,7 +20,7 @@ from typing import Any
 from holdfast.engines import undoing
 from holdfast.engines.execution import Body, create_child, family_of
 from holdfast.engines.remote.bodyloop import BodyLoop
-from holdfast.engines.remote.carrier import Called, Carrier, ChildRun, Pending, Until
+from holdfast.engines.remote.carrier import Called, Carrier, ChildRun, Lost, Pending, Until
 from holdfast.engines.remote.strands import Strands
 from holdfast.engines.run import Run
 from holdfast.errors import HoldfastError, Suspend, TaskReleased
@@ -126,6 +126,8 @@ class Remote:
             waits = call.result()
             if waits is None:
                 return
+            if isinstance(waits, Lost):
+                continue
             timer = () if waits.until is None else (self.carrier.sleep(waits.until),)
             told = partial(is_told, path, waits.seq)
             yield from self._until(path, partial(_any, timer, told), *timer)
@@ -181,7 +183,7 @@ class Remote:
 
     def _sleeping(self, path: str, until: datetime) -> Waiting:
         timer = self._timer(path, until)
-        yield from self._until(path, lambda: timer[0].done(), *timer)
+        yield from self._until(path, timer[0].done, *timer)
 
     def _parked(self, path: str, until: datetime | None) -> Waiting:
         """Wait for a message about a call, or for its time to be up."""

@@ -1,0 +1,85 @@
+"""The activity that a call is. Its type is the name of the step, so one function serves all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from holdfast.engines.remote.attempt import attempt, settle
+from holdfast.engines.remote.carrier import Waits
+from holdfast.engines.temporal.carrier import ENDED, SETTLE
+from holdfast.engines.temporal.served import Served, serving, shown
+from holdfast.events import Failure
+from holdfast.state import Call
+
+_OF_THE_TASK = ApplicationErrorCategory.BENIGN
+"""Failures that are in the log: no trouble of the worker's."""
+
+
+@activity.defn(dynamic=True)
+async def make_call(args: Sequence[RawValue]) -> Any:
+    """Make a call of a task: from the log if it is there, else for real."""
+    info = activity.info()
+    served = serving[info.task_queue]
+    path = activity.payload_converter().from_payload(args[0].payload, str)
+    task_id = info.workflow_id or ""
+    if info.activity_type == SETTLE:
+        work = partial(settle, served.host, task_id)
+    else:
+        work = partial(_attempt, served, task_id, path)
+    beating = asyncio.ensure_future(_beat(served.lost_after.total_seconds()))
+    try:
+        waits = await asyncio.get_running_loop().run_in_executor(None, work)
+    finally:
+        beating.cancel()
+    return _answer(served, task_id, path, waits)
+
+
+def _attempt(served: Served, task_id: str, path: str) -> Waits | None:
+    offer = served.offers.get((task_id, path))
+    if offer is None:
+        # The function of the task goes on in another worker by now, and asks for it there.
+        raise ApplicationError("the task went on elsewhere", type="Gone", non_retryable=True)
+    return attempt(served.host, task_id, path, *offer)
+
+
+def _answer(served: Served, task_id: str, path: str, waits: Waits | None) -> Any:
+    record = _record(served, task_id, path)
+    if waits is None:
+        served.offers.pop((task_id, path), None)
+        if record is not None and record.status == "failed" and record.failure is not None:
+            summary = record.failure.summary()
+            raise ApplicationError(summary, type=ENDED, non_retryable=True, category=_OF_THE_TASK)
+        return {"result": shown(record.result) if record is not None else None}
+    if record is not None and record.status == "backing_off" and waits.until is not None:
+        raise _backing_off(served, record, waits)
+    until = waits.until.isoformat() if waits.until is not None else None
+    return {"waits": {"seq": waits.seq, "until": until}}
+
+
+def _backing_off(served: Served, record: Call, waits: Waits) -> ApplicationError:
+    """A failed attempt: Temporal makes the next one, when the journal says."""
+    until = waits.until or served.host.holding.clock()
+    wait = max(until - served.host.holding.clock(), timedelta(milliseconds=1))
+    failure = record.attempts[-1].failure or Failure("Unknown", "")
+    return ApplicationError(
+        failure.message, type=failure.type, next_retry_delay=wait, category=_OF_THE_TASK
+    )
+
+
+def _record(served: Served, task_id: str, path: str) -> Call | None:
+    with served.host.hub.hold(task_id) as log:
+        return log.state.calls.get(path)
+
+
+async def _beat(lost_after_s: float) -> None:
+    while True:
+        await asyncio.sleep(lost_after_s / 3)
+        activity.heartbeat()

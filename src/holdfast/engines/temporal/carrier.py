@@ -1,0 +1,190 @@
+"""What a workflow asks of Temporal for its task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    FailureError,
+    WorkflowAlreadyStartedError,
+)
+
+from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Waits
+from holdfast.engines.remote.course import CANCEL
+from holdfast.engines.temporal.served import Served, begin_at, shown
+from holdfast.journal import Asked
+from holdfast.spec import ONCE, Retry
+
+ENDED = "holdfast.ended"
+SETTLE = "holdfast.settle"
+
+_SHORTEST = timedelta(milliseconds=1)
+_LONGEST = timedelta(days=3650)
+
+
+class TemporalCarrier:
+    """One run of a workflow."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._task_id = workflow.info().workflow_id
+        self._loop = asyncio.get_running_loop()
+        self._messages: list[str] = []
+        self._is_cancelled = False
+
+    def tell(self, name: str) -> None:
+        """A message has come."""
+        self._messages.append(name)
+
+    def messages(self) -> Sequence[str]:
+        messages, self._messages = self._messages, []
+        return messages
+
+    async def first(self, pendings: Sequence[Pending]) -> None:
+        def is_news() -> bool:
+            return bool(self._messages) or any(pending.done() for pending in pendings)
+
+        try:
+            await workflow.wait_condition(is_news)
+        except asyncio.CancelledError:
+            # Temporal cancels what it forgets as well as what somebody cancelled.
+            if self._is_cancelled or workflow.cancellation_reason() is None:
+                raise
+            self._is_cancelled = True
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            self.tell(CANCEL)
+
+    def call(self, asked: Asked, data: bytes) -> Called:
+        spec = asked.spec
+        self._served.offers[self._task_id, asked.path] = (spec, data)
+        return self._activity(
+            spec.name, asked.path, shown(asked.args), spec.retry, timeout_s=spec.timeout_s
+        )
+
+    def settle(self) -> Called:
+        return self._activity(SETTLE, "", None, ONCE, timeout_s=None)
+
+    def _activity(
+        self, name: str, path: str, args: Any, retry: Retry, *, timeout_s: float | None
+    ) -> Called:
+        lost_after = self._served.lost_after
+        # The journal says when a call has failed for good, and gives up an attempt in time: what
+        # Temporal is told comes a little later.
+        limit = _LONGEST if timeout_s is None else timedelta(seconds=timeout_s) + lost_after
+        with self._inside():
+            handle: Any = workflow.start_activity(
+                name,
+                args=[path, args],
+                task_queue=self._served.own_queue,
+                start_to_close_timeout=limit,
+                heartbeat_timeout=lost_after,
+                schedule_to_start_timeout=lost_after,
+                retry_policy=_policy(retry),
+                summary=path or None,
+            )
+        return _Called(handle)
+
+    def sleep(self, until: datetime) -> Pending:
+        with self._inside():
+            wait = max(until - workflow.now(), _SHORTEST)
+            return asyncio.ensure_future(workflow.sleep(wait))
+
+    def start_child(self, id: str, task: str) -> ChildRun:
+        with self._inside():
+            return _Child(asyncio.ensure_future(_run_child(id, task)))
+
+    def is_full(self) -> bool:
+        with self._inside():
+            info = workflow.info()
+            longest = self._served.longest_history
+            if longest and info.get_current_history_length() >= longest:
+                return True
+            return info.is_continue_as_new_suggested()
+
+    def now(self) -> datetime:
+        with self._inside():
+            return workflow.now()
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """The function of a task runs outside the loop of its workflow; what it asks for, in it."""
+        loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(self._loop)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(loop)
+
+
+def _policy(retry: Retry) -> RetryPolicy:
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=max(retry.delay_s, 0.001)),
+        backoff_coefficient=max(retry.backoff, 1.0),
+        maximum_interval=timedelta(seconds=max(retry.max_delay_s, retry.delay_s, 0.001)),
+    )
+
+
+class _Called:
+    """An activity under way."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def done(self) -> bool:
+        return bool(self._handle.done())
+
+    def result(self) -> Waits | Lost | None:
+        try:
+            answer = self._handle.result()
+        except ActivityError as error:
+            cause = error.cause
+            has_ended = isinstance(cause, ApplicationError) and cause.type == ENDED
+            return None if has_ended else Lost()
+        waits = answer.get("waits")
+        if waits is None:
+            return None
+        until = waits.get("until")
+        return Waits(waits["seq"], None if until is None else datetime.fromisoformat(until))
+
+
+async def _run_child(id: str, task: str) -> bool:
+    """Run a child; whether it ended, and not only went elsewhere."""
+    try:
+        answer: Any = await workflow.execute_child_workflow(
+            task,
+            begin_at(1),
+            id=id,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+        )
+    except FailureError as error:
+        # It was started already, by a step or in an earlier run: it says itself when it ends.
+        return not _is_there_already(error)
+    return bool(answer.get("how") != "moved")
+
+
+def _is_there_already(error: BaseException) -> bool:
+    return isinstance(error, WorkflowAlreadyStartedError)
+
+
+class _Child:
+    """A child workflow under way."""
+
+    def __init__(self, future: asyncio.Future[bool]) -> None:
+        self._future = future
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def has_ended(self) -> bool:
+        return self._future.result()

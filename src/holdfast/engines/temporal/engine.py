@@ -1,0 +1,206 @@
+"""A Temporal cluster, seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from holdfast.engines.port import Driven, EngineWorker, Job
+from holdfast.engines.temporal.served import begin_at
+from holdfast.engines.temporal.worker import TemporalWorker
+from holdfast.errors import BadInput, EngineConflict, EngineError
+
+T = TypeVar("T")
+
+_PATIENCE_S = 10.0
+LOG, SEQ = "holdfast_log", "holdfast_seq"
+"""What a workflow remembers of its task."""
+
+
+class Temporal:
+    """Tasks as workflows on a Temporal cluster. Give it to `Holdfast(…, engine=…)`.
+
+    `queue` is the task queue that workers take tasks from; all that share a store and their code
+    use the same one. A worker that does not answer for `lost_after_s` counts as dead, and its
+    calls are made elsewhere. `options` go to `temporalio.client.Client.connect` (`tls`, `api_key`,
+    …). Needs `pip install 'holdfast[temporal]'`.
+
+    >>> Temporal("127.0.0.1:7233", namespace="agents", queue="trips").name
+    'temporal'
+    """
+
+    name = "temporal"
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1:7233",
+        *,
+        namespace: str = "default",
+        queue: str = "holdfast",
+        lost_after_s: float = 10.0,
+        deployment: tuple[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        if not lost_after_s > 0:
+            raise BadInput(f"Temporal(lost_after_s={lost_after_s}) must be more than 0")
+        self.address = address
+        self.namespace = namespace
+        self.queue = queue
+        self.lost_after_s = lost_after_s
+        self.deployment = deployment
+        self.options = options
+        self._connected: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Temporal({self.address!r}, namespace={self.namespace!r}, queue={self.queue!r})"
+
+    # What tasks are told
+
+    def start(self, job: Job) -> None:
+        """See to it that a task is driven."""
+        self._do(self._start(job))
+
+    async def _start(self, job: Job) -> None:
+        client = await self.client()
+        try:
+            await client.start_workflow(
+                job.task,
+                begin_at(job.seq, job.log),
+                id=job.id,
+                task_queue=self.queue,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                memo={LOG: job.log, SEQ: job.seq},
+            )
+        except WorkflowAlreadyStartedError:
+            await self._must_be_ours(job, await (await self._handle(job)).describe())
+
+    def tell(self, job: Job, message: str) -> None:
+        """A message was left for a task."""
+        self._do(self._tell(job, message))
+
+    async def _tell(self, job: Job, message: str) -> None:
+        await (await self._handle(job)).signal("tell", message)
+
+    def cancel(self, job: Job) -> None:
+        """A message that asks it to end was left for a task."""
+        self._do(self._cancel(job))
+
+    async def _cancel(self, job: Job) -> None:
+        await (await self._handle(job)).cancel()
+
+    def query(self, job: Job) -> Driven | None:
+        """What the cluster knows of a task; None if nothing, or only of an earlier time."""
+        return self._do(self._query(job))
+
+    async def _query(self, job: Job) -> Driven | None:
+        try:
+            found = await (await self._handle(job)).describe()
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        await self._must_be_ours(job, found)
+        is_running = found.status == WorkflowExecutionStatus.RUNNING
+        if not is_running and (await found.memo()).get(SEQ) != job.seq:
+            return None
+        return Driven(
+            job.id,
+            "running" if is_running else "ended",
+            self.name,
+            run=found.run_id,
+            started_at=found.start_time,
+            detail=found.status.name.lower() if found.status is not None else "",
+        )
+
+    async def _must_be_ours(self, job: Job, found: WorkflowExecutionDescription) -> None:
+        log = (await found.memo()).get(LOG)
+        if log is None and found.parent_id is not None:
+            return  # a child, which its parent started
+        if log != job.log:
+            raise EngineConflict(
+                f"task {job.id!r}: namespace {self.namespace!r} of Temporal at {self.address} has "
+                f"a workflow {job.id!r} that is not this task's (a {found.workflow_type} of "
+                f"another store?). Start the task under another id, or use another namespace"
+            )
+
+    async def _handle(self, job: Job) -> Any:
+        return (await self.client()).get_workflow_handle(job.id)
+
+    # Driving
+
+    def worker(
+        self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
+    ) -> EngineWorker:
+        """What drives its tasks in this process."""
+        return TemporalWorker(self, hf, concurrency=concurrency, say=say)
+
+    # The connection
+
+    async def client(self) -> Client:
+        """The client of this engine's own loop, connected."""
+        if self._connected is None:
+            self._connected = await self.connect()
+        return self._connected
+
+    async def connect(self) -> Client:
+        """A client, connected on the running loop."""
+        try:
+            client = await Client.connect(self.address, namespace=self.namespace, **self.options)
+            request = DescribeNamespaceRequest(namespace=self.namespace)
+            await client.workflow_service.describe_namespace(request)
+        except Exception as error:
+            raise self._trouble(error) from error
+        return client
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on this engine's own loop, from whichever thread."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="holdfast temporal", daemon=True
+                ).start()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(_PATIENCE_S)
+        except (EngineError, BadInput):
+            raise
+        except TimeoutError as error:
+            future.cancel()
+            raise self._trouble(error) from error
+        except Exception as error:
+            raise self._trouble(error) from error
+
+    def _trouble(self, error: Exception) -> EngineError:
+        if isinstance(error, EngineError):
+            return error
+        if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+            if "amespace" in error.message:
+                return EngineError(
+                    f"Temporal at {self.address} has no namespace {self.namespace!r}: make it "
+                    f"(temporal operator namespace create {self.namespace}), or name another"
+                )
+            return EngineError(f"Temporal at {self.address}: {error.message}")
+        said = f"{error}" or f"no answer within {_PATIENCE_S:g} s"
+        return EngineError(
+            f"Temporal at {self.address} can't be reached ({said:.300}). Is it running, and is "
+            f"that its address? What was said to the task is safe in the store"
+        )
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        with self._lock:
+            loop, self._loop, self._connected = self._loop, None, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)

@@ -1,0 +1,103 @@
+"""A worker of a Temporal cluster: drives the tasks of a store in this process.
+
+It takes workflows from the queue that all workers share, and activities from one of its own: the
+calls of a task are made where its function runs, because that process holds the log. When it dies,
+both are taken up by another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from holdfast.engines.remote.host import Host
+from holdfast.engines.temporal.activity import make_call
+from holdfast.engines.temporal.flow import TaskFlow
+from holdfast.engines.temporal.served import Served, serving
+
+if TYPE_CHECKING:
+    from holdfast.engines.temporal.engine import Temporal
+
+_CALM = timedelta(days=3650)
+
+
+class TemporalWorker:
+    """Drives tasks until it is told to stop."""
+
+    def __init__(
+        self,
+        engine: Temporal,
+        hf: Any,
+        *,
+        concurrency: int = 16,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._hf = hf
+        self._concurrency = concurrency
+        self._say: Callable[[str], None] = say if say is not None else lambda text: None
+        self._stopping: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_stopped = False
+
+    def run(self) -> None:
+        """Drive tasks until `stop` is called; then finish the calls in hand and return."""
+        asyncio.run(self._run())
+
+    def stop(self) -> None:
+        """Take no more tasks."""
+        self._is_stopped = True
+        if self._loop is not None and self._stopping is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def _run(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        if self._is_stopped:
+            return
+        engine = self._engine
+        client = await engine.connect()
+        own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
+        host = Host(self._hf._driving, engine.name)
+        served = Served(host, engine.queue, own, engine.lost_after_s)
+        serving[engine.queue] = serving[own] = served
+        threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast step")
+        self._loop.set_default_executor(threads)
+        try:
+            async with self._flows(client), self._calls(client, own):
+                self._say(f"drives tasks of {engine!r}")
+                await self._stopping.wait()
+                self._say("finishing the steps in hand")
+        finally:
+            del serving[engine.queue], serving[own]
+            host.close()
+
+    def _flows(self, client: Any) -> Any:
+        """What runs the functions of tasks: all in one thread, which greenlets need."""
+        lost_after = timedelta(seconds=self._engine.lost_after_s)
+        return Worker(
+            client,
+            task_queue=self._engine.queue,
+            workflows=[TaskFlow],
+            # Our own code is as deterministic as it gets, and users' modules are imported once.
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            # A store may take its time; that is no deadlock.
+            debug_mode=True,
+            sticky_queue_schedule_to_start_timeout=min(lost_after, timedelta(seconds=10)),
+            graceful_shutdown_timeout=_CALM,
+        )
+
+    def _calls(self, client: Any, queue: str) -> Any:
+        """What makes the calls of tasks whose functions run here."""
+        return Worker(
+            client,
+            task_queue=queue,
+            activities=[make_call],
+            max_concurrent_activities=self._concurrency,
+            graceful_shutdown_timeout=_CALM,
+        )
