@@ -64,6 +64,7 @@ class Children:
             await self._driving.adrive(self._driving.taking(id, self._driving.spec_of(id)))
 
     def cancel(self, id: str, *, wait: bool) -> None:
-        status = cancel(self._driving.holding, id, "its parent was cancelled", by="")
+        why = "its parent was cancelled"
+        status = cancel(self._driving.holding, id, why, by="", wait=wait)
         if wait and status != "cancelled":
             self.drive(id)  # it has something to undo

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -13,6 +13,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.engines.loops import LoopThread
 from holdfast.engines.port import Driven, EngineWorker, Job
 from holdfast.engines.temporal.served import begin_at
 from holdfast.engines.temporal.worker import TemporalWorker
@@ -58,7 +59,7 @@ class Temporal:
         self.deployment = deployment
         self.options = options
         self._connected: Client | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: LoopThread | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -81,6 +82,7 @@ class Temporal:
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 memo={LOG: job.log, SEQ: job.seq},
+                task_timeout=timedelta(seconds=self.lost_after_s),
             )
         except WorkflowAlreadyStartedError:
             await self._must_be_ours(job, await (await self._handle(job)).describe())
@@ -166,12 +168,8 @@ class Temporal:
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something on this engine's own loop, from whichever thread."""
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name="holdfast temporal", daemon=True
-                ).start()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._loop = self._loop or LoopThread("holdfast temporal")
+            future = self._loop.submit(work)
         try:
             return future.result(_PATIENCE_S)
         except (EngineError, BadInput):
@@ -203,4 +201,4 @@ class Temporal:
         with self._lock:
             loop, self._loop, self._connected = self._loop, None, None
         if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
+            loop.close()
