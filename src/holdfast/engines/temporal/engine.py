@@ -30,7 +30,8 @@ class Temporal:
     """Tasks as workflows on a Temporal cluster. Give it to `Holdfast(…, engine=…)`.
 
     `queue` is the task queue that workers take tasks from; all that share a store and their code
-    use the same one. A worker that does not answer for `lost_after_s` counts as dead, and its
+    use the same one. A worker keeps up to `kept` tasks in memory, others begin at their top when
+    they go on. A worker that does not answer for `lost_after_s` counts as dead, and its
     calls are made elsewhere. `options` go to `temporalio.client.Client.connect` (`tls`, `api_key`,
     …). Needs `pip install 'holdfast[temporal]'`.
 
@@ -47,6 +48,7 @@ class Temporal:
         namespace: str = "default",
         queue: str = "holdfast",
         lost_after_s: float = 10.0,
+        kept: int = 1000,
         deployment: tuple[str, str] | None = None,
         **options: Any,
     ) -> None:
@@ -56,6 +58,7 @@ class Temporal:
         self.namespace = namespace
         self.queue = queue
         self.lost_after_s = lost_after_s
+        self.kept = kept
         self.deployment = deployment
         self.options = options
         self._connected: Client | None = None
