@@ -85,6 +85,7 @@ HOLDFAST_MODULES = {
     "holdfast.log",
     "holdfast.merging",
     "holdfast.meter",
+    "holdfast.moving",
     "holdfast.news",
     "holdfast.patterns",
     "holdfast.people",
@@ -189,6 +190,17 @@ def test_holdfast_testing_needs_neither_pytest_nor_hypothesis_until_they_are_use
     script = f"{hidden}\ntry: t.StoreContract\nexcept ModuleNotFoundError as e: print(e)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "needs pytest: pip install 'holdfast[testing]'" in run.stdout
+
+
+def test_an_engine_is_loaded_when_it_is_asked_for_and_says_what_it_needs() -> None:
+    hidden = "import sys; sys.modules['temporalio'] = None; import holdfast"
+    script = f"{hidden}\ntry: holdfast.Temporal\nexcept ModuleNotFoundError as e: print(e)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "pip install 'holdfast[temporal]'" in run.stdout
+    script = "from holdfast import Tempural"
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "cannot import name 'Tempural'" in run.stderr
 
 
 def test_holdfast_once_loads_nothing_for_terminals_and_no_event_loop() -> None:

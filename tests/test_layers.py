@@ -37,6 +37,7 @@ LAYERS = (
         "inspection",
         "locally",
         "meter",
+        "moving",
         "reporting",
         "replays",
         "saying",

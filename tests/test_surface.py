@@ -26,8 +26,8 @@ PINNED = {
 METHODS = {
     "answer", "archive_to", "aresume", "aretry", "arun", "audit", "cancel", "check", "close",
     "compare", "compensate", "copy_to", "experiment", "files", "fork", "gc", "heads", "memory",
-    "open", "page", "pause", "replay", "resolve", "restore_from", "resume", "retry", "rewind",
-    "run", "session", "sessions", "snapshot", "sql", "start", "stats", "task", "tasks",
+    "move", "open", "page", "pause", "replay", "resolve", "restore_from", "resume", "retry",
+    "rewind", "run", "session", "sessions", "snapshot", "sql", "start", "stats", "task", "tasks",
     "unpause", "verify",
 }  # fmt: skip
 

@@ -2,7 +2,11 @@
 
 An agent built on it survives crashes, resumes at the step it was on, never repeats a side effect
 it has already made, and can say at any time where it is and what happened to get there.
+
+`Temporal` and `Restate`, the engines, are here too, and are loaded when they are asked for.
 """
+
+from typing import Any
 
 from holdfast.app import Holdfast
 from holdfast.artifacts import Artifact, keep
@@ -129,3 +133,21 @@ __all__ = [
     "tool",
     "uuid",
 ]
+
+_ENGINES = {"Temporal": "temporal", "Restate": "restate"}
+
+
+def __getattr__(name: str) -> Any:
+    """The engines: each needs a package of its own, which nobody else has to have."""
+    extra = _ENGINES.get(name)
+    if extra is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        return getattr(import_module(f"holdfast.engines.{extra}"), name)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{__name__}.{name} needs {error.name}: pip install 'holdfast[{extra}]'",
+            name=error.name,
+        ) from None

@@ -22,6 +22,7 @@ from holdfast.inspection import Inspection
 from holdfast.keys import KeySource
 from holdfast.listing import Filters, TaskPage, Tasks, list_tasks, page_of_tasks
 from holdfast.locally import Local
+from holdfast.moving import Moving
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
@@ -42,7 +43,7 @@ R = TypeVar("R")
 _now = partial(datetime.now, UTC)
 
 
-class Holdfast(Inspection, Housekeeping, Talking, Travelling):
+class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or

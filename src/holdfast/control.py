@@ -128,7 +128,7 @@ def unpause(holding: Holding, id: str, by: str) -> None:
     _tell(holding, id, f"continue-{os.urandom(6).hex()}", make, "", by)
 
 
-def cancel(holding: Holding, id: str, because: str, by: str) -> str:
+def cancel(holding: Holding, id: str, because: str, by: str, *, wait: bool = True) -> str:
     """Ask a task to end at its next step; returns its status then.
 
     One that nobody drives ends at once, unless there is something to do first: then whoever
@@ -157,7 +157,7 @@ def cancel(holding: Holding, id: str, because: str, by: str) -> str:
         # One that was retried may have been told so before, and failed all the same.
         again = CANCEL in state.posts
         name = _next_name(CANCEL, state) if again else CANCEL
-        _tell(holding, id, name, make, because, by)
+        _tell(holding, id, name, make, because, by, wait=wait)
     return read_state(holding.store, stream_of(id)).status
 
 
@@ -210,6 +210,8 @@ def _tell(
     make: Callable[[State, Stow], Message],
     because: str,
     by: str,
+    *,
+    wait: bool = True,
 ) -> None:
     must_be_texts(name.partition("-")[0], because=because, by=by)
     must_be_there(holding.store, id)
@@ -218,7 +220,7 @@ def _tell(
         _must_be_unfinished(state)
         return make(state, stow)
 
-    holding.tell(id, name, made)
+    holding.tell(id, name, made, wait=wait)
 
 
 def _must_be_unfinished(state: State) -> None:

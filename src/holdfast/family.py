@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.beginning import Given
 from holdfast.control import cancel, end_of
+from holdfast.engines.elsewhere import driven_by, elsewhere
 from holdfast.errors import BadInput, TaskBusy, TaskCancelled, TaskFailed
 from holdfast.events import Failure
 from holdfast.journal import Raised, Returned
@@ -56,14 +57,23 @@ class Children:
         return end_of(state)
 
     def drive(self, id: str) -> None:
+        self._must_be_local(id)
         with suppress(TaskFailed, TaskCancelled):
             self._driving.drive(self._driving.taking(id, self._driving.spec_of(id)))
 
     async def adrive(self, id: str) -> None:
+        self._must_be_local(id)
         with suppress(TaskFailed, TaskCancelled):
             await self._driving.adrive(self._driving.taking(id, self._driving.spec_of(id)))
 
+    def _must_be_local(self, id: str) -> None:
+        # Without taking hold of it: its engine would find it held, time and again.
+        state = read_state(self._store, stream_of(id))
+        if driven_by(state):
+            raise elsewhere(state)
+
     def cancel(self, id: str, *, wait: bool) -> None:
-        status = cancel(self._driving.holding, id, "its parent was cancelled", by="")
+        why = "its parent was cancelled"
+        status = cancel(self._driving.holding, id, why, by="", wait=wait)
         if wait and status != "cancelled":
             self.drive(id)  # it has something to undo

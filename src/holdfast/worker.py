@@ -102,7 +102,7 @@ class Worker:
         self._is_told = False
         self._told: set[str] = set()
         """What was put off only because our own process held it to tell it something."""
-        self._loop: _LoopThread | None = None
+        self._loop: Any = None
 
     def run(self) -> None:
         """Drive tasks until `stop` is called; then finish the steps in hand and return."""
@@ -244,7 +244,7 @@ class Worker:
         task = self._driving.taking(task_id, spec)
         self._say(f"{task_id}: taken up ({spec.name})")
         if spec.is_async:
-            self._loop = self._loop or _LoopThread()
+            self._loop = self._loop or _new_loop()
             future = self._loop.submit(_contained(self._driving.adrive(task, self._patience_s)))
         else:
             future = threads.submit(self._drive, task)
@@ -304,30 +304,7 @@ async def _contained(drive: Coroutine[Any, Any, Any]) -> Any:
         raise HoldfastError(f"its function raised {type(error).__name__}") from error
 
 
-class _LoopThread:
-    """An event loop in a thread of its own."""
+def _new_loop() -> Any:
+    from holdfast.engines.loops import LoopThread  # asyncio is slow to import
 
-    def __init__(self) -> None:
-        import asyncio
-
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="holdfast loop", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        import asyncio
-
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-
-    def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Run a coroutine on the loop."""
-        import asyncio
-
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def close(self) -> None:
-        """End the loop; nothing runs on it any more."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    return LoopThread()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import tempfile
 from contextlib import ExitStack
 from functools import cache
@@ -40,6 +41,8 @@ NO_KEY = IdempotencyKey()
 
 @cache
 def world() -> World:
+    if url := os.environ.get("AGENT_WORLD"):  # that of several processes
+        return World(url)
     stack = ExitStack()
     atexit.register(stack.close)
     folder = stack.enter_context(tempfile.TemporaryDirectory())

@@ -163,6 +163,11 @@ class Run:
         passed: int = self.remote.checkpoints
         return passed
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether what the task did is being undone, at the place that it has come to."""
+        return bool(self.log.state.ending if self.remote is None else self.remote.is_ending)
+
     # Being told to stop
 
     def hear(self, event: AnyEvent) -> None:
@@ -181,14 +186,14 @@ class Run:
     def tick(self) -> None:
         """Look at the clock: the task's time may be up."""
         until = self.log.state.until
-        if until is None or self.stop is not None or self.log.state.ending:
+        if until is None or self.stop is not None or self.is_ending:
             return
         if self.log.clock() >= until:
             self.interrupt(time_is_up(until))
 
     def interrupt(self, signal: Signal) -> None:
         """Stop the task's function at its next call, and whatever waits in it now."""
-        if self.log.state.ending and isinstance(signal, Stop):
+        if self.is_ending and isinstance(signal, Stop):
             return  # what is being undone is ending already
         if self.stop is None or (isinstance(signal, Stop) and isinstance(self.stop, Suspend)):
             self.stop = signal
@@ -208,6 +213,8 @@ class Run:
         self.stop = None
         self.doomed.clear()
         self.woken.clear()
+        if self.remote is not None:
+            self.remote.is_ending = True
 
     # Stopping
 

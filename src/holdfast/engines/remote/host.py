@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from holdfast.engines.holding import Holding
+from holdfast.engines.loops import LoopThread
 from holdfast.engines.remote.hub import LINGER_S, Hub
 from holdfast.engines.run import Family, Run
 from holdfast.journal import Raised, Returned
@@ -45,23 +46,20 @@ class Host:
         self.hub = Hub(driver.holding, engine, linger_s)
         self.bodies: dict[str, Run] = {}
         """The runs of the functions of tasks, by task."""
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: LoopThread | None = None
         self._lock = threading.Lock()
 
     def run_async(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the loop of the async steps, and wait for it in this thread."""
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name="holdfast steps", daemon=True
-                ).start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            self._loop = self._loop or LoopThread("holdfast steps")
+            future = self._loop.submit(work)
+        return future.result()
 
     def close(self) -> None:
         """Let go of everything."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.close()
         self.hub.close()
 
 

@@ -51,6 +51,7 @@ class Remote:
         """The newest message that the engine has told of: later ones are not there yet."""
         self.checkpoints = begun.checkpoints
         """How many of them the function has passed."""
+        self.is_ending = bool(begun.ending)
         self.strands = Strands()
         self.loop: BodyLoop | None = None
         self._news: list[tuple[int, str]] = []

@@ -101,7 +101,7 @@ class TemporalCarrier:
 
     def start_child(self, id: str, task: str) -> ChildRun:
         with self._inside():
-            return _Child(asyncio.ensure_future(_run_child(id, task)))
+            return _Child(asyncio.ensure_future(_run_child(id, task, self._served.lost_after)))
 
     def is_full(self) -> bool:
         with self._inside():
@@ -157,7 +157,7 @@ class _Called:
         return Waits(waits["seq"], None if until is None else datetime.fromisoformat(until))
 
 
-async def _run_child(id: str, task: str) -> bool:
+async def _run_child(id: str, task: str, lost_after: timedelta) -> bool:
     """Run a child; whether it ended, and not only went elsewhere."""
     try:
         answer: Any = await workflow.execute_child_workflow(
@@ -165,6 +165,7 @@ async def _run_child(id: str, task: str) -> bool:
             begin_at(1),
             id=id,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            task_timeout=lost_after,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
         )
     except FailureError as error:

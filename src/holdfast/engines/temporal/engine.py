@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -13,6 +13,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from holdfast.engines.loops import LoopThread
 from holdfast.engines.port import Driven, EngineWorker, Job
 from holdfast.engines.temporal.served import begin_at
 from holdfast.engines.temporal.worker import TemporalWorker
@@ -29,7 +30,8 @@ class Temporal:
     """Tasks as workflows on a Temporal cluster. Give it to `Holdfast(…, engine=…)`.
 
     `queue` is the task queue that workers take tasks from; all that share a store and their code
-    use the same one. A worker that does not answer for `lost_after_s` counts as dead, and its
+    use the same one. A worker keeps up to `kept` tasks in memory, others begin at their top when
+    they go on. A worker that does not answer for `lost_after_s` counts as dead, and its
     calls are made elsewhere. `options` go to `temporalio.client.Client.connect` (`tls`, `api_key`,
     …). Needs `pip install 'holdfast[temporal]'`.
 
@@ -46,6 +48,7 @@ class Temporal:
         namespace: str = "default",
         queue: str = "holdfast",
         lost_after_s: float = 10.0,
+        kept: int = 1000,
         deployment: tuple[str, str] | None = None,
         **options: Any,
     ) -> None:
@@ -55,10 +58,11 @@ class Temporal:
         self.namespace = namespace
         self.queue = queue
         self.lost_after_s = lost_after_s
+        self.kept = kept
         self.deployment = deployment
         self.options = options
         self._connected: Client | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: LoopThread | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -81,6 +85,7 @@ class Temporal:
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 memo={LOG: job.log, SEQ: job.seq},
+                task_timeout=timedelta(seconds=self.lost_after_s),
             )
         except WorkflowAlreadyStartedError:
             await self._must_be_ours(job, await (await self._handle(job)).describe())
@@ -166,12 +171,8 @@ class Temporal:
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something on this engine's own loop, from whichever thread."""
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name="holdfast temporal", daemon=True
-                ).start()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._loop = self._loop or LoopThread("holdfast temporal")
+            future = self._loop.submit(work)
         try:
             return future.result(_PATIENCE_S)
         except (EngineError, BadInput):
@@ -203,4 +204,4 @@ class Temporal:
         with self._lock:
             loop, self._loop, self._connected = self._loop, None, None
         if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
+            loop.close()

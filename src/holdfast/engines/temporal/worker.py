@@ -88,6 +88,7 @@ class TemporalWorker:
             workflow_runner=UnsandboxedWorkflowRunner(),
             # A store may take its time; that is no deadlock.
             debug_mode=True,
+            max_cached_workflows=self._engine.kept,
             sticky_queue_schedule_to_start_timeout=min(lost_after, timedelta(seconds=10)),
             graceful_shutdown_timeout=_CALM,
         )

@@ -1,0 +1,161 @@
+"""What an engine was never told of, its workers tell it: tasks and messages, once and cheaply."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, ask, task
+from holdfast.engines.port import Driven, Job
+from holdfast.engines.sweeping import Memory, Swept, sweep
+from holdfast.reading import stream_of
+from holdfast.store import Facts, Post
+from tests.engines.toy import Toy, bring, drive
+
+
+@task
+def swept(name: str) -> str:
+    return f"hi {name}"
+
+
+@task
+def swept_asking(name: str) -> str:
+    return f"{name}: {ask('Go on?', bool)}"
+
+
+@pytest.fixture(params=["memory", "files", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    places = {
+        "memory": "memory://",
+        "files": str(tmp_path / "state"),
+        "sqlite": f"sqlite:///{tmp_path}/state.db",
+    }
+    return places[str(request.param)]
+
+
+def test_a_task_whose_engine_was_never_told_is_started_once(url: str) -> None:
+    toy, memory = Toy(), Memory()
+    with Holdfast(url, engine=toy) as hf:
+        toy.is_down = True
+        hf.start(swept, "Ada", id="t-1")
+        assert sweep(hf.store, toy, memory, 0.0).trouble == ("toy can't be reached",)
+        toy.is_down = False
+        assert sweep(hf.store, toy, memory, 1.0) == Swept(started=("t-1",))
+        assert sweep(hf.store, toy, memory, 2.0) == Swept()
+        assert sweep(hf.store, toy, memory, 1000.0) == Swept()
+        assert toy.started == ["t-1"]
+
+
+def test_a_message_that_nobody_told_of_is_told_and_told_again_ever_more_rarely() -> None:
+    toy, memory = Toy(), Memory()
+    with Holdfast("memory://", engine=toy) as hf:
+        hf.start(swept, "Ada", id="m-1")
+        Holdfast(hf.store).pause("m-1")
+        (post,) = hf.store.inbox([stream_of("m-1")])
+        times = [now for now in range(30) if sweep(hf.store, toy, memory, float(now)).told]
+        assert times == [0, 1, 3, 7, 15]
+        assert set(toy.told) == {("m-1", post.name)}
+        bring(hf, "m-1")
+        assert sweep(hf.store, toy, memory, 100.0) == Swept()
+        assert memory.tell_at == {}
+
+
+def test_a_message_to_end_is_told_as_such() -> None:
+    toy = Toy()
+    with Holdfast("memory://", engine=toy) as hf:
+        hf.start(swept, "Ada", id="c-1")
+        Holdfast(hf.store).cancel("c-1")
+        assert sweep(hf.store, toy, Memory(), 0.0).told == (("c-1", "cancel"),)
+        assert toy.told == [("c-1", "to end")]
+
+
+def test_what_others_drive_is_left_to_them(url: str) -> None:
+    toy, other = Toy(), Toy("other")
+    with Holdfast(url, engine=other) as hf:
+        hf.start(swept, "Ada", id="o-1")
+        Holdfast(hf.store).start(swept, "Bob", id="o-2")
+        Holdfast(hf.store).pause("o-1")
+        assert sweep(hf.store, toy, Memory(), 0.0) == Swept()
+        assert (toy.started, toy.told) == ([], [])
+
+
+def test_an_ended_task_is_not_looked_after_until_it_is_opened_again() -> None:
+    toy, memory = Toy(), Memory()
+    with Holdfast("memory://", engine=toy) as hf:
+        hf.start(swept, "Ada", id="e-1")
+        drive("toy", hf, "e-1")
+        toy.jobs.clear()
+        assert sweep(hf.store, toy, memory, 0.0) == Swept()
+        assert memory.look_at == {}
+
+
+def test_a_task_that_the_engine_lost_is_started_again_in_time() -> None:
+    toy, memory = Toy(), Memory()
+    with Holdfast("memory://", engine=toy) as hf:
+        hf.start(swept_asking, "Ada", id="l-1")
+        drive("toy", hf, "l-1")
+        assert sweep(hf.store, toy, memory, 0.0) == Swept()
+        toy.jobs.clear()
+        assert sweep(hf.store, toy, memory, 1.0) == Swept()
+        assert sweep(hf.store, toy, memory, 61.0).started == ("l-1",)
+
+
+def test_one_task_in_trouble_does_not_hold_up_the_others() -> None:
+    toy = Toy()
+    toy.is_down = True
+    with Holdfast("memory://", engine=toy) as hf:
+        for id in ("x-1", "x-2", "x-3"):
+            hf.start(swept, "Ada", id=id)
+        toy.is_down = False
+        toy.refuses.add("x-2")
+        done = sweep(hf.store, toy, Memory(), 0.0)
+        assert sorted(done.started) == ["x-1", "x-3"]
+        assert [text.partition(":")[0] for text in done.trouble] == ["x-2"]
+
+
+class Asked(Toy):
+    """Counts what it is asked."""
+
+    queries = 0
+
+    def query(self, job: Job) -> Driven | None:
+        self.queries += 1
+        return super().query(job)
+
+
+class Counting:
+    """A store that counts what is read of it."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls.append(name)
+        return getattr(self.inner, name)
+
+    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+        self.calls.append("due")
+        found: Iterator[tuple[str, Facts | None]] = self.inner.due(prefix, now)
+        return found
+
+    def inbox(self, streams: Collection[str]) -> list[Post]:
+        self.calls.append("inbox")
+        return list(self.inner.inbox(streams))
+
+
+def test_a_pass_with_nothing_to_do_asks_two_questions_whatever_the_number_of_tasks() -> None:
+    toy, memory = Asked(), Memory()
+    with Holdfast("memory://", engine=toy) as hf:
+        for n in range(50):
+            hf.start(swept, "Ada", id=f"n-{n}")
+        counting: Any = Counting(hf.store)
+        sweep(counting, toy, memory, 0.0)
+        assert toy.queries == 50
+        counting.calls.clear()
+        assert sweep(counting, toy, memory, 1.0) == Swept()
+        assert (counting.calls, toy.queries) == (["due", "inbox"], 50)
