@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import restate
@@ -31,6 +31,9 @@ from holdfast.journal import Asked
 JSON: RunOptions[Any] = RunOptions(serde=JsonSerde())
 ENDED = "ended"
 """The handler that waits for the end of a task."""
+
+END = "end"
+"""The promise that is kept then."""
 
 MAIL = "mail"
 """Where a workflow keeps how many of its messages it has taken, now and then."""
@@ -74,20 +77,56 @@ class RestateCarrier:
     """What one invocation does for a task."""
 
     def __init__(
-        self, ctx: WorkflowContext, host: Host, calls: Calls, id: str, prefix: str, at: datetime
+        self, ctx: WorkflowContext, host: Host, calls: Calls, id: str, prefix: str
     ) -> None:
         self._ctx = ctx
         self._host = host
         self._calls = calls
         self._id = id
         self._prefix = prefix
-        self._now = at
+        self._now = datetime.min.replace(tzinfo=UTC)
         self._coming: dict[RestateDurableFuture[Any], Callable[[Any], None]] = {}
         self._messages: list[str] = []
         self._mail = 0
         self._is_cancelled = False
         self._mismatch: EngineError | None = None
+
+    async def begin(self) -> None:
+        """Take the time, and begin to listen to messages."""
+
+        async def now() -> dict[str, str]:
+            return {"at": self._host.holding.clock().isoformat()}
+
+        self._hear_time(await self.surely(self._ctx.run_typed("begin", now, JSON)))
         self._listen()
+
+    async def go_on_at(self, seq: int) -> int:
+        """Where the task goes on, as it was when that was first asked: its log may be longer by
+        now."""
+
+        async def go_on() -> int:
+            return seq
+
+        found: int = await self.surely(self._ctx.run_typed("go on", go_on, JSON))
+        return found
+
+    async def end(self, how: str) -> None:
+        """Let those know who wait for the end of the task."""
+        promise = self._ctx.promise(END, JsonSerde())
+        if await self.surely(promise.peek()) is None:
+            # The value must be the same each time, too.
+            await self.surely(promise.resolve({"how": how, "at": self._now.isoformat()}))
+
+    async def surely(self, asked: Any) -> Any:
+        """Wait for something, also if the invocation is cancelled meanwhile."""
+        while True:
+            try:
+                await restate.wait_completed(asked)
+                return await asked
+            except TerminalError:
+                if asked.is_completed():
+                    raise
+                self._hear_cancel()
 
     # What a task asks for
 
@@ -184,10 +223,8 @@ class RestateCarrier:
         try:
             # All of them, each time: which is the first is the same only among the same.
             done, _ = await restate.wait_completed(*self._coming)
-        except TerminalError:  # the invocation was cancelled
-            if not self._is_cancelled:
-                self._is_cancelled = True
-                self._messages.append(CANCEL)
+        except TerminalError:
+            self._hear_cancel()
             return
         come = self._coming.pop(done[0])
         try:
@@ -215,6 +252,12 @@ class RestateCarrier:
             f"{MAIL}-{self._mail}", JsonSerde()
         ).value()
         self._coming[mail] = self._told
+
+    def _hear_cancel(self) -> None:
+        """The invocation was cancelled. That a task is to end it has to hear only once."""
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            self._messages.append(CANCEL)
 
     def _told(self, said: Any) -> None:
         self._hear_time(said)

@@ -131,7 +131,7 @@ class Restate:
             return EngineError(
                 f"task {job.id!r}: no worker has registered {job.task!r} at Restate, "
                 f"{self.ingress.url}. Start one that has its code (holdfast worker --engine "
-                f"restate …); it sees to the task then, which is safe in the store"
+                f"restate …)"
             )
         if reply.status in (401, 403):
             return EngineError(

@@ -67,7 +67,7 @@ class Address:
         except (OSError, http.client.HTTPException) as error:
             raise EngineError(
                 f"Restate at {self.url} can't be reached ({error}): start its server, or correct "
-                f"Restate({self._what}=…). What was said to the task is safe in the store"
+                f"Restate({self._what}=…)"
             ) from error
         finally:
             connection.close()

@@ -10,16 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from restate import (
-    RetryableError,
-    TerminalError,
-    Workflow,
-    WorkflowContext,
-    WorkflowSharedContext,
-)
+from restate import TerminalError, Workflow, WorkflowContext, WorkflowSharedContext
+from restate.exceptions import RetryableError
 from restate.retry_policy import InvocationRetryPolicy
 from restate.serde import JsonSerde
 from restate.server_context import DisconnectedException
@@ -28,7 +23,7 @@ from holdfast.engines.elsewhere import job_for
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls, trouble
-from holdfast.engines.restate.carrier import ENDED, JSON, MAIL, RestateCarrier
+from holdfast.engines.restate.carrier import END, ENDED, JSON, MAIL, RestateCarrier
 from holdfast.engines.restate.engine import LOG, RUN, TELL
 from holdfast.engines.restate.names import service_of
 from holdfast.errors import BadInput, EngineConflict, TaskNotFound
@@ -47,9 +42,6 @@ _INACTIVE = timedelta(minutes=5)
 _ABORT = timedelta(days=7)
 """How long a step may take beyond that, before Restate turns away from the worker that runs it."""
 
-_END = "end"
-"""The promise that is kept at the end."""
-
 
 class Courses:
     """The courses of tasks, as Restate runs them."""
@@ -63,12 +55,11 @@ class Courses:
         """Drive a task to its end."""
         id = str(job["id"])
         try:
-            end = await self._driven(ctx, id, int(job["seq"]), str(job.get("log", "")))
-            promise = ctx.promise(_END, JsonSerde())
-            if await promise.peek() is None:
-                at = self._host.holding.clock().isoformat()
-                await promise.resolve({"how": end.how, "at": at})
-        except (RetryableError, TerminalError, DisconnectedException):
+            found = await asyncio.to_thread(self._log_of, id)
+            _must_be_the_same(id, found, str(job.get("log", "")))
+            ctx.set(LOG, found, JsonSerde())
+            end = await self._driven(ctx, id, int(job["seq"]))
+        except (RetryableError, DisconnectedException):
             raise
         except Exception as error:
             _logger.warning("task %r can't go on: %s", id, error)
@@ -78,30 +69,18 @@ class Courses:
             raise TerminalError(f"{end.status}: see `holdfast show`", _CODES.get(end.status, 500))
         return {"how": end.how, "status": end.status}
 
-    async def _driven(self, ctx: WorkflowContext, id: str, seq: int, log: str) -> End:
-        found = await asyncio.to_thread(self._log_of, id)
-        if log and log != found:
-            raise EngineConflict(
-                f"task {id!r} of this worker's store is not the one that Restate was given, but "
-                f"another with the same id: workers of two stores serve its type of task here. "
-                f"Give the stores prefixes of their own (Restate(prefix=…))"
-            )
-        ctx.set(LOG, found, JsonSerde())
-
-        async def begin() -> str:
-            return self._host.holding.clock().isoformat()
-
-        at = datetime.fromisoformat(await ctx.run_typed("begin", begin, JSON))
-        carrier = RestateCarrier(ctx, self._host, self._calls, id, self._prefix, at)
+    async def _driven(self, ctx: WorkflowContext, id: str, seq: int) -> End:
+        carrier = RestateCarrier(ctx, self._host, self._calls, id, self._prefix)
+        await carrier.begin()
         while True:
             await carrier.hold()
             end = await drive(self._host, carrier, id, seq)
             if end.how != "again":
+                await carrier.end(end.how)
                 return end
-            seq = await _recorded(ctx, end.seq)
+            seq = await carrier.go_on_at(end.seq)
 
     def _log_of(self, id: str) -> str:
-        self._host.hub.take(id)
         with self._host.hub.hold(id) as log:
             if log.state.seq == 0:
                 log.store.delete(log.lease)
@@ -110,7 +89,11 @@ class Courses:
 
     async def tell(self, ctx: WorkflowSharedContext, said: dict[str, Any]) -> None:
         """Put a message where the task looks for its next one."""
-        at = self._host.holding.clock().isoformat()
+
+        async def now() -> str:
+            return self._host.holding.clock().isoformat()
+
+        at = await ctx.run_typed("now", now, JSON)  # recorded: tried again, it must say the same
         number = await ctx.get(MAIL, JsonSerde()) or 1
         while True:
             promise = ctx.promise(f"{MAIL}-{number}", JsonSerde())
@@ -124,17 +107,16 @@ class Courses:
 
     async def ended(self, ctx: WorkflowSharedContext, said: Any) -> Any:
         """Wait for the end of a task."""
-        return await ctx.promise(_END, JsonSerde()).value()
+        return await ctx.promise(END, JsonSerde()).value()
 
 
-async def _recorded(ctx: WorkflowContext, seq: int) -> int:
-    """Where a task goes on, as it was when it was first asked: its log may be longer by now."""
-
-    async def go_on() -> int:
-        return seq
-
-    found: int = await ctx.run_typed("go on", go_on, JSON)
-    return found
+def _must_be_the_same(id: str, found: str, log: str) -> None:
+    if log and log != found:
+        raise EngineConflict(
+            f"task {id!r} of this worker's store is not the one that Restate was given, but "
+            f"another with the same id: workers of two stores serve its type of task here. "
+            f"Give the stores prefixes of their own (Restate(prefix=…))"
+        )
 
 
 _CODES = {"cancelled": 409}

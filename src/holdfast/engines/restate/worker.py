@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import restate
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.engines.restate.engine import Restate
 
 _AGAIN_S = 0.5
+_WAITING = 64
+"""How many tasks may wait at once for somebody else to let go of their logs."""
 _REACHES_NOT = "META0003"
 """What the server says when it can't reach us."""
 
@@ -49,7 +52,11 @@ class RestateWorker:
         # Not on this thread: the SDK takes the signals of the main one.
         thread = threading.Thread(target=self._serve, name="holdfast restate")
         thread.start()
-        thread.join()
+        try:
+            thread.join()
+        finally:
+            self._stopping.set()
+            thread.join()
         if self._trouble is not None:
             raise self._trouble
 
@@ -68,6 +75,8 @@ class RestateWorker:
 
     async def _served(self, host: Host) -> None:
         engine = self._engine
+        waiting = ThreadPoolExecutor(_WAITING, thread_name_prefix="holdfast restate")
+        asyncio.get_running_loop().set_default_executor(waiting)
         calls = Calls(host, self._concurrency)
         courses = Courses(host, calls, engine.prefix)
         app = restate.app(workflows(courses, registry.tasks(), engine.prefix))
