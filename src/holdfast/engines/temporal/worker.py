@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from holdfast.engines.remote.caring import look_after
 from holdfast.engines.remote.host import Host
 from holdfast.engines.temporal.activity import make_call
 from holdfast.engines.temporal.flow import TaskFlow
@@ -71,7 +72,9 @@ class TemporalWorker:
         try:
             async with self._flows(client), self._calls(client, own):
                 self._say(f"drives tasks of {engine!r}")
+                looking = asyncio.ensure_future(look_after(self._hf.store, engine, self._say))
                 await self._stopping.wait()
+                looking.cancel()
                 self._say("finishing the steps in hand")
         finally:
             del serving[engine.queue], serving[own]

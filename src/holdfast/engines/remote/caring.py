@@ -1,0 +1,32 @@
+"""Looking after the tasks of an engine, for as long as a worker of it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from holdfast.engines.port import Engine
+from holdfast.engines.sweeping import Memory, sweep
+from holdfast.engines.threads import off_loop
+from holdfast.errors import HoldfastError
+from holdfast.store import Store
+
+_EVERY_S = 1.0
+
+
+async def look_after(store: Store, engine: Engine, say: Callable[[str], None]) -> None:
+    """Make a pass over the tasks of an engine about once a second."""
+    memory, said = Memory(), ""
+    while True:
+        try:
+            swept = await off_loop(sweep, store, engine, memory, time.monotonic())
+            trouble = "; ".join(swept.trouble)
+            for id in swept.started:
+                say(f"{id}: started, as {engine.name} did not drive it")
+        except (HoldfastError, OSError) as error:
+            trouble = str(error)
+        if trouble and trouble != said:
+            say(trouble)
+        said = trouble
+        await asyncio.sleep(_EVERY_S)
