@@ -56,6 +56,9 @@ class Hub:
             with self._lock:
                 held.users -= 1
                 held.idle_since = time.monotonic()
+                if not held.users and held.log.state.status in FINISHED:
+                    # Whoever waited for its end may want to open it again at once.
+                    self._let_go(task_id)
 
     def holds(self, task_id: str) -> bool:
         """Whether a log is held now: then `hold` does not have to wait for anything."""
