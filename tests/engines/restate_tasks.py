@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from holdfast import (
@@ -168,6 +169,44 @@ def rs_trip() -> str:
 def rs_failing() -> None:
     rs_book("table")
     raise ValueError("no more")
+
+
+def is_there(name: str) -> bool:
+    return (Path(os.environ[FOLDER]) / name).exists()
+
+
+@step
+def rs_wait() -> None:
+    effect("waits")
+    while not is_there("go"):
+        time.sleep(0.005)
+
+
+@step
+def rs_note_it() -> str:
+    effect("went")
+    return "went"
+
+
+@task
+def rs_patient() -> str:
+    rs_wait()
+    return rs_note_it()
+
+
+@task
+def rs_mended() -> int:
+    value = rs_look(1)
+    if not is_there("mended"):
+        raise ValueError("not yet")
+    return value
+
+
+@task
+def rs_changing() -> int:
+    value = rs_note_it() if is_there("changed") else rs_look(1)
+    ask("go on?", bool)
+    return int(value)
 
 
 @task

@@ -11,20 +11,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast import Holdfast, TaskCancelled, TaskFailed, Worker
+from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Worker
 from holdfast.engines.elsewhere import job_for
 from holdfast.engines.port import Job
 from holdfast.engines.restate import Restate
 from holdfast.errors import BadInput, EngineConflict, EngineError
 from holdfast.events import Claimed, Parked
 from holdfast.reading import read_events, read_state, stream_of
+from holdfast.task import task_spec
 from holdfast.testing.servers import RestateServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines import restate_tasks as tasks
@@ -49,7 +50,7 @@ def listen() -> str:
 @contextmanager
 def driven(store: Any, server: RestateServer, listen: str, **options: Any) -> Iterator[Holdfast]:
     """A store whose tasks Restate drives, with a worker in this process."""
-    engine = Restate(server.url, admin=server.admin_url, listen=listen)
+    engine = engine_at(server, listen)
     ready = threading.Event()
 
     def say(text: str) -> None:
@@ -212,6 +213,178 @@ def test_a_task_ends_the_same_and_has_the_same_log_as_one_that_is_driven_locally
         assert story(engine_store, fn.__name__) == story(hf, fn.__name__)
 
 
+# What the server is told, and what it says
+
+
+def test_a_task_that_was_started_and_told_twice_does_everything_once(
+    engine_store: Holdfast,
+) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_trip, id="twice")
+    job = job_of(hf, "twice")
+    hf.engine.start(job)
+    wait_for(hf, "twice", "awaiting_user")
+    known = hf.engine.query(job)
+    assert known is not None and known.status == "running" and known.started_at is not None
+    hf.answer("twice", True)
+    for _ in range(3):
+        hf.engine.tell(job, "answer-3-1")
+    assert handle.result(PATIENCE_S) == "kept"
+    wait_until(lambda: hf.engine.query(job).status == "ended")  # type: ignore[union-attr]
+    assert Counter(tasks.effects()) == {"book room": 1, "book flight": 1}
+
+
+def test_a_task_can_be_cancelled_by_means_of_restate(engine_store: Holdfast) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_trip, id="native")
+    wait_for(hf, "native", "awaiting_user")
+    known = hf.engine.query(job_of(hf, "native"))
+    assert known is not None and isinstance(hf.engine, Restate)
+    hf.engine.admin.ask("PATCH", f"/invocations/{known.run}/cancel")
+    with pytest.raises(TaskCancelled):
+        handle.result(PATIENCE_S)
+    assert tasks.effects()[-2:] == ["unbook flight", "unbook room"]
+
+
+def test_a_workflow_that_somebody_killed_is_begun_again_where_it_was(
+    engine_store: Holdfast,
+) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_trip, id="shot")
+    wait_for(hf, "shot", "awaiting_user")
+    known = hf.engine.query(job_of(hf, "shot"))
+    assert known is not None and isinstance(hf.engine, Restate)
+    hf.engine.admin.ask("PATCH", f"/invocations/{known.run}/kill")
+    wait_until(lambda: hf.engine.query(job_of(hf, "shot")).status == "ended")  # type: ignore[union-attr]
+    hf.engine.start(job_of(hf, "shot"))
+    hf.answer("shot", True)
+    assert handle.result(PATIENCE_S) == "kept"
+    assert Counter(tasks.effects()) == {"book room": 1, "book flight": 1}
+
+
+def test_a_failed_task_can_be_tried_again(engine_store: Holdfast, folder: Path) -> None:
+    with pytest.raises(TaskFailed):
+        engine_store.run(tasks.rs_mended, id="mended")
+    (folder / "mended").touch()
+    assert engine_store.retry("mended") == 1
+    assert tasks.effects() == ["look 1"]
+
+
+def test_an_id_that_restate_knows_from_another_store_is_refused(
+    engine_store: Holdfast, folder: Path
+) -> None:
+    engine_store.run(tasks.rs_plain, 1, id="taken")
+    with (
+        Holdfast(folder / "other", engine=engine_store.engine) as other,
+        pytest.raises(EngineConflict, match="'taken'.*another store.*prefix"),
+    ):
+        other.run(tasks.rs_plain, 1, id="taken")
+
+
+def test_a_restate_that_is_not_there_or_is_something_else_is_named(
+    restate: RestateServer, folder: Path
+) -> None:
+    job = Job("trip-1", "rs_nowhere", 1)
+    nobody = f"http://127.0.0.1:{next(free_ports())}"
+    with pytest.raises(EngineError, match=f"{nobody} can't be reached.*start its server"):
+        Restate(nobody).start(job)
+    with pytest.raises(EngineError, match="no worker has registered 'rs_nowhere'.*Start one"):
+        Restate(restate.url, admin=restate.admin_url).start(job)
+    with pytest.raises(EngineError, match="is it Restate's ingress"):
+        Restate(restate.admin_url, admin=restate.admin_url).start(job)
+    with pytest.raises(EngineError, match="is it Restate's admin API"):
+        Restate(restate.url, admin=restate.url).query(job)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": "restate:8080"},
+        {"admin": "ftp://restate"},
+        {"listen": "9080"},
+        {"listen": "127.0.0.1:99999"},
+        {"prefix": "restate"},
+        {"prefix": "a b"},
+    ],
+)
+def test_settings_that_can_not_be_right_are_refused(given: dict[str, str]) -> None:
+    with pytest.raises(BadInput, match=f"Restate.{next(iter(given))}="):
+        Restate(**given)  # type: ignore[arg-type]
+
+
+def job_of(hf: Holdfast, id: str) -> Job:
+    return job_for(read_state(hf.store, stream_of(id)))
+
+
+# Trouble
+
+
+def test_a_server_that_goes_away_during_a_step_comes_back_to_its_result(folder: Path) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server, driven(folder / "s", server, listen) as hf:
+        handle = hf.start(tasks.rs_patient, id="patient")
+        wait_until(lambda: "waits" in tasks.effects())
+        try:
+            server.restart()
+            wait_until(lambda: is_asked_again(hf, "patient"))
+        finally:
+            (folder / "go").touch()
+        assert handle.result(PATIENCE_S) == "went"
+    assert tasks.effects() == ["waits", "went"]
+
+
+def is_asked_again(hf: Holdfast, id: str) -> bool:
+    with suppress(EngineError):  # it has just come back
+        known = hf.engine.query(job_of(hf, id))
+        return known is not None and known.detail == "running"
+    return False
+
+
+def test_a_worker_that_is_stopped_finishes_its_step_and_another_goes_on(folder: Path) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server:
+        with worker_process(folder / "s", server, listen) as worker:
+            with Holdfast(folder / "s", engine=engine_at(server, listen)) as hf:
+                handle = hf.start(tasks.rs_patient, id="patient")
+                wait_until(lambda: "waits" in tasks.effects())
+                worker.send_signal(signal.SIGTERM)
+                (folder / "go").touch()
+                assert worker.wait(PATIENCE_S) == 0
+                assert tasks.effects() == ["waits"]
+        with driven(folder / "s", server, listen) as hf:
+            assert hf.resume(handle.id) == "went"
+    assert tasks.effects() == ["waits", "went"]
+
+
+def engine_at(server: RestateServer, listen: str) -> Restate:
+    return Restate(server.url, admin=server.admin_url, listen=listen)
+
+
+def test_a_worker_with_changed_code_does_nothing_until_the_code_fits_again(folder: Path) -> None:
+    said: list[str] = []
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server:
+        with driven(folder / "s", server, listen) as hf:
+            handle = hf.start(tasks.rs_changing, id="changing")
+            wait_for(hf, "changing", "awaiting_user")
+        (folder / "changed").touch()
+        with driven(folder / "s", server, listen) as hf:
+            hf.answer("changing", True)
+            wait_until(lambda: last_failure(hf, "changing"))
+            said.append(last_failure(hf, "changing"))
+            (folder / "changed").unlink()
+            assert Handle(hf, handle.id, task_spec(tasks.rs_changing)).result(PATIENCE_S) == 1
+    assert "CodeChanged" in said[0] and "'changing'" in said[0]
+    assert tasks.effects() == ["look 1"]
+
+
+def last_failure(hf: Holdfast, id: str) -> str:
+    assert isinstance(hf.engine, Restate)
+    query = f"select last_failure from sys_invocation where target_service_key = '{id}'"
+    rows = hf.engine.admin.ask("POST", "/query", {"query": query}).json()["rows"]
+    return next((str(row["last_failure"]) for row in rows if row.get("last_failure")), "")
+
+
 def test_an_agent_survives_its_worker_and_the_server_being_killed_with_each_effect_once(
     folder: Path,
 ) -> None:
@@ -219,8 +392,7 @@ def test_an_agent_survives_its_worker_and_the_server_being_killed_with_each_effe
     listen = f"127.0.0.1:{next(free_ports())}"
     names = [f"agent-{i}" for i in range(4)]
     with new_restate(folder / "restate") as server:
-        engine = Restate(server.url, admin=server.admin_url, listen=listen)
-        with Holdfast(folder / "store", engine=engine) as hf:
+        with Holdfast(folder / "store", engine=engine_at(server, listen)) as hf:
             for round in range(6):
                 with worker_process(folder / "store", server, listen):
                     if round == 0:

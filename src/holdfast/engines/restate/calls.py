@@ -74,7 +74,9 @@ class Calls:
         while True:
             future = await self._begun(place, make)
             try:
-                return await asyncio.shield(asyncio.wrap_future(future))
+                ending = asyncio.wrap_future(future)
+                ending.add_done_callback(_seen)
+                return await asyncio.shield(ending)
             except asyncio.CancelledError:
                 if not future.cancelled():  # it is we who are not to wait any longer
                     future.cancel()  # if it has not begun
@@ -104,6 +106,12 @@ class Calls:
             future.cancel()
         wait(under_way)
         self._threads.shutdown()
+
+
+def _seen(ending: asyncio.Future[Any]) -> None:
+    """Who asked may be gone by now, and is not to be missed for the error."""
+    if not ending.cancelled():
+        ending.exception()
 
 
 def trouble(id: str, error: BaseException) -> RetryableError:

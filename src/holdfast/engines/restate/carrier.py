@@ -87,8 +87,8 @@ class RestateCarrier:
         self._now = datetime.min.replace(tzinfo=UTC)
         self._coming: dict[RestateDurableFuture[Any], Callable[[Any], None]] = {}
         self._messages: list[str] = []
+        self._heard: set[str] = set()
         self._mail = 0
-        self._is_cancelled = False
         self._mismatch: EngineError | None = None
 
     async def begin(self) -> None:
@@ -126,7 +126,7 @@ class RestateCarrier:
             except TerminalError:
                 if asked.is_completed():
                     raise
-                self._hear_cancel()
+                self._hear(CANCEL)
 
     # What a task asks for
 
@@ -223,8 +223,8 @@ class RestateCarrier:
         try:
             # All of them, each time: which is the first is the same only among the same.
             done, _ = await restate.wait_completed(*self._coming)
-        except TerminalError:
-            self._hear_cancel()
+        except TerminalError:  # the invocation was cancelled
+            self._hear(CANCEL)
             return
         come = self._coming.pop(done[0])
         try:
@@ -253,16 +253,16 @@ class RestateCarrier:
         ).value()
         self._coming[mail] = self._told
 
-    def _hear_cancel(self) -> None:
-        """The invocation was cancelled. That a task is to end it has to hear only once."""
-        if not self._is_cancelled:
-            self._is_cancelled = True
-            self._messages.append(CANCEL)
+    def _hear(self, message: str) -> None:
+        """A message has come. Each counts once, however often Restate is told of it."""
+        if message not in self._heard:
+            self._heard.add(message)
+            self._messages.append(message)
 
     def _told(self, said: Any) -> None:
         self._hear_time(said)
         if isinstance(said, dict):
-            self._messages.append(str(said.get("name")))
+            self._hear(str(said.get("name")))
         self._listen()
 
     def _hear_time(self, said: Any) -> None:

@@ -68,7 +68,11 @@ class Restate:
         body = {"id": job.id, "seq": job.seq, "log": job.log}
         said = self._asked(job, f"{RUN}/send", body)
         if said.get("status") == "PreviouslyAccepted":
-            self._must_be_ours(job)
+            known = self.query(job)
+            if known is not None and known.status == "ended":
+                # Who starts a task knows that it has not: somebody killed its workflow.
+                self.admin.ask("PATCH", f"/invocations/{known.run}/purge")
+                said = self._asked(job, f"{RUN}/send", body)
         return str(said.get("invocationId", ""))
 
     def tell(self, job: Job, message: str) -> None:
@@ -79,9 +83,13 @@ class Restate:
 
     def cancel(self, job: Job) -> None:
         """A message that asks it to end was left for a task."""
-        reply = self.admin.ask("PATCH", f"/invocations/{self._started(job)}/cancel")
-        if reply.status >= 300 and reply.status not in (404, 409):  # it has ended
-            raise self._trouble(job, reply)
+        known = self.query(job)
+        if known is not None and known.status == "ended":
+            return
+        run = self._started(job) if known is None else known.run
+        reply = self.admin.ask("PATCH", f"/invocations/{run}/cancel")
+        if reply.status >= 300 and reply.status not in (404, 409):  # it has ended meanwhile
+            raise self.admin.trouble(reply, "admin API")
 
     def query(self, job: Job) -> Driven | None:
         """What the server knows of a task; None if nothing."""
@@ -133,24 +141,13 @@ class Restate:
                 f"{self.ingress.url}. Start one that has its code (holdfast worker --engine "
                 f"restate …)"
             )
-        if reply.status in (401, 403):
-            return EngineError(
-                f"Restate at {self.ingress.url} does not let us in ({reply.message}): "
-                f"give Restate(token=…)"
-            )
-        return EngineError(
-            f"task {job.id!r}: what listens at {self.ingress.url} answered {reply.status} "
-            f"({reply.message:.200}): is it Restate's ingress, and {self.admin.url} its admin API?"
-        )
+        return self.ingress.trouble(reply, "ingress")
 
     def _select(self, what: str) -> list[dict[str, Any]]:
         reply = self.admin.ask("POST", "/query", {"query": f"select {what}"})
         said = reply.json()
         if reply.status != 200 or not isinstance(said, dict):
-            raise EngineError(
-                f"what listens at {self.admin.url} answered {reply.status} "
-                f"({reply.message:.200}): is it Restate's admin API? Restate(admin=…) says where"
-            )
+            raise self.admin.trouble(reply, "admin API")
         rows: list[dict[str, Any]] = said.get("rows", [])
         return rows
 

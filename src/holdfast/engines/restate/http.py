@@ -72,6 +72,18 @@ class Address:
         finally:
             connection.close()
 
+    def trouble(self, reply: Reply, part: str) -> EngineError:
+        """What is wrong, if the server did not do what it was asked for."""
+        said = f"answered {reply.status} ({reply.message:.200})"
+        if reply.status in (401, 403):
+            return EngineError(f"Restate at {self.url} {said}: give Restate(token=…)")
+        if reply.status >= 500:
+            return EngineError(f"Restate at {self.url} {said}: it may do better in a moment")
+        return EngineError(
+            f"what listens at {self.url} {said}: is it Restate's {part}? "
+            f"Restate({self._what}=…) says where that is"
+        )
+
     def _connection(self) -> http.client.HTTPConnection:
         if not self._is_safe:
             return http.client.HTTPConnection(self._host, self._port, timeout=PATIENCE_S)

@@ -41,6 +41,9 @@ _INACTIVE = timedelta(minutes=5)
 """How long a task that waits stays in its worker; then Restate wakes it when something comes."""
 _ABORT = timedelta(days=7)
 """How long a step may take beyond that, before Restate turns away from the worker that runs it."""
+_TOLD = timedelta(minutes=1)
+"""How long Restate knows that it was told of a message: one that stays in the inbox it hears of
+again."""
 
 
 class Courses:
@@ -142,6 +145,7 @@ def _workflow(courses: Courses, name: str) -> Workflow:
         invocation_retry_policy=_AGAIN,
         inactivity_timeout=_INACTIVE,
         abort_timeout=_ABORT,
+        idempotency_retention=_TOLD,
     )
     serde: Any = {"input_serde": JsonSerde(), "output_serde": JsonSerde()}
 

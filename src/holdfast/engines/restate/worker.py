@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import restate
 
+from holdfast.engines.remote.caring import look_after
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls
 from holdfast.engines.restate.service import Courses, workflows
@@ -86,7 +87,9 @@ class RestateWorker:
         serving = asyncio.create_task(serve_until(app, listener, gone))
         try:
             await asyncio.to_thread(self._register, uri)
+            looking = asyncio.ensure_future(look_after(self._hf.store, engine, self._say))
             await asyncio.to_thread(self._stopping.wait)
+            looking.cancel()
             self._say("finishing the steps in hand")
         finally:
             await asyncio.to_thread(calls.finish)
