@@ -59,6 +59,9 @@ class Coming:
 class Call(Coming):
     """A call that was asked for."""
 
+    def give_up(self) -> None:
+        """Nothing: what is being made comes to its end, and attempts to come are timers."""
+
     def result(self) -> Waits | None:
         """What it waits for; None if it has ended."""
         found = self.said.get("waits")
