@@ -17,15 +17,18 @@ from holdfast.engines.elsewhere import called, driver_of, job_for, must_be_drive
 from holdfast.engines.port import Engine
 from holdfast.engines.standstill import standstill
 from holdfast.errors import EngineConflict, EngineError, TaskBusy, TaskReleased, TaskWaiting
+from holdfast.news import pause
 from holdfast.reading import read_state, stream_of
 from holdfast.spec import Spec
 from holdfast.state import FINISHED, State
 from holdfast.tail import Tail
-from holdfast.watching import Looks, await_end, looks, wait
+from holdfast.watching import SHORTEST_S, Looks, await_end, looks, wait
 
 _CALM_S = 1.0
 """How long nothing may be written before a task that nobody let go of is taken to wait: between
 two calls of another strand there is nothing to be seen either."""
+
+_LETS_GO_S = 5.0
 
 
 class Going:
@@ -99,6 +102,18 @@ class Going:
 
     def _begun(self, task: Begin) -> tuple[bool, State]:
         """Whether the task was made just now, and its state."""
+        give_up_at = time.monotonic() + _LETS_GO_S
+        while True:
+            try:
+                return self._begin(task)
+            except TaskBusy:
+                # Whoever drove it to its end is about to let go of it.
+                is_over = task.reopens and self._state_of(task.task_id).status in FINISHED
+                if not is_over or time.monotonic() > give_up_at:
+                    raise
+            pause(self._store, SHORTEST_S)
+
+    def _begin(self, task: Begin) -> tuple[bool, State]:
         try:
             with self._driving.holding.hold(task.task_id) as log:
                 is_new = log.state.seq == 0
@@ -109,6 +124,8 @@ class Going:
         except TaskBusy:  # it is under way
             state = read_state(self._store, stream_of(task.task_id))
             must_be_driven_by(state, self.driver)
+            if task.reopens and state.status in FINISHED:
+                raise
             if task.args_hash and (state.task, state.args_hash) != (task.spec.name, task.args_hash):
                 raise
             return False, state
