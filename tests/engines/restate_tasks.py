@@ -1,6 +1,5 @@
-"""Tasks for the tests of Restate; run as a program, a worker that drives them.
-
-python -m tests.engines.restate_tasks STORE URL ADMIN LISTEN
+"""Tasks for the tests of Restate; run as a program, a worker that drives them:
+`python -m tests.engines.restate_tasks STORE URL ADMIN LISTEN`.
 """
 
 from __future__ import annotations
