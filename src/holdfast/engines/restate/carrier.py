@@ -94,14 +94,25 @@ class RestateCarrier:
         self._mail = 0
         self._mismatch: EngineError | None = None
 
-    async def begin(self) -> None:
-        """Take the time, and begin to listen to messages."""
+    async def begin(self) -> int:
+        """Begin to listen to messages; returns the event that the task goes on from.
 
-        async def now() -> dict[str, str]:
-            return {"at": self._host.holding.clock().isoformat()}
+        That is the newest in its log: of an earlier invocation that was killed, nothing is left
+        here that could tell the task what it was told then.
+        """
 
-        self._hear_time(await self.surely(self._ctx.run_typed("begin", now, JSON)))
+        async def begin() -> dict[str, Any]:
+            return await asyncio.to_thread(self._newest)
+
+        begun = await self.surely(self._ctx.run_typed("begin", begin, JSON))
+        self._hear_time(begun)
         self._listen()
+        return int(begun["seq"])
+
+    def _newest(self) -> dict[str, Any]:
+        with self._host.hub.hold(self._id) as log:
+            log.sync()
+            return {"at": self._host.holding.clock().isoformat(), "seq": log.state.seq}
 
     async def go_on_at(self, seq: int) -> int:
         """Where the task goes on, as it was when that was first asked: its log may be longer by

@@ -61,7 +61,7 @@ class Courses:
             found = await asyncio.to_thread(self._log_of, id)
             _must_be_the_same(id, found, str(job.get("log", "")))
             ctx.set(LOG, found, JsonSerde())
-            end = await self._driven(ctx, id, int(job["seq"]))
+            end = await self._driven(ctx, id)
         except (RetryableError, DisconnectedException):
             raise
         except Exception as error:
@@ -72,9 +72,9 @@ class Courses:
             raise TerminalError(f"{end.status}: see `holdfast show`", _CODES.get(end.status, 500))
         return {"how": end.how, "status": end.status}
 
-    async def _driven(self, ctx: WorkflowContext, id: str, seq: int) -> End:
+    async def _driven(self, ctx: WorkflowContext, id: str) -> End:
         carrier = RestateCarrier(ctx, self._host, self._calls, id, self._prefix)
-        await carrier.begin()
+        seq = await carrier.begin()
         while True:
             await carrier.hold()
             end = await drive(self._host, carrier, id, seq)
