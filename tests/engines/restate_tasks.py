@@ -209,6 +209,15 @@ def rs_changing() -> int:
 
 
 @task
+def rs_long(n: int) -> int:
+    total = 0
+    for _ in range(2):
+        total += sum(rs_look(i) for i in range(n))
+        ask("go on?", bool)
+    return total
+
+
+@task
 def rs_many(n: int) -> int:
     return sum(rs_look(i) for i in range(n))
 
