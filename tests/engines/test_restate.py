@@ -381,6 +381,12 @@ def test_a_worker_that_is_stopped_finishes_its_step_and_another_goes_on(folder: 
     assert tasks.effects() == ["waits", "went"]
 
 
+def test_who_only_starts_tasks_needs_nothing_of_restate_itself() -> None:
+    code = "import sys, holdfast.engines.restate; print({'restate', 'hypercorn'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def engine_at(server: RestateServer, listen: str, **options: Any) -> Restate:
     return Restate(server.url, admin=server.admin_url, listen=listen, **options)
 
