@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,13 +14,15 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Waits
-from holdfast.engines.temporal.carrier import ENDED, SETTLE
-from holdfast.engines.temporal.served import Served, serving, shown
+from holdfast.engines.temporal.carrier import ENDED, SETTLE, SHOWN_AFTER_BYTES
+from holdfast.engines.temporal.served import SHOWN_BYTES, Served, serving, shown
 from holdfast.events import Failure
 from holdfast.state import Call
 
 _OF_THE_TASK = ApplicationErrorCategory.BENIGN
 """Failures that are in the log: no trouble of the worker's."""
+
+_MANY = 50
 
 
 @activity.defn(dynamic=True)
@@ -36,10 +38,24 @@ async def make_call(args: Sequence[RawValue]) -> Any:
         work = partial(_attempt, served, task_id, path)
     beating = asyncio.ensure_future(_beat(served.lost_after.total_seconds()))
     try:
-        waits = await asyncio.get_running_loop().run_in_executor(None, work)
+        waits = await _once(served, (task_id, path), work)
     finally:
         beating.cancel()
     return _answer(served, task_id, path, waits)
+
+
+async def _once(served: Served, key: tuple[str, str], work: Callable[[], Waits | None]) -> Any:
+    """Do what a call asks for, or wait for it where it is being done.
+
+    Temporal has a call made again that it takes for lost: by a worker that was held up, or whose
+    threads are all at work, that is this one, and the call may be under way.
+    """
+    doing = served.under_way.get(key)
+    if doing is None:
+        doing = asyncio.get_running_loop().run_in_executor(None, work)
+        served.under_way[key] = doing
+        doing.add_done_callback(lambda _: served.under_way.pop(key, None))
+    return await asyncio.shield(doing)
 
 
 def _attempt(served: Served, task_id: str, path: str) -> Waits | None:
@@ -57,11 +73,17 @@ def _answer(served: Served, task_id: str, path: str, waits: Waits | None) -> Any
         if record is not None and record.status == "failed" and record.failure is not None:
             summary = record.failure.summary()
             raise ApplicationError(summary, type=ENDED, non_retryable=True, category=_OF_THE_TASK)
-        return {"result": shown(record.result) if record is not None else None}
+        return {"result": _shown(served, record.result) if record is not None else None}
     if record is not None and record.status == "backing_off" and waits.until is not None:
         raise _backing_off(served, record, waits)
     until = waits.until.isoformat() if waits.until is not None else None
     return {"waits": {"seq": waits.seq, "until": until}}
+
+
+def _shown(served: Served, result: Any) -> Any:
+    """A result, as Temporal shows it: when many come at once, less of each."""
+    are_many = len(served.under_way) > _MANY
+    return shown(result, SHOWN_AFTER_BYTES if are_many else SHOWN_BYTES)
 
 
 def _backing_off(served: Served, record: Call, waits: Waits) -> ApplicationError:

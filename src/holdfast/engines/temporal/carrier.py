@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Raw
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import (
@@ -19,12 +21,19 @@ from temporalio.exceptions import (
 
 from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Waits
 from holdfast.engines.remote.course import CANCEL
-from holdfast.engines.temporal.served import Served, begin_at, shown
+from holdfast.engines.temporal.served import SHOWN_BYTES, Served, begin_at, shown
 from holdfast.journal import Asked
 from holdfast.spec import ONCE, Retry
 
 ENDED = "holdfast.ended"
 SETTLE = "holdfast.settle"
+
+AT_ONCE = 200
+"""How many calls of a task Temporal makes at once: it refuses more than 2,000, and takes those for
+lost that it can't hand out in time. The others wait here."""
+SHOWN_IN_ALL_BYTES, SHOWN_AFTER_BYTES = 1024 * 1024, 1024
+"""How much of arguments a run shows Temporal, and of each when that is used up: it refuses more
+than 4 MB at once."""
 
 _SHORTEST = timedelta(milliseconds=1)
 _LONGEST = timedelta(days=3650)
@@ -39,6 +48,9 @@ class TemporalCarrier:
         self._loop = asyncio.get_running_loop()
         self._messages: list[str] = []
         self._is_cancelled = False
+        self._under_way = 0
+        self._waiting: deque[_Called] = deque()
+        self._shown_bytes = 0
 
     def tell(self, name: str) -> None:
         """A message has come."""
@@ -67,9 +79,14 @@ class TemporalCarrier:
     def call(self, asked: Asked, data: bytes) -> Called:
         spec = asked.spec
         self._served.offers[self._task_id, asked.path] = (spec, data)
-        return self._activity(
-            spec.name, asked.path, shown(asked.args), spec.retry, timeout_s=spec.timeout_s
-        )
+        args = self._shown(asked.args)
+        return self._activity(spec.name, asked.path, args, spec.retry, timeout_s=spec.timeout_s)
+
+    def _shown(self, args: Any) -> Any:
+        is_much = self._shown_bytes > SHOWN_IN_ALL_BYTES
+        if isinstance(args, Raw):
+            self._shown_bytes += min(len(bytes(args)), SHOWN_BYTES)
+        return shown(args, SHOWN_AFTER_BYTES if is_much else SHOWN_BYTES)
 
     def settle(self) -> Called:
         return self._activity(SETTLE, "", None, ONCE, timeout_s=None)
@@ -81,8 +98,8 @@ class TemporalCarrier:
         # The journal says when a call has failed for good, and gives up an attempt in time: what
         # Temporal is told comes a little later.
         limit = _LONGEST if timeout_s is None else timedelta(seconds=timeout_s) + lost_after
-        with self._inside():
-            handle: Any = workflow.start_activity(
+        call = _Called(
+            lambda: workflow.start_activity(
                 name,
                 args=[path, args],
                 task_queue=self._served.own_queue,
@@ -92,7 +109,22 @@ class TemporalCarrier:
                 retry_policy=_policy(retry),
                 summary=path or None,
             )
-        return _Called(handle)
+        )
+        self._waiting.append(call)
+        with self._inside():
+            self._begin()
+        return call
+
+    def _begin(self) -> None:
+        """Have Temporal make the calls that wait, as many as it may."""
+        while self._waiting and self._under_way < AT_ONCE:
+            self._under_way += 1
+            self._waiting.popleft().begin(self._is_over)
+
+    def _is_over(self, handle: Any) -> None:
+        self._under_way -= 1
+        if not handle.cancelled():
+            self._begin()
 
     def sleep(self, until: datetime) -> Pending:
         with self._inside():
@@ -135,13 +167,18 @@ def _policy(retry: Retry) -> RetryPolicy:
 
 
 class _Called:
-    """An activity under way."""
+    """An activity: waiting to be begun, or under way."""
 
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
+    def __init__(self, start: Callable[[], Any]) -> None:
+        self._start = start
+        self._handle: Any = None
+
+    def begin(self, when_over: Callable[[Any], None]) -> None:
+        self._handle = self._start()
+        self._handle.add_done_callback(when_over)
 
     def done(self) -> bool:
-        return bool(self._handle.done())
+        return self._handle is not None and bool(self._handle.done())
 
     def result(self) -> Waits | Lost | None:
         try:

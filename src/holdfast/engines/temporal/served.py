@@ -6,6 +6,7 @@ queue that they were taken from.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -36,17 +37,19 @@ class Served:
         self.lost_after = timedelta(seconds=lost_after_s)
         self.longest_history = 0
         self.offers: dict[tuple[str, str], tuple[Spec, bytes]] = {}
+        self.under_way: dict[tuple[str, str], asyncio.Future[Any]] = {}
+        """The calls that are being made, by task and path."""
 
 
 serving: dict[str, Served] = {}
 """The workers of this process, by each of their queues."""
 
 
-def shown(value: Any) -> Any:
+def shown(value: Any, most_bytes: int = SHOWN_BYTES) -> Any:
     """A value as Temporal shows it."""
     if not isinstance(value, Raw):
         return None
     data = bytes(value)
-    if len(data) > SHOWN_BYTES:
+    if len(data) > most_bytes:
         return f"({len(data):,} bytes, in the store)"
     return msgspec.json.decode(data)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.engines.temporal.engine import Temporal
 
 _CALM = timedelta(days=3650)
+_MANY = 100_000
 
 
 class TemporalWorker:
@@ -102,6 +103,8 @@ class TemporalWorker:
             client,
             task_queue=queue,
             activities=[make_call],
-            max_concurrent_activities=self._concurrency,
+            # They wait for a thread here: Temporal would take those that it can't hand out for
+            # lost, and its worker for dead.
+            max_concurrent_activities=_MANY,
             graceful_shutdown_timeout=_CALM,
         )
