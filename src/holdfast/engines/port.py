@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -88,6 +88,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of what it holds: connections, threads."""
+
+
+@runtime_checkable
+class KeepsValues(Protocol):
+    """An engine that keeps some of the values of tasks itself, and so has to encrypt them."""
+
+    def encrypt_with(self, key: bytes | None) -> None:
+        """Keep nothing readable, if there is a key. Called by the `Holdfast` it is given to."""
 
 
 def job_of(state: State, log: str = "") -> Job:

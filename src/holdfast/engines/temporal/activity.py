@@ -39,6 +39,10 @@ async def make_call(args: Sequence[RawValue]) -> Any:
     beating = asyncio.ensure_future(_beat(served.lost_after.total_seconds()))
     try:
         waits = await _once(served, (task_id, path), work)
+    except ApplicationError:
+        raise
+    except Exception as error:
+        raise ApplicationError(served.trouble(task_id, error), type="Trouble") from None
     finally:
         beating.cancel()
     return _answer(served, task_id, path, waits)

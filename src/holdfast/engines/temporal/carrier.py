@@ -19,9 +19,11 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
+from holdfast.engines.elsewhere import log_in
+from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Waits
 from holdfast.engines.remote.course import CANCEL
-from holdfast.engines.temporal.served import SHOWN_BYTES, Served, begin_at, shown
+from holdfast.engines.temporal.served import SHOWN_BYTES, Served, begin_at, memo_of, shown
 from holdfast.journal import Asked
 from holdfast.spec import ONCE, Retry
 
@@ -133,7 +135,9 @@ class TemporalCarrier:
 
     def start_child(self, id: str, task: str) -> ChildRun:
         with self._inside():
-            return _Child(asyncio.ensure_future(_run_child(id, task, self._served.lost_after)))
+            log = log_in(self._served.host.holding.store, id)
+            run = _run_child(Job(id, task, 1, log), self._served.lost_after)
+            return _Child(asyncio.ensure_future(run))
 
     def is_full(self) -> bool:
         with self._inside():
@@ -194,13 +198,14 @@ class _Called:
         return Waits(waits["seq"], None if until is None else datetime.fromisoformat(until))
 
 
-async def _run_child(id: str, task: str, lost_after: timedelta) -> bool:
+async def _run_child(job: Job, lost_after: timedelta) -> bool:
     """Run a child; whether it ended, and not only went elsewhere."""
     try:
         answer: Any = await workflow.execute_child_workflow(
-            task,
-            begin_at(1),
-            id=id,
+            job.task,
+            begin_at(job.seq, job.log),
+            id=job.id,
+            memo=memo_of(job),
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             task_timeout=lost_after,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.temporal.carrier import TemporalCarrier
 from holdfast.engines.temporal.served import begin_at, serving, shown
+from holdfast.errors import HoldfastError
 
 
 @workflow.defn(dynamic=True)
@@ -25,12 +26,17 @@ class TaskFlow:
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> Any:
         info = workflow.info()
-        begin = workflow.payload_converter().from_payload(args[0].payload, dict)
-        served = serving[info.task_queue]
+        served, id = serving[info.task_queue], info.workflow_id
         self._carrier = TemporalCarrier(served)
         for name in self._early:
             self._carrier.tell(name)
-        end = await drive(served.host, self._carrier, info.workflow_id, begin["seq"])
+        try:
+            begin = workflow.payload_converter().from_payload(args[0].payload, dict)
+            end = await drive(served.host, self._carrier, id, begin["seq"], begin["log"])
+        except Exception as error:
+            # No failure of the workflow, but of this attempt to go on with it: Temporal makes
+            # another, here or elsewhere. Nothing else of the error may be seen there.
+            raise HoldfastError(served.trouble(id, error)) from None
         return _finish(end, begin)
 
     @workflow.signal

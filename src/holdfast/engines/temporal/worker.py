@@ -66,7 +66,7 @@ class TemporalWorker:
         client = await engine.connect()
         own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
-        served = Served(host, engine.queue, own, engine.lost_after_s)
+        served = Served(host, engine.queue, own, engine.lost_after_s, self._say)
         serving[engine.queue] = serving[own] = served
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast step")
         self._loop.set_default_executor(threads)
