@@ -101,9 +101,18 @@ def must_be_driven_by(state: State, driver: str) -> None:
         raise elsewhere(state)
 
 
+def is_to_end(message: str) -> bool:
+    """Whether a message of that name asks a task to end.
+
+    >>> is_to_end("cancel"), is_to_end("cancel-2"), is_to_end("answer-1")
+    (True, True, False)
+    """
+    return message.partition("-")[0] == CANCEL
+
+
 def let_know(engine: Engine, state: State, message: str) -> None:
     """Tell an engine that a message was left for a task of its."""
-    if message.partition("-")[0] == CANCEL:
+    if is_to_end(message):
         engine.cancel(job_for(state))
     else:
         engine.tell(job_for(state), message)

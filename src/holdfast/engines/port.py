@@ -44,7 +44,9 @@ class Driven(Struct, frozen=True):
     """What an engine knows of a task."""
 
     id: str
-    status: Literal["running", "ended"]
+    status: Literal["running", "ended", "stopped"]
+    """It is stopped if somebody ended it by the engine's own means, so that the task could do
+    nothing more: to go on is for a person to say."""
     engine: str
     run: str = ""
     """What the engine itself calls it, for its own tools."""

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.engines.loops import LoopThread
 from holdfast.engines.port import Driven, EngineWorker, Job
 from holdfast.engines.temporal.codec import converter
-from holdfast.engines.temporal.served import LOG, SEQ, begin_at, memo_of
+from holdfast.engines.temporal.served import LOG, SEQ, TELL, begin_at, memo_of
 from holdfast.engines.temporal.worker import TemporalWorker
 from holdfast.errors import BadInput, EngineConflict, EngineError, WrongKey
 
@@ -105,7 +105,7 @@ class Temporal:
         self._do(self._tell(job, message))
 
     async def _tell(self, job: Job, message: str) -> None:
-        await (await self._handle(job)).signal("tell", message)
+        await (await self._handle(job)).signal(TELL, message)
 
     def cancel(self, job: Job) -> None:
         """A message that asks it to end was left for a task."""
@@ -129,9 +129,10 @@ class Temporal:
         is_running = found.status == WorkflowExecutionStatus.RUNNING
         if not is_running and (await found.memo()).get(SEQ) != job.seq:
             return None
+        is_stopped = found.status == WorkflowExecutionStatus.TERMINATED
         return Driven(
             job.id,
-            "running" if is_running else "ended",
+            "running" if is_running else "stopped" if is_stopped else "ended",
             self.name,
             run=found.run_id,
             started_at=found.start_time,

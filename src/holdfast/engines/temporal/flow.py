@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.temporal.carrier import TemporalCarrier
-from holdfast.engines.temporal.served import begin_at, serving, shown
+from holdfast.engines.temporal.served import TELL, begin_at, serving, shown
 from holdfast.errors import HoldfastError
 
 
@@ -39,13 +39,26 @@ class TaskFlow:
             raise HoldfastError(served.trouble(id, error)) from None
         return _finish(end, begin)
 
-    @workflow.signal
-    def tell(self, name: str) -> None:
+    # It takes every signal, whatever comes with it: one that does not fit a handler, which anybody
+    # can send from Temporal's page, would stop the workflow for good.
+    @workflow.signal(dynamic=True)
+    def heard(self, signal: str, args: Sequence[RawValue]) -> None:
         """A message was left for the task."""
+        name = _name_in(args) if signal == TELL else None
+        if name is None:
+            return
         if self._carrier is None:
             self._early.append(name)
         else:
             self._carrier.tell(name)
+
+
+def _name_in(args: Sequence[RawValue]) -> str | None:
+    try:
+        name = workflow.payload_converter().from_payload(args[0].payload)
+    except Exception:
+        return None
+    return name if isinstance(name, str) else None
 
 
 def _finish(end: End, begin: dict[str, Any]) -> Any:

@@ -28,6 +28,8 @@ def begin_at(seq: int, log: str = "") -> dict[str, Any]:
     return {"seq": seq, "log": log}
 
 
+TELL = "tell"
+"""The signal that a message was left for a task; its name comes with it."""
 LOG, SEQ = "holdfast_log", "holdfast_seq"
 """What a workflow remembers of its task."""
 
