@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -59,7 +60,15 @@ async def _once(served: Served, key: tuple[str, str], work: Callable[[], Waits |
         doing = asyncio.get_running_loop().run_in_executor(None, work)
         served.under_way[key] = doing
         doing.add_done_callback(lambda _: served.under_way.pop(key, None))
-    return await asyncio.shield(doing)
+    return await _to_its_end(doing)
+
+
+async def _to_its_end(work: asyncio.Future[Waits | None]) -> Waits | None:
+    """Wait for work that is not to be stopped half-way, also if Temporal cancels who waits."""
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([work])
+    return work.result()
 
 
 def _attempt(served: Served, task_id: str, path: str) -> Waits | None:

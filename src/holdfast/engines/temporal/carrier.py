@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -109,8 +109,10 @@ class TemporalCarrier:
                 heartbeat_timeout=lost_after,
                 schedule_to_start_timeout=lost_after,
                 retry_policy=_policy(retry),
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=path or None,
-            )
+            ),
+            self._inside,
         )
         self._waiting.append(call)
         with self._inside():
@@ -120,8 +122,10 @@ class TemporalCarrier:
     def _begin(self) -> None:
         """Have Temporal make the calls that wait, as many as it may."""
         while self._waiting and self._under_way < AT_ONCE:
-            self._under_way += 1
-            self._waiting.popleft().begin(self._is_over)
+            call = self._waiting.popleft()
+            if not call.done():  # which it is if it was given up
+                self._under_way += 1
+                call.begin(self._is_over)
 
     def _is_over(self, handle: Any) -> None:
         self._under_way -= 1
@@ -173,21 +177,35 @@ def _policy(retry: Retry) -> RetryPolicy:
 class _Called:
     """An activity: waiting to be begun, or under way."""
 
-    def __init__(self, start: Callable[[], Any]) -> None:
+    def __init__(
+        self, start: Callable[[], Any], inside: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._start = start
+        self._inside = inside
         self._handle: Any = None
+        self._is_given_up = False
 
     def begin(self, when_over: Callable[[Any], None]) -> None:
         self._handle = self._start()
         self._handle.add_done_callback(when_over)
 
     def done(self) -> bool:
-        return self._handle is not None and bool(self._handle.done())
+        return self._is_given_up if self._handle is None else bool(self._handle.done())
+
+    def give_up(self) -> None:
+        self._is_given_up = True
+        if self._handle is not None:
+            with self._inside():
+                self._handle.cancel()
 
     def result(self) -> Waits | Lost | None:
+        if self._handle is None:
+            return Lost()
         try:
             answer = self._handle.result()
-        except ActivityError as error:
+        except (ActivityError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                return Lost()
             cause = error.cause
             has_ended = isinstance(cause, ApplicationError) and cause.type == ENDED
             return None if has_ended else Lost()
