@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Waits
-from holdfast.engines.temporal.carrier import ENDED, SETTLE, SHOWN_AFTER_BYTES
+from holdfast.engines.temporal.carrier import ENDED, SHOWN_AFTER_BYTES
 from holdfast.engines.temporal.served import SHOWN_BYTES, Served, serving, shown
 from holdfast.events import Failure
 from holdfast.state import Call
@@ -33,20 +33,20 @@ async def make_call(args: Sequence[RawValue]) -> Any:
     served = serving[info.task_queue]
     path = activity.payload_converter().from_payload(args[0].payload, str)
     task_id = info.workflow_id or ""
-    if info.activity_type == SETTLE:
+    if not path:  # not by its name, which a step may have too
         work = partial(settle, served.host, task_id)
     else:
         work = partial(_attempt, served, task_id, path)
     beating = asyncio.ensure_future(_beat(served.lost_after.total_seconds()))
     try:
         waits = await _once(served, (task_id, path), work)
+        return _answer(served, task_id, path, waits)
     except ApplicationError:
         raise
     except Exception as error:
         raise ApplicationError(served.trouble(task_id, error), type="Trouble") from None
     finally:
         beating.cancel()
-    return _answer(served, task_id, path, waits)
 
 
 async def _once(served: Served, key: tuple[str, str], work: Callable[[], Waits | None]) -> Any:
