@@ -35,6 +35,7 @@ from holdfast.journal import (
     Sleep,
     StartChild,
 )
+from holdfast.journal.calls import approval_path, not_approved
 from holdfast.state import Call, State
 
 Waiting = Generator[tuple[Pending, ...], None, None]
@@ -115,6 +116,12 @@ class Remote:
             Body(self.run, asked, data)  # which refuses arguments that don't fit
         self._renew_if_full(path)
         yield from self._made(path, lambda: self.carrier.call(asked, data), self._is_told_of)
+
+    def made(self, asked: Asked) -> Call:
+        """How a call ended."""
+        calls = self.run.log.state.calls
+        record = calls.get(asked.path)
+        return record if record is not None else not_approved(asked, calls[approval_path(asked)])
 
     def _made(
         self, path: str, make: Callable[[], Called], is_told: Callable[[str, int], bool]
