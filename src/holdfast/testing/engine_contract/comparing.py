@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.events import AnyEvent, ChildEnded, Claimed, Moved, Parked
+from holdfast.events import AnyEvent, ChildEnded, Claimed, Moved, Parked, Progressed
 
 _WHO_DROVE_IT = (Claimed, Parked, Moved)
 _AS_IT_CAME = {
@@ -57,13 +57,18 @@ def _by_place(events: Iterable[AnyEvent]) -> dict[str, list[str]]:
     """What is said at each place of a task, in order."""
     said: dict[str, list[str]] = defaultdict(list)
     for event in events:
-        if isinstance(event, _WHO_DROVE_IT):
+        if isinstance(event, _WHO_DROVE_IT) or _is_progress_of_each(event):
             continue
         place = _place(event)
         said[f"at {place or 'the body'}"].append(_form(event))
         if "." not in place and not isinstance(event, ChildEnded):
             said["in the body, in order"].append(f"{type(event).__name__} {place}")
     return said
+
+
+def _is_progress_of_each(event: AnyEvent) -> bool:
+    """Whether `each` said how far it is: it does so now and then."""
+    return isinstance(event, Progressed) and event.text.startswith("each(")
 
 
 def _place(event: AnyEvent) -> str:

@@ -134,7 +134,7 @@ class Travelling:
         with pytest.raises(Unanswered):
             hf.resume(handle.id)
         hf.answer(handle.id, "away")
-        assert handle.result(PATIENCE_S)[1] == "away"
+        assert hf.resume(handle.id)[1] == "away"
         assert effects[f"look {tag} Oslo"] == 1
 
 
