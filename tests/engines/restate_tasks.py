@@ -131,8 +131,8 @@ async def rs_asking_async() -> list[object]:
 @task
 def rs_parent() -> list[object]:
     plain = start(rs_plain, 2)
-    children = [plain, start(rs_together)]
-    return [child.result() for child in children]
+    together = start(rs_together)
+    return [plain.result(), together.result()]
 
 
 @task

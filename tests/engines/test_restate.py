@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,8 @@ def worker_process(store: Path, server: RestateServer, listen: str) -> Iterator[
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
     )
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline().startswith("drives")
         yield process
     finally:
@@ -112,6 +113,10 @@ def calls(hf: Holdfast, id: str, kind: str) -> list[Any]:
     return [call for call in hf.task(id).state.calls.values() if call.kind == kind]
 
 
+def has_asked(hf: Holdfast, id: str, number: int) -> bool:
+    return len(calls(hf, id, "question")) == number
+
+
 # What a person does to the task of each kind, and how it ends.
 
 
@@ -136,7 +141,7 @@ def pause_and_go_on(hf: Holdfast, id: str) -> None:
     wait_for(hf, id, "paused")
     hf.unpause(id)
     for number in (1, 2):
-        wait_until(lambda n=number: len(calls(hf, id, "question")) == n)
+        wait_until(partial(has_asked, hf, id, number))
         wait_for(hf, id, "awaiting_user")
         hf.answer(id, True, question=calls(hf, id, "question")[-1].key)
 
@@ -276,7 +281,7 @@ def test_an_id_that_restate_knows_from_another_store_is_refused(
     engine_store.run(tasks.rs_plain, 1, id="taken")
     with (
         Holdfast(folder / "other", engine=engine_store.engine) as other,
-        pytest.raises(EngineConflict, match="'taken'.*another store.*prefix"),
+        pytest.raises(EngineConflict, match=r"'taken'.*another store.*prefix"),
     ):
         other.run(tasks.rs_plain, 1, id="taken")
 
@@ -288,7 +293,7 @@ def test_a_restate_that_is_not_there_or_is_something_else_is_named(
     nobody = f"http://127.0.0.1:{next(free_ports())}"
     with pytest.raises(EngineError, match=f"{nobody} can't be reached.*start its server"):
         Restate(nobody).start(job)
-    with pytest.raises(EngineError, match="no worker has registered 'rs_nowhere'.*Start one"):
+    with pytest.raises(EngineError, match=r"no worker has registered 'rs_nowhere'.*Start one"):
         Restate(restate.url, admin=restate.admin_url).start(job)
     with pytest.raises(EngineError, match="is it Restate's ingress"):
         Restate(restate.admin_url, admin=restate.admin_url).start(job)
@@ -309,7 +314,7 @@ def test_a_restate_that_is_not_there_or_is_something_else_is_named(
 )
 def test_settings_that_can_not_be_right_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(BadInput, match=f"Restate.{next(iter(given))}="):
-        Restate(**given)  # type: ignore[arg-type]
+        Restate(**given)
 
 
 def job_of(hf: Holdfast, id: str) -> Job:
@@ -343,14 +348,16 @@ def is_asked_again(hf: Holdfast, id: str) -> bool:
 def test_a_worker_that_is_stopped_finishes_its_step_and_another_goes_on(folder: Path) -> None:
     listen = f"127.0.0.1:{next(free_ports())}"
     with new_restate(folder / "restate") as server:
-        with worker_process(folder / "s", server, listen) as worker:
-            with Holdfast(folder / "s", engine=engine_at(server, listen)) as hf:
-                handle = hf.start(tasks.rs_patient, id="patient")
-                wait_until(lambda: "waits" in tasks.effects())
-                worker.send_signal(signal.SIGTERM)
-                (folder / "go").touch()
-                assert worker.wait(PATIENCE_S) == 0
-                assert tasks.effects() == ["waits"]
+        with (
+            worker_process(folder / "s", server, listen) as worker,
+            Holdfast(folder / "s", engine=engine_at(server, listen)) as hf,
+        ):
+            handle = hf.start(tasks.rs_patient, id="patient")
+            wait_until(lambda: "waits" in tasks.effects())
+            worker.send_signal(signal.SIGTERM)
+            (folder / "go").touch()
+            assert worker.wait(PATIENCE_S) == 0
+            assert tasks.effects() == ["waits"]
         with driven(folder / "s", server, listen) as hf:
             assert hf.resume(handle.id) == "went"
     assert tasks.effects() == ["waits", "went"]
@@ -391,21 +398,23 @@ def test_an_agent_survives_its_worker_and_the_server_being_killed_with_each_effe
     chance = random.Random(os.urandom(8))
     listen = f"127.0.0.1:{next(free_ports())}"
     names = [f"agent-{i}" for i in range(4)]
-    with new_restate(folder / "restate") as server:
-        with Holdfast(folder / "store", engine=engine_at(server, listen)) as hf:
-            for round in range(6):
-                with worker_process(folder / "store", server, listen):
-                    if round == 0:
-                        handles = [hf.start(tasks.rs_agent, name, id=name) for name in names]
-                    time.sleep(chance.uniform(0.05, 0.6))
-                if round == 3:
-                    server.restart()
-            with worker_process(folder / "store", server, listen):
-                for name in names:
-                    wait_for(hf, name, "awaiting_user")
-                    hf.answer(name, True)
-                for name, handle in zip(names, handles, strict=True):
-                    assert handle.result(PATIENCE_S) == agent_result(name)
+    with (
+        new_restate(folder / "restate") as server,
+        Holdfast(folder / "store", engine=engine_at(server, listen)) as hf,
+    ):
+        work = partial(worker_process, folder / "store", server, listen)
+        with work():
+            handles = [hf.start(tasks.rs_agent, name, id=name) for name in names]
+        for _ in range(4):
+            with work():
+                time.sleep(chance.uniform(0, 0.5))
+        server.restart()
+        with work():
+            for name in names:
+                wait_for(hf, name, "awaiting_user")
+                hf.answer(name, True)
+            for name, handle in zip(names, handles, strict=True):
+                assert handle.result(PATIENCE_S) == agent_result(name)
     sent = Counter(line.split()[1] for line in tasks.effects())
     parts = ["0", "1", "2", "g0", "g1", "g2", "leaf", "z0", "z1", "z2"]
     assert sent == Counter(f"{name}-{part}" for name in names for part in parts)

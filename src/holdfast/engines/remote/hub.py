@@ -56,7 +56,8 @@ class Hub:
             with self._lock:
                 held.users -= 1
                 held.idle_since = time.monotonic()
-                if not held.users and held.log.state.status in FINISHED:
+                is_over = held.log.state.status in FINISHED
+                if is_over and not held.users and self._held.get(task_id) is held:
                     # Whoever waited for its end may want to open it again at once.
                     self._let_go(task_id)
 

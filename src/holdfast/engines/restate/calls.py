@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -53,22 +54,25 @@ class Calls:
         return await self._made((id, ""), lambda: settle(self._host, id))
 
     async def _made(self, place: Place, make: Callable[[], Waits | None]) -> dict[str, Any]:
-        tries = 0
-        while True:
-            try:
-                waits = await self._outcome(place, make)
-                break
-            except Exception as error:
-                if tries == len(_AGAIN_S):
-                    _logger.warning("task %r, call %s: %s", *place, error)
-                    raise trouble(place[0], error) from None
-            await asyncio.sleep(_AGAIN_S[tries])
-            tries += 1
+        waits = await self._outcome_at_last(place, make)
         said: dict[str, Any] = {"at": self._host.holding.clock().isoformat()}
         if waits is not None:
             until = None if waits.until is None else waits.until.isoformat()
             said["waits"] = {"seq": waits.seq, "until": until}
         return said
+
+    async def _outcome_at_last(
+        self, place: Place, make: Callable[[], Waits | None]
+    ) -> Waits | None:
+        for again_s in _AGAIN_S:
+            with suppress(Exception):
+                return await self._outcome(place, make)
+            await asyncio.sleep(again_s)
+        try:
+            return await self._outcome(place, make)
+        except Exception as error:
+            _logger.warning("task %r, call %s: %s", *place, error)
+            raise trouble(place[0], error) from None
 
     async def _outcome(self, place: Place, make: Callable[[], Waits | None]) -> Waits | None:
         while True:
@@ -87,12 +91,14 @@ class Calls:
             await asyncio.Event().wait()  # until Restate turns to another worker
         with self._lock:
             future = self._under_way.get(place)
-            if future is None:
-                future = self._under_way[place] = self._threads.submit(make)
-                future.add_done_callback(lambda _: self._end(place, future))
-            return future
+            if future is not None:
+                return future
+            begun = self._under_way[place] = self._threads.submit(make)
+        # Not under the lock: it is called here and now if the call has ended already.
+        begun.add_done_callback(lambda _: self._end(place, begun))
+        return begun
 
-    def _end(self, place: Place, future: Future[Waits | None] | None) -> None:
+    def _end(self, place: Place, future: Future[Waits | None]) -> None:
         with self._lock:
             if self._under_way.get(place) is future:
                 del self._under_way[place]
@@ -121,5 +127,3 @@ def trouble(id: str, error: BaseException) -> RetryableError:
     """
     text = f"task {id!r}: {type(error).__name__}; the log of the worker says more"
     return RetryableError(text, retry_after=_LATER)
-
-

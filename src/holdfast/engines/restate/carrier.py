@@ -16,7 +16,7 @@ from typing import Any
 import restate
 from restate import RestateDurableFuture, RunOptions, TerminalError, WorkflowContext
 from restate.serde import JsonSerde
-from restate.vm import VMException
+from restate.vm import VMException  # type: ignore[attr-defined]
 
 from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Pending, Waits
@@ -115,7 +115,7 @@ class RestateCarrier:
 
     async def end(self, how: str) -> None:
         """Let those know who wait for the end of the task."""
-        promise = self._ctx.promise(END, JsonSerde())
+        promise: Any = self._ctx.promise(END, JsonSerde())
         if await self.surely(promise.peek()) is None:
             # The value must be the same each time, too.
             await self.surely(promise.resolve({"how": how, "at": self._now.isoformat()}))

@@ -18,7 +18,7 @@ def service_of(task: str, prefix: str = "") -> str:
     few digits that tell it from others that look the same then.
 
     >>> service_of("plan_trip"), service_of("plan_trip", "staging."), service_of("a trip")
-    ('plan_trip', 'staging.plan_trip', 'a_trip-bdd32b')
+    ('plan_trip', 'staging.plan_trip', 'a_trip-05a503')
     """
     name = f"{prefix}{task}"
     if is_service(name):

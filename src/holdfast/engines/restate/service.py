@@ -1,8 +1,8 @@
 """The workflows that Restate knows: one for each type of task, with three handlers.
 
-    run     the course of a task, once for each key
-    tell    a message was left for it
-    ended   waits for its end, for the task that started it
+run     the course of a task, once for each key
+tell    a message was left for it
+ended   waits for its end, for the task that started it
 """
 
 from __future__ import annotations
@@ -97,9 +97,10 @@ class Courses:
             return self._host.holding.clock().isoformat()
 
         at = await ctx.run_typed("now", now, JSON)  # recorded: tried again, it must say the same
-        number = await ctx.get(MAIL, JsonSerde()) or 1
+        taken: Any = ctx.get(MAIL, JsonSerde())
+        number = await taken or 1
         while True:
-            promise = ctx.promise(f"{MAIL}-{number}", JsonSerde())
+            promise: Any = ctx.promise(f"{MAIL}-{number}", JsonSerde())
             if await promise.peek() is None:
                 try:
                     await promise.resolve({"name": said["name"], "at": at})

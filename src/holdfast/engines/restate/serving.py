@@ -36,12 +36,24 @@ def listening(host: str, port: int) -> socket.socket:
 
 async def serve_until(app: Any, listener: socket.socket, stop: asyncio.Event) -> None:
     """Serve an application until the event is set."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: _say_unless(stop, loop, context))
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]
     config.graceful_timeout = _GRACE_S
     config.h2_max_concurrent_streams = _STREAMS
     config.accesslog = config.errorlog = None
-    await serve(_stoppable(app, stop), config, shutdown_trigger=stop.wait, mode="asgi")
+    try:
+        await serve(_stoppable(app, stop), config, shutdown_trigger=stop.wait, mode="asgi")
+    except Exception:
+        # What still comes in for a stream that was closed ends its connection with an error.
+        if not stop.is_set():
+            raise
+
+
+def _say_unless(stop: asyncio.Event, loop: asyncio.AbstractEventLoop, context: Any) -> None:
+    if not stop.is_set():
+        loop.default_exception_handler(context)
 
 
 def _stoppable(app: Any, stop: asyncio.Event) -> Any:

@@ -86,15 +86,22 @@ class RestateWorker:
         gone = asyncio.Event()
         serving = asyncio.create_task(serve_until(app, listener, gone))
         try:
-            await asyncio.to_thread(self._register, uri)
-            looking = asyncio.ensure_future(look_after(self._hf.store, engine, self._say))
-            await asyncio.to_thread(self._stopping.wait)
-            looking.cancel()
-            self._say("finishing the steps in hand")
+            working = asyncio.create_task(self._worked(uri))
+            await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
+            self._stopping.set()
+            await working
         finally:
             await asyncio.to_thread(calls.finish)
             gone.set()
             await serving
+
+    async def _worked(self, uri: str) -> None:
+        """Register, and look after tasks until it is time to stop."""
+        await asyncio.to_thread(self._register, uri)
+        looking = asyncio.create_task(look_after(self._hf.store, self._engine, self._say))
+        await asyncio.to_thread(self._stopping.wait)
+        looking.cancel()
+        self._say("finishing the steps in hand")
 
     def _register(self, uri: str) -> None:
         """Let the server know of us, as soon as it can be reached."""
