@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engines.port import Engine
+from holdfast.engines.restate import Restate
 from holdfast.engines.temporal import Temporal
 from holdfast.locally import Local
 from holdfast.testing import EngineContract
-from holdfast.testing.servers import TemporalServer
+from holdfast.testing.servers import RestateServer, TemporalServer
+from holdfast.testing.servers.running import free_ports
 
 
 class TestLocal(EngineContract):
@@ -33,3 +35,11 @@ class TestTemporalThatForgets(EngineContract):
     @classmethod
     def engine(cls, temporal: TemporalServer) -> Engine:
         return Temporal(temporal.address, queue="forgetful", kept=0)
+
+
+class TestRestate(EngineContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls, restate: RestateServer) -> Engine:
+        listen = f"127.0.0.1:{next(free_ports())}"
+        return Restate(restate.url, admin=restate.admin_url, listen=listen)
