@@ -55,7 +55,7 @@ class Strand:
 
     def leave(self) -> None:
         """End it where it waits: what it does there will be done elsewhere."""
-        if not self.done():
+        while not self.done():  # somebody may catch it, and wait for something else
             self._greenlet.parent = getcurrent()
             self._greenlet.throw(GreenletExit())
 
@@ -65,6 +65,7 @@ class Strands:
 
     def __init__(self) -> None:
         self._strands: list[Strand] = []
+        self.are_left = False
 
     def begin(self, work: Callable[[], Any]) -> Strand:
         """A new strand. It runs when those before it wait."""
@@ -90,6 +91,8 @@ class Strands:
 
     def wait(self, *pendings: Pending) -> None:
         """Called in a strand: go on when one of these is done."""
+        if self.are_left:
+            raise GreenletExit
         this = getcurrent()
         strand = next(s for s in self._strands if s._greenlet is this)
         if any(pending.done() for pending in pendings):
@@ -118,6 +121,7 @@ class Strands:
 
     def leave(self) -> None:
         """End every strand where it waits."""
+        self.are_left = True
         loop = _leave_loop()
         try:
             while self._strands:
