@@ -69,8 +69,8 @@ def must_be_log(store: Store, task_id: str, log: str) -> None:
         raise TaskNotFound(f"no task {task_id!r} in {store.url}, but its engine has one. {_QUEUE}")
     if found != log:
         raise EngineConflict(
-            f"task {task_id!r}: the one that its engine has driven here is not that of "
-            f"{store.url}, which has another under the same id. Nothing was changed. {_QUEUE}"
+            f"task {task_id!r}: the one its engine has driven here is not that of {store.url}, "
+            f"which has another under the same id. Nothing was changed. {_QUEUE}"
         )
 
 

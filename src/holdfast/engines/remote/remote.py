@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from holdfast.journal import (
     Sleep,
     StartChild,
 )
+from holdfast.journal.calls import approval_path, not_approved
 from holdfast.state import Call, State
 
 Waiting = Generator[tuple[Pending, ...], None, None]
@@ -116,6 +117,12 @@ class Remote:
         self._renew_if_full(path)
         yield from self._made(path, lambda: self.carrier.call(asked, data), self._is_told_of)
 
+    def made(self, asked: Asked) -> Call:
+        """How a call ended."""
+        calls = self.run.log.state.calls
+        record = calls.get(asked.path)
+        return record if record is not None else not_approved(asked, calls[approval_path(asked)])
+
     def _made(
         self, path: str, make: Callable[[], Called], is_told: Callable[[str, int], bool]
     ) -> Waiting:
@@ -186,6 +193,17 @@ class Remote:
             self._timers[path] = self.carrier.sleep(until)
         return (self._timers[path],)
 
+    def time(self, path: str) -> datetime:
+        """The time. That of a call which waits for one comes when its timer does, by whatever
+        clock."""
+        now, call = self.run.log.clock(), self.run.log.state.calls.get(path)
+        if call is None or call.until is None or call.status != "waiting":
+            return now
+        timer = self._timers.get(path)
+        if timer is not None and timer.done():
+            return max(now, call.until)
+        return min(now, call.until - timedelta.resolution)
+
     def _sleeping(self, path: str, until: datetime) -> Waiting:
         timer = self._timer(path, until)
         yield from self._until(path, timer[0].done, *timer)
@@ -208,9 +226,8 @@ class Remote:
             self._children[id] = self.carrier.start_child(id, task)
 
     def ending_child(self, path: str) -> Waiting:
-        """Wait for a child that has ended since the engine began, as was done the first time."""
-        record = self.run.log.state.calls[path]
-        if not self.knew(path) and record.status in ("completed", "failed"):
+        """Wait for a child that had not ended where the engine began, whatever its log says now."""
+        if not self.knew(path):
             yield from self._child_ended(path)
 
     def _child_ended(self, path: str) -> Waiting:

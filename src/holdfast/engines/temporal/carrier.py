@@ -50,10 +50,16 @@ class TemporalCarrier:
         self._task_id = workflow.info().workflow_id
         self._loop = asyncio.get_running_loop()
         self._messages: list[str] = []
+        self._offered: set[str] = set()
         self._is_cancelled = False
         self._under_way = 0
         self._waiting: deque[_Called] = deque()
         self._shown_bytes = 0
+
+    def end(self) -> None:
+        """This run is over. One that is only forgotten here is not: its calls are under way."""
+        for path in self._offered:
+            self._served.offers.pop((self._task_id, path), None)
 
     def tell(self, name: str) -> None:
         """A message has come."""
@@ -82,6 +88,7 @@ class TemporalCarrier:
     def call(self, asked: Asked, data: bytes) -> Called:
         spec = asked.spec
         self._served.offers[self._task_id, asked.path] = (spec, data)
+        self._offered.add(asked.path)
         args = self._shown(asked.args)
         return self._activity(spec.name, asked.path, args, spec.retry, timeout_s=spec.timeout_s)
 
@@ -206,9 +213,9 @@ class _Called:
             return Lost()
         try:
             answer = self._handle.result()
-        except (ActivityError, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError):
-                return Lost()
+        except asyncio.CancelledError:
+            return Lost()
+        except ActivityError as error:
             cause = error.cause
             has_ended = isinstance(cause, ApplicationError) and cause.type == ENDED
             return None if has_ended else Lost()

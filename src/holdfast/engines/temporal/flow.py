@@ -37,6 +37,7 @@ class TaskFlow:
             # No failure of the workflow, but of this attempt to go on with it: Temporal makes
             # another, here or elsewhere. Nothing else of the error may be seen there.
             raise HoldfastError(served.trouble(id, error)) from None
+        self._carrier.end()
         return _finish(end, begin)
 
     # It takes every signal, whatever comes with it: one that does not fit a handler, which anybody
