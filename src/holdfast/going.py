@@ -26,6 +26,7 @@ from holdfast.watching import Looks, await_end, looks, wait
 _CALM_S = 1.0
 """How long nothing may be written before a task that nobody let go of is taken to wait: between
 two calls of another strand there is nothing to be seen either."""
+_LET_GO_S, _POLL_S = 5.0, 0.02
 
 
 class Going:
@@ -99,6 +100,17 @@ class Going:
 
     def _begun(self, task: Begin) -> tuple[bool, State]:
         """Whether the task was made just now, and its state."""
+        give_up_at = time.monotonic() + _LET_GO_S
+        while True:
+            is_new, state = self._begun_or_busy(task)
+            if state.status not in FINISHED or is_new is not None or task.ends_with(state):
+                return bool(is_new), state
+            if time.monotonic() > give_up_at:
+                raise TaskBusy(f"task {state.id!r} has ended, but is still held by its worker")
+            time.sleep(_POLL_S)  # who drove it to its end is about to let go of it
+
+    def _begun_or_busy(self, task: Begin) -> tuple[bool | None, State]:
+        """Whether the task was made just now (None if somebody holds it), and its state."""
         try:
             with self._driving.holding.hold(task.task_id) as log:
                 is_new = log.state.seq == 0
@@ -111,7 +123,7 @@ class Going:
             must_be_driven_by(state, self.driver)
             if task.args_hash and (state.task, state.args_hash) != (task.spec.name, task.args_hash):
                 raise
-            return False, state
+            return None, state
 
     def _undo(self, id: str) -> None:
         """Take a task back that was made for nothing: its id is taken where it was to be driven."""

@@ -341,6 +341,10 @@ class Registry:
         """The task of that name, or `CodeMissing`."""
         return self._one("task", name)
 
+    def tasks(self) -> list[str]:
+        """The names of all tasks."""
+        return sorted(name for group, name in self._found if group == "task")
+
     def call(self, name: str) -> Spec:
         """The step or tool of that name, or `CodeMissing`."""
         return self._one("call", name)

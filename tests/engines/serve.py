@@ -14,12 +14,13 @@ LOST_AFTER_S = 1.5
 
 
 def engine_of(name: str, *where: str) -> Any:
-    """The engine at an address: `temporal ADDRESS QUEUE`, or `restate URL ADMIN LISTEN`."""
+    """The engine at an address: `temporal ADDRESS QUEUE [BUILD]`, or `restate URL ADMIN LISTEN`."""
     if name == "temporal":
         from holdfast.engines.temporal import Temporal
 
-        address, queue = where
-        return Temporal(address, queue=queue, lost_after_s=LOST_AFTER_S)
+        address, queue, *build = where
+        deployment = ("agents", *build) if build else None
+        return Temporal(address, queue=queue, lost_after_s=LOST_AFTER_S, deployment=deployment)
     from holdfast.engines.restate import Restate
 
     url, admin, listen = where

@@ -56,12 +56,22 @@ from holdfast.agent import (
 )
 from holdfast.agent.compaction import compact
 from holdfast.agent.externals import external, fact
-from holdfast.events import FORMAT, NEWEST_FORMAT, Forgotten, MemoryBegan, MissionSet, Remembered
+from holdfast.beginning import Given
+from holdfast.events import (
+    FORMAT,
+    NEWEST_FORMAT,
+    Forgotten,
+    MemoryBegan,
+    MissionSet,
+    Moved,
+    Remembered,
+)
 from holdfast.folding import facts_in, follow, read_folded
 from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream
 from holdfast.remembering import Memories
 from holdfast.stores.workspace import safe_name
+from holdfast.task import task_spec
 from holdfast.workspace import files
 
 FOLDER = Path(__file__).parent
@@ -286,6 +296,28 @@ def run_external(hf: Holdfast) -> None:
     hf.run(golden_external, "ACME", id="golden-external")
 
 
+@task
+def golden_engine(city: str) -> str:
+    return f"{city}: {ask('Go?', bool, id='go')}"
+
+
+def run_engine(hf: Holdfast) -> None:
+    """A task that was made for a remote engine, and was moved here, there, and here again."""
+    given = Given(id="golden-engine", engine="temporal")
+    made = hf._driving.starting(task_spec(golden_engine), ("Oslo",), {}, given)
+    with hf._holding.hold(made.task_id) as log:
+        made.begin(log)
+        log.append(Moved(engine="", by="ada", post="moved-1"))
+    try:
+        hf.resume(made.task_id)
+    except Unanswered:
+        hf.answer(made.task_id, True, by="ada")
+    with hf._holding.hold(made.task_id) as log:
+        log.append(Moved(engine="restate", by="ada"))
+        log.append(Moved(engine="", by="ada"))
+    hf.resume(made.task_id)
+
+
 def run_lists(hf: Holdfast) -> None:
     hf.run(golden_lists, 44, id="golden-lists")
 
@@ -478,6 +510,7 @@ def main() -> None:
         f"format-{FORMAT}-plan": ("golden-plan", run_plan),
         f"format-{FORMAT}-external": ("golden-external", run_external),
         f"format-{FORMAT}-workspace": ("golden-workspace", run_workspace),
+        f"format-{FORMAT}-engine": ("golden-engine", run_engine),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     others = FOLDER / f"format-{FORMAT}-sessions"

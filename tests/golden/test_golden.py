@@ -25,6 +25,7 @@ LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
 PLANS = [folder for folder in FOLDERS if "-plan" in folder.name]
 EXTERNAL = [folder for folder in FOLDERS if "-external" in folder.name]
 WORKSPACE = [folder for folder in FOLDERS if "-workspace" in folder.name]
+ENGINE = [folder for folder in FOLDERS if "-engine" in folder.name]
 CONTROL = [folder for folder in FOLDERS if "-control" in folder.name]
 
 
@@ -135,6 +136,13 @@ def test_what_could_not_be_undone_then_can_be_tried_again_now(opened):
     assert view.status == "cancelled"
     assert [undone.status for undone in view.compensation] == ["could not be undone", "undone"]
     assert len(list(view.events())) > before
+
+
+@golden(ENGINE)
+def test_a_task_that_was_moved_can_still_be_asked_for_its_result(opened):
+    hf, _, task_id = opened
+    assert hf.run(record.golden_engine, "Oslo", id=task_id) == "Oslo: True"
+    assert hf.task(task_id).state.driver == ""
 
 
 @golden(PLANS)

@@ -43,6 +43,10 @@ class Called(Pending, Protocol):
     def result(self) -> Waits | Lost | None:
         """Why it has to be asked for again; None if it has ended."""
 
+    def give_up(self) -> None:
+        """The task is to stop. One that is being made comes to its end; the next attempt at one
+        that failed is not waited for."""
+
 
 class ChildRun(Pending, Protocol):
     """Another task that the engine drives for this one."""

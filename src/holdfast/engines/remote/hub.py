@@ -56,6 +56,20 @@ class Hub:
             with self._lock:
                 held.users -= 1
                 held.idle_since = time.monotonic()
+                is_over = held.log.state.status in FINISHED
+                if is_over and not held.users and self._held.get(task_id) is held:
+                    # Whoever waited for its end may want to open it again at once.
+                    self._let_go(task_id)
+
+    def holds(self, task_id: str) -> bool:
+        """Whether a log is held now: then `hold` does not have to wait for anything."""
+        with self._lock:
+            return task_id in self._held
+
+    def take(self, task_id: str) -> None:
+        """Take hold of a log for a moment, for who could not wait for that in `hold`."""
+        with self.hold(task_id):
+            pass
 
     def _enter(self, task_id: str) -> _Held:
         give_up_at = time.monotonic() + _BUSY_S

@@ -123,11 +123,15 @@ class Remote:
             # What the function said so far decides what it asks for: it must be there next time.
             self.run.sync()
             call = make()
-            yield (call,)
+            yield call, Until(lambda: self.run.is_stopped(path))
+            if not call.done():
+                call.give_up()
+                yield (call,)
             waits = call.result()
             if waits is None:
                 return
             if isinstance(waits, Lost):
+                self.run.must_go_on(path)
                 continue
             timer = () if waits.until is None else (self.carrier.sleep(waits.until),)
             told = partial(is_told, path, waits.seq)

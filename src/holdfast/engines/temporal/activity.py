@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -36,10 +37,18 @@ async def make_call(args: Sequence[RawValue]) -> Any:
         work = partial(_attempt, served, task_id, path)
     beating = asyncio.ensure_future(_beat(served.lost_after.total_seconds()))
     try:
-        waits = await asyncio.get_running_loop().run_in_executor(None, work)
+        waits = await _to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
     finally:
         beating.cancel()
     return _answer(served, task_id, path, waits)
+
+
+async def _to_its_end(work: asyncio.Future[Waits | None]) -> Waits | None:
+    """Wait for work that is not to be stopped half-way, also if Temporal cancels who waits."""
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([work])
+    return work.result()
 
 
 def _attempt(served: Served, task_id: str, path: str) -> Waits | None:

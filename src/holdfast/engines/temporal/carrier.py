@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -90,9 +90,10 @@ class TemporalCarrier:
                 heartbeat_timeout=lost_after,
                 schedule_to_start_timeout=lost_after,
                 retry_policy=_policy(retry),
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=path or None,
             )
-        return _Called(handle)
+        return _Called(handle, self._inside)
 
     def sleep(self, until: datetime) -> Pending:
         with self._inside():
@@ -137,16 +138,23 @@ def _policy(retry: Retry) -> RetryPolicy:
 class _Called:
     """An activity under way."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, inside: Callable[[], AbstractContextManager[None]]) -> None:
         self._handle = handle
+        self._inside = inside
 
     def done(self) -> bool:
         return bool(self._handle.done())
 
+    def give_up(self) -> None:
+        with self._inside():
+            self._handle.cancel()
+
     def result(self) -> Waits | Lost | None:
         try:
             answer = self._handle.result()
-        except ActivityError as error:
+        except (ActivityError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                return Lost()
             cause = error.cause
             has_ended = isinstance(cause, ApplicationError) and cause.type == ENDED
             return None if has_ended else Lost()

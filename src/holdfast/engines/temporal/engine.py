@@ -31,8 +31,11 @@ class Temporal:
 
     `queue` is the task queue that workers take tasks from; all that share a store and their code
     use the same one. A worker keeps up to `kept` tasks in memory, others begin at their top when
-    they go on. A worker that does not answer for `lost_after_s` counts as dead, and its
-    calls are made elsewhere. `options` go to `temporalio.client.Client.connect` (`tls`, `api_key`,
+    they go on. A history of `longest_history` events is continued as a new one (0: when Temporal
+    suggests it). A worker that does not answer for `lost_after_s` counts as dead, and its
+    calls are made elsewhere. `deployment` is the name and the build of the code that a worker has,
+    for Temporal's worker versioning: with `pinned`, a task stays with the build that it began on.
+    `options` go to `temporalio.client.Client.connect` (`tls`, `api_key`,
     …). Needs `pip install 'holdfast[temporal]'`.
 
     >>> Temporal("127.0.0.1:7233", namespace="agents", queue="trips").name
@@ -49,7 +52,9 @@ class Temporal:
         queue: str = "holdfast",
         lost_after_s: float = 10.0,
         kept: int = 1000,
+        longest_history: int = 0,
         deployment: tuple[str, str] | None = None,
+        pinned: bool = True,
         **options: Any,
     ) -> None:
         if not lost_after_s > 0:
@@ -59,7 +64,9 @@ class Temporal:
         self.queue = queue
         self.lost_after_s = lost_after_s
         self.kept = kept
+        self.longest_history = longest_history
         self.deployment = deployment
+        self.pinned = pinned
         self.options = options
         self._connected: Client | None = None
         self._loop: LoopThread | None = None

@@ -7,13 +7,16 @@ queue that they were taken from.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from holdfast.engines.remote.host import Host
 from holdfast.spec import Spec
+
+if TYPE_CHECKING:
+    from holdfast.engines.temporal.engine import Temporal
 
 SHOWN_BYTES = 16 * 1024
 """Values up to that size are shown to Temporal; of longer ones only the size. It keeps none: they
@@ -28,13 +31,12 @@ def begin_at(seq: int, log: str = "") -> dict[str, Any]:
 class Served:
     """One worker: where its activities are sent, and which calls it was asked to make."""
 
-    def __init__(self, host: Host, queue: str, own_queue: str, lost_after_s: float) -> None:
+    def __init__(self, host: Host, engine: Temporal, own_queue: str) -> None:
         self.host = host
-        self.queue = queue
         self.own_queue = own_queue
         """Calls are made by the worker that runs the function of their task: it holds the log."""
-        self.lost_after = timedelta(seconds=lost_after_s)
-        self.longest_history = 0
+        self.lost_after = timedelta(seconds=engine.lost_after_s)
+        self.longest_history = engine.longest_history
         self.offers: dict[tuple[str, str], tuple[Spec, bytes]] = {}
 
 

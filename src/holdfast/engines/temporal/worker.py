@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from holdfast.engines.remote.caring import look_after
 from holdfast.engines.remote.host import Host
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.engines.temporal.engine import Temporal
 
 _CALM = timedelta(days=3650)
+_UPGRADED = VersioningBehavior.AUTO_UPGRADE
 
 
 class TemporalWorker:
@@ -65,7 +67,7 @@ class TemporalWorker:
         client = await engine.connect()
         own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
-        served = Served(host, engine.queue, own, engine.lost_after_s)
+        served = Served(host, engine, own)
         serving[engine.queue] = serving[own] = served
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast step")
         self._loop.set_default_executor(threads)
@@ -92,8 +94,20 @@ class TemporalWorker:
             # A store may take its time; that is no deadlock.
             debug_mode=True,
             max_cached_workflows=self._engine.kept,
+            deployment_config=self._deployment(),
             sticky_queue_schedule_to_start_timeout=min(lost_after, timedelta(seconds=10)),
             graceful_shutdown_timeout=_CALM,
+        )
+
+    def _deployment(self) -> WorkerDeploymentConfig | None:
+        if self._engine.deployment is None:
+            return None
+        name, build = self._engine.deployment
+        pinned = VersioningBehavior.PINNED if self._engine.pinned else _UPGRADED
+        return WorkerDeploymentConfig(
+            version=WorkerDeploymentVersion(deployment_name=name, build_id=build),
+            use_worker_versioning=True,
+            default_versioning_behavior=pinned,
         )
 
     def _calls(self, client: Any, queue: str) -> Any:

@@ -1,0 +1,129 @@
+"""The calls of tasks, made in threads of this process, each by one of them at a time.
+
+When the server loses its connection to us it asks for the same calls again, while those it asked
+for first still run: nothing ends a thread. So a call that is being made is waited for, and its
+outcome counts for all who asked. (Between processes the lease of the task sees to that.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from restate.exceptions import RetryableError
+
+from holdfast.engines.remote.attempt import attempt, settle
+from holdfast.engines.remote.carrier import Waits
+from holdfast.engines.remote.host import Host
+from holdfast.journal import Asked
+
+_logger = logging.getLogger("holdfast")
+
+_AGAIN_S = (0.05, 0.2, 0.5)
+"""When to try again what did not work for want of the store, before Restate hears of it."""
+
+_LATER = timedelta(seconds=1)
+
+Place = tuple[str, str]
+"""A task, and the path of a call in it."""
+
+
+class Calls:
+    """The calls that this process makes."""
+
+    def __init__(self, host: Host, threads: int) -> None:
+        self._host = host
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="holdfast step")
+        self._under_way: dict[Place, Future[Waits | None]] = {}
+        self._lock = threading.Lock()
+        self._is_closing = False
+
+    async def call(self, asked: Asked, data: bytes) -> dict[str, Any]:
+        """Make a call, as far as it goes; says when that was, and what it waits for now."""
+        id, path, spec = asked.task_id, asked.path, asked.spec
+        return await self._made((id, path), lambda: attempt(self._host, id, path, spec, data))
+
+    async def settle(self, id: str) -> dict[str, Any]:
+        """Find out about the calls in doubt of a task."""
+        return await self._made((id, ""), lambda: settle(self._host, id))
+
+    async def _made(self, place: Place, make: Callable[[], Waits | None]) -> dict[str, Any]:
+        waits = await self._outcome_at_last(place, make)
+        said: dict[str, Any] = {"at": self._host.holding.clock().isoformat()}
+        if waits is not None:
+            until = None if waits.until is None else waits.until.isoformat()
+            said["waits"] = {"seq": waits.seq, "until": until}
+        return said
+
+    async def _outcome_at_last(
+        self, place: Place, make: Callable[[], Waits | None]
+    ) -> Waits | None:
+        for again_s in _AGAIN_S:
+            with suppress(Exception):
+                return await self._outcome(place, make)
+            await asyncio.sleep(again_s)
+        try:
+            return await self._outcome(place, make)
+        except Exception as error:
+            _logger.warning("task %r, call %s: %s", *place, error)
+            raise trouble(place[0], error) from None
+
+    async def _outcome(self, place: Place, make: Callable[[], Waits | None]) -> Waits | None:
+        while True:
+            future = await self._begun(place, make)
+            try:
+                ending = asyncio.wrap_future(future)
+                ending.add_done_callback(_seen)
+                return await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                if not future.cancelled():  # it is we who are not to wait any longer
+                    future.cancel()  # if it has not begun
+                    raise
+
+    async def _begun(self, place: Place, make: Callable[[], Waits | None]) -> Future[Waits | None]:
+        if self._is_closing:
+            await asyncio.Event().wait()  # until Restate turns to another worker
+        with self._lock:
+            future = self._under_way.get(place)
+            if future is not None:
+                return future
+            begun = self._under_way[place] = self._threads.submit(make)
+        # Not under the lock: it is called here and now if the call has ended already.
+        begun.add_done_callback(lambda _: self._end(place, begun))
+        return begun
+
+    def _end(self, place: Place, future: Future[Waits | None]) -> None:
+        with self._lock:
+            if self._under_way.get(place) is future:
+                del self._under_way[place]
+
+    def finish(self) -> None:
+        """Begin no more calls, and wait for the end of those under way."""
+        self._is_closing = True
+        with self._lock:
+            under_way = list(self._under_way.values())
+        for future in under_way:
+            future.cancel()
+        wait(under_way)
+        self._threads.shutdown()
+
+
+def _seen(ending: asyncio.Future[Any]) -> None:
+    """Who asked may be gone by now, and is not to be missed for the error."""
+    if not ending.cancelled():
+        ending.exception()
+
+
+def trouble(id: str, error: BaseException) -> RetryableError:
+    """What Restate hears of an error that is not the task's own: it asks again later.
+
+    Not its text, which may hold what is secret or encrypted in the store.
+    """
+    text = f"task {id!r}: {type(error).__name__}; the log of the worker says more"
+    return RetryableError(text, retry_after=_LATER)

@@ -1,0 +1,278 @@
+"""What a task asks of Restate: each thing is an entry in the journal of its invocation.
+
+What the journal holds are acknowledgements, and the times when they came: values stay in the store.
+The time of a task is the latest that its journal knows, so it is the same each time it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import restate
+from restate import RestateDurableFuture, RunOptions, TerminalError, WorkflowContext
+from restate.serde import JsonSerde
+from restate.vm import VMException  # type: ignore[attr-defined]
+
+from holdfast.engines.port import Job
+from holdfast.engines.remote.carrier import Pending, Waits
+from holdfast.engines.remote.course import CANCEL
+from holdfast.engines.remote.host import Host
+from holdfast.engines.restate.calls import Calls
+from holdfast.engines.restate.engine import RUN
+from holdfast.engines.restate.names import key_of, service_of
+from holdfast.errors import EngineError, Halt
+from holdfast.journal import Asked
+
+JSON: RunOptions[Any] = RunOptions(serde=JsonSerde())
+ENDED = "ended"
+"""The handler that waits for the end of a task."""
+
+END = "end"
+"""The promise that is kept then."""
+
+MAIL = "mail"
+"""Where a workflow keeps how many of its messages it has taken, now and then."""
+MAIL_STEP = 16
+
+
+class Coming:
+    """Something that was asked for, and has come or not."""
+
+    def __init__(self) -> None:
+        self.said: Any = None
+        self._is_done = False
+
+    def done(self) -> bool:
+        """Whether it has come."""
+        return self._is_done
+
+    def come(self, said: Any) -> None:
+        """It has come."""
+        self.said, self._is_done = said, True
+
+
+class Call(Coming):
+    """A call that was asked for."""
+
+    def give_up(self) -> None:
+        """Nothing: what is being made comes to its end, and attempts to come are timers."""
+
+    def result(self) -> Waits | None:
+        """What it waits for; None if it has ended."""
+        found = self.said.get("waits")
+        return None if found is None else Waits(found["seq"], _time(found["until"]))
+
+
+class Child(Coming):
+    """Another task that was started."""
+
+    def has_ended(self) -> bool:
+        """Whether it ended here; else it was moved, or nobody waits for it any more."""
+        return isinstance(self.said, dict) and self.said.get("how") == "ended"
+
+
+class RestateCarrier:
+    """What one invocation does for a task."""
+
+    def __init__(
+        self, ctx: WorkflowContext, host: Host, calls: Calls, id: str, prefix: str
+    ) -> None:
+        self._ctx = ctx
+        self._host = host
+        self._calls = calls
+        self._id = id
+        self._prefix = prefix
+        self._now = datetime.min.replace(tzinfo=UTC)
+        self._coming: dict[RestateDurableFuture[Any], Callable[[Any], None]] = {}
+        self._messages: list[str] = []
+        self._heard: set[str] = set()
+        self._mail = 0
+        self._mismatch: EngineError | None = None
+
+    async def begin(self) -> None:
+        """Take the time, and begin to listen to messages."""
+
+        async def now() -> dict[str, str]:
+            return {"at": self._host.holding.clock().isoformat()}
+
+        self._hear_time(await self.surely(self._ctx.run_typed("begin", now, JSON)))
+        self._listen()
+
+    async def go_on_at(self, seq: int) -> int:
+        """Where the task goes on, as it was when that was first asked: its log may be longer by
+        now."""
+
+        async def go_on() -> int:
+            return seq
+
+        found: int = await self.surely(self._ctx.run_typed("go on", go_on, JSON))
+        return found
+
+    async def end(self, how: str) -> None:
+        """Let those know who wait for the end of the task."""
+        promise: Any = self._ctx.promise(END, JsonSerde())
+        if await self.surely(promise.peek()) is None:
+            # The value must be the same each time, too.
+            await self.surely(promise.resolve({"how": how, "at": self._now.isoformat()}))
+
+    async def surely(self, asked: Any) -> Any:
+        """Wait for something, also if the invocation is cancelled meanwhile."""
+        while True:
+            try:
+                await restate.wait_completed(asked)
+                return await asked
+            except TerminalError:
+                if asked.is_completed():
+                    raise
+                self._hear(CANCEL)
+
+    # What a task asks for
+
+    def call(self, asked: Asked, data: bytes) -> Call:
+        """Make a call, shown under the name of the step."""
+        return self._run(asked.spec.name, lambda: self._calls.call(asked, data))
+
+    def settle(self) -> Call:
+        """Find out about the calls in doubt."""
+        return self._run("settle", lambda: self._calls.settle(self._id))
+
+    def _run(self, name: str, make: Callable[[], Any]) -> Call:
+        call = Call()
+
+        async def closure() -> Any:
+            return await make()
+
+        self._ask(lambda: self._ctx.run_typed(name, closure, JSON), call)
+        return call
+
+    def sleep(self, until: datetime) -> Coming:
+        """A durable timer."""
+        # When it rings is in the journal: what is left from now on counts the first time only.
+        left_s = max((until - self._host.holding.clock()).total_seconds(), 0.0)
+        left = timedelta(milliseconds=math.ceil(left_s * 1000))
+        timer = Coming()
+        self._ask(lambda: self._ctx.sleep(left), timer, lambda _: {"at": until.isoformat()})
+        return timer
+
+    def start_child(self, id: str, task: str) -> Child:
+        """Start the workflow of another task, and wait for its end."""
+        job = Job(id, task, 1)
+        service, key = service_of(task, self._prefix), key_of(job)
+        begin = json.dumps({"id": id, "seq": job.seq, "log": ""}).encode()
+        child = Child()
+
+        def ask() -> RestateDurableFuture[bytes]:
+            # Not by a call of its `run`: that would be cancelled together with this one.
+            self._ctx.generic_send(service, RUN, begin, key=key)
+            return self._ctx.generic_call(service, ENDED, b"null", key=key)
+
+        self._ask(ask, child, lambda said: json.loads(said) if said else None)
+        return child
+
+    def is_full(self) -> bool:
+        """Never: a workflow of Restate can't hand its messages on to another."""
+        return False
+
+    def now(self) -> datetime:
+        """The latest time in the journal, as far as it was read."""
+        return self._now
+
+    def _ask(
+        self,
+        make: Callable[[], RestateDurableFuture[Any]],
+        coming: Coming,
+        read: Callable[[Any], Any] = lambda said: said,
+    ) -> None:
+        try:
+            if self._mismatch is not None:
+                raise self._mismatch
+            future = make()
+        except (VMException, EngineError) as error:
+            raise self._halt(error) from error
+
+        def come(said: Any) -> None:
+            found = read(said)
+            self._hear_time(found)
+            coming.come(found)
+
+        self._coming[future] = come
+
+    def _halt(self, error: Exception) -> Halt:
+        """Stop the task's function for good, whatever it catches: the journal does not fit it."""
+        self._mismatch = self._mismatch or EngineError(
+            f"task {self._id!r}: what its function asks for is not what it asked for when Restate "
+            f"first ran it ({error!s:.300})"
+        )
+        body = self._host.bodies.get(self._id)
+        return Halt(self._mismatch) if body is None else body.halted(self._mismatch)
+
+    # What comes
+
+    async def first(self, pendings: Sequence[Pending]) -> None:
+        """Wait until one of these has come, or a message."""
+        while not self._messages and not any(pending.done() for pending in pendings):
+            if self._mismatch is not None:
+                raise self._mismatch
+            await self._next()
+        await self.hold()
+
+    async def _next(self) -> None:
+        """Wait for the next thing to come: one at a time, in the order of the journal."""
+        try:
+            # All of them, each time: which is the first is the same only among the same.
+            done, _ = await restate.wait_completed(*self._coming)
+        except TerminalError:  # the invocation was cancelled
+            self._hear(CANCEL)
+            return
+        come = self._coming.pop(done[0])
+        try:
+            said = await done[0]
+        except TerminalError:
+            said = None
+        come(said)
+
+    async def hold(self) -> None:
+        """Take hold of the task's log where the loop does not have to wait for it."""
+        if not self._host.hub.holds(self._id):
+            await asyncio.to_thread(self._host.hub.take, self._id)
+
+    def messages(self) -> Sequence[str]:
+        """The messages that have come since."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def _listen(self) -> None:
+        """Wait for the next message."""
+        self._mail += 1
+        if self._mail % MAIL_STEP == 0:
+            self._ctx.set(MAIL, self._mail, JsonSerde())
+        mail: RestateDurableFuture[Any] = self._ctx.promise(
+            f"{MAIL}-{self._mail}", JsonSerde()
+        ).value()
+        self._coming[mail] = self._told
+
+    def _hear(self, message: str) -> None:
+        """A message has come. Each counts once, however often Restate is told of it."""
+        if message not in self._heard:
+            self._heard.add(message)
+            self._messages.append(message)
+
+    def _told(self, said: Any) -> None:
+        self._hear_time(said)
+        if isinstance(said, dict):
+            self._hear(str(said.get("name")))
+        self._listen()
+
+    def _hear_time(self, said: Any) -> None:
+        at = _time(said.get("at")) if isinstance(said, dict) else None
+        if at is not None:
+            self._now = max(self._now, at)
+
+
+def _time(text: Any) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(str(text))

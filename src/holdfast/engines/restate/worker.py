@@ -1,0 +1,137 @@
+"""A worker of Restate: serves the tasks of a store in this process, and registers them there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import restate
+
+from holdfast.engines.remote.caring import look_after
+from holdfast.engines.remote.host import Host
+from holdfast.engines.restate.calls import Calls
+from holdfast.engines.restate.service import Courses, workflows
+from holdfast.engines.restate.serving import listening, serve_until
+from holdfast.errors import BadInput, EngineError
+from holdfast.spec import registry
+
+if TYPE_CHECKING:
+    from holdfast.engines.restate.engine import Restate
+
+_AGAIN_S = 0.5
+_WAITING = 64
+"""How many tasks may wait at once for somebody else to let go of their logs."""
+_REACHES_NOT = "META0003"
+"""What the server says when it can't reach us."""
+
+
+class RestateWorker:
+    """Drives tasks until it is told to stop."""
+
+    def __init__(
+        self,
+        engine: Restate,
+        hf: Any,
+        *,
+        concurrency: int = 16,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        if type(concurrency) is not int or concurrency < 1:
+            raise BadInput(f"a worker's concurrency must be 1 or more, not {concurrency!r:.60}")
+        self._engine = engine
+        self._hf = hf
+        self._concurrency = concurrency
+        self._say: Callable[[str], None] = say if say is not None else lambda text: None
+        self._stopping = threading.Event()
+        self._trouble: BaseException | None = None
+
+    def run(self) -> None:
+        """Drive tasks until `stop` is called; then finish the calls in hand and return."""
+        # Not on this thread: the SDK takes the signals of the main one.
+        thread = threading.Thread(target=self._serve, name="holdfast restate")
+        thread.start()
+        try:
+            thread.join()
+        finally:
+            self._stopping.set()
+            thread.join()
+        if self._trouble is not None:
+            raise self._trouble
+
+    def stop(self) -> None:
+        """Take no more tasks."""
+        self._stopping.set()
+
+    def _serve(self) -> None:
+        host = Host(self._hf._driving, self._engine.name)
+        try:
+            asyncio.run(self._served(host))
+        except BaseException as error:
+            self._trouble = error
+        finally:
+            host.close()
+
+    async def _served(self, host: Host) -> None:
+        engine = self._engine
+        waiting = ThreadPoolExecutor(_WAITING, thread_name_prefix="holdfast restate")
+        asyncio.get_running_loop().set_default_executor(waiting)
+        calls = Calls(host, self._concurrency)
+        courses = Courses(host, calls, engine.prefix)
+        app = restate.app(workflows(courses, registry.tasks(), engine.prefix))
+        listener = listening(*engine.listen)
+        uri = engine.advertise or _url_of(listener.getsockname())
+        gone = asyncio.Event()
+        serving = asyncio.create_task(serve_until(app, listener, gone))
+        try:
+            working = asyncio.create_task(self._worked(uri))
+            await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
+            self._stopping.set()
+            await working
+        finally:
+            await asyncio.to_thread(calls.finish)
+            gone.set()
+            await serving
+
+    async def _worked(self, uri: str) -> None:
+        """Register, and look after tasks until it is time to stop."""
+        await asyncio.to_thread(self._register, uri)
+        looking = asyncio.create_task(look_after(self._hf.store, self._engine, self._say))
+        await asyncio.to_thread(self._stopping.wait)
+        looking.cancel()
+        self._say("finishing the steps in hand")
+
+    def _register(self, uri: str) -> None:
+        """Let the server know of us, as soon as it can be reached."""
+        said = ""
+        while not self._stopping.is_set():
+            try:
+                # The same address may serve other code than last time: it is to look again.
+                reply = self._engine.admin.ask("POST", "/deployments", {"uri": uri, "force": True})
+            except EngineError as error:
+                why = str(error)
+            else:
+                if reply.status < 300:
+                    self._say(f"drives tasks of {self._engine!r}, which reaches it at {uri}")
+                    return
+                why = f"Restate at {self._engine.admin.url} refuses {uri}: {reply.message}"
+                if _REACHES_NOT in reply.message:
+                    why += ". It has to reach this worker there: see Restate(listen=…, advertise=…)"
+                elif reply.status < 500:
+                    raise EngineError(why)
+            if why != said:
+                said = why
+                self._say(why)
+            self._stopping.wait(_AGAIN_S)
+
+
+def _url_of(address: Any) -> str:
+    host, port = address[0], address[1]
+    if host in ("0.0.0.0", "::"):
+        raise BadInput(
+            f"a worker that listens at all addresses ({host}) has to say which of them Restate is "
+            f"to use: Restate(listen='{host}:{port}', advertise='http://HOST:{port}')"
+        )
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

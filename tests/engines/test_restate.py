@@ -1,0 +1,426 @@
+"""Tasks on Restate: a real server, and workers that may be killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Worker
+from holdfast.engines.elsewhere import job_for
+from holdfast.engines.port import Job
+from holdfast.engines.restate import Restate
+from holdfast.errors import BadInput, EngineConflict, EngineError
+from holdfast.events import Claimed, Parked
+from holdfast.reading import read_events, read_state, stream_of
+from holdfast.task import task_spec
+from holdfast.testing.servers import RestateServer
+from holdfast.testing.servers.running import free_ports
+from tests.engines import restate_tasks as tasks
+from tests.engines.servers import new_restate
+
+PATIENCE_S = 30.0
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(tasks.FOLDER, str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def listen() -> str:
+    """Where the workers of these tests listen, one after the other: one deployment."""
+    return f"127.0.0.1:{next(free_ports())}"
+
+
+@contextmanager
+def driven(store: Any, server: RestateServer, listen: str, **options: Any) -> Iterator[Holdfast]:
+    """A store whose tasks Restate drives, with a worker in this process."""
+    engine = engine_at(server, listen)
+    ready = threading.Event()
+
+    def say(text: str) -> None:
+        if text.startswith("drives"):
+            ready.set()
+
+    with Holdfast(store, engine=engine, **options) as hf, working(engine.worker(hf, say=say)):
+        assert ready.wait(PATIENCE_S)
+        yield hf
+
+
+@contextmanager
+def working(worker: Any) -> Iterator[None]:
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join()
+
+
+@contextmanager
+def worker_process(store: Path, server: RestateServer, listen: str) -> Iterator[Any]:
+    """A worker in a process of its own, which drives tasks when the block begins."""
+    command = [sys.executable, "-m", "tests.engines.restate_tasks", str(store), server.url]
+    process = subprocess.Popen(
+        [*command, server.admin_url, listen],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().startswith("drives")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def wait_for(hf: Holdfast, id: str, status: str) -> None:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while hf.task(id).status != status:
+        assert time.monotonic() < give_up_at, (id, status, hf.task(id))
+        time.sleep(0.01)
+
+
+def wait_until(what: Callable[[], Any]) -> None:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+def calls(hf: Holdfast, id: str, kind: str) -> list[Any]:
+    return [call for call in hf.task(id).state.calls.values() if call.kind == kind]
+
+
+def has_asked(hf: Holdfast, id: str, number: int) -> bool:
+    return len(calls(hf, id, "question")) == number
+
+
+# What a person does to the task of each kind, and how it ends.
+
+
+def leave(hf: Holdfast, id: str) -> None:
+    pass
+
+
+def answer(hf: Holdfast, id: str) -> None:
+    wait_for(hf, id, "awaiting_user")
+    hf.answer(id, "Ada")
+
+
+def answer_and_approve(hf: Holdfast, id: str) -> None:
+    answer(hf, id)
+    wait_until(lambda: calls(hf, id, "approval"))
+    hf.answer(id, True)
+
+
+def pause_and_go_on(hf: Holdfast, id: str) -> None:
+    wait_for(hf, id, "awaiting_user")
+    hf.pause(id, because="lunch")
+    wait_for(hf, id, "paused")
+    hf.unpause(id)
+    for number in (1, 2):
+        wait_until(partial(has_asked, hf, id, number))
+        wait_for(hf, id, "awaiting_user")
+        hf.answer(id, True, question=calls(hf, id, "question")[-1].key)
+
+
+def cancel(hf: Holdfast, id: str) -> None:
+    wait_for(hf, id, "awaiting_user")
+    hf.cancel(id, because="too dear")
+
+
+KINDS: list[Any] = [
+    (tasks.rs_plain, (3,), leave),
+    (tasks.rs_together, (), leave),
+    (tasks.rs_together_sync, (), leave),
+    (tasks.rs_asking, (), answer_and_approve),
+    (tasks.rs_asking_async, (), answer),
+    (tasks.rs_parent, (), leave),
+    (tasks.rs_stubborn, (), leave),
+    (tasks.rs_counting, (5,), leave),
+    (tasks.rs_slow, (2,), pause_and_go_on),
+    (tasks.rs_trip, (), cancel),
+    (tasks.rs_failing, (), leave),
+]
+
+
+def outcome(hf: Holdfast, fn: Any, args: Any, act: Any) -> Any:
+    handle = hf.start(fn, *args, id=fn.__name__)
+    act(hf, handle.id)
+    try:
+        return handle.result(PATIENCE_S)
+    except (TaskFailed, TaskCancelled) as error:
+        return type(error), str(error)
+
+
+BY_CHANCE = {"at", "until", "retry_at", "owner", "by", "seq", "post", "traceback"}
+BY_ENGINE = {"engine", "driver"}
+
+
+def story(hf: Holdfast, id: str) -> dict[str, list[Any]]:
+    """What the log says of each call, without times and who wrote it."""
+    said: dict[str, list[Any]] = {}
+    for event in read_events(hf.store, stream_of(id)):
+        if isinstance(event, Claimed | Parked):
+            continue
+        found = msgspec.json.decode(msgspec.json.encode(event))
+        said.setdefault(found.get("path", ""), []).append(_timeless(found))
+    return said
+
+
+def _timeless(found: Any) -> Any:
+    if isinstance(found, dict):
+        left_out = BY_CHANCE | BY_ENGINE
+        return {key: _timeless(value) for key, value in found.items() if key not in left_out}
+    return [_timeless(value) for value in found] if isinstance(found, list) else found
+
+
+@pytest.fixture(scope="module")
+def engine_store(
+    restate: RestateServer, listen: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Holdfast]:
+    with driven(tmp_path_factory.mktemp("store"), restate, listen) as hf:
+        yield hf
+
+
+@pytest.mark.parametrize(("fn", "args", "act"), KINDS, ids=[fn.__name__ for fn, _, _ in KINDS])
+def test_a_task_ends_the_same_and_has_the_same_log_as_one_that_is_driven_locally(
+    fn: Any, args: Any, act: Any, engine_store: Holdfast, folder: Path
+) -> None:
+    found = outcome(engine_store, fn, args, act)
+    done = sorted(tasks.effects())
+    (folder / "effects").unlink(missing_ok=True)
+    with Holdfast("memory://") as hf, working(Worker(hf)):
+        assert found == outcome(hf, fn, args, act)
+        assert done == sorted(tasks.effects())
+        assert story(engine_store, fn.__name__) == story(hf, fn.__name__)
+
+
+# What the server is told, and what it says
+
+
+def test_a_task_that_was_started_and_told_twice_does_everything_once(
+    engine_store: Holdfast,
+) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_trip, id="twice")
+    job = job_of(hf, "twice")
+    hf.engine.start(job)
+    wait_for(hf, "twice", "awaiting_user")
+    known = hf.engine.query(job)
+    assert known is not None and known.status == "running" and known.started_at is not None
+    hf.answer("twice", True)
+    for _ in range(3):
+        hf.engine.tell(job, "answer-3-1")
+    assert handle.result(PATIENCE_S) == "kept"
+    wait_until(lambda: hf.engine.query(job).status == "ended")  # type: ignore[union-attr]
+    assert Counter(tasks.effects()) == {"book room": 1, "book flight": 1}
+
+
+def test_a_task_can_be_cancelled_by_means_of_restate(engine_store: Holdfast) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_trip, id="native")
+    wait_for(hf, "native", "awaiting_user")
+    known = hf.engine.query(job_of(hf, "native"))
+    assert known is not None and isinstance(hf.engine, Restate)
+    hf.engine.admin.ask("PATCH", f"/invocations/{known.run}/cancel")
+    with pytest.raises(TaskCancelled):
+        handle.result(PATIENCE_S)
+    assert tasks.effects()[-2:] == ["unbook flight", "unbook room"]
+
+
+def test_a_workflow_that_somebody_killed_is_begun_again_where_it_was(
+    engine_store: Holdfast,
+) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_trip, id="shot")
+    wait_for(hf, "shot", "awaiting_user")
+    known = hf.engine.query(job_of(hf, "shot"))
+    assert known is not None and isinstance(hf.engine, Restate)
+    hf.engine.admin.ask("PATCH", f"/invocations/{known.run}/kill")
+    wait_until(lambda: hf.engine.query(job_of(hf, "shot")).status == "ended")  # type: ignore[union-attr]
+    hf.engine.start(job_of(hf, "shot"))
+    hf.answer("shot", True)
+    assert handle.result(PATIENCE_S) == "kept"
+    assert Counter(tasks.effects()) == {"book room": 1, "book flight": 1}
+
+
+def test_a_failed_task_can_be_tried_again(engine_store: Holdfast, folder: Path) -> None:
+    with pytest.raises(TaskFailed):
+        engine_store.run(tasks.rs_mended, id="mended")
+    (folder / "mended").touch()
+    assert engine_store.retry("mended") == 1
+    assert tasks.effects() == ["look 1"]
+
+
+def test_an_id_that_restate_knows_from_another_store_is_refused(
+    engine_store: Holdfast, folder: Path
+) -> None:
+    engine_store.run(tasks.rs_plain, 1, id="taken")
+    with (
+        Holdfast(folder / "other", engine=engine_store.engine) as other,
+        pytest.raises(EngineConflict, match=r"'taken'.*another store.*prefix"),
+    ):
+        other.run(tasks.rs_plain, 1, id="taken")
+
+
+def test_a_restate_that_is_not_there_or_is_something_else_is_named(
+    restate: RestateServer, folder: Path
+) -> None:
+    job = Job("trip-1", "rs_nowhere", 1)
+    nobody = f"http://127.0.0.1:{next(free_ports())}"
+    with pytest.raises(EngineError, match=f"{nobody} can't be reached.*start its server"):
+        Restate(nobody).start(job)
+    with pytest.raises(EngineError, match=r"no worker has registered 'rs_nowhere'.*Start one"):
+        Restate(restate.url, admin=restate.admin_url).start(job)
+    with pytest.raises(EngineError, match="is it Restate's ingress"):
+        Restate(restate.admin_url, admin=restate.admin_url).start(job)
+    with pytest.raises(EngineError, match="is it Restate's admin API"):
+        Restate(restate.url, admin=restate.url).query(job)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": "restate:8080"},
+        {"admin": "ftp://restate"},
+        {"listen": "9080"},
+        {"listen": "127.0.0.1:99999"},
+        {"prefix": "restate"},
+        {"prefix": "a b"},
+    ],
+)
+def test_settings_that_can_not_be_right_are_refused(given: dict[str, str]) -> None:
+    with pytest.raises(BadInput, match=f"Restate.{next(iter(given))}="):
+        Restate(**given)
+
+
+def job_of(hf: Holdfast, id: str) -> Job:
+    return job_for(read_state(hf.store, stream_of(id)))
+
+
+# Trouble
+
+
+def test_a_server_that_goes_away_during_a_step_comes_back_to_its_result(folder: Path) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server, driven(folder / "s", server, listen) as hf:
+        handle = hf.start(tasks.rs_patient, id="patient")
+        wait_until(lambda: "waits" in tasks.effects())
+        try:
+            server.restart()
+            wait_until(lambda: is_asked_again(hf, "patient"))
+        finally:
+            (folder / "go").touch()
+        assert handle.result(PATIENCE_S) == "went"
+    assert tasks.effects() == ["waits", "went"]
+
+
+def is_asked_again(hf: Holdfast, id: str) -> bool:
+    with suppress(EngineError):  # it has just come back
+        known = hf.engine.query(job_of(hf, id))
+        return known is not None and known.detail == "running"
+    return False
+
+
+def test_a_worker_that_is_stopped_finishes_its_step_and_another_goes_on(folder: Path) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server:
+        with (
+            worker_process(folder / "s", server, listen) as worker,
+            Holdfast(folder / "s", engine=engine_at(server, listen)) as hf,
+        ):
+            handle = hf.start(tasks.rs_patient, id="patient")
+            wait_until(lambda: "waits" in tasks.effects())
+            worker.send_signal(signal.SIGTERM)
+            (folder / "go").touch()
+            assert worker.wait(PATIENCE_S) == 0
+            assert tasks.effects() == ["waits"]
+        with driven(folder / "s", server, listen) as hf:
+            assert hf.resume(handle.id) == "went"
+    assert tasks.effects() == ["waits", "went"]
+
+
+def engine_at(server: RestateServer, listen: str) -> Restate:
+    return Restate(server.url, admin=server.admin_url, listen=listen)
+
+
+def test_a_worker_with_changed_code_does_nothing_until_the_code_fits_again(folder: Path) -> None:
+    said: list[str] = []
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server:
+        with driven(folder / "s", server, listen) as hf:
+            handle = hf.start(tasks.rs_changing, id="changing")
+            wait_for(hf, "changing", "awaiting_user")
+        (folder / "changed").touch()
+        with driven(folder / "s", server, listen) as hf:
+            hf.answer("changing", True)
+            wait_until(lambda: last_failure(hf, "changing"))
+            said.append(last_failure(hf, "changing"))
+            (folder / "changed").unlink()
+            assert Handle(hf, handle.id, task_spec(tasks.rs_changing)).result(PATIENCE_S) == 1
+    assert "CodeChanged" in said[0] and "'changing'" in said[0]
+    assert tasks.effects() == ["look 1"]
+
+
+def last_failure(hf: Holdfast, id: str) -> str:
+    assert isinstance(hf.engine, Restate)
+    query = f"select last_failure from sys_invocation where target_service_key = '{id}'"
+    rows = hf.engine.admin.ask("POST", "/query", {"query": query}).json()["rows"]
+    return next((str(row["last_failure"]) for row in rows if row.get("last_failure")), "")
+
+
+def test_an_agent_survives_its_worker_and_the_server_being_killed_with_each_effect_once(
+    folder: Path,
+) -> None:
+    chance = random.Random(os.urandom(8))
+    listen = f"127.0.0.1:{next(free_ports())}"
+    names = [f"agent-{i}" for i in range(4)]
+    with (
+        new_restate(folder / "restate") as server,
+        Holdfast(folder / "store", engine=engine_at(server, listen)) as hf,
+    ):
+        work = partial(worker_process, folder / "store", server, listen)
+        with work():
+            handles = [hf.start(tasks.rs_agent, name, id=name) for name in names]
+        for _ in range(4):
+            with work():
+                time.sleep(chance.uniform(0, 0.5))
+        server.restart()
+        with work():
+            for name in names:
+                wait_for(hf, name, "awaiting_user")
+                hf.answer(name, True)
+            for name, handle in zip(names, handles, strict=True):
+                assert handle.result(PATIENCE_S) == agent_result(name)
+    sent = Counter(line.split()[1] for line in tasks.effects())
+    parts = ["0", "1", "2", "g0", "g1", "g2", "leaf", "z0", "z1", "z2"]
+    assert sent == Counter(f"{name}-{part}" for name in names for part in parts)
+
+
+def agent_result(name: str) -> list[Any]:
+    first = [f"sent to {name}-{i}" for i in range(3)]
+    both = [f"sent to {name}-g{i}" for i in range(3)]
+    return [*first, both, [1, 2, 3, 4], True, *(f"sent to {name}-z{i}" for i in range(3))]
