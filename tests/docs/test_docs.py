@@ -2,8 +2,8 @@
 
 A block that is meant to fail, or that is not ours to run, is fenced as something else (`text`).
 Blocks of one page share their names, as they do in the reader's head. Commands in `sh` blocks that
-begin with `holdfast` must exist. A page that starts the server of an engine is skipped where there is
-none.
+begin with `holdfast` must exist. A page that starts the server of an engine is skipped where there
+is none.
 """
 
 from __future__ import annotations
