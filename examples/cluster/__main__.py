@@ -66,7 +66,7 @@ def show(handle: Handle[str]) -> None:
 def answer(is_there_a_person: bool) -> bool:
     """What a person says to the question, or yes."""
     if not is_there_a_person:
-        print("  Publish it? yes (--once)")
+        print("  Publish it? yes")
         return True
     return input("  Publish it? [Y/n] ").strip().lower() not in ("n", "no")
 
