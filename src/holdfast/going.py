@@ -17,16 +17,18 @@ from holdfast.engines.elsewhere import called, driver_of, job_for, must_be_drive
 from holdfast.engines.port import Engine
 from holdfast.engines.standstill import standstill
 from holdfast.errors import EngineConflict, EngineError, TaskBusy, TaskReleased, TaskWaiting
+from holdfast.news import pause
 from holdfast.reading import read_state, stream_of
 from holdfast.spec import Spec
 from holdfast.state import FINISHED, State
 from holdfast.tail import Tail
-from holdfast.watching import Looks, await_end, looks, wait
+from holdfast.watching import SHORTEST_S, Looks, await_end, looks, wait
 
 _CALM_S = 1.0
 """How long nothing may be written before a task that nobody let go of is taken to wait: between
 two calls of another strand there is nothing to be seen either."""
-_LET_GO_S, _POLL_S = 5.0, 0.02
+
+_LETS_GO_S = 5.0
 
 
 class Going:
@@ -100,17 +102,18 @@ class Going:
 
     def _begun(self, task: Begin) -> tuple[bool, State]:
         """Whether the task was made just now, and its state."""
-        give_up_at = time.monotonic() + _LET_GO_S
+        give_up_at = time.monotonic() + _LETS_GO_S
         while True:
-            is_new, state = self._begun_or_busy(task)
-            if state.status not in FINISHED or is_new is not None or task.ends_with(state):
-                return bool(is_new), state
-            if time.monotonic() > give_up_at:
-                raise TaskBusy(f"task {state.id!r} has ended, but is still held by its worker")
-            time.sleep(_POLL_S)  # who drove it to its end is about to let go of it
+            try:
+                return self._begin(task)
+            except TaskBusy:
+                # Whoever drove it to its end is about to let go of it.
+                is_over = task.reopens and self._state_of(task.task_id).status in FINISHED
+                if not is_over or time.monotonic() > give_up_at:
+                    raise
+            pause(self._store, SHORTEST_S)
 
-    def _begun_or_busy(self, task: Begin) -> tuple[bool | None, State]:
-        """Whether the task was made just now (None if somebody holds it), and its state."""
+    def _begin(self, task: Begin) -> tuple[bool, State]:
         try:
             with self._driving.holding.hold(task.task_id) as log:
                 is_new = log.state.seq == 0
@@ -121,9 +124,11 @@ class Going:
         except TaskBusy:  # it is under way
             state = read_state(self._store, stream_of(task.task_id))
             must_be_driven_by(state, self.driver)
+            if task.reopens and state.status in FINISHED:
+                raise
             if task.args_hash and (state.task, state.args_hash) != (task.spec.name, task.args_hash):
                 raise
-            return None, state
+            return False, state
 
     def _undo(self, id: str) -> None:
         """Take a task back that was made for nothing: its id is taken where it was to be driven."""

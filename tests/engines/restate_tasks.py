@@ -1,6 +1,5 @@
-"""Tasks for the tests of Restate; run as a program, a worker that drives them.
-
-python -m tests.engines.restate_tasks STORE URL ADMIN LISTEN
+"""Tasks for the tests of Restate; run as a program, a worker that drives them:
+`python -m tests.engines.restate_tasks STORE URL ADMIN LISTEN`.
 """
 
 from __future__ import annotations
@@ -207,6 +206,15 @@ def rs_changing() -> int:
     value = rs_note_it() if is_there("changed") else rs_look(1)
     ask("go on?", bool)
     return int(value)
+
+
+@task
+def rs_long(n: int) -> int:
+    total = 0
+    for _ in range(2):
+        total += sum(rs_look(i) for i in range(n))
+        ask("go on?", bool)
+    return total
 
 
 @task

@@ -51,14 +51,14 @@ def listen() -> str:
 @contextmanager
 def driven(store: Any, server: RestateServer, listen: str, **options: Any) -> Iterator[Holdfast]:
     """A store whose tasks Restate drives, with a worker in this process."""
-    engine = engine_at(server, listen)
+    engine = engine_at(server, listen, **options)
     ready = threading.Event()
 
     def say(text: str) -> None:
         if text.startswith("drives"):
             ready.set()
 
-    with Holdfast(store, engine=engine, **options) as hf, working(engine.worker(hf, say=say)):
+    with Holdfast(store, engine=engine) as hf, working(engine.worker(hf, say=say)):
         assert ready.wait(PATIENCE_S)
         yield hf
 
@@ -135,15 +135,19 @@ def answer_and_approve(hf: Holdfast, id: str) -> None:
     hf.answer(id, True)
 
 
+def answer_next(hf: Holdfast, id: str, number: int) -> None:
+    wait_until(partial(has_asked, hf, id, number))
+    wait_for(hf, id, "awaiting_user")
+    hf.answer(id, True, question=calls(hf, id, "question")[-1].key)
+
+
 def pause_and_go_on(hf: Holdfast, id: str) -> None:
     wait_for(hf, id, "awaiting_user")
     hf.pause(id, because="lunch")
     wait_for(hf, id, "paused")
     hf.unpause(id)
     for number in (1, 2):
-        wait_until(partial(has_asked, hf, id, number))
-        wait_for(hf, id, "awaiting_user")
-        hf.answer(id, True, question=calls(hf, id, "question")[-1].key)
+        answer_next(hf, id, number)
 
 
 def cancel(hf: Holdfast, id: str) -> None:
@@ -255,16 +259,29 @@ def test_a_workflow_that_somebody_killed_is_begun_again_where_it_was(
     engine_store: Holdfast,
 ) -> None:
     hf = engine_store
-    handle = hf.start(tasks.rs_trip, id="shot")
-    wait_for(hf, "shot", "awaiting_user")
+    handle = hf.start(tasks.rs_slow, 2, id="shot")
+    answer_next(hf, "shot", 1)
+    wait_until(partial(has_asked, hf, "shot", 2))
     known = hf.engine.query(job_of(hf, "shot"))
     assert known is not None and isinstance(hf.engine, Restate)
     hf.engine.admin.ask("PATCH", f"/invocations/{known.run}/kill")
     wait_until(lambda: hf.engine.query(job_of(hf, "shot")).status == "ended")  # type: ignore[union-attr]
     hf.engine.start(job_of(hf, "shot"))
-    hf.answer("shot", True)
-    assert handle.result(PATIENCE_S) == "kept"
-    assert Counter(tasks.effects()) == {"book room": 1, "book flight": 1}
+    answer_next(hf, "shot", 2)
+    assert handle.result(PATIENCE_S) == 2
+    assert tasks.effects() == ["look 0", "look 1"]
+
+
+def test_a_task_that_makes_many_calls_goes_on_in_new_invocations(
+    restate: RestateServer, folder: Path
+) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with driven(folder / "s", restate, listen, prefix="renewed.", renew_after=7) as hf:
+        handle = hf.start(tasks.rs_long, 10, id="long")
+        for number in (1, 2):
+            answer_next(hf, "long", number)
+        assert handle.result(PATIENCE_S) == 2 * sum(n * n for n in range(10))
+    assert tasks.effects() == [f"look {n}" for n in range(10)] * 2
 
 
 def test_a_failed_task_can_be_tried_again(engine_store: Holdfast, folder: Path) -> None:
@@ -310,9 +327,10 @@ def test_a_restate_that_is_not_there_or_is_something_else_is_named(
         {"listen": "127.0.0.1:99999"},
         {"prefix": "restate"},
         {"prefix": "a b"},
+        {"renew_after": 0},
     ],
 )
-def test_settings_that_can_not_be_right_are_refused(given: dict[str, str]) -> None:
+def test_settings_that_can_not_be_right_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=f"Restate.{next(iter(given))}="):
         Restate(**given)
 
@@ -363,8 +381,14 @@ def test_a_worker_that_is_stopped_finishes_its_step_and_another_goes_on(folder: 
     assert tasks.effects() == ["waits", "went"]
 
 
-def engine_at(server: RestateServer, listen: str) -> Restate:
-    return Restate(server.url, admin=server.admin_url, listen=listen)
+def test_who_only_starts_tasks_needs_nothing_of_restate_itself() -> None:
+    code = "import sys, holdfast.engines.restate; print({'restate', 'hypercorn'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def engine_at(server: RestateServer, listen: str, **options: Any) -> Restate:
+    return Restate(server.url, admin=server.admin_url, listen=listen, **options)
 
 
 def test_a_worker_with_changed_code_does_nothing_until_the_code_fits_again(folder: Path) -> None:

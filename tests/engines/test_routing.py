@@ -312,6 +312,21 @@ def test_a_failed_task_of_an_engine_is_retried_by_it_and_by_nobody_else(url: str
         assert toy.jobs["f-1"].seq == seq + 1
 
 
+def test_a_retry_waits_until_whoever_drove_the_task_to_its_end_has_let_go_of_it() -> None:
+    toy = Toy()
+    weather[0] = "storm"
+    with Holdfast("memory://", engine=toy) as hf:
+        hf.start(routed, "Ada", id="fl-1")
+        drive("toy", hf, "fl-1")
+        weather[0] = "calm"
+        lease = hf.store.acquire(stream_of("fl-1"), "a worker of toy", 30.0)
+        letting_go = threading.Timer(0.1, lambda: hf.store.release(lease))
+        letting_go.start()
+        with toy.serve(hf):
+            assert hf.retry("fl-1") == "hi Ada"
+        letting_go.join()
+
+
 def test_a_cancelled_task_of_an_engine_undoes_what_it_did_there() -> None:
     toy = Toy()
     with Holdfast("memory://", engine=toy) as hf, toy.serve(hf):

@@ -145,3 +145,7 @@ class _Driving(Driving):
     def _must_be_ours(self, task: Begin, state: State) -> None: ...
 
     def _heed(self, run: Run) -> None: ...
+
+
+SHARED = Toy()
+"""For the command line, which finds an engine by where it stands: tests.engines.toy:SHARED."""

@@ -73,7 +73,7 @@ def answer(
       holdfast answer trip-42 6 '"3"'          the text 3, to the question asked by call 6
       holdfast answer trip-42 approve-7 true   let it make call 7
     """
-    with opened(given) as hf:
+    with opened(given, engine=True) as hf:
         if task is None or question is None:
             views, unreadable = ([find_task(hf, task)], []) if task else read_all(hf.store)
             wanted = [view for view in views if task or view.status not in FINISHED]

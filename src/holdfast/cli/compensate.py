@@ -54,7 +54,7 @@ def compensate(given: Given, task: str, as_json: bool) -> Exit:
       holdfast compensate trip-42 --app agents
       holdfast compensate trip-42 --app agents --json | jq '.compensation[] | select(.why != "")'
     """
-    with opened(given) as hf:
+    with opened(given, engine=True) as hf:
         _must_have_ended_badly(given, find_task(hf, task))
         load_app(given)
         try:

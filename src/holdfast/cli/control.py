@@ -13,6 +13,7 @@ from holdfast.cli.options import json_option, pass_given, store_options, task_ar
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
+from holdfast.engines.elsewhere import driven_by
 from holdfast.errors import BadInput
 from holdfast.state import FINISHED, State
 from holdfast.views import TaskView
@@ -39,7 +40,7 @@ def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit
       holdfast pause trip-42
       holdfast pause trip-42 --because "the budget is spent" --by ada
     """
-    with opened(given) as hf:
+    with opened(given, engine=True) as hf:
         find_task(hf, task)
         hf.pause(task, because=because, by=by)
         view = hf.task(task)
@@ -52,6 +53,9 @@ def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit
     _print_pause(out, view, holder)
     here = our_command(given, "resume", task, code=True)
     worker = our_command(given, "resume", task, options=("--worker",))
+    if driven_by(view.state):
+        print_lines(out, f"To let it go on: {plain(worker)}")
+        return Exit.OK
     print_lines(out, f"To let it go on here:  {plain(here)}")
     print_lines(out, f"To let a worker do so: {plain(worker)}")
     return Exit.OK
@@ -60,7 +64,8 @@ def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit
 def _print_pause(out: Console, view: TaskView, holder: str | None) -> None:
     if view.status != "paused":
         # Who holds the task takes messages in many times a second, unless it hangs.
-        print_lines(out, f"asked to pause: {plain(holder or 'its holder')} has yet to hear of it")
+        who = holder or driven_by(view.state) or "its holder"
+        print_lines(out, f"asked to pause: {plain(who)} has yet to hear of it")
     elif holder:
         print_lines(out, f"paused: {plain(holder)} finishes the step in hand, and lets go of it")
     else:
@@ -93,7 +98,7 @@ def cancel(given: Given, task: str, because: str, by: str, as_json: bool) -> Exi
       holdfast cancel trip-42
       holdfast cancel trip-42 --because "Ada has flown home" --by bob
     """
-    with opened(given) as hf:
+    with opened(given, engine=True) as hf:
         find_task(hf, task)
         hf.cancel(task, because=because, by=by)
         view = hf.task(task)
@@ -110,7 +115,8 @@ def _outcome(hf: Holdfast, view: TaskView) -> tuple[str, str | None]:
     holder = at_work(hf.store, view)
     if view.status == "cancelled":
         return "ended", None
-    return "will_end" if holder else "to_be_driven", holder
+    who = holder or driven_by(view.state) or None
+    return "will_end" if who else "to_be_driven", who
 
 
 def _print_cancel(given: Given, view: TaskView, outcome: str, holder: str | None) -> None:

@@ -15,6 +15,7 @@ from holdfast.cli.answer import questions_of
 from holdfast.cli.code import load_app
 from holdfast.cli.compensate import summary_of
 from holdfast.cli.doubt import doubts_of
+from holdfast.cli.engines import engine_options
 from holdfast.cli.exits import Exit, exit_of
 from holdfast.cli.hints import our_command
 from holdfast.cli.live import live
@@ -43,6 +44,7 @@ _progress_option = click.option(
 @new_task_options
 @_progress_option
 @json_option
+@engine_options
 @store_options
 @pass_given
 def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
@@ -56,6 +58,8 @@ def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
     What the function itself prints goes to standard error. With --json an object is printed, also
     when the task fails or has to wait: its id, status, result, failure, doubts and questions.
 
+    With --engine a worker of that engine drives it, and this command waits for it.
+
     \b
     Examples:
       holdfast run agents:plan_trip Oslo --id trip-42
@@ -63,7 +67,7 @@ def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
       holdfast run agents.mail:triage '{"inbox": "work"}' --user ada
     """
     task = new_task(given, **words)
-    with opened(given, create=True) as hf:
+    with opened(given, create=True, engine=True) as hf:
         print_error(f"task {task.id}")
         go = partial(hf.run, task.fn, *task.args, id=task.id, **task.options)
         return drive_here(given, hf, task.id, go, as_json, progress)
@@ -76,6 +80,7 @@ def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
 )
 @_progress_option
 @json_option
+@engine_options
 @code_options
 @pass_given
 def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bool) -> Exit:
@@ -97,7 +102,7 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
       holdfast resume trip-42 --worker
       HOLDFAST_APP=agents,agents.mail holdfast resume trip-42
     """
-    with opened(given) as hf:
+    with opened(given, engine=True) as hf:
         view = find_task(hf, task)
         if to_worker:
             return _leave_to_worker(given, hf, task, as_json)
@@ -111,6 +116,7 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
 @task_argument
 @_progress_option
 @json_option
+@engine_options
 @code_options
 @pass_given
 def retry(given: Given, task: str, progress: bool, as_json: bool) -> Exit:
@@ -123,7 +129,7 @@ def retry(given: Given, task: str, progress: bool, as_json: bool) -> Exit:
     Examples:
       holdfast retry trip-42 --app agents
     """
-    with opened(given) as hf:
+    with opened(given, engine=True) as hf:
         view = find_task(hf, task)
         if view.status != "completed":
             load_app(given)

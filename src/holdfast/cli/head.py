@@ -16,6 +16,7 @@ from holdfast.cli.output import status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.standing import ChildView, ProgressView
 from holdfast.cli.text import ago, clock, count, plain, short, shown
+from holdfast.engines.elsewhere import driven_by
 from holdfast.history import left_at, newest_rewind, put_back_to
 from holdfast.state import FINISHED, State
 from holdfast.views import TaskView
@@ -54,6 +55,7 @@ def print_head(page: Page, view: TaskView, seen: Seen) -> None:
         "forks": _forks(seen.forks),
         "put back": _rewinds(state),
         "parent": f"{state.parent}, call {state.parent_path}" if state.parent else "",
+        "engine": state.driver,
         "last driven by": "" if seen.at_work or not state.owner else state.owner,
         "user": state.user,
         "session": state.session,
@@ -121,6 +123,9 @@ def _print_needs(page: Page, given: Given, view: TaskView, seen: Seen) -> None:
     _print_told(page, view)
     if seen.at_work:
         page.line(("at work: ", "dim"), (plain(seen.at_work), "cyan"))
+        return
+    if driver := driven_by(view.state):
+        page.line(("driven by ", "dim"), (plain(driver), "cyan"))
         return
     page.line(Text("nobody is at work on it", "bold yellow"))
     if view.status == "awaiting_user" and not view.state.cancelling:

@@ -19,6 +19,10 @@ APPROVAL = "approve-"
 """How the id of a question begins that asks whether a call may be made."""
 
 
+_DRIVE = ("worker", "resume", "retry")
+_ENGINE = ("engine", "address", "namespace", "queue", "tls", "admin", "listen")
+
+
 def our_command(
     given: Given, command: str, *words: str, options: Sequence[str] = (), code: bool = False
 ) -> str:
@@ -30,9 +34,9 @@ def our_command(
     "holdfast show --url 'my state' -- '-x; rm'"
     """
     more = [*options, *(_app(given) if code else ())]
-    for name in ("url", "key_file", "sign_key_file"):
+    for name in ("url", "key_file", "sign_key_file", *(_ENGINE if command in _DRIVE else ())):
         if value := getattr(given, name):
-            more += [f"--{name.replace('_', '-')}", value]
+            more += [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
     dashed = any(word.startswith("-") for word in words)
     return shlex.join(
         ["holdfast", command, *((*more, "--", *words) if dashed else (*words, *more))]

@@ -17,6 +17,7 @@ from holdfast.cli.options import json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_table, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
+from holdfast.engines.elsewhere import LOCAL
 from holdfast.errors import StoreError, TaskNotFound
 from holdfast.finding import cursor_of
 from holdfast.listing import Filters, TaskPage
@@ -64,9 +65,11 @@ def ls(
       stopped      it is in progress: resume it, or have a worker take it up
       waiting      it sleeps, backs off or waits for a child: a worker goes on with it in time
       to be ended  it was cancelled, and has something to do first: resume it, or have a worker
+      on ENGINE    a remote engine drives it
 
-    With --json, at_work says who is at work on a task, or null, wake_at when a task that was let
-    go of goes on by itself, and cursor is its place: the page after the last one begins there.
+    With --json, at_work says who is at work on a task, or null, driver which engine it is left to,
+    wake_at when a task that was let go of goes on by itself, and cursor is its place: the page
+    after the last one begins there.
 
     A task whose log can't be read is named on standard error, and the exit code is then 4.
 
@@ -132,6 +135,7 @@ def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
         "parent": state.parent,
         "origin": state.fork.of if state.fork is not None else "",
         "at_work": holder,
+        "driver": state.driver or LOCAL,
         "wake_at": state.wake_at if state.parked else None,
         "cursor": cursor_of(Place(state.created_at, stream_of(view.id))),
     }
@@ -150,6 +154,8 @@ def _how_it_stands(view: TaskView) -> tuple[str, str]:
     state = view.state
     if view.status in FINISHED:
         return "", ""
+    if state.driver:
+        return f", on {plain(state.driver)}", "dim"
     if state.cancelling or state.ending:
         return ", to be ended", "bold yellow"
     if view.status != "in_progress":

@@ -56,14 +56,26 @@ def folder_of(url: str) -> Path | None:
 
 @contextmanager
 def opened(
-    given: Given, *, create: bool = False, lease_s: float = LEASE_S, only_reads: bool = False
+    given: Given,
+    *,
+    create: bool = False,
+    lease_s: float = LEASE_S,
+    only_reads: bool = False,
+    engine: bool = False,
 ) -> Iterator[Holdfast]:
-    """The store, opened. Only with `create` is a folder made that is not there."""
+    """The store, opened. Only with `create` is a folder made that is not there.
+
+    With `engine`, tasks are driven by, and messages told to, the one that the command was given.
+    """
     url = store_url(given)
     if not create:
         must_exist(url)
     key, sign_key = keys_of(given), keys_of(given, "sign_key")
     more = {} if only_reads else redaction()
+    if engine:
+        from holdfast.cli.engines import engine_of
+
+        more["engine"] = engine_of(given)
     hf = Holdfast(url, lease_s=lease_s, key=key, sign_key=sign_key, **more)
     try:
         with hf:

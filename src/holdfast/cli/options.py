@@ -17,7 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 pass_given = click.make_pass_decorator(Given, ensure=True)
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep an option's value where every part of a command finds it."""
     # The same option may stand before and after the command's name; the later one counts.
     if value:
         setattr(ctx.ensure_object(Given), str(param.name), value)
@@ -28,7 +29,7 @@ url_option = click.option(
     metavar="URL",
     expose_value=False,
     is_eager=True,
-    callback=_remember,
+    callback=remember,
     help="The store: a folder, sqlite:///FILE or postgresql://…  "
     "[default: $HOLDFAST_URL, pyproject.toml, or workspace]",
 )
@@ -37,14 +38,14 @@ app_option = click.option(
     metavar="MODULE[:ATTR]",
     multiple=True,
     expose_value=False,
-    callback=_remember,
+    callback=remember,
     help="A module that defines tasks; may be repeated.  [default: $HOLDFAST_APP, pyproject.toml]",
 )
 debug_option = click.option(
     "--debug",
     is_flag=True,
     expose_value=False,
-    callback=_remember,
+    callback=remember,
     help="On an error, show the Python traceback too.",
 )
 key_option = click.option(
@@ -52,7 +53,7 @@ key_option = click.option(
     metavar="FILE",
     expose_value=False,
     is_eager=True,
-    callback=_remember,
+    callback=remember,
     help="The key of an encrypted store.  [default: $HOLDFAST_KEY, $HOLDFAST_KEY_FILE]",
 )
 sign_key_option = click.option(
@@ -60,7 +61,7 @@ sign_key_option = click.option(
     metavar="FILE",
     expose_value=False,
     is_eager=True,
-    callback=_remember,
+    callback=remember,
     help="The key that logs are signed with.  [default: $HOLDFAST_SIGN_KEY, "
     "$HOLDFAST_SIGN_KEY_FILE]",
 )

@@ -74,7 +74,7 @@ def resolve(
             "nothing"
         )
     value = json_of(result) if result is not None else None
-    with opened(given) as hf:
+    with opened(given, engine=True) as hf:
         view = find_task(hf, task)
         if happened and not unchecked:
             load_app(given)

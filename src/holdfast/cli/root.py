@@ -28,6 +28,7 @@ from holdfast.cli import (
     ls,
     memory,
     mirror,
+    move,
     once,
     replay,
     resolve,
@@ -99,6 +100,7 @@ def root(ctx: click.Context) -> None:
       holdfast once fetch -- curl …     a command of a shell script, as a durable step
       holdfast start agents:plan Oslo   start a task, and leave it to a worker
       holdfast worker --app agents      drive all tasks that have something to do
+      holdfast move trip-42 --engine …  give it to another engine
       holdfast cancel trip-42           end it
       holdfast answer                   what tasks ask people
       holdfast doubt                    calls that may or may not have happened
@@ -117,7 +119,7 @@ def root(ctx: click.Context) -> None:
 
     The options below may stand before or after the command's name. Settings come from an option,
     else from the environment (HOLDFAST_URL, HOLDFAST_APP, HOLDFAST_KEY, …), else from
-    [tool.holdfast] in the nearest pyproject.toml (url = "…", app = "…", key_file = "…"), else from
+    [tool.holdfast] in the nearest pyproject.toml (url = "…", app = "…", engine = "…"), else from
     the default. HOLDFAST_REDACT and HOLDFAST_SECRETS (redact = "…", secrets = "…") name, as
     module:attribute, a Redact and where named secrets come from.
     """
@@ -145,6 +147,7 @@ for _command in (
     once.once,
     start.start,
     worker.worker,
+    move.move,
     drive.resume,
     drive.retry,
     control.pause,

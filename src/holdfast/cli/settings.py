@@ -9,11 +9,13 @@
                             HOLDFAST_KEY_FILE
     --task ID (once)        HOLDFAST_TASK                         none
     --sign-key-file FILE    HOLDFAST_SIGN_KEY, HOLDFAST_SIGN_KEY_FILE, sign_key_file = "…"
+    --engine NAME           HOLDFAST_ENGINE   engine = "…"        local
 
 `HOLDFAST_APP` takes several, with commas. `HOLDFAST_REDACT` and `HOLDFAST_SECRETS` name an object,
 `MODULE:ATTR`: a `Redact`, and a dict or a function that `Secret.named` is looked up in.
 `HOLDFAST_KEY` is the key itself. The pyproject.toml is the nearest one from the current folder
-upwards; a relative path in it is meant from where it stands.
+upwards; a relative path in it is meant from where it stands. For more of the engine see
+`holdfast.cli.engines`.
 """
 
 from __future__ import annotations
@@ -41,6 +43,13 @@ class Given(Struct):
     sign_key_file: str = ""
     debug: bool = False
     json: bool = False
+    engine: str = ""
+    address: str = ""
+    namespace: str = ""
+    queue: str = ""
+    tls: bool = False
+    admin: str = ""
+    listen: str = ""
 
 
 class Code(Struct, frozen=True):
@@ -50,6 +59,16 @@ class Code(Struct, frozen=True):
     folders: tuple[Path, ...]
 
 
+class _Engine(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    name: str
+    address: str = ""
+    namespace: str = ""
+    queue: str = ""
+    tls: str = ""
+    admin: str = ""
+    listen: str = ""
+
+
 class _Table(Struct, forbid_unknown_fields=True):
     url: str = ""
     app: str | list[str] = []
@@ -57,6 +76,7 @@ class _Table(Struct, forbid_unknown_fields=True):
     secrets: str = ""
     key_file: str = ""
     sign_key_file: str = ""
+    engine: str | _Engine = ""
 
 
 def url_of(given: Given, environment: Mapping[str, str], folder: Path) -> str:
@@ -123,6 +143,39 @@ def keys_in(
     return Keys.from_file(project.parent / Path(file).expanduser()) if project and file else None
 
 
+def engine_settings(given: Given, environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """What is said of the engine, its `name` first; of another engine than that, nothing.
+
+    >>> engine_settings(Given(engine="restate"), {"HOLDFAST_ENGINE": "temporal"}, Path("/"))
+    {'name': 'restate'}
+    """
+    options = {name: getattr(given, name) for name in _Engine.__struct_fields__[1:]}
+    options["tls"] = "1" if given.tls else ""
+    variables = {
+        name: environment.get(f"HOLDFAST_ENGINE_{name.upper()}", "")
+        for name in (*options, "api_key")
+    }
+    sources = [
+        {"name": given.engine, **options},
+        {"name": environment.get("HOLDFAST_ENGINE", ""), **variables},
+        _engine_of_project(folder),
+    ]
+    name = next((source["name"] for source in sources if source["name"]), "")
+    found = {"name": name}
+    for source in reversed(sources):
+        if source["name"] in ("", name):
+            found |= {key: value for key, value in source.items() if value}
+    return found
+
+
+def _engine_of_project(folder: Path) -> dict[str, str]:
+    project = nearest_project(folder)
+    engine = _read(project).engine if project else ""
+    if isinstance(engine, _Engine):
+        return dict(msgspec.to_builtins(engine))
+    return {"name": engine}
+
+
 def nearest_project(folder: Path) -> Path | None:
     """The pyproject.toml in `folder` or the nearest one above it."""
     for place in (folder, *folder.parents):
@@ -142,5 +195,5 @@ def _read(project: Path) -> _Table:
         raise BadInput(
             f'{project}, [tool.holdfast]: {error}. It knows url = "…", app = "…" or ["…"], '
             f'redact = "…", secrets = "…", '
-            f'key_file = "…" and sign_key_file = "…"'
+            f'key_file = "…", sign_key_file = "…" and engine = "…" or a table of it'
         ) from None

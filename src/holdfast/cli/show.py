@@ -27,6 +27,7 @@ from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
 from holdfast.cli.standing import children_of, print_children, print_progress, progress_of
 from holdfast.cli.timeline import print_timeline, tree, walk
+from holdfast.engines.elsewhere import LOCAL
 from holdfast.history import newest_rewind
 from holdfast.listing import forks_of
 from holdfast.reading import stream_of
@@ -146,6 +147,7 @@ def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
         "labels": state.labels,
         "owner": state.owner,
         "engine": state.engine,
+        "driver": state.driver or LOCAL,
         "at_work": seen.at_work,
         "epoch": state.epoch,
         "format": state.format,

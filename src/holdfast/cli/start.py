@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.cli.arguments import arguments_of
 from holdfast.cli.code import load, look_in
+from holdfast.cli.engines import engine_options
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.opening import opened
@@ -86,6 +87,7 @@ def new_task(
 @click.command(short_help="Make a task, and leave it to a worker.")
 @new_task_options
 @json_option
+@engine_options
 @store_options
 @pass_given
 def start(given: Given, /, as_json: bool, **words: Any) -> Exit:
@@ -93,7 +95,8 @@ def start(given: Given, /, as_json: bool, **words: Any) -> Exit:
 
     The arguments are those of `holdfast run`. The task is on disk when this returns; it is
     driven by `holdfast worker`, now or as soon as one runs. With the --id of a task that exists
-    nothing is made: it is that one, whatever its status.
+    nothing is made: it is that one, whatever its status. With --engine a worker of that engine
+    drives it.
 
     With --json an object is printed: the task's id and status.
 
@@ -103,7 +106,7 @@ def start(given: Given, /, as_json: bool, **words: Any) -> Exit:
       id=$(holdfast start agents:plan_trip Oslo) && holdfast log -f "$id"
     """
     task = new_task(given, **words)
-    with opened(given, create=True) as hf:
+    with opened(given, create=True, engine=True) as hf:
         status = hf.start(task.fn, *task.args, id=task.id, **task.options).status
     if as_json:
         print_json({"id": task.id, "status": status})

@@ -15,12 +15,15 @@ from types import FrameType
 import click
 
 from holdfast.cli.code import load_app
+from holdfast.cli.engines import engine_options
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import LEASE_S, opened
 from holdfast.cli.options import code_options, json_option, numbers, pass_given
 from holdfast.cli.output import print_error, print_json_line
 from holdfast.cli.settings import Given
 from holdfast.cli.text import clock, count, to_json
+from holdfast.engines.elsewhere import LOCAL
+from holdfast.engines.port import EngineWorker
 from holdfast.errors import BadInput, CodeMissing
 from holdfast.spec import registry
 from holdfast.worker import Worker
@@ -59,6 +62,7 @@ Say = Callable[[str], None]
 )
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing of what it does.")
 @json_option
+@engine_options
 @code_options
 @pass_given
 def worker(
@@ -91,6 +95,9 @@ def worker(
     when --lease has run out; then it can write nothing more of them. The store's folder is made if
     it is not there.
 
+    With --engine it drives the tasks of a remote engine instead, which hands them out; --limit and
+    --until-idle are for local workers only.
+
     To end it, send SIGTERM or SIGINT (Ctrl-C). It drains: it takes up no more tasks, lets each in
     hand finish the step it is in, records that, lets go of the task, and ends with exit code 0.
     Whoever drives such a task next goes on after that step. A second signal ends it at once, with
@@ -104,6 +111,7 @@ def worker(
       holdfast worker --app agents
       holdfast worker --app agents --concurrency 50 --limit plan_trip=5 --limit triage=20
       holdfast worker --app agents --until-idle       for a cron job, or in a test
+      holdfast worker --app agents --engine temporal --address temporal:7233 --queue trips
     """
     code = load_app(given)
     if not code.modules:
@@ -111,12 +119,20 @@ def worker(
     for name in limits:
         _must_be_known(name)
     say = _sayer(quiet, as_json)
-    with opened(given, create=True, lease_s=lease_s) as hf:
-        driver = Worker(hf, concurrency=concurrency, limits=limits, say=say)
+    with opened(given, create=True, lease_s=lease_s, engine=True) as hf:
+        driver: Worker | EngineWorker
+        if hf.engine.name == LOCAL:
+            driver = Worker(hf, concurrency=concurrency, limits=limits, say=say)
+        elif limits or until_idle:
+            raise BadInput(f"--limit and --until-idle are not for a worker of {hf.engine.name}")
+        else:
+            driver = hf.engine.worker(hf, concurrency=concurrency, say=say)
         # Standard output is for our lines alone, whatever the tasks print.
         with redirect_stdout(sys.stderr), _told_to_end(driver.stop, say):
-            say(f"looks for tasks in {hf.store.url}, drives up to {count(concurrency, 'task')}")
-            if until_idle:
+            of = "" if hf.engine.name == LOCAL else f" of {hf.engine.name}"
+            tasks = count(concurrency, "task")
+            say(f"looks for tasks{of} in {hf.store.url}, drives up to {tasks}")
+            if until_idle and isinstance(driver, Worker):
                 driver.run_until_idle()
             else:
                 driver.run()

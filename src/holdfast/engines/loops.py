@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -26,6 +26,10 @@ class LoopThread:
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_soon(self, work: Callable[[], Any]) -> None:
+        """Do something on the loop, soon."""
+        self._loop.call_soon_threadsafe(work)
 
     def close(self) -> None:
         """End the loop; nothing runs on it any more."""

@@ -75,7 +75,8 @@ class Course:
             if max(log.state.version, log.state.checkpoint_version) > self._spec.version:
                 raise older_code(log.state, self._spec)
             family = Relatives(host.driver.family())
-            self._run = Run(log, task_id, family=family, attends=False)
+            # It waits for nothing in this process; what stops it, stops the task and no more.
+            self._run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
             self._remote = Remote(self._run, carrier, self._begun)
             self._log: Log | None = None
             self._use(log)
@@ -137,11 +138,13 @@ class Course:
                 if isinstance(event, Moved):
                     return self._end("moved")
                 if isinstance(event, TaskContinued | CancelRequested):
-                    return End("again", "in_progress", event.seq)
+                    return self._end("again")
             await self._carrier.first([])
 
     def _end(self, how: Literal["ended", "again", "moved"]) -> End:
         with self._host.hub.hold(self._id) as log:
+            self._use(log)
+            self._hear()  # the next run is not told again
             log.sync()
             state = log.state
             if how == "ended":

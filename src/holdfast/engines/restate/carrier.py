@@ -80,28 +80,50 @@ class RestateCarrier:
     """What one invocation does for a task."""
 
     def __init__(
-        self, ctx: WorkflowContext, host: Host, calls: Calls, id: str, prefix: str
+        self, ctx: WorkflowContext, host: Host, calls: Calls, id: str, prefix: str, most: int
     ) -> None:
         self._ctx = ctx
         self._host = host
         self._calls = calls
         self._id = id
         self._prefix = prefix
+        self._most = most
         self._now = datetime.min.replace(tzinfo=UTC)
         self._coming: dict[RestateDurableFuture[Any], Callable[[Any], None]] = {}
         self._messages: list[str] = []
         self._heard: set[str] = set()
+        self._asked = 0
         self._mail = 0
         self._mismatch: EngineError | None = None
 
-    async def begin(self) -> None:
-        """Take the time, and begin to listen to messages."""
+    async def begin(self) -> int:
+        """Begin to listen to messages; returns the event that the task goes on from.
 
-        async def now() -> dict[str, str]:
-            return {"at": self._host.holding.clock().isoformat()}
+        That is the newest in its log: of an earlier invocation that was killed, nothing is left
+        here that could tell the task what it was told then.
+        """
 
-        self._hear_time(await self.surely(self._ctx.run_typed("begin", now, JSON)))
+        async def begin() -> dict[str, Any]:
+            return await asyncio.to_thread(self._newest)
+
+        begun = await self.surely(self._ctx.run_typed("begin", begin, JSON))
+        self._hear_time(begun)
+        self._most = int(begun["most"])
+        for message in begun["posts"]:
+            self._hear(message)
         self._listen()
+        return int(begun["seq"])
+
+    def _newest(self) -> dict[str, Any]:
+        """Where the log is, what is in the inbox, and how long the journal may grow."""
+        with self._host.hub.hold(self._id) as log:
+            log.sync()
+            return {
+                "at": self._host.holding.clock().isoformat(),
+                "seq": log.state.seq,
+                "posts": [heard(post.name) for post in log.store.inbox([log.lease.stream])],
+                "most": self._most,
+            }
 
     async def go_on_at(self, seq: int) -> int:
         """Where the task goes on, as it was when that was first asked: its log may be longer by
@@ -163,7 +185,7 @@ class RestateCarrier:
         """Start the workflow of another task, and wait for its end."""
         job = Job(id, task, 1)
         service, key = service_of(task, self._prefix), key_of(job)
-        begin = json.dumps({"id": id, "seq": job.seq, "log": ""}).encode()
+        begin = json.dumps({"id": id, "task": task, "seq": job.seq, "log": ""}).encode()
         child = Child()
 
         def ask() -> RestateDurableFuture[bytes]:
@@ -175,8 +197,8 @@ class RestateCarrier:
         return child
 
     def is_full(self) -> bool:
-        """Never: a workflow of Restate can't hand its messages on to another."""
-        return False
+        """Whether the journal has grown long: Restate reads all of it whenever it wakes a task."""
+        return self._asked >= self._most
 
     def now(self) -> datetime:
         """The latest time in the journal, as far as it was read."""
@@ -200,6 +222,7 @@ class RestateCarrier:
             self._hear_time(found)
             coming.come(found)
 
+        self._asked += 1
         self._coming[future] = come
 
     def _halt(self, error: Exception) -> Halt:
@@ -272,6 +295,11 @@ class RestateCarrier:
         at = _time(said.get("at")) if isinstance(said, dict) else None
         if at is not None:
             self._now = max(self._now, at)
+
+
+def heard(post: str) -> str:
+    """What the task hears of a message in its inbox."""
+    return CANCEL if post.partition("-")[0] == CANCEL else post
 
 
 def _time(text: Any) -> datetime | None:

@@ -25,7 +25,8 @@ class Restate:
     listens at `listen`, and the server has to reach it there; where it is another address for the
     server, `advertise` is its URL. Workers that share a store may listen at the same address of
     a machine, or behind one. `prefix` goes before the names of services: two stores on one server
-    need two. `token` is sent along with each request. Needs `pip install 'holdfast[restate]'`.
+    need two. `token` is sent along with each request. After `renew_after` calls a task goes on in a
+    new invocation, with an empty journal. Needs `pip install 'holdfast[restate]'`.
 
     >>> Restate("http://restate:8080", admin="http://restate:9070").name
     'restate'
@@ -42,7 +43,10 @@ class Restate:
         advertise: str = "",
         prefix: str = "",
         token: str = "",
+        renew_after: int = 10_000,
     ) -> None:
+        if type(renew_after) is not int or renew_after < 1:
+            raise BadInput(f"Restate(renew_after={renew_after!r:.60}) must be 1 or more")
         self.ingress = Address(url, "url", token)
         self.admin = Address(admin, "admin", token)
         self.listen = _host_and_port(listen)
@@ -53,6 +57,7 @@ class Restate:
                 f"with a letter, and not with 'restate' or 'openapi'"
             )
         self.prefix = prefix
+        self.renew_after = renew_after
 
     def __repr__(self) -> str:
         return f"Restate({self.ingress.url!r}, admin={self.admin.url!r})"
@@ -65,7 +70,7 @@ class Restate:
 
     def _started(self, job: Job) -> str:
         """Start the workflow of a task, if it is not there yet; returns its invocation."""
-        body = {"id": job.id, "seq": job.seq, "log": job.log}
+        body = {"id": job.id, "task": job.task, "seq": job.seq, "log": job.log}
         said = self._asked(job, f"{RUN}/send", body)
         if said.get("status") == "PreviouslyAccepted":
             known = self.query(job)

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from restate import TerminalError, Workflow, WorkflowContext, WorkflowSharedContext
@@ -20,13 +24,14 @@ from restate.serde import JsonSerde
 from restate.server_context import DisconnectedException
 
 from holdfast.engines.elsewhere import job_for
+from holdfast.engines.port import Job
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls, trouble
 from holdfast.engines.restate.carrier import END, ENDED, JSON, MAIL, RestateCarrier
-from holdfast.engines.restate.engine import LOG, RUN, TELL
+from holdfast.engines.restate.engine import LOG, RUN, TELL, Restate
 from holdfast.engines.restate.names import service_of
-from holdfast.errors import BadInput, EngineConflict, TaskNotFound
+from holdfast.errors import BadInput, EngineConflict, EngineError, TaskNotFound
 
 _logger = logging.getLogger("holdfast")
 
@@ -44,15 +49,16 @@ _ABORT = timedelta(days=7)
 _TOLD = timedelta(minutes=1)
 """How long Restate knows that it was told of a message: one that stays in the inbox it hears of
 again."""
+_LOOK_S, _LOOKS = 0.05, 200
 
 
 class Courses:
     """The courses of tasks, as Restate runs them."""
 
-    def __init__(self, host: Host, calls: Calls, prefix: str) -> None:
+    def __init__(self, host: Host, calls: Calls, engine: Restate) -> None:
         self._host = host
         self._calls = calls
-        self._prefix = prefix
+        self._engine = engine
 
     async def run(self, ctx: WorkflowContext, job: dict[str, Any]) -> dict[str, Any]:
         """Drive a task to its end."""
@@ -61,7 +67,7 @@ class Courses:
             found = await asyncio.to_thread(self._log_of, id)
             _must_be_the_same(id, found, str(job.get("log", "")))
             ctx.set(LOG, found, JsonSerde())
-            end = await self._driven(ctx, id, int(job["seq"]))
+            end = await self._driven(ctx, id)
         except (RetryableError, DisconnectedException):
             raise
         except Exception as error:
@@ -70,18 +76,33 @@ class Courses:
         if end.how == "ended" and end.status != "completed":
             # Shown as failed; why is in the log.
             raise TerminalError(f"{end.status}: see `holdfast show`", _CODES.get(end.status, 500))
+        if end.how == "again":
+            begin_again = partial(self._begin_again, Job(id, str(job["task"]), int(job["seq"])))
+            threading.Thread(target=begin_again, daemon=True).start()
         return {"how": end.how, "status": end.status}
 
-    async def _driven(self, ctx: WorkflowContext, id: str, seq: int) -> End:
-        carrier = RestateCarrier(ctx, self._host, self._calls, id, self._prefix)
-        await carrier.begin()
+    async def _driven(self, ctx: WorkflowContext, id: str) -> End:
+        prefix, most = self._engine.prefix, self._engine.renew_after
+        carrier = RestateCarrier(ctx, self._host, self._calls, id, prefix, most)
+        seq = await carrier.begin()
         while True:
             await carrier.hold()
             end = await drive(self._host, carrier, id, seq)
-            if end.how != "again":
+            if end.how != "again" or carrier.is_full():
                 await carrier.end(end.how)
                 return end
             seq = await carrier.go_on_at(end.seq)
+
+    def _begin_again(self, job: Job) -> None:
+        """Give a task a new invocation, with an empty journal, when its present one has ended."""
+        # If that does not work out, a worker that looks after the task does it later.
+        with suppress(EngineError):
+            for _ in range(_LOOKS):
+                time.sleep(_LOOK_S)
+                known = self._engine.query(job)
+                if known is not None and known.status == "ended":
+                    self._engine.start(job)
+                    return
 
     def _log_of(self, id: str) -> str:
         with self._host.hub.hold(id) as log:

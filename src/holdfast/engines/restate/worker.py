@@ -79,7 +79,7 @@ class RestateWorker:
         waiting = ThreadPoolExecutor(_WAITING, thread_name_prefix="holdfast restate")
         asyncio.get_running_loop().set_default_executor(waiting)
         calls = Calls(host, self._concurrency)
-        courses = Courses(host, calls, engine.prefix)
+        courses = Courses(host, calls, engine)
         app = restate.app(workflows(courses, registry.tasks(), engine.prefix))
         listener = listening(*engine.listen)
         uri = engine.advertise or _url_of(listener.getsockname())

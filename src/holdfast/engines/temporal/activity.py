@@ -31,19 +31,16 @@ async def make_call(args: Sequence[RawValue]) -> Any:
     served = serving[info.task_queue]
     path = activity.payload_converter().from_payload(args[0].payload, str)
     task_id = info.workflow_id or ""
-    if info.activity_type == SETTLE:
-        work = partial(settle, served.host, task_id)
-    else:
-        work = partial(_attempt, served, task_id, path)
+    make = _settle if info.activity_type == SETTLE else _attempt
+    work = partial(make, served, task_id, path)
     beating = asyncio.ensure_future(_beat(served.lost_after.total_seconds()))
     try:
-        waits = await _to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
+        return await _to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
     finally:
         beating.cancel()
-    return _answer(served, task_id, path, waits)
 
 
-async def _to_its_end(work: asyncio.Future[Waits | None]) -> Waits | None:
+async def _to_its_end(work: asyncio.Future[Any]) -> Any:
     """Wait for work that is not to be stopped half-way, also if Temporal cancels who waits."""
     while not work.done():
         with suppress(asyncio.CancelledError):
@@ -51,18 +48,25 @@ async def _to_its_end(work: asyncio.Future[Waits | None]) -> Waits | None:
     return work.result()
 
 
-def _attempt(served: Served, task_id: str, path: str) -> Waits | None:
+def _settle(served: Served, task_id: str, path: str) -> Any:
+    return _answer(served, None, settle(served.host, task_id))
+
+
+def _attempt(served: Served, task_id: str, path: str) -> Any:
     offer = served.offers.get((task_id, path))
     if offer is None:
         # The function of the task goes on in another worker by now, and asks for it there.
         raise ApplicationError("the task went on elsewhere", type="Gone", non_retryable=True)
-    return attempt(served.host, task_id, path, *offer)
-
-
-def _answer(served: Served, task_id: str, path: str, waits: Waits | None) -> Any:
-    record = _record(served, task_id, path)
+    with served.host.hub.hold(task_id) as log:
+        waits = attempt(served.host, task_id, path, *offer)
+        record = log.state.calls.get(path)
     if waits is None:
         served.offers.pop((task_id, path), None)
+    return _answer(served, record, waits)
+
+
+def _answer(served: Served, record: Call | None, waits: Waits | None) -> Any:
+    if waits is None:
         if record is not None and record.status == "failed" and record.failure is not None:
             summary = record.failure.summary()
             raise ApplicationError(summary, type=ENDED, non_retryable=True, category=_OF_THE_TASK)
@@ -81,11 +85,6 @@ def _backing_off(served: Served, record: Call, waits: Waits) -> ApplicationError
     return ApplicationError(
         failure.message, type=failure.type, next_retry_delay=wait, category=_OF_THE_TASK
     )
-
-
-def _record(served: Served, task_id: str, path: str) -> Call | None:
-    with served.host.hub.hold(task_id) as log:
-        return log.state.calls.get(path)
 
 
 async def _beat(lost_after_s: float) -> None:

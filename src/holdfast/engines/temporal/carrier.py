@@ -38,7 +38,13 @@ class TemporalCarrier:
         self._task_id = workflow.info().workflow_id
         self._loop = asyncio.get_running_loop()
         self._messages: list[str] = []
+        self._offered: set[str] = set()
         self._is_cancelled = False
+
+    def leave(self) -> None:
+        """This run is over here: whoever goes on asks for its calls again."""
+        for path in self._offered:
+            self._served.offers.pop((self._task_id, path), None)
 
     def tell(self, name: str) -> None:
         """A message has come."""
@@ -67,6 +73,7 @@ class TemporalCarrier:
     def call(self, asked: Asked, data: bytes) -> Called:
         spec = asked.spec
         self._served.offers[self._task_id, asked.path] = (spec, data)
+        self._offered.add(asked.path)
         return self._activity(
             spec.name, asked.path, shown(asked.args), spec.retry, timeout_s=spec.timeout_s
         )
@@ -152,9 +159,9 @@ class _Called:
     def result(self) -> Waits | Lost | None:
         try:
             answer = self._handle.result()
-        except (ActivityError, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError):
-                return Lost()
+        except asyncio.CancelledError:
+            return Lost()
+        except ActivityError as error:
             cause = error.cause
             has_ended = isinstance(cause, ApplicationError) and cause.type == ENDED
             return None if has_ended else Lost()

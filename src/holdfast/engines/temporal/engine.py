@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+)
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -82,20 +89,30 @@ class Temporal:
         self._do(self._start(job))
 
     async def _start(self, job: Job) -> None:
-        client = await self.client()
         try:
-            await client.start_workflow(
-                job.task,
-                begin_at(job.seq, job.log),
-                id=job.id,
-                task_queue=self.queue,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                memo={LOG: job.log, SEQ: job.seq},
-                task_timeout=timedelta(seconds=self.lost_after_s),
-            )
+            await self._start_run(job)
         except WorkflowAlreadyStartedError:
-            await self._must_be_ours(job, await (await self._handle(job)).describe())
+            handle = await self._handle(job)
+            found = await handle.describe()
+            await self._must_be_ours(job, found)
+            if await _seq(found) not in (None, job.seq):
+                # The run of an earlier time, which the task left: it ends in a moment.
+                with suppress(WorkflowFailureError, TimeoutError):
+                    await asyncio.wait_for(handle.result(), _PATIENCE_S / 2)
+                await self._start_run(job)
+
+    async def _start_run(self, job: Job) -> None:
+        client = await self.client()
+        await client.start_workflow(
+            job.task,
+            begin_at(job.seq, job.log),
+            id=job.id,
+            task_queue=self.queue,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            memo={LOG: job.log, SEQ: job.seq},
+            task_timeout=timedelta(seconds=self.lost_after_s),
+        )
 
     def tell(self, job: Job, message: str) -> None:
         """A message was left for a task."""
@@ -124,7 +141,7 @@ class Temporal:
             raise
         await self._must_be_ours(job, found)
         is_running = found.status == WorkflowExecutionStatus.RUNNING
-        if not is_running and (await found.memo()).get(SEQ) != job.seq:
+        if not is_running and await _seq(found) != job.seq:
             return None
         return Driven(
             job.id,
@@ -212,3 +229,8 @@ class Temporal:
             loop, self._loop, self._connected = self._loop, None, None
         if loop is not None:
             loop.close()
+
+
+async def _seq(found: WorkflowExecutionDescription) -> Any:
+    """The event that a run began with; None for one that another workflow started."""
+    return (await found.memo()).get(SEQ)

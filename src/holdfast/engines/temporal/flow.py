@@ -30,7 +30,10 @@ class TaskFlow:
         self._carrier = TemporalCarrier(served)
         for name in self._early:
             self._carrier.tell(name)
-        end = await drive(served.host, self._carrier, info.workflow_id, begin["seq"])
+        try:
+            end = await drive(served.host, self._carrier, info.workflow_id, begin["seq"])
+        finally:
+            self._carrier.leave()
         return _finish(end, begin)
 
     @workflow.signal

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
+from holdfast.engines.loops import LoopThread
 from holdfast.engines.remote.caring import look_after
 from holdfast.engines.remote.host import Host
 from holdfast.engines.temporal.activity import make_call
@@ -67,20 +69,48 @@ class TemporalWorker:
         client = await engine.connect()
         own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
-        served = Served(host, engine, own)
-        serving[engine.queue] = serving[own] = served
+        serving[engine.queue] = serving[own] = Served(host, engine, own)
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast step")
         self._loop.set_default_executor(threads)
         try:
-            async with self._flows(client), self._calls(client, own):
+            async with self._calls(client, own), self._flows_apart() as flows:
                 self._say(f"drives tasks of {engine!r}")
                 looking = asyncio.ensure_future(look_after(self._hf.store, engine, self._say))
-                await self._stopping.wait()
+                stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping.wait())
+                await asyncio.wait([stopping, flows], return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
                 looking.cancel()
                 self._say("finishing the steps in hand")
         finally:
             del serving[engine.queue], serving[own]
             host.close()
+
+    @asynccontextmanager
+    async def _flows_apart(self) -> AsyncIterator[asyncio.Future[Any]]:
+        """The functions of tasks, run by a thread of their own.
+
+        They write to the store as they go, and may have to wait for it; those who show that this
+        worker is alive must not.
+        """
+        loop = LoopThread("holdfast tasks")
+        stop, has_begun = asyncio.Event(), Future[None]()
+
+        async def run() -> None:
+            async with self._flows(await self._engine.connect()):
+                has_begun.set_result(None)
+                await stop.wait()
+
+        flows: asyncio.Future[Any] = asyncio.wrap_future(loop.submit(run()))
+        begun = asyncio.wrap_future(has_begun)
+        try:
+            await asyncio.wait([flows, begun], return_when=asyncio.FIRST_COMPLETED)
+            yield flows
+        finally:
+            loop.call_soon(stop.set)
+            await asyncio.wait([flows])
+            begun.cancel()
+            loop.close()
+            flows.result()
 
     def _flows(self, client: Any) -> Any:
         """What runs the functions of tasks: all in one thread, which greenlets need."""
