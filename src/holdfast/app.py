@@ -14,7 +14,7 @@ from holdfast.beginning import Given
 from holdfast.driving import Driving
 from holdfast.engines.elsewhere import try_to_let_know, try_to_start
 from holdfast.engines.holding import Holding
-from holdfast.engines.port import Engine
+from holdfast.engines.port import Engine, KeepsValues
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
 from holdfast.going import Going
 from holdfast.handle import Handle
@@ -26,7 +26,7 @@ from holdfast.moving import Moving
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
-from holdfast.stores import open_store, secured, whole_store
+from holdfast.stores import key_for_engines, open_store, secured, whole_store
 from holdfast.talking import Talking
 from holdfast.task import task_spec
 from holdfast.travelling import Travelling
@@ -104,6 +104,8 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         """What drives the tasks that are made here."""
         if isinstance(self.engine, Local):
             self.engine.store = self.store
+        if isinstance(self.engine, KeepsValues):
+            self.engine.encrypt_with(key_for_engines(self.store))
         self._holding.poke = partial(try_to_let_know, self.engine)
         self._holding.start = partial(try_to_start, self.engine)
         self._going = Going(self._driving, self.engine)

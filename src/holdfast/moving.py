@@ -21,7 +21,7 @@ from holdfast.engines.elsewhere import LOCAL, called, driven_by, driver_of, job_
 from holdfast.engines.execution import is_open_child
 from holdfast.engines.holding import Holding
 from holdfast.engines.port import Engine
-from holdfast.errors import BadInput, EngineError
+from holdfast.errors import BadInput, EngineConflict, EngineError
 from holdfast.events import Moved
 from holdfast.fold.waits import perhaps_open
 from holdfast.locally import Local
@@ -77,10 +77,23 @@ def move(holding: Holding, id: str, engine: Engine, by: str, timeout_s: float) -
     """Give a task and its open children to an engine; the ids of those that were not its yet."""
     must_be_texts(f"move({id!r})", by=by)
     must_be_there(holding.store, id)
-    _must_be_open(_state_of(holding, id))
+    state = _state_of(holding, id)
+    _must_be_open(state)
+    _must_be_welcome(state, engine)
     give_up_at = time.monotonic() + timeout_s
     moved = list(_moved(holding, id, engine, by, give_up_at))
     return tuple(dict.fromkeys(moved))
+
+
+def _must_be_welcome(state: State, engine: Engine) -> None:
+    """Leave a task where it is that the engine would not take: its id is taken there."""
+    try:
+        engine.query(job_for(state))
+    except EngineConflict:
+        raise
+    except EngineError as error:
+        who = called(driven_by(state))
+        raise EngineError(f"{error}. Task {state.id!r} was not moved: it is {who}'s") from error
 
 
 def _moved(holding: Holding, id: str, engine: Engine, by: str, give_up_at: float) -> Iterator[str]:

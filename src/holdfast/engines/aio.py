@@ -117,7 +117,7 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     try:
         if run.remote is not None:
             await run.remote.awaited(run.remote.calling(asked, record, data))
-            ended: Returned | Call = run.log.state.calls[path]
+            ended: Returned | Call = run.remote.made(asked)
         else:
             body = Body(run, asked, data)
             check = partial(run_check, body)

@@ -7,11 +7,14 @@ left in its inbox, and the engine brings it in.
 
 from __future__ import annotations
 
+from datetime import datetime
 from shlex import quote
 
 from holdfast.engines.port import Engine, Job, job_of
-from holdfast.errors import DrivenElsewhere, EngineError
+from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError, TaskNotFound
+from holdfast.reading import first_event, stream_of
 from holdfast.state import FINISHED, State
+from holdfast.store import Store
 
 LOCAL = "local"
 """What people call the engine that the log has no name for."""
@@ -45,7 +48,36 @@ def job_for(state: State) -> Job:
     >>> job_for(State(id="trip-42", task="plan_trip", driven_since=7)).seq
     7
     """
-    return job_of(state, f"{state.created_at:%Y%m%dT%H%M%S.%f}")
+    return job_of(state, log_of(state.created_at))
+
+
+def log_of(created_at: datetime) -> str:
+    """What tells a log from every other one with the same id."""
+    return f"{created_at:%Y%m%dT%H%M%S.%f}"
+
+
+def log_in(store: Store, task_id: str) -> str:
+    """The same, of the task that a store has by that id; '' if it has none."""
+    first = first_event(store, stream_of(task_id))
+    return "" if first is None else log_of(first.at)
+
+
+def must_be_log(store: Store, task_id: str, log: str) -> None:
+    """Raise unless the task of that id in a store is the one that its engine means."""
+    found = log_in(store, task_id)
+    if not found:
+        raise TaskNotFound(f"no task {task_id!r} in {store.url}, but its engine has one. {_QUEUE}")
+    if found != log:
+        raise EngineConflict(
+            f"task {task_id!r}: the one its engine has driven here is not that of {store.url}, "
+            f"which has another under the same id. Nothing was changed. {_QUEUE}"
+        )
+
+
+_QUEUE = (
+    "Do the workers of two stores share a queue? Let each store have a queue, and a namespace, of "
+    "its own"
+)
 
 
 def elsewhere(state: State) -> DrivenElsewhere:
@@ -69,9 +101,18 @@ def must_be_driven_by(state: State, driver: str) -> None:
         raise elsewhere(state)
 
 
+def is_to_end(message: str) -> bool:
+    """Whether a message of that name asks a task to end.
+
+    >>> is_to_end("cancel"), is_to_end("cancel-2"), is_to_end("answer-1")
+    (True, True, False)
+    """
+    return message.partition("-")[0] == CANCEL
+
+
 def let_know(engine: Engine, state: State, message: str) -> None:
     """Tell an engine that a message was left for a task of its."""
-    if message.partition("-")[0] == CANCEL:
+    if is_to_end(message):
         engine.cancel(job_for(state))
     else:
         engine.tell(job_for(state), message)

@@ -36,7 +36,7 @@ Ending = tuple[Log, TaskWaiting | None]
 Poke = Callable[[State, str], bool]
 """Lets the engine of a task know of a message by its name; False if it could not."""
 
-_WAIT_S, _HEARD_S, _POLL_S = 5.0, 1.0, 0.02
+_WAIT_S, _HEARD_S, _ENDED_S, _POLL_S = 5.0, 1.0, 1.0, 0.02
 
 
 class Holding:
@@ -69,7 +69,7 @@ class Holding:
     @contextmanager
     def hold(self, task_id: str) -> Iterator[Log]:
         """A task's log, held until the block ends. Signals leave it as the errors they carry."""
-        log = open_log(self.store, task_id, self.owner, self.lease_s, self.clock)
+        log = self._open(task_id)
         self.attend(log)
         try:
             take_in(log)
@@ -81,6 +81,18 @@ class Holding:
             raise signal.error from signal.__cause__
         finally:
             self.let_go(log)
+
+    def _open(self, task_id: str) -> Log:
+        give_up_at = time.monotonic() + _ENDED_S
+        while True:
+            try:
+                return open_log(self.store, task_id, self.owner, self.lease_s, self.clock)
+            except TaskBusy:
+                # Whoever wrote that it ended lets go of it a moment later.
+                ended = read_state(self.store, stream_of(task_id)).status in FINISHED
+                if not ended or time.monotonic() >= give_up_at:
+                    raise
+            time.sleep(_POLL_S)
 
     def take_many(self, wanted: Sequence[Wanted]) -> Sequence[Log | BaseException]:
         """Take hold of many tasks; for each its log, begun, or what stood in the way."""

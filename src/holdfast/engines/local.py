@@ -80,7 +80,7 @@ def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     asked, record = look_up(run, path, spec, data)
     if run.remote is not None:
         run.remote.wait(run.remote.calling(asked, record, data))
-        return conclude(run, spec, run.log.state.calls[path], path)
+        return conclude(run, spec, run.remote.made(asked), path)
     if record is not None and record.status == "completed":
         return recorded_result(run, spec, record)
     return conclude(run, spec, _perform(run, asked, record, data), path)

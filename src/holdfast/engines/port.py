@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -44,7 +44,9 @@ class Driven(Struct, frozen=True):
     """What an engine knows of a task."""
 
     id: str
-    status: Literal["running", "ended"]
+    status: Literal["running", "ended", "stopped"]
+    """It is stopped if somebody ended it by the engine's own means, so that the task could do
+    nothing more: to go on is for a person to say."""
     engine: str
     run: str = ""
     """What the engine itself calls it, for its own tools."""
@@ -88,6 +90,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of what it holds: connections, threads."""
+
+
+@runtime_checkable
+class KeepsValues(Protocol):
+    """An engine that keeps some of the values of tasks itself, and so has to encrypt them."""
+
+    def encrypt_with(self, key: bytes | None) -> None:
+        """Keep nothing readable, if there is a key. Called by the `Holdfast` it is given to."""
 
 
 def job_of(state: State, log: str = "") -> Job:

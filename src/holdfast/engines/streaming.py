@@ -134,6 +134,7 @@ class Streaming:
         self.elsewhere: Any = None
         """On a remote engine: what has to be waited for, until it is recorded whole."""
         if self.run.remote is not None:
+            self._asked = asked
             self.elsewhere = self.run.remote.calling(asked, record, data)
             return
         if record is not None and record.status in ("completed", "failed"):
@@ -142,9 +143,9 @@ class Streaming:
         self.body = Body(self.run, asked, data)
         self._flow = perform(asked, record)
 
-    def was_made(self, path: str) -> None:
+    def was_made(self) -> None:
         """It was made by a remote engine, and is in the log."""
-        self.ended = self.run.log.state.calls[path]
+        self.ended = self.run.remote.made(self._asked)
 
     def next_request(self, answer: Any) -> Request | None:
         """What the flow wants now; None when the call has ended."""
@@ -172,7 +173,7 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
     call, answer = Streaming(scope, path, spec, data), None
     if call.elsewhere is not None:
         call.run.remote.wait(call.elsewhere)
-        call.was_made(path)
+        call.was_made()
     while request := call.next_request(answer):
         if not isinstance(request, RunBody):
             check = partial(local.run_check, call.body)
@@ -202,7 +203,7 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
     call, answer = Streaming(scope, path, spec, data), None
     if call.elsewhere is not None:
         await call.run.remote.awaited(call.elsewhere)
-        call.was_made(path)
+        call.was_made()
     while request := call.next_request(answer):
         if not isinstance(request, RunBody):
             check = partial(aio.run_check, call.body)

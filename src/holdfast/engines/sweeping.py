@@ -5,7 +5,7 @@ may have died before he told the engine, may have none, or may not have reached 
 of an engine makes a pass over its tasks now and then, about once a second:
 
     a message still in the inbox    the engine is told of it (again, ever more rarely)
-    a task it does not drive        it is started
+    a task it does not drive        it is started, unless somebody stopped it there
 
 A pass in which nothing is to be done asks the store two questions, whatever the number of tasks. A
 task is looked at (its log read, its engine asked) when it is first seen, and once in a while.
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct, field
 
-from holdfast.engines.elsewhere import driven_by, job_for, let_know
+from holdfast.engines.elsewhere import driven_by, is_to_end, job_for, let_know
 from holdfast.engines.port import Engine
 from holdfast.errors import EngineConflict, EngineError, StoreError
 from holdfast.facts import BY_ENGINE
@@ -73,12 +73,14 @@ def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
                 if driven_by(state) != engine.name:
                     memory.look_at[stream] = now_s + _AGAIN_S
                     continue
-                if _start(store, engine, stream, state):
+                if _start(store, engine, stream, state, its_posts):
                     started.append(state.id)
                 memory.look_at[stream] = now_s + _AGAIN_S
                 told += _tell(engine, state, its_posts, memory, now_s)
-            except (EngineConflict, StoreError) as error:
+            except (EngineConflict, Stopped, StoreError) as error:
                 memory.look_at[stream] = now_s + _AGAIN_S
+                for post in its_posts:
+                    _put_off(post, memory, now_s)
                 trouble.append(f"{stream.removeprefix(_TASKS)}: {error}")
     except (EngineError, StoreError) as error:  # it can't be reached: neither can the others be
         trouble.append(str(error))
@@ -104,12 +106,27 @@ def _due(memory: Memory, posts: Sequence[Post], now_s: float) -> list[Post]:
     return [post for key, post in there.items() if memory.tell_at.get(key, (now_s, 0))[0] <= now_s]
 
 
-def _start(store: Store, engine: Engine, stream: str, state: State) -> bool:
+class Stopped(EngineError):
+    """Somebody ended a task by the means of its engine."""
+
+
+def _start(store: Store, engine: Engine, stream: str, state: State, posts: Sequence[Post]) -> bool:
     """Start a task that the engine does not drive."""
     job = job_for(state)
     known = engine.query(job)
     if known is not None and known.status == "running":
         return False
+    # One that is to end has to be started too: it may have something to undo.
+    if (
+        known is not None
+        and known.status == "stopped"
+        and not any(is_to_end(p.name) for p in posts)
+    ):
+        raise Stopped(
+            f"somebody ended it on {engine.name} ({known.detail}), and it is left so. To go on "
+            f"with it: hf.resume({state.id!r}); to end it for good, and undo what it did: "
+            f"hf.cancel({state.id!r})"
+        )
     newest = read_state(store, stream)  # it may have ended since
     if driven_by(newest) != engine.name or job_for(newest) != job:
         return False
@@ -122,7 +139,11 @@ def _tell(
 ) -> Iterator[tuple[str, str]]:
     for post in posts:
         let_know(engine, state, post.name)
-        key = (post.stream, post.name)
-        pause_s = memory.tell_at.get(key, (0.0, _SOONEST_S))[1]
-        memory.tell_at[key] = (now_s + pause_s, min(2 * pause_s, _LATEST_S))
+        _put_off(post, memory, now_s)
         yield state.id, post.name
+
+
+def _put_off(post: Post, memory: Memory, now_s: float) -> None:
+    key = (post.stream, post.name)
+    pause_s = memory.tell_at.get(key, (0.0, _SOONEST_S))[1]
+    memory.tell_at[key] = (now_s + pause_s, min(2 * pause_s, _LATEST_S))

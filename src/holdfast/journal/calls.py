@@ -93,7 +93,7 @@ def _told(record: Call, waiting: TaskWaiting) -> Generator[Request, Any, Call]:
 
 def _approval(asked: Asked) -> Generator[Request, Any, Call | None]:
     """Ask whether this very call may be made; a record of its failure if it may not."""
-    path = f"{asked.path}!{asked.args_hash[:12]}"
+    path = approval_path(asked)
     record: Call | None = yield Look(path)
     if record is None:
         question = QuestionAsked(
@@ -113,8 +113,19 @@ def _approval(asked: Asked) -> Generator[Request, Any, Call | None]:
         record = yield from _told(record, unanswered(asked.task_id, record))
     if isinstance(record.result, Raw) and bytes(record.result) == b"true":
         return None
-    failure = Failure("NotApproved", f"{record.settled_by} did not approve it")
-    return replace(record, path=asked.path, name=asked.spec.name, status="failed", failure=failure)
+    return not_approved(asked, record)
+
+
+def approval_path(asked: Asked) -> str:
+    """Where it is asked whether a call may be made."""
+    return f"{asked.path}!{asked.args_hash[:12]}"
+
+
+def not_approved(asked: Asked, answered: Call) -> Call:
+    """The record of a call that somebody did not allow: the log has his answer, and no more."""
+    failure = Failure("NotApproved", f"{answered.settled_by} did not approve it")
+    name = asked.spec.name
+    return replace(answered, path=asked.path, name=name, status="failed", failure=failure)
 
 
 def _onwards(asked: Asked, record: Call) -> Flow:

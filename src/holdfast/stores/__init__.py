@@ -123,6 +123,22 @@ def secured(store: Store, key: KeySource | None, sign_key: KeySource | None = No
         raise
 
 
+def key_for_engines(store: Store) -> bytes | None:
+    """What an engine is to encrypt with that keeps values of tasks; None in a store without a key.
+
+    >>> key_for_engines(open_store("memory://"))
+    >>> len(key_for_engines(secured(open_store("memory://"), Keys.new())))
+    32
+    """
+    inner: Store | None = store
+    while inner is not None:
+        key: bytes | None = getattr(inner, "engine_key", None)
+        if key is not None:
+            return key
+        inner = getattr(inner, "inner", None)
+    return None
+
+
 def rotate(store: Store, keys: Keys) -> bool:
     """Make the first of the keys the one that opens an encrypted store; False if it is already.
 

@@ -4,13 +4,14 @@
 |---|---|
 | `crash` | kills an agent everywhere, and compares |
 | `StoreContract` | the tests that every store has to pass |
+| `EngineContract` | the tests that every engine has to pass |
 | `run_store_machine` | a store against the memory store, under random use and crashes |
 | `StoreMachine` | the rules of that, to add to |
 | `StoreProcesses` | stores in processes of their own, which can be killed |
 | `ScriptedModel` | a model server that says what a script says, or fails as it says |
 | `replay_recorded` | the code of a task over a recorded log: what `holdfast testcase` writes |
 
-Loaded when asked for: the contract needs pytest and the machine Hypothesis, which come with
+Loaded when asked for: the contracts need pytest and the machine Hypothesis, which come with
 `pip install 'holdfast[testing]'`.
 """
 
@@ -20,6 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.testing.engines import EngineContract
     from holdfast.testing.machine import StoreMachine, run_store_machine
     from holdfast.testing.processes import StoreProcesses
     from holdfast.testing.recorded import replay_recorded
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.testing.stores import StoreContract
 
 __all__ = [
+    "EngineContract",
     "ScriptedModel",
     "StoreContract",
     "StoreMachine",
@@ -36,6 +39,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "EngineContract": "engines",
     "ScriptedModel": "scripted",
     "StoreContract": "stores",
     "StoreMachine": "machine",

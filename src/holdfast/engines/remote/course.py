@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.engines import aio, local
 from holdfast.engines.alarm import Alarm
+from holdfast.engines.elsewhere import must_be_log
 from holdfast.engines.execution import older_code
 from holdfast.engines.mail import applies, deliver
 from holdfast.engines.remote.bodyloop import BodyLoop
@@ -48,8 +49,14 @@ class End(Struct, frozen=True):
     result: Raw | UnsetType = UNSET
 
 
-async def drive(host: Host, carrier: Carrier, task_id: str, seq: int) -> End:
-    """Drive a task from the event `seq` on. Run again, it asks the carrier for the same."""
+async def drive(host: Host, carrier: Carrier, task_id: str, seq: int, log: str = "") -> End:
+    """Drive a task from the event `seq` on. Run again, it asks the carrier for the same.
+
+    With `log` (see `Job`) it must be the task with that one: under the same id another store has
+    another one, which is not touched.
+    """
+    if log:
+        must_be_log(host.holding.store, task_id, log)
     course = Course(host, carrier, task_id, seq)
     try:
         return await course.run()

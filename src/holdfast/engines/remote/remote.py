@@ -35,6 +35,7 @@ from holdfast.journal import (
     Sleep,
     StartChild,
 )
+from holdfast.journal.calls import approval_path, not_approved
 from holdfast.state import Call, State
 
 Waiting = Generator[tuple[Pending, ...], None, None]
@@ -115,6 +116,12 @@ class Remote:
             Body(self.run, asked, data)  # which refuses arguments that don't fit
         self._renew_if_full(path)
         yield from self._made(path, lambda: self.carrier.call(asked, data), self._is_told_of)
+
+    def made(self, asked: Asked) -> Call:
+        """How a call ended."""
+        calls = self.run.log.state.calls
+        record = calls.get(asked.path)
+        return record if record is not None else not_approved(asked, calls[approval_path(asked)])
 
     def _made(
         self, path: str, make: Callable[[], Called], is_told: Callable[[str, int], bool]
@@ -208,9 +215,8 @@ class Remote:
             self._children[id] = self.carrier.start_child(id, task)
 
     def ending_child(self, path: str) -> Waiting:
-        """Wait for a child that has ended since the engine began, as was done the first time."""
-        record = self.run.log.state.calls[path]
-        if not self.knew(path) and record.status in ("completed", "failed"):
+        """Wait for a child that had not ended where the engine began, whatever its log says now."""
+        if not self.knew(path):
             yield from self._child_ended(path)
 
     def _child_ended(self, path: str) -> Waiting:

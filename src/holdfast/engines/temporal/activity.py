@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -15,13 +15,15 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Waits
-from holdfast.engines.temporal.carrier import ENDED, SETTLE
-from holdfast.engines.temporal.served import Served, serving, shown
+from holdfast.engines.temporal.carrier import ENDED, SHOWN_AFTER_BYTES
+from holdfast.engines.temporal.served import SHOWN_BYTES, Served, serving, shown
 from holdfast.events import Failure
 from holdfast.state import Call
 
 _OF_THE_TASK = ApplicationErrorCategory.BENIGN
 """Failures that are in the log: no trouble of the worker's."""
+
+_MANY = 50
 
 
 @activity.defn(dynamic=True)
@@ -31,13 +33,31 @@ async def make_call(args: Sequence[RawValue]) -> Any:
     served = serving[info.task_queue]
     path = activity.payload_converter().from_payload(args[0].payload, str)
     task_id = info.workflow_id or ""
-    make = _settle if info.activity_type == SETTLE else _attempt
+    make = _attempt if path else _settle  # not by its name, which a step may have too
     work = partial(make, served, task_id, path)
     beating = asyncio.ensure_future(_beat(served.lost_after.total_seconds()))
     try:
-        return await _to_its_end(asyncio.get_running_loop().run_in_executor(None, work))
+        return await _once(served, (task_id, path), work)
+    except ApplicationError:
+        raise
+    except Exception as error:
+        raise ApplicationError(served.trouble(task_id, error), type="Trouble") from None
     finally:
         beating.cancel()
+
+
+async def _once(served: Served, key: tuple[str, str], work: Callable[[], Any]) -> Any:
+    """Do what a call asks for, or wait for it where it is being done.
+
+    Temporal has a call made again that it takes for lost: by a worker that was held up, or whose
+    threads are all at work, that is this one, and the call may be under way.
+    """
+    doing = served.under_way.get(key)
+    if doing is None:
+        doing = asyncio.get_running_loop().run_in_executor(None, work)
+        served.under_way[key] = doing
+        doing.add_done_callback(lambda _: served.under_way.pop(key, None))
+    return await _to_its_end(doing)
 
 
 async def _to_its_end(work: asyncio.Future[Any]) -> Any:
@@ -70,11 +90,17 @@ def _answer(served: Served, record: Call | None, waits: Waits | None) -> Any:
         if record is not None and record.status == "failed" and record.failure is not None:
             summary = record.failure.summary()
             raise ApplicationError(summary, type=ENDED, non_retryable=True, category=_OF_THE_TASK)
-        return {"result": shown(record.result) if record is not None else None}
+        return {"result": _shown(served, record.result) if record is not None else None}
     if record is not None and record.status == "backing_off" and waits.until is not None:
         raise _backing_off(served, record, waits)
     until = waits.until.isoformat() if waits.until is not None else None
     return {"waits": {"seq": waits.seq, "until": until}}
+
+
+def _shown(served: Served, result: Any) -> Any:
+    """A result, as Temporal shows it: when many come at once, less of each."""
+    are_many = len(served.under_way) > _MANY
+    return shown(result, SHOWN_AFTER_BYTES if are_many else SHOWN_BYTES)
 
 
 def _backing_off(served: Served, record: Call, waits: Waits) -> ApplicationError:

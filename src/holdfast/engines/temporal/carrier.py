@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Raw
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import (
@@ -17,14 +19,23 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
+from holdfast.engines.elsewhere import log_in
+from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Waits
 from holdfast.engines.remote.course import CANCEL
-from holdfast.engines.temporal.served import Served, begin_at, shown
+from holdfast.engines.temporal.served import SHOWN_BYTES, Served, begin_at, memo_of, shown
 from holdfast.journal import Asked
 from holdfast.spec import ONCE, Retry
 
 ENDED = "holdfast.ended"
 SETTLE = "holdfast.settle"
+
+AT_ONCE = 200
+"""How many calls of a task Temporal makes at once: it refuses more than 2,000, and takes those for
+lost that it can't hand out in time. The others wait here."""
+SHOWN_IN_ALL_BYTES, SHOWN_AFTER_BYTES = 1024 * 1024, 1024
+"""How much of arguments a run shows Temporal, and of each when that is used up: it refuses more
+than 4 MB at once."""
 
 _SHORTEST = timedelta(milliseconds=1)
 _LONGEST = timedelta(days=3650)
@@ -40,9 +51,12 @@ class TemporalCarrier:
         self._messages: list[str] = []
         self._offered: set[str] = set()
         self._is_cancelled = False
+        self._under_way = 0
+        self._waiting: deque[_Called] = deque()
+        self._shown_bytes = 0
 
-    def leave(self) -> None:
-        """This run is over here: whoever goes on asks for its calls again."""
+    def end(self) -> None:
+        """This run is over. One that is only forgotten here is not: its calls are under way."""
         for path in self._offered:
             self._served.offers.pop((self._task_id, path), None)
 
@@ -74,9 +88,14 @@ class TemporalCarrier:
         spec = asked.spec
         self._served.offers[self._task_id, asked.path] = (spec, data)
         self._offered.add(asked.path)
-        return self._activity(
-            spec.name, asked.path, shown(asked.args), spec.retry, timeout_s=spec.timeout_s
-        )
+        args = self._shown(asked.args)
+        return self._activity(spec.name, asked.path, args, spec.retry, timeout_s=spec.timeout_s)
+
+    def _shown(self, args: Any) -> Any:
+        is_much = self._shown_bytes > SHOWN_IN_ALL_BYTES
+        if isinstance(args, Raw):
+            self._shown_bytes += min(len(bytes(args)), SHOWN_BYTES)
+        return shown(args, SHOWN_AFTER_BYTES if is_much else SHOWN_BYTES)
 
     def settle(self) -> Called:
         return self._activity(SETTLE, "", None, ONCE, timeout_s=None)
@@ -88,8 +107,8 @@ class TemporalCarrier:
         # The journal says when a call has failed for good, and gives up an attempt in time: what
         # Temporal is told comes a little later.
         limit = _LONGEST if timeout_s is None else timedelta(seconds=timeout_s) + lost_after
-        with self._inside():
-            handle: Any = workflow.start_activity(
+        call = _Called(
+            lambda: workflow.start_activity(
                 name,
                 args=[path, args],
                 task_queue=self._served.own_queue,
@@ -99,8 +118,26 @@ class TemporalCarrier:
                 retry_policy=_policy(retry),
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=path or None,
-            )
-        return _Called(handle, self._inside)
+            ),
+            self._inside,
+        )
+        self._waiting.append(call)
+        with self._inside():
+            self._begin()
+        return call
+
+    def _begin(self) -> None:
+        """Have Temporal make the calls that wait, as many as it may."""
+        while self._waiting and self._under_way < AT_ONCE:
+            call = self._waiting.popleft()
+            if not call.done():  # which it is if it was given up
+                self._under_way += 1
+                call.begin(self._is_over)
+
+    def _is_over(self, handle: Any) -> None:
+        self._under_way -= 1
+        if not handle.cancelled():
+            self._begin()
 
     def sleep(self, until: datetime) -> Pending:
         with self._inside():
@@ -109,7 +146,9 @@ class TemporalCarrier:
 
     def start_child(self, id: str, task: str) -> ChildRun:
         with self._inside():
-            return _Child(asyncio.ensure_future(_run_child(id, task, self._served.lost_after)))
+            log = log_in(self._served.host.holding.store, id)
+            run = _run_child(Job(id, task, 1, log), self._served.lost_after)
+            return _Child(asyncio.ensure_future(run))
 
     def is_full(self) -> bool:
         with self._inside():
@@ -139,24 +178,38 @@ def _policy(retry: Retry) -> RetryPolicy:
         initial_interval=timedelta(seconds=max(retry.delay_s, 0.001)),
         backoff_coefficient=max(retry.backoff, 1.0),
         maximum_interval=timedelta(seconds=max(retry.max_delay_s, retry.delay_s, 0.001)),
+        # Whoever made it is dead, or hangs with its connections open, and would be given it again.
+        non_retryable_error_types=["TemporalTimeout:Heartbeat"],
     )
 
 
 class _Called:
-    """An activity under way."""
+    """An activity: waiting to be begun, or under way."""
 
-    def __init__(self, handle: Any, inside: Callable[[], AbstractContextManager[None]]) -> None:
-        self._handle = handle
+    def __init__(
+        self, start: Callable[[], Any], inside: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._start = start
         self._inside = inside
+        self._handle: Any = None
+        self._is_given_up = False
+
+    def begin(self, when_over: Callable[[Any], None]) -> None:
+        self._handle = self._start()
+        self._handle.add_done_callback(when_over)
 
     def done(self) -> bool:
-        return bool(self._handle.done())
+        return self._is_given_up if self._handle is None else bool(self._handle.done())
 
     def give_up(self) -> None:
-        with self._inside():
-            self._handle.cancel()
+        self._is_given_up = True
+        if self._handle is not None:
+            with self._inside():
+                self._handle.cancel()
 
     def result(self) -> Waits | Lost | None:
+        if self._handle is None:
+            return Lost()
         try:
             answer = self._handle.result()
         except asyncio.CancelledError:
@@ -172,13 +225,14 @@ class _Called:
         return Waits(waits["seq"], None if until is None else datetime.fromisoformat(until))
 
 
-async def _run_child(id: str, task: str, lost_after: timedelta) -> bool:
+async def _run_child(job: Job, lost_after: timedelta) -> bool:
     """Run a child; whether it ended, and not only went elsewhere."""
     try:
         answer: Any = await workflow.execute_child_workflow(
-            task,
-            begin_at(1),
-            id=id,
+            job.task,
+            begin_at(job.seq, job.log),
+            id=job.id,
+            memo=memo_of(job),
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             task_timeout=lost_after,
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,

@@ -22,15 +22,14 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.engines.loops import LoopThread
 from holdfast.engines.port import Driven, EngineWorker, Job
-from holdfast.engines.temporal.served import begin_at
+from holdfast.engines.temporal.codec import converter
+from holdfast.engines.temporal.served import LOG, SEQ, TELL, begin_at, memo_of
 from holdfast.engines.temporal.worker import TemporalWorker
-from holdfast.errors import BadInput, EngineConflict, EngineError
+from holdfast.errors import BadInput, EngineConflict, EngineError, WrongKey
 
 T = TypeVar("T")
 
 _PATIENCE_S = 10.0
-LOG, SEQ = "holdfast_log", "holdfast_seq"
-"""What a workflow remembers of its task."""
 
 
 class Temporal:
@@ -75,12 +74,23 @@ class Temporal:
         self.deployment = deployment
         self.pinned = pinned
         self.options = options
+        self._key: bytes | None = None
+        self._has_store = False
         self._connected: Client | None = None
         self._loop: LoopThread | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Temporal({self.address!r}, namespace={self.namespace!r}, queue={self.queue!r})"
+
+    def encrypt_with(self, key: bytes | None) -> None:
+        """Keep nothing readable of the values of tasks, if their store has a key."""
+        if self._has_store and key != self._key:
+            raise BadInput(
+                f"{self!r} was given to a store with another key, or with none: give each store a "
+                f"Temporal(…, queue=…) of its own"
+            )
+        self._key, self._has_store = key, True
 
     # What tasks are told
 
@@ -110,7 +120,7 @@ class Temporal:
             task_queue=self.queue,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            memo={LOG: job.log, SEQ: job.seq},
+            memo=memo_of(job),
             task_timeout=timedelta(seconds=self.lost_after_s),
         )
 
@@ -119,7 +129,7 @@ class Temporal:
         self._do(self._tell(job, message))
 
     async def _tell(self, job: Job, message: str) -> None:
-        await (await self._handle(job)).signal("tell", message)
+        await (await self._handle(job)).signal(TELL, message)
 
     def cancel(self, job: Job) -> None:
         """A message that asks it to end was left for a task."""
@@ -143,9 +153,10 @@ class Temporal:
         is_running = found.status == WorkflowExecutionStatus.RUNNING
         if not is_running and await _seq(found) != job.seq:
             return None
+        is_stopped = found.status == WorkflowExecutionStatus.TERMINATED
         return Driven(
             job.id,
-            "running" if is_running else "ended",
+            "running" if is_running else "stopped" if is_stopped else "ended",
             self.name,
             run=found.run_id,
             started_at=found.start_time,
@@ -153,9 +164,10 @@ class Temporal:
         )
 
     async def _must_be_ours(self, job: Job, found: WorkflowExecutionDescription) -> None:
-        log = (await found.memo()).get(LOG)
-        if log is None and found.parent_id is not None:
-            return  # a child, which its parent started
+        try:
+            log = (await found.memo()).get(LOG)
+        except WrongKey:
+            log = None
         if log != job.log:
             raise EngineConflict(
                 f"task {job.id!r}: namespace {self.namespace!r} of Temporal at {self.address} has "
@@ -185,9 +197,13 @@ class Temporal:
     async def connect(self) -> Client:
         """A client, connected on the running loop."""
         try:
-            client = await Client.connect(self.address, namespace=self.namespace, **self.options)
+            options = dict(self.options)
+            options["data_converter"] = converter(self._key, options.get("data_converter"))
+            client = await Client.connect(self.address, namespace=self.namespace, **options)
             request = DescribeNamespaceRequest(namespace=self.namespace)
             await client.workflow_service.describe_namespace(request)
+        except BadInput:
+            raise
         except Exception as error:
             raise self._trouble(error) from error
         return client

@@ -11,7 +11,8 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.temporal.carrier import TemporalCarrier
-from holdfast.engines.temporal.served import begin_at, serving, shown
+from holdfast.engines.temporal.served import TELL, begin_at, serving, shown
+from holdfast.errors import HoldfastError
 
 
 @workflow.defn(dynamic=True)
@@ -25,24 +26,40 @@ class TaskFlow:
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> Any:
         info = workflow.info()
-        begin = workflow.payload_converter().from_payload(args[0].payload, dict)
-        served = serving[info.task_queue]
+        served, id = serving[info.task_queue], info.workflow_id
         self._carrier = TemporalCarrier(served)
         for name in self._early:
             self._carrier.tell(name)
         try:
-            end = await drive(served.host, self._carrier, info.workflow_id, begin["seq"])
-        finally:
-            self._carrier.leave()
+            begin = workflow.payload_converter().from_payload(args[0].payload, dict)
+            end = await drive(served.host, self._carrier, id, begin["seq"], begin["log"])
+        except Exception as error:
+            # No failure of the workflow, but of this attempt to go on with it: Temporal makes
+            # another, here or elsewhere. Nothing else of the error may be seen there.
+            raise HoldfastError(served.trouble(id, error)) from None
+        self._carrier.end()
         return _finish(end, begin)
 
-    @workflow.signal
-    def tell(self, name: str) -> None:
+    # It takes every signal, whatever comes with it: one that does not fit a handler, which anybody
+    # can send from Temporal's page, would stop the workflow for good.
+    @workflow.signal(dynamic=True)
+    def heard(self, signal: str, args: Sequence[RawValue]) -> None:
         """A message was left for the task."""
+        name = _name_in(args) if signal == TELL else None
+        if name is None:
+            return
         if self._carrier is None:
             self._early.append(name)
         else:
             self._carrier.tell(name)
+
+
+def _name_in(args: Sequence[RawValue]) -> str | None:
+    try:
+        name = workflow.payload_converter().from_payload(args[0].payload)
+    except Exception:
+        return None
+    return name if isinstance(name, str) else None
 
 
 def _finish(end: End, begin: dict[str, Any]) -> Any:

@@ -6,12 +6,15 @@ queue that they were taken from.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
+from holdfast.engines.port import Job
 from holdfast.engines.remote.host import Host
 from holdfast.spec import Spec
 
@@ -28,27 +31,56 @@ def begin_at(seq: int, log: str = "") -> dict[str, Any]:
     return {"seq": seq, "log": log}
 
 
+TELL = "tell"
+"""The signal that a message was left for a task; its name comes with it."""
+LOG, SEQ = "holdfast_log", "holdfast_seq"
+"""What a workflow remembers of its task."""
+
+
+def memo_of(job: Job) -> dict[str, Any]:
+    """By what a workflow is known to be that of a task."""
+    return {LOG: job.log, SEQ: job.seq}
+
+
 class Served:
     """One worker: where its activities are sent, and which calls it was asked to make."""
 
-    def __init__(self, host: Host, engine: Temporal, own_queue: str) -> None:
+    def __init__(
+        self, host: Host, engine: Temporal, own_queue: str, say: Callable[[str], None]
+    ) -> None:
         self.host = host
         self.own_queue = own_queue
         """Calls are made by the worker that runs the function of their task: it holds the log."""
+        self._say = say
+        self._said: dict[str, str] = {}
         self.lost_after = timedelta(seconds=engine.lost_after_s)
         self.longest_history = engine.longest_history
         self.offers: dict[tuple[str, str], tuple[Spec, bytes]] = {}
+        self.under_way: dict[tuple[str, str], asyncio.Future[Any]] = {}
+        """The calls that are being made, by task and path."""
+
+    def trouble(self, task_id: str, error: Exception) -> str:
+        """What stands in the way of a task: as a text for Temporal, and said here, once.
+
+        It comes from our own code, or from the store, and not from a call that failed: nothing of
+        it is in the log, and it was not searched for what is to be hidden yet.
+        """
+        text = self.host.holding.redact.text(f"{type(error).__name__}: {error}")
+        if self._said.get(task_id) != text:
+            self._said[task_id] = text
+            self._say(f"{task_id}: {text}")
+        return text
 
 
 serving: dict[str, Served] = {}
 """The workers of this process, by each of their queues."""
 
 
-def shown(value: Any) -> Any:
+def shown(value: Any, most_bytes: int = SHOWN_BYTES) -> Any:
     """A value as Temporal shows it."""
     if not isinstance(value, Raw):
         return None
     data = bytes(value)
-    if len(data) > SHOWN_BYTES:
+    if len(data) > most_bytes:
         return f"({len(data):,} bytes, in the store)"
     return msgspec.json.decode(data)

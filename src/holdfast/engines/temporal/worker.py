@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.engines.temporal.engine import Temporal
 
 _CALM = timedelta(days=3650)
+_MANY = 100_000
 _UPGRADED = VersioningBehavior.AUTO_UPGRADE
 
 
@@ -69,7 +70,7 @@ class TemporalWorker:
         client = await engine.connect()
         own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
-        serving[engine.queue] = serving[own] = Served(host, engine, own)
+        serving[engine.queue] = serving[own] = Served(host, engine, own, self._say)
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast step")
         self._loop.set_default_executor(threads)
         try:
@@ -146,6 +147,8 @@ class TemporalWorker:
             client,
             task_queue=queue,
             activities=[make_call],
-            max_concurrent_activities=self._concurrency,
+            # They wait for a thread here: Temporal would take those that it can't hand out for
+            # lost, and its worker for dead.
+            max_concurrent_activities=_MANY,
             graceful_shutdown_timeout=_CALM,
         )

@@ -1,0 +1,45 @@
+"""Every engine keeps the same contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.engines.port import Engine
+from holdfast.engines.restate import Restate
+from holdfast.engines.temporal import Temporal
+from holdfast.locally import Local
+from holdfast.testing import EngineContract
+from holdfast.testing.servers import RestateServer, TemporalServer
+from holdfast.testing.servers.running import free_ports
+
+
+class TestLocal(EngineContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls) -> Engine:
+        return Local()
+
+
+class TestTemporal(EngineContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls, temporal: TemporalServer) -> Engine:
+        return Temporal(temporal.address, queue="contract")
+
+
+class TestTemporalThatForgets(EngineContract):
+    """A worker that keeps no task in memory: each runs from its top whenever something happens, and
+    has to ask for the same again."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls, temporal: TemporalServer) -> Engine:
+        return Temporal(temporal.address, queue="forgetful", kept=0)
+
+
+class TestRestate(EngineContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def engine(cls, restate: RestateServer) -> Engine:
+        listen = f"127.0.0.1:{next(free_ports())}"
+        return Restate(restate.url, admin=restate.admin_url, listen=listen)
