@@ -183,7 +183,7 @@ def carry_out(
     if run.remote is not None and isinstance(request, REMOTE):
         return run.remote.wait(run.remote.carry_out(request, path))
     if isinstance(request, Now):
-        return run.log.clock()
+        return run.log.clock() if run.remote is None else run.remote.time(path)
     if isinstance(request, Sleep):
         if request.park and run.is_too_long(request.until, path):
             run.park(path, sleeping(run, request.until))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -192,6 +192,17 @@ class Remote:
             self.run.sync()
             self._timers[path] = self.carrier.sleep(until)
         return (self._timers[path],)
+
+    def time(self, path: str) -> datetime:
+        """The time. That of a call which waits for one comes when its timer does, by whatever
+        clock."""
+        now, call = self.run.log.clock(), self.run.log.state.calls.get(path)
+        if call is None or call.until is None or call.status != "waiting":
+            return now
+        timer = self._timers.get(path)
+        if timer is not None and timer.done():
+            return max(now, call.until)
+        return min(now, call.until - timedelta.resolution)
 
     def _sleeping(self, path: str, until: datetime) -> Waiting:
         timer = self._timer(path, until)
