@@ -224,7 +224,7 @@ def test_a_worker_without_the_key_refuses_and_one_with_it_goes_on(
 # Restate
 
 
-@pytest.mark.parametrize("key", ["", Keys.new()])
+@pytest.mark.parametrize("key", ["", Keys.new()], ids=["open", "encrypted"])
 def test_restate_keeps_nothing_of_values(restate: RestateServer, tmp_path: Path, key: str) -> None:
     listen = f"127.0.0.1:{next(free_ports())}"
     redact = Redact(names=["card"], patterns=[r"acme-\d+"])
