@@ -113,6 +113,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--engine-long", type=int, help="steps of the long task there (10000; quick: 1000)"
     )
+    parser.add_argument(
+        "--engine-nosync",
+        dest="engine_durable",
+        action="store_false",
+        help="servers and stores there that survive a kill and no power cut: without the disk",
+    )
     options = parser.parse_args()
     quick = options.quick
     options.steps = options.steps or (200 if quick else 2000)

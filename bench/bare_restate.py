@@ -1,5 +1,7 @@
 """The same steps with Restate's SDK alone, as its users write them."""
 
+from typing import Any
+
 import restate
 from restate import RestateDurableFuture, Workflow, WorkflowContext
 
@@ -9,7 +11,7 @@ bare = Workflow("Bare")
 
 
 @bare.main()
-async def run(ctx: WorkflowContext, asked: dict[str, int]) -> list[float]:
+async def run(ctx: WorkflowContext, asked: dict[str, int]) -> dict[str, Any]:
     n = asked["n"]
     done = await (_spread(ctx, n) if asked.get("spread") else _count(ctx, n))
     assert done == n

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 from temporalio import activity, workflow
 
@@ -18,7 +19,7 @@ def add(x: int) -> int:
 
 
 @activity.defn
-def pace() -> list[float]:
+def pace() -> dict[str, Any]:
     return said()
 
 
@@ -27,12 +28,12 @@ class Count:
     """Steps one after the other; a long history is continued as a new one."""
 
     @workflow.run
-    async def run(self, n: int, x: int = 0) -> list[float]:
+    async def run(self, n: int, x: int = 0) -> dict[str, Any]:
         while x < n:
             x = await workflow.execute_activity(add, x, start_to_close_timeout=_LIMIT)
             if workflow.info().is_continue_as_new_suggested():
                 workflow.continue_as_new(args=[n, x])
-        return await workflow.execute_activity(pace, start_to_close_timeout=_LIMIT)
+        return await _pace()
 
 
 @workflow.defn
@@ -40,7 +41,7 @@ class Spread:
     """So many at a time."""
 
     @workflow.run
-    async def run(self, n: int) -> list[float]:
+    async def run(self, n: int) -> dict[str, Any]:
         places = asyncio.Semaphore(WORKERS)
 
         async def one(x: int) -> int:
@@ -49,4 +50,8 @@ class Spread:
 
         results = await asyncio.gather(*(one(x) for x in range(n)))
         assert sum(results) == n * (n + 1) // 2
-        return await workflow.execute_activity(pace, start_to_close_timeout=_LIMIT)
+        return await _pace()
+
+
+async def _pace() -> dict[str, Any]:
+    return await workflow.execute_activity(pace, start_to_close_timeout=_LIMIT)

@@ -12,12 +12,12 @@ def add(x: int) -> int:
 
 
 @step
-def pace() -> list[float]:
+def pace() -> dict[str, Any]:
     return said()
 
 
 @task
-def count(n: int) -> list[float]:
+def count(n: int) -> dict[str, Any]:
     x = 0
     for _ in range(n):
         x = add(x)
@@ -26,7 +26,7 @@ def count(n: int) -> list[float]:
 
 
 @task
-def spread(n: int) -> list[float]:
+def spread(n: int) -> dict[str, Any]:
     assert sum(each(add, range(n), workers=WORKERS)) == n * (n + 1) // 2
     return pace()
 

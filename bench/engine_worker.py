@@ -1,7 +1,7 @@
 """A worker to be measured, in a process of its own: `python -m bench.engine_worker WHO ENGINE …`.
 
-WHO is `holdfast`, followed by its store and where the engine is, or `bare`, the SDK of the engine
-alone. It prints `ready`, and ends with its standard input.
+WHO is `holdfast` or `holdfast-nosync`, followed by its store and where the engine is, or `bare`: the
+SDK of the engine alone. It prints `ready`, and ends with its standard input.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from bench.engine_tasks import engine_of
 from holdfast import Holdfast
 
 
-def serve_holdfast(store: str, engine: Any) -> None:
-    with Holdfast(store, engine=engine) as hf:
+def serve_holdfast(store: str, engine: Any, *, sync: bool) -> None:
+    with Holdfast(store, engine=engine, sync=sync) as hf:
         worker = engine.worker(hf, concurrency=THREADS, say=_say)
 
         def stop_at_the_end() -> None:
@@ -75,9 +75,9 @@ async def serve_restate(listen: str) -> None:
 
 def main() -> None:
     who, name, *where = sys.argv[1:]
-    if who == "holdfast":
+    if who.startswith("holdfast"):
         store, *address = where
-        serve_holdfast(store, engine_of(name, *address))
+        serve_holdfast(store, engine_of(name, *address), sync=who != "holdfast-nosync")
     elif name == "temporal":
         asyncio.run(serve_temporal(*where))
     else:

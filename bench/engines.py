@@ -25,8 +25,8 @@ ENGINES = ("temporal", "restate")
 STORES = ("sqlite", "postgres")
 ROOT = Path(__file__).resolve().parents[1]
 Json = dict[str, Any]
-Do = Callable[[str, int, str], list[float]]
-"""Does a task (`count` or `spread`) of so many steps under an id; the seconds of each thousand."""
+Do = Callable[[str, int, str], Json]
+"""Does a task (`count` or `spread`) of so many steps under an id; what its worker says of it."""
 
 
 def measure(say: Callable[[str], None], options: Any, folder: Path) -> list[Json]:
@@ -41,7 +41,7 @@ def measure(say: Callable[[str], None], options: Any, folder: Path) -> list[Json
             place = folder / f"{engine}-{medium}"
             place.mkdir()
             try:
-                with both(engine, medium, place) as (ours, theirs):
+                with both(engine, medium, place, durable=options.engine_durable) as (ours, theirs):
                     say(f"{engine}, {medium}: getting warm")
                     for do in (ours, theirs):
                         do("count", 20, "warm")
@@ -57,67 +57,69 @@ def compared(
 ) -> list[Json]:
     """Both in turn: a few rounds of each kind, and the long task once."""
     found = []
-    for task, steps, rounds in (
-        ("count", options.engine_steps, options.rounds),
-        ("spread", options.engine_items, options.rounds),
-        ("count", options.engine_long, 1),
+    for name, task, steps, rounds in (
+        ("steps", "count", options.engine_steps, options.rounds),
+        ("items", "spread", options.engine_items, options.rounds),
+        ("long", "count", options.engine_long, 1),
     ):
-        pairs: list[tuple[Timed, Timed]] = []
+        pairs: list[tuple[Json, Json]] = []
         for number in range(rounds):
-            say(f"{where}: {task} {steps}, round {number + 1} of {rounds}")
-            name = f"{task}-{steps}-{number}"
+            say(f"{where}: {steps} {name}, round {number + 1} of {rounds}")
             # Who is first changes from round to round.
-            if number % 2:
-                second = timed(theirs, task, steps, name)
-                pairs.append((timed(ours, task, steps, name), second))
-            else:
-                pairs.append((timed(ours, task, steps, name), timed(theirs, task, steps, name)))
-        found.append({"where": where, "task": task, "steps": steps, **summary(steps, pairs)})
+            turn = (ours, theirs) if number % 2 else (theirs, ours)
+            done = {do: timed(do, task, steps, f"{name}-{number}") for do in turn}
+            pairs.append((done[ours], done[theirs]))
+            say(f"  {done[ours]['seconds']:.2f} s; the SDK alone {done[theirs]['seconds']:.2f} s")
+        found.append({"where": where, "what": name, "steps": steps, **summary(steps, pairs)})
     return found
 
 
-Timed = tuple[float, list[float]]
-
-
-def timed(do: Do, task: str, steps: int, name: str) -> Timed:
+def timed(do: Do, task: str, steps: int, name: str) -> Json:
     start = time.perf_counter()
-    pace = do(task, steps, name)
-    return time.perf_counter() - start, pace
+    said = do(task, steps, name)
+    return {**said, "seconds": time.perf_counter() - start}
 
 
-def summary(steps: int, pairs: list[tuple[Timed, Timed]]) -> Json:
-    ratios = [ours[0] / theirs[0] for ours, theirs in pairs]
-    ours, theirs = pairs[-1]
+def summary(steps: int, pairs: list[tuple[Json, Json]]) -> Json:
+    ratios = [ours["seconds"] / theirs["seconds"] for ours, theirs in pairs]
+
+    def of(who: int) -> Json:
+        runs = [pair[who] for pair in pairs]
+        return {
+            "steps_per_s": steps / median(run["seconds"] for run in runs),
+            "processor_us_per_step": 1e6 * median(run["processor_s"] for run in runs) / steps,
+            "seconds_of_thousands": runs[-1]["thousands"],
+        }
+
     return {
         "ratio": median(ratios),
         "ratio_min": min(ratios),
         "ratio_max": max(ratios),
-        "steps_per_s": steps / median(ours[0] for ours, _ in pairs),
-        "steps_per_s_bare": steps / median(theirs[0] for _, theirs in pairs),
-        "seconds_of_thousands": ours[1],
-        "seconds_of_thousands_bare": theirs[1],
+        "holdfast": of(0),
+        "bare": of(1),
     }
 
 
 @contextmanager
-def both(engine: str, medium: str, folder: Path) -> Iterator[tuple[Do, Do]]:
+def both(engine: str, medium: str, folder: Path, *, durable: bool) -> Iterator[tuple[Do, Do]]:
     """Holdfast and the bare SDK, with a server and a worker of each."""
     from holdfast.testing.servers import RestateServer, TemporalServer
     from holdfast.testing.servers.running import free_ports
 
+    how = "holdfast" if durable else "holdfast-nosync"
     with ExitStack() as stack:
         store = stack.enter_context(new_store(medium, folder))
         if engine == "temporal":
-            cluster = stack.enter_context(TemporalServer(folder / "server"))
+            cluster = stack.enter_context(TemporalServer(folder / "server", durable=durable))
             at = [cluster.address]
-            stack.enter_context(worker(folder, "holdfast", engine, store, *at))
+            stack.enter_context(worker(folder, how, engine, store, *at))
             stack.enter_context(worker(folder, "bare", engine, *at))
             theirs: Do = TemporalAlone(cluster.address)
         else:
-            node = stack.enter_context(RestateServer(folder / "server"))
+            node = stack.enter_context(RestateServer(folder / "server", durable=durable))
             ports = free_ports()
             at = [node.url, node.admin_url, f"127.0.0.1:{next(ports)}"]
-            stack.enter_context(worker(folder, "holdfast", engine, store, *at))
+            stack.enter_context(worker(folder, how, engine, store, *at))
             listen = f"127.0.0.1:{next(ports)}"
             stack.enter_context(worker(folder, "bare", engine, listen))
             theirs = RestateAlone(node.url, node.admin_url, f"http://{listen}")
@@ -178,21 +180,21 @@ class TemporalAlone:
     def __init__(self, address: str) -> None:
         self._address = address
 
-    def __call__(self, task: str, steps: int, name: str) -> list[float]:
+    def __call__(self, task: str, steps: int, name: str) -> Json:
         import asyncio
 
         return asyncio.run(self._do(task, steps, name))
 
-    async def _do(self, task: str, steps: int, name: str) -> list[float]:
+    async def _do(self, task: str, steps: int, name: str) -> Json:
         from temporalio.client import Client
 
         from bench import bare_temporal
 
         client = await Client.connect(self._address)
-        pace: list[float] = await client.execute_workflow(
+        said: Json = await client.execute_workflow(
             task.capitalize(), steps, id=f"bare-{name}", task_queue=bare_temporal.QUEUE
         )
-        return pace
+        return said
 
 
 class RestateAlone:
@@ -202,10 +204,10 @@ class RestateAlone:
         self._url = url
         _ask(f"{admin}/deployments", {"uri": worker})
 
-    def __call__(self, task: str, steps: int, name: str) -> list[float]:
+    def __call__(self, task: str, steps: int, name: str) -> Json:
         asked = {"n": steps, "spread": int(task == "spread")}
-        pace: list[float] = _ask(f"{self._url}/Bare/{name}/run", asked)
-        return pace
+        said: Json = _ask(f"{self._url}/Bare/{name}/run", asked)
+        return said
 
 
 # Not by way of a proxy, as the environment may ask for.
@@ -220,11 +222,13 @@ def _ask(url: str, body: Json) -> Any:
 
 
 def table(rows: list[Json], rounds: int) -> list[str]:
+    """In pairs: Holdfast, and the SDK alone."""
     lines = [
-        f"steps on an engine, beside its SDK alone; median of {rounds} rounds, the long task once",
+        f"steps on an engine, Holdfast : its SDK alone; median of {rounds} rounds, the last of each "
+        "once",
         "",
-        f"{'engine, store':<19} {'steps':>16} {'steps/s':>8} {'SDK alone':>9} "
-        f"{'ratio':>18} {'last 1,000 : first':>19}",
+        f"{'engine, store':<19} {'what':>13} {'ratio':>18} {'steps/s':>15} "
+        f"{'processor µs':>15} {'last : first 1,000':>19}",
     ]
     return lines + [_line(row) for row in rows]
 
@@ -232,15 +236,17 @@ def table(rows: list[Json], rounds: int) -> list[str]:
 def _line(row: Json) -> str:
     if "missing" in row:
         return f"{row['where']:<19} not measured: {row['missing']}"
-    steps = f"{row['steps']:,}" + (" at once by 8" if row["task"] == "spread" else "")
     ratio = f"{row['ratio']:.2f}"
     if row["ratio_min"] != row["ratio_max"]:
         ratio += f" ({row['ratio_min']:.2f}–{row['ratio_max']:.2f})"
-    slower = ""
-    if len(row["seconds_of_thousands"]) > 2:
-        pair = (row["seconds_of_thousands"], row["seconds_of_thousands_bare"])
-        slower = " and ".join(f"{each[-2] / each[0]:.2f}" for each in pair)
+    what = f"{row['steps']:,} {row['what']}" if row["what"] != "long" else f"{row['steps']:,} steps"
+
+    def pair(name: str) -> str:
+        return f"{row['holdfast'][name]:,.0f} : {row['bare'][name]:,.0f}"
+
+    thousands = [row[who]["seconds_of_thousands"] for who in ("holdfast", "bare")]
+    slower = " : ".join(f"{each[-1] / each[0]:.2f}" for each in thousands if len(each) > 1)
     return (
-        f"{row['where']:<19} {steps:>16} {row['steps_per_s']:>8,.0f} "
-        f"{row['steps_per_s_bare']:>9,.0f} {ratio:>18} {slower:>19}"
+        f"{row['where']:<19} {what:>13} {ratio:>18} {pair('steps_per_s'):>15} "
+        f"{pair('processor_us_per_step'):>15} {slower:>19}"
     )
