@@ -81,11 +81,6 @@ class Remote:
             self.run.must_go_on(path)
             yield (*pendings, Until(lambda: is_over() or self.run.is_stopped(path)))
 
-    def _sync(self) -> None:
-        """See to it that what the function has said is there when it runs again."""
-        if self.run.log.has_to_be_synced():
-            self.run.sync()
-
     # Being told
 
     def told(self, event: AnyEvent) -> None:
@@ -132,7 +127,7 @@ class Remote:
         self, path: str, make: Callable[[], Called], is_told: Callable[[str, int], bool]
     ) -> Waiting:
         while True:
-            self._sync()
+            self._keep_what_was_said()
             call = make()
             yield call, Until(lambda: self.run.is_stopped(path))
             if not call.done():
@@ -147,6 +142,13 @@ class Remote:
             timer = () if waits.until is None else (self.carrier.sleep(waits.until),)
             told = partial(is_told, path, waits.seq)
             yield from self._until(path, partial(_any, timer, told), *timer)
+
+    def _keep_what_was_said(self) -> None:
+        """What the function said so far decides what it asks for: it must be there next time."""
+        # Not what others began meanwhile: the calls of many branches would each wait for the disk
+        # here, where nothing else can run.
+        if self.run.log.newest_word > self.run.log.synced:
+            self.run.sync()
 
     def _renew_if_full(self, path: str) -> None:
         if self.run.stop is None and self.carrier.is_full():
@@ -193,7 +195,7 @@ class Remote:
         if until is None:
             return ()
         if path not in self._timers:
-            self._sync()
+            self._keep_what_was_said()
             self._timers[path] = self.carrier.sleep(until)
         return (self._timers[path],)
 
@@ -215,7 +217,7 @@ class Remote:
     def _parked(self, path: str, until: datetime | None) -> Waiting:
         """Wait for a message about a call, or for its time to be up."""
         timer = self._timer(path, until)
-        self._sync()
+        self._keep_what_was_said()
         told = partial(self._is_told_of, path, self.horizon)
         yield from self._until(path, partial(_any, timer, told), *timer)
 
@@ -225,7 +227,7 @@ class Remote:
         yield from ()
 
     def _start(self, id: str, task: str) -> None:
-        self._sync()
+        self._keep_what_was_said()
         if id not in self._children:
             self._children[id] = self.carrier.start_child(id, task)
 
