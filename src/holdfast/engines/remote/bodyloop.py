@@ -60,6 +60,9 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
             handle = self._ready.popleft()
             if not handle.cancelled():
                 handle._run()
+            if self._strands.is_left and not self._is_left:
+                # It came while sync code waited, and asyncio took it for the end of a task.
+                raise GreenletExit
 
     def _leave(self) -> None:
         """End what runs here: it goes on elsewhere."""

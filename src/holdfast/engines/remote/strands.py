@@ -65,6 +65,8 @@ class Strands:
 
     def __init__(self) -> None:
         self._strands: list[Strand] = []
+        self.is_left = False
+        """Whether what the task does here is to end: see `leave`."""
 
     def begin(self, work: Callable[[], Any]) -> Strand:
         """A new strand. It runs when those before it wait."""
@@ -90,6 +92,8 @@ class Strands:
 
     def wait(self, *pendings: Pending) -> None:
         """Called in a strand: go on when one of these is done."""
+        if self.is_left:
+            raise GreenletExit
         this = getcurrent()
         strand = next(s for s in self._strands if s._greenlet is this)
         if any(pending.done() for pending in pendings):
@@ -118,6 +122,7 @@ class Strands:
 
     def leave(self) -> None:
         """End every strand where it waits."""
+        self.is_left = True
         loop = _leave_loop()
         try:
             while self._strands:
