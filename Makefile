@@ -6,6 +6,7 @@ PYTHON     ?= python3
 VENV       ?= .venv
 VENV_BENCH ?= .venv-bench
 UV         ?= uv
+ENGINE     ?= temporal
 ARGS       ?=
 
 # The environments have no pip of their own: it would take longer to make than to borrow.
@@ -16,13 +17,17 @@ CODE  = $(wildcard src tests examples bench)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test thorough torture check bench pins clean
+.PHONY: help demo engine test thorough torture check bench pins clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.run-stamp  ## run the example trip, crash and all
 	@$(VENV)/bin/python -m examples.trip $(ARGS)
+
+# Both come with the tools for tests: clients, and the programs of the servers.
+engine: $(VENV)/.dev-stamp $(if $(filter restate,$(ENGINE)),$(VENV)/.restate-stamp)  ## start Temporal with a sample agent; ENGINE=restate, ARGS=--once to end by itself
+	@$(VENV)/bin/python -m examples.cluster $(ENGINE) $(ARGS)
 
 test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
 	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 $(ARGS)

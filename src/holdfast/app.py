@@ -26,7 +26,7 @@ from holdfast.moving import Moving
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
 from holdfast.store import Store
-from holdfast.stores import key_for_engines, open_store, secured, whole_store
+from holdfast.stores import box_for_engines, open_store, secured, whole_store
 from holdfast.talking import Talking
 from holdfast.task import task_spec
 from holdfast.travelling import Travelling
@@ -105,7 +105,7 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         if isinstance(self.engine, Local):
             self.engine.store = self.store
         if isinstance(self.engine, KeepsValues):
-            self.engine.encrypt_with(key_for_engines(self.store))
+            self.engine.encrypt_with(box_for_engines(self.store))
         self._holding.poke = partial(try_to_let_know, self.engine)
         self._holding.start = partial(try_to_start, self.engine)
         self._going = Going(self._driving, self.engine)

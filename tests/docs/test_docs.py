@@ -2,7 +2,8 @@
 
 A block that is meant to fail, or that is not ours to run, is fenced as something else (`text`).
 Blocks of one page share their names, as they do in the reader's head. Commands in `sh` blocks that
-begin with `holdfast` must exist.
+begin with `holdfast` must exist. A page that starts the server of an engine is skipped where there
+is none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from holdfast.testing.servers import (
+    RestateServer,
+    TemporalServer,
+    restate_server,
+    temporal_server,
+)
+from tests.engines.servers import need
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -30,8 +39,13 @@ def name(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=name)
 def test_the_code_of_a_page_runs(page, tmp_path):
+    code = "\n".join(blocks(page, "python"))
+    if "TemporalServer(" in code:
+        need(TemporalServer, temporal_server())
+    if "RestateServer(" in code:
+        need(RestateServer, restate_server())
     script = tmp_path / "page.py"
-    script.write_text("\n".join(blocks(page, "python")))
+    script.write_text(code)
     done = subprocess.run(
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
     )

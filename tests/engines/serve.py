@@ -19,7 +19,7 @@ def engine_of(name: str, *where: str) -> Any:
         from holdfast.engines.temporal import Temporal
 
         address, queue, *build = where
-        deployment = ("agents", *build) if build else None
+        deployment = ("agents", build[0]) if build else None
         return Temporal(address, queue=queue, lost_after_s=LOST_AFTER_S, deployment=deployment)
     from holdfast.engines.restate import Restate
 

@@ -66,8 +66,10 @@ def history(server: TemporalServer, id: str) -> bytes:
 
     async def fetch(client: Client) -> bytes:
         handle = client.get_workflow_handle(id)
-        while (description := await handle.describe()).status == WorkflowExecutionStatus.RUNNING:
-            await asyncio.sleep(0.02)
+        # Not by its result, which only who has the key could read.
+        description = await handle.describe()
+        if description.status == WorkflowExecutionStatus.RUNNING:
+            return b""
         kept, run_id = description.raw_description.SerializeToString(), description.run_id
         while run_id:
             events = await _events(client, id, run_id)
@@ -76,7 +78,7 @@ def history(server: TemporalServer, id: str) -> bytes:
             run_id = began.continued_execution_run_id
         return kept
 
-    found: bytes = ask_temporal(server, fetch)
+    found: bytes = until(lambda: ask_temporal(server, fetch))
     return found
 
 

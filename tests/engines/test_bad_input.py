@@ -1,4 +1,4 @@
-"""What goes wrong around an engine: it is said, nothing is lost, and it goes on when it is mended."""
+"""What goes wrong around an engine is said, loses nothing, and goes on when it is mended."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def test_without_a_server_a_task_is_safe_and_is_started_when_there_is_one(
             hf.engine.worker(hf).run()
     with Holdfast(url) as local:
         local.start(bad_greet, "Cy", id="down-3")
-    with Holdfast(url, engine=Temporal(NOBODY)) as hf:
-        with pytest.raises(EngineError, match="can't be reached.*was not moved: it is local's"):
-            hf.move("down-3")
+    refused = pytest.raises(EngineError, match=r"can't be reached.*not moved: it is local's")
+    with Holdfast(url, engine=Temporal(NOBODY)) as hf, refused:
+        hf.move("down-3")
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
         assert hf.resume("down-1") == "hi Ada"
         assert hf.move("down-3") == ("down-3",)
@@ -141,15 +141,18 @@ def test_without_a_server_a_task_is_safe_and_is_started_when_there_is_one(
 def test_a_server_that_goes_away_in_the_middle_of_a_step_and_comes_back(
     tmp_path: Path, url: str
 ) -> None:
-    with new_temporal(tmp_path / "temporal") as server:
-        with Holdfast(url, engine=temporal_at(server)) as hf, working(hf):
-            handle = hf.start(bad_wait, "Ada", id="gone-1")
-            until(lambda: made)
-            server.kill()
-            go_on.set()
-            until(lambda: "completed" in [c.status for c in hf.task("gone-1").state.calls.values()])
-            server.start()
-            assert handle.result(timeout_s=60) == "hi Ada after"
+    with (
+        new_temporal(tmp_path / "temporal") as server,
+        Holdfast(url, engine=temporal_at(server)) as hf,
+        working(hf),
+    ):
+        handle = hf.start(bad_wait, "Ada", id="gone-1")
+        until(lambda: made)
+        server.kill()
+        go_on.set()
+        until(lambda: "completed" in [c.status for c in hf.task("gone-1").state.calls.values()])
+        server.start()
+        assert handle.result(timeout_s=60) == "hi Ada after"
     assert made == ["Ada", "Ada after"]
 
 
@@ -158,7 +161,7 @@ def test_a_namespace_that_is_not_there_is_named_with_how_to_make_it(
 ) -> None:
     engine = Temporal(temporal.address, namespace="nowhere")
     with Holdfast(url, engine=engine) as hf:
-        with pytest.raises(EngineError, match="no namespace 'nowhere': make it .*create nowhere"):
+        with pytest.raises(EngineError, match=r"no namespace 'nowhere': make it .*create nowhere"):
             hf.run(bad_greet, "Ada", id="space-1")
         with pytest.raises(EngineError, match="no namespace 'nowhere'"):
             hf.engine.worker(hf).run()
@@ -183,7 +186,7 @@ def test_the_task_of_another_store_with_the_same_id_is_a_conflict_and_is_left_al
     one, two = (Holdfast(tmp_path / n, engine=temporal_at(temporal, "shared")) for n in "ab")
     with one, two:
         one.start(bad_ask, "Ada", id="same-1")
-        with pytest.raises(EngineConflict, match="not this task's.*under another id"):
+        with pytest.raises(EngineConflict, match=r"not this task's.*under another id"):
             two.run(bad_ask, "Bob", id="same-1")
         with pytest.raises(Exception, match="no task 'same-1'"):
             two.task("same-1")
@@ -194,10 +197,8 @@ def test_a_worker_of_another_store_refuses_a_task_and_changes_nothing(
 ) -> None:
     one, two = (Holdfast(tmp_path / n, engine=temporal_at(temporal, "shared-2")) for n in "ab")
     with one, two:
-        two.engine.namespace = "default"
         one.start(bad_greet, "Ada", id="same-2")
-        down = Temporal(NOBODY)
-        with Holdfast(tmp_path / "b", engine=down) as unheard:
+        with Holdfast(tmp_path / "b", engine=Temporal(NOBODY)) as unheard:
             unheard.start(bad_greet, "Bob", id="same-2")
         before = two.task("same-2").state.seq
         with working(two) as said:
@@ -215,9 +216,9 @@ def test_a_workflow_of_somebody_else_with_that_id_is_a_conflict_and_is_left_alon
         return await client.start_workflow("TheirFlow", id="theirs-1", task_queue="theirs")
 
     theirs = ask_temporal(temporal, begin)
-    with Holdfast(url, engine=temporal_at(temporal)) as hf:
-        with pytest.raises(EngineConflict, match="a TheirFlow of another store"):
-            hf.run(bad_greet, "Ada", id="theirs-1")
+    conflict = pytest.raises(EngineConflict, match="a TheirFlow of another store")
+    with Holdfast(url, engine=temporal_at(temporal)) as hf, conflict:
+        hf.run(bad_greet, "Ada", id="theirs-1")
 
     async def status(client: Client) -> str:
         found = await client.get_workflow_handle("theirs-1").describe()
@@ -522,7 +523,7 @@ def test_a_worker_that_was_stopped_and_comes_back_too_late_is_refused(
                 assert isinstance(recorded, Raw) and bytes(recorded) == str(second).encode()
     with Holdfast(url) as hf:
         assert not hf.verify().damage
-        assert handle.status == "completed"
+        assert hf.task("zombie-1").status == "completed"
     assert lines(effects) == [str(second)]
 
 

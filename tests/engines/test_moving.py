@@ -23,8 +23,9 @@ from holdfast import (
     task,
 )
 from holdfast.engines.elsewhere import job_for
+from holdfast.engines.port import Driven, Job
 from holdfast.engines.sweeping import Memory, sweep
-from holdfast.errors import DrivenElsewhere, EngineError
+from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError
 from holdfast.events import Moved
 from holdfast.reading import stream_of
 from tests.engines.toy import Toy, bring, drive
@@ -269,15 +270,36 @@ def test_moving_a_task_to_where_it_is_changes_nothing_but_sees_to_it_that_it_is_
         assert hf.task("s-1").seq == seq
 
 
+class DownWhenItMatters(Toy):
+    """Goes away when it has said that it would take a task."""
+
+    def query(self, job: Job) -> Driven | None:
+        found = super().query(job)
+        self.is_down = True
+        return found
+
+
 def test_a_move_that_dies_before_its_engine_is_told_is_finished_by_a_worker() -> None:
-    toy = Toy()
-    toy.is_down = True
     with Holdfast("memory://") as hf:
         hf.start(movable, "Ada", id="d-1")
         with pytest.raises(EngineError, match="can't be reached"):
-            hf.move("d-1", toy)
-        toy.is_down = False
+            hf.move("d-1", DownWhenItMatters())
+        toy = Toy()
         assert sweep(hf.store, toy, Memory(), 0.0).started == ("d-1",)
+
+
+def test_a_task_whose_new_engine_can_t_be_reached_or_has_its_id_stays_where_it_is() -> None:
+    toy = Toy()
+    with Holdfast("memory://") as hf:
+        hf.start(movable, "Ada", id="d-2")
+        toy.is_down = True
+        with pytest.raises(EngineError, match=r"can't be reached\. Task 'd-2' was not moved"):
+            hf.move("d-2", toy)
+        toy.is_down = False
+        toy.refuses.add("d-2")
+        with pytest.raises(EngineConflict, match="something else under the id 'd-2'"):
+            hf.move("d-2", toy)
+        assert hf.task("d-2").state.driver == ""
 
 
 def test_a_task_whose_engine_has_no_worker_stays_there_and_moves_when_one_comes() -> None:

@@ -51,8 +51,7 @@ class Toy:
 
     def start(self, job: Job) -> None:
         self._must_be_up()
-        if job.id in self.refuses:
-            raise EngineConflict(f"{self.name} has something else under the id {job.id!r}")
+        self._must_be_free(job)
         self.started.append(job.id)
         self.jobs[job.id] = job
         self.to_do.put(job.id)
@@ -67,6 +66,7 @@ class Toy:
 
     def query(self, job: Job) -> Driven | None:
         self._must_be_up()
+        self._must_be_free(job)
         known = self.jobs.get(job.id)
         return Driven(job.id, "running", self.name) if known == job else None
 
@@ -76,6 +76,10 @@ class Toy:
         return ToyWorker(self, hf)
 
     def close(self) -> None: ...
+
+    def _must_be_free(self, job: Job) -> None:
+        if job.id in self.refuses:
+            raise EngineConflict(f"{self.name} has something else under the id {job.id!r}")
 
     def _must_be_up(self) -> None:
         if self.is_down:

@@ -92,12 +92,22 @@ class Engine(Protocol):
         """Let go of what it holds: connections, threads."""
 
 
+class Closes(Protocol):
+    """Closes and opens bytes with a key of an encrypted store: see `holdfast.stores.boxes.Box`."""
+
+    def close(self, data: bytes, *about: str | int) -> bytes:
+        """The bytes, encrypted; to be opened with the same `about` only."""
+
+    def open(self, box: bytes, *about: str | int) -> bytes | None:
+        """What was closed; None if it was changed, or closed with another key or `about`."""
+
+
 @runtime_checkable
 class KeepsValues(Protocol):
     """An engine that keeps some of the values of tasks itself, and so has to encrypt them."""
 
-    def encrypt_with(self, key: bytes | None) -> None:
-        """Keep nothing readable, if there is a key. Called by the `Holdfast` it is given to."""
+    def encrypt_with(self, box: Closes | None) -> None:
+        """Keep nothing readable, if there is a box. Called by the `Holdfast` it is given to."""
 
 
 def job_of(state: State, log: str = "") -> Job:

@@ -7,10 +7,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.errors import BadInput, WrongKey
 from holdfast.keys import Keys, KeySource
 from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.stores.boxes import Box
 
 KEYS = "keys/"
 """Where an encrypted store has its keys: streams of that prefix."""
@@ -123,18 +127,19 @@ def secured(store: Store, key: KeySource | None, sign_key: KeySource | None = No
         raise
 
 
-def key_for_engines(store: Store) -> bytes | None:
-    """What an engine is to encrypt with that keeps values of tasks; None in a store without a key.
+def box_for_engines(store: Store) -> Box | None:
+    """What an engine encrypts with that keeps values of tasks; None in a store without a key.
 
-    >>> key_for_engines(open_store("memory://"))
-    >>> len(key_for_engines(secured(open_store("memory://"), Keys.new())))
-    32
+    >>> box_for_engines(open_store("memory://"))
+    >>> box = box_for_engines(secured(open_store("memory://"), Keys.new()))
+    >>> box.open(box.close(b"Oslo", "payload"), "payload")
+    b'Oslo'
     """
     inner: Store | None = store
     while inner is not None:
-        key: bytes | None = getattr(inner, "engine_key", None)
-        if key is not None:
-            return key
+        box: Box | None = getattr(inner, "engine_box", None)
+        if box is not None:
+            return box
         inner = getattr(inner, "inner", None)
     return None
 

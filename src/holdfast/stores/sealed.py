@@ -107,8 +107,8 @@ class SealedStore(Wrapped):
         self._root_of_posts = derived(root, b"posts")
         self._facts = SealedFacts(self._digests, derived(root, b"facts"))
         self._root_of_waypoints = derived(root, b"waypoints")
-        self.engine_key = derived(root, b"engines")
-        """What an engine closes with that keeps values of tasks. No new master key changes it."""
+        self.engine_box = Box(derived(root, b"engines"))
+        """For engines that keep values of tasks. No new master key changes it."""
         self._known: dict[str, Box] = {}
         self._ends: dict[Lease, _End] = {}
 

@@ -78,5 +78,6 @@ def _attempted(host: Host, task_id: str, make: Callable[[Run], None]) -> Waits |
             provider.reset(token)
             inside.discard(run)
             run.is_over = True
-        log.sync()
+        if log.has_to_be_synced():
+            log.sync()
         return None

@@ -34,7 +34,6 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._ready: deque[asyncio.Handle] = deque()
         self._waits: list[tuple[Pending, asyncio.Future[None]]] = []
         self._factory: Any = None
-        self._is_left = False
         self.when_stuck: Callable[[], None] | None = None
         """Called when nothing is left that could ever happen."""
 
@@ -60,13 +59,9 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
             handle = self._ready.popleft()
             if not handle.cancelled():
                 handle._run()
-            if self._strands.is_left and not self._is_left:
-                # It came while sync code waited, and asyncio took it for the end of a task.
-                raise GreenletExit
 
     def _leave(self) -> None:
         """End what runs here: it goes on elsewhere."""
-        self._is_left = True
         for task in asyncio.all_tasks(self):
             task.cancel()
         self._run_ready()
@@ -144,7 +139,7 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self._is_left:
+        if not self._strands.are_left:
             _logger.error(
                 "in a task: %s", context.get("message"), exc_info=context.get("exception")
             )

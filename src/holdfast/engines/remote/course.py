@@ -164,7 +164,8 @@ class Course:
     def _hear(self) -> None:
         for name in self._carrier.messages():
             event = self._taken(name)
-            if event is not None:
+            # An engine may be told of a message more than once; a task is not.
+            if event is not None and event not in self._told:
                 self._told.append(event)
                 self._remote.told(event)
 

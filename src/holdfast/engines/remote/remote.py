@@ -81,6 +81,11 @@ class Remote:
             self.run.must_go_on(path)
             yield (*pendings, Until(lambda: is_over() or self.run.is_stopped(path)))
 
+    def _sync(self) -> None:
+        """See to it that what the function has said is there when it runs again."""
+        if self.run.log.has_to_be_synced():
+            self.run.sync()
+
     # Being told
 
     def told(self, event: AnyEvent) -> None:
@@ -127,8 +132,7 @@ class Remote:
         self, path: str, make: Callable[[], Called], is_told: Callable[[str, int], bool]
     ) -> Waiting:
         while True:
-            # What the function said so far decides what it asks for: it must be there next time.
-            self.run.sync()
+            self._sync()
             call = make()
             yield call, Until(lambda: self.run.is_stopped(path))
             if not call.done():
@@ -189,7 +193,7 @@ class Remote:
         if until is None:
             return ()
         if path not in self._timers:
-            self.run.sync()
+            self._sync()
             self._timers[path] = self.carrier.sleep(until)
         return (self._timers[path],)
 
@@ -211,7 +215,7 @@ class Remote:
     def _parked(self, path: str, until: datetime | None) -> Waiting:
         """Wait for a message about a call, or for its time to be up."""
         timer = self._timer(path, until)
-        self.run.sync()
+        self._sync()
         told = partial(self._is_told_of, path, self.horizon)
         yield from self._until(path, partial(_any, timer, told), *timer)
 
@@ -221,7 +225,7 @@ class Remote:
         yield from ()
 
     def _start(self, id: str, task: str) -> None:
-        self.run.sync()
+        self._sync()
         if id not in self._children:
             self._children[id] = self.carrier.start_child(id, task)
 

@@ -55,7 +55,7 @@ class Strand:
 
     def leave(self) -> None:
         """End it where it waits: what it does there will be done elsewhere."""
-        if not self.done():
+        while not self.done():  # somebody may catch it, and wait for something else
             self._greenlet.parent = getcurrent()
             self._greenlet.throw(GreenletExit())
 
@@ -65,8 +65,7 @@ class Strands:
 
     def __init__(self) -> None:
         self._strands: list[Strand] = []
-        self.is_left = False
-        """Whether what the task does here is to end: see `leave`."""
+        self.are_left = False
 
     def begin(self, work: Callable[[], Any]) -> Strand:
         """A new strand. It runs when those before it wait."""
@@ -92,7 +91,7 @@ class Strands:
 
     def wait(self, *pendings: Pending) -> None:
         """Called in a strand: go on when one of these is done."""
-        if self.is_left:
+        if self.are_left:
             raise GreenletExit
         this = getcurrent()
         strand = next(s for s in self._strands if s._greenlet is this)
@@ -122,7 +121,7 @@ class Strands:
 
     def leave(self) -> None:
         """End every strand where it waits."""
-        self.is_left = True
+        self.are_left = True
         loop = _leave_loop()
         try:
             while self._strands:

@@ -23,7 +23,7 @@ from restate.retry_policy import InvocationRetryPolicy
 from restate.serde import JsonSerde
 from restate.server_context import DisconnectedException
 
-from holdfast.engines.elsewhere import job_for
+from holdfast.engines.elsewhere import log_in
 from holdfast.engines.port import Job
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.remote.host import Host
@@ -105,11 +105,12 @@ class Courses:
                     return
 
     def _log_of(self, id: str) -> str:
-        with self._host.hub.hold(id) as log:
-            if log.state.seq == 0:
-                log.store.delete(log.lease)
-                raise TaskNotFound(f"no task {id!r} in {log.store.url}")
-            return job_for(log.state).log
+        # Without taking hold of it, which would be written to a log that may be another's.
+        store = self._host.holding.store
+        log = log_in(store, id)
+        if not log:
+            raise TaskNotFound(f"no task {id!r} in {store.url}")
+        return log
 
     async def tell(self, ctx: WorkflowSharedContext, said: dict[str, Any]) -> None:
         """Put a message where the task looks for its next one."""

@@ -23,7 +23,7 @@ from holdfast.state import Call
 _OF_THE_TASK = ApplicationErrorCategory.BENIGN
 """Failures that are in the log: no trouble of the worker's."""
 
-_MANY = 50
+_MANY = 100
 
 
 @activity.defn(dynamic=True)
@@ -99,7 +99,7 @@ def _answer(served: Served, record: Call | None, waits: Waits | None) -> Any:
 
 def _shown(served: Served, result: Any) -> Any:
     """A result, as Temporal shows it: when many come at once, less of each."""
-    are_many = len(served.under_way) > _MANY
+    are_many = len(served.offers) > _MANY
     return shown(result, SHOWN_AFTER_BYTES if are_many else SHOWN_BYTES)
 
 

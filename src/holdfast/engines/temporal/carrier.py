@@ -30,9 +30,10 @@ from holdfast.spec import ONCE, Retry
 ENDED = "holdfast.ended"
 SETTLE = "holdfast.settle"
 
-AT_ONCE = 200
-"""How many calls of a task Temporal makes at once: it refuses more than 2,000, and takes those for
-lost that it can't hand out in time. The others wait here."""
+AT_ONCE = 50
+"""How many calls of a task Temporal makes at once; the others wait here. It refuses more than 2,000
+of them, takes those for lost that it can't hand out in time, and has the workflow begin at its top
+when more than 100 things happen while it thinks: two for each call."""
 SHOWN_IN_ALL_BYTES, SHOWN_AFTER_BYTES = 1024 * 1024, 1024
 """How much of arguments a run shows Temporal, and of each when that is used up: it refuses more
 than 4 MB at once."""

@@ -26,15 +26,16 @@ from temporalio.converter import (
     PayloadCodec,
 )
 
+from holdfast.engines.port import Closes
 from holdfast.errors import BadInput, WrongKey
 
 ENCODING = "binary/holdfast-box"
 
 
-def converter(key: bytes | None, given: DataConverter | None = None) -> DataConverter:
+def converter(box: Closes | None, given: DataConverter | None = None) -> DataConverter:
     """How values are turned into what Temporal keeps, with a key or without."""
     plain = given or DataConverter(payload_converter_class=_Plain)
-    if key is None:
+    if box is None:
         return plain
     if given is not None:
         raise BadInput(
@@ -43,7 +44,7 @@ def converter(key: bytes | None, given: DataConverter | None = None) -> DataConv
         )
     return replace(
         plain,
-        payload_codec=BoxCodec(key),
+        payload_codec=BoxCodec(box),
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
     )
 
@@ -51,10 +52,8 @@ def converter(key: bytes | None, given: DataConverter | None = None) -> DataConv
 class BoxCodec(PayloadCodec):
     """Closes what Temporal is given, and opens what it gives back."""
 
-    def __init__(self, key: bytes) -> None:
-        from holdfast.stores.boxes import Box
-
-        self._box = Box(key)
+    def __init__(self, box: Closes) -> None:
+        self._box = box
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Payloads, each in a box."""

@@ -21,7 +21,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.engines.loops import LoopThread
-from holdfast.engines.port import Driven, EngineWorker, Job
+from holdfast.engines.port import Closes, Driven, EngineWorker, Job
 from holdfast.engines.temporal.codec import converter
 from holdfast.engines.temporal.served import LOG, SEQ, TELL, begin_at, memo_of
 from holdfast.engines.temporal.worker import TemporalWorker
@@ -74,7 +74,7 @@ class Temporal:
         self.deployment = deployment
         self.pinned = pinned
         self.options = options
-        self._key: bytes | None = None
+        self._box: Closes | None = None
         self._has_store = False
         self._connected: Client | None = None
         self._loop: LoopThread | None = None
@@ -83,14 +83,14 @@ class Temporal:
     def __repr__(self) -> str:
         return f"Temporal({self.address!r}, namespace={self.namespace!r}, queue={self.queue!r})"
 
-    def encrypt_with(self, key: bytes | None) -> None:
+    def encrypt_with(self, box: Closes | None) -> None:
         """Keep nothing readable of the values of tasks, if their store has a key."""
-        if self._has_store and key != self._key:
+        if self._has_store and not _is_same(self._box, box):
             raise BadInput(
                 f"{self!r} was given to a store with another key, or with none: give each store a "
                 f"Temporal(…, queue=…) of its own"
             )
-        self._key, self._has_store = key, True
+        self._box, self._has_store = box, True
 
     # What tasks are told
 
@@ -198,7 +198,7 @@ class Temporal:
         """A client, connected on the running loop."""
         try:
             options = dict(self.options)
-            options["data_converter"] = converter(self._key, options.get("data_converter"))
+            options["data_converter"] = converter(self._box, options.get("data_converter"))
             client = await Client.connect(self.address, namespace=self.namespace, **options)
             request = DescribeNamespaceRequest(namespace=self.namespace)
             await client.workflow_service.describe_namespace(request)
@@ -245,6 +245,13 @@ class Temporal:
             loop, self._loop, self._connected = self._loop, None, None
         if loop is not None:
             loop.close()
+
+
+def _is_same(one: Closes | None, two: Closes | None) -> bool:
+    """Whether two boxes are closed with the same key."""
+    if one is None or two is None:
+        return one is two
+    return one.open(two.close(b"", "same"), "same") is not None
 
 
 async def _seq(found: WorkflowExecutionDescription) -> Any:
