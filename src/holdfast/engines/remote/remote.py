@@ -79,7 +79,9 @@ class Remote:
         """Wait for a condition, or for the task to be told to stop."""
         while not is_over():
             self.run.must_go_on(path)
-            yield (*pendings, Until(lambda: is_over() or self.run.is_stopped(path)))
+            # One that has come and did not end it, such as a child that went elsewhere, is no news.
+            still = (pending for pending in pendings if not pending.done())
+            yield (*still, Until(lambda: is_over() or self.run.is_stopped(path)))
 
     # Being told
 
