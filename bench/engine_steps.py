@@ -1,6 +1,7 @@
 """What a step does that is measured on an engine, whoever makes it."""
 
 import time
+from itertools import pairwise
 from typing import Any
 
 WORKERS = 8
@@ -27,7 +28,7 @@ def said() -> dict[str, Any]:
     marks = times[::1000]
     if marks[-1:] != times[-1:]:
         marks.append(times[-1])
-    pace = [round(end - begin, 3) for begin, end in zip(marks, marks[1:], strict=False)]
+    pace = [round(end - begin, 3) for begin, end in pairwise(marks)]
     used = time.process_time() - _used[0]
     _used[0] += used
     return {"thousands": pace, "processor_s": used}

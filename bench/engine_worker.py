@@ -1,7 +1,7 @@
 """A worker to be measured, in a process of its own: `python -m bench.engine_worker WHO ENGINE …`.
 
-WHO is `holdfast` or `holdfast-nosync`, followed by its store and where the engine is, or `bare`: the
-SDK of the engine alone. It prints `ready`, and ends with its standard input.
+WHO is `holdfast` or `holdfast-nosync`, followed by its store and where the engine is, or `bare`:
+the SDK of the engine alone. It prints `ready`, and ends with its standard input.
 """
 
 import asyncio

@@ -224,8 +224,7 @@ def _ask(url: str, body: Json) -> Any:
 def table(rows: list[Json], rounds: int) -> list[str]:
     """In pairs: Holdfast, and the SDK alone."""
     lines = [
-        f"steps on an engine, Holdfast : its SDK alone; median of {rounds} rounds, the last of each "
-        "once",
+        f"on an engine, Holdfast : its SDK alone; median of {rounds} rounds, the long task once",
         "",
         f"{'engine, store':<19} {'what':>13} {'ratio':>18} {'steps/s':>15} "
         f"{'processor µs':>15} {'last : first 1,000':>19}",
