@@ -6,8 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from holdfast.testing.servers import RestateServer, TemporalServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines.serve import LEASE_S, engine_of
 from tests.engines.versioned import visit
+from tests.engines.working import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,13 +42,6 @@ def worker(store: str, build: str, *engine: str) -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-def until(what: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < give_up_at, "it did not come"
-        time.sleep(0.02)
 
 
 def make_current(engine: Temporal, build: str) -> None:
