@@ -13,7 +13,7 @@ from holdfast.engines import local, undoing
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.remote.host import Host, Relatives
 from holdfast.engines.run import Run
-from holdfast.errors import Halt, StepFailed, Suspend
+from holdfast.errors import Halt, StepFailed, Suspend, TaskReleased
 from holdfast.history import ended_at_seq
 from holdfast.log import Log
 from holdfast.secret import provider
@@ -75,7 +75,10 @@ def _attempted(
             pass  # a failure is a recorded end like any other
         except Suspend as signal:
             log.sync()
-            return Waits(log.state.seq, signal.waiting.until)
+            # One that was only told to stop waits for nothing: it is made again, if at all.
+            released = isinstance(signal.waiting, TaskReleased)
+            until = log.clock() if released else signal.waiting.until
+            return Waits(log.state.seq, until)
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:
