@@ -79,7 +79,9 @@ class Remote:
         """Wait for a condition, or for the task to be told to stop."""
         while not is_over():
             self.run.must_go_on(path)
-            yield (*pendings, Until(lambda: is_over() or self.run.is_stopped(path)))
+            # One may come that does not end it, such as a child that was given to another engine.
+            to_come = (pending for pending in pendings if not pending.done())
+            yield (*to_come, Until(lambda: is_over() or self.run.is_stopped(path)))
 
     def _sync(self) -> None:
         """See to it that what the function has said is there when it runs again."""
@@ -243,7 +245,7 @@ class Remote:
                 return True
             return self._has_seen_the_end(path)
 
-        yield from self._until(path, is_over, *(run for run in pending if not run.done()))
+        yield from self._until(path, is_over, *pending)
 
     # The end
 
