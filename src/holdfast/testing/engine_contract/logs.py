@@ -11,9 +11,9 @@ from holdfast.errors import TaskCancelled
 from holdfast.handle import Handle
 from holdfast.testing.engine_contract.comparing import differences
 from holdfast.testing.engine_contract.everything import (
+    logs_aeverything,
     logs_cancelled,
     logs_everything,
-    logs_aeverything,
 )
 from holdfast.testing.engine_contract.working import PATIENCE_S, new_id, until, working
 

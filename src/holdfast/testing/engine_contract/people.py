@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
+from holdfast.branches import gather
 from holdfast.errors import (
     AlreadyAnswered,
     InDoubt,
@@ -16,7 +17,6 @@ from holdfast.errors import (
     Unanswered,
     Unserializable,
 )
-from holdfast.branches import gather
 from holdfast.spec import Happened, IdempotencyKey
 from holdfast.step import step, tool
 from holdfast.task import task
