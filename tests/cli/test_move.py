@@ -52,6 +52,14 @@ def test_move_says_how_to_go_on_after_a_task_came_back(hf, cli):
     assert out == f"moved to local: m-1\nA worker goes on with it, or:  {resume}\n"
 
 
+def test_an_answer_says_who_goes_on_with_a_task_of_an_engine(hf, cli):
+    with pytest.raises(Unanswered):
+        hf.resume("m-1")
+    cli("move", "m-1", "--engine", TOY)
+    out = cli("answer", "m-1", "1", "true").out
+    assert out == "answered: question 1\nA worker of toy goes on with it.\n"
+
+
 def test_move_gives_up_where_no_worker_takes_the_message(hf, cli):
     cli("move", "m-1", "--engine", TOY)
     code, _, err = cli("move", "m-1", "--engine", "local", "--timeout", "0.01")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from holdfast.cli.arguments import quoted, value_of
 from holdfast.cli.exits import Exit
-from holdfast.cli.hints import answers, our_command
+from holdfast.cli.hints import answers, go_on_hint, our_command
 from holdfast.cli.opening import find_task, opened, read_all
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines
@@ -92,7 +92,7 @@ def answer(
         return Exit.OK
     out = console()
     out.print(f"answered: question {plain(question)}")
-    print_lines(out, f"To go on: {plain(our_command(given, 'resume', task, code=True))}")
+    print_lines(out, plain(go_on_hint(given, view.state)))
     return Exit.OK
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from holdfast.cli.settings import Given, code_of
 from holdfast.cli.text import clock
+from holdfast.engines.elsewhere import driven_by
 from holdfast.errors import BadInput, InDoubt, TaskFailed, TaskPaused, Unanswered
+from holdfast.state import State
 
 APPROVAL = "approve-"
 """How the id of a question begins that asks whether a call may be made."""
@@ -41,6 +43,19 @@ def our_command(
     return shlex.join(
         ["holdfast", command, *((*more, "--", *words) if dashed else (*words, *more))]
     )
+
+
+def go_on_hint(given: Given, state: State) -> str:
+    """How a task goes on that was told what it waited for.
+
+    >>> go_on_hint(Given(app=("agents",)), State(id="trip-42"))
+    'To go on: holdfast resume trip-42 --app agents'
+    >>> go_on_hint(Given(), State(id="trip-42", driver="temporal"))
+    'A worker of temporal goes on with it.'
+    """
+    if engine := driven_by(state):
+        return f"A worker of {engine} goes on with it."
+    return f"To go on: {our_command(given, 'resume', state.id, code=True)}"
 
 
 def resolve_commands(given: Given, task: str, path: str) -> tuple[str, str]:

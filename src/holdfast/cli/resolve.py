@@ -7,7 +7,7 @@ import click
 from holdfast.cli.arguments import json_of
 from holdfast.cli.code import load_app
 from holdfast.cli.exits import Exit
-from holdfast.cli.hints import our_command
+from holdfast.cli.hints import go_on_hint
 from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import code_options, json_option, pass_given, task_argument
 from holdfast.cli.output import console, print_json, print_lines
@@ -86,7 +86,7 @@ def resolve(
         return Exit.OK
     out = console()
     out.print(f"settled: call {plain(path)} {verdict.replace('_', ' ')}")
-    print_lines(out, f"To go on: {plain(our_command(given, 'resume', task, code=True))}")
+    print_lines(out, plain(go_on_hint(given, view.state)))
     return Exit.OK
 
 

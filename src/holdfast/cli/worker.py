@@ -14,6 +14,7 @@ from types import FrameType
 
 import click
 
+from holdfast.app import Holdfast
 from holdfast.cli.code import load_app
 from holdfast.cli.engines import engine_options
 from holdfast.cli.exits import Exit
@@ -95,8 +96,8 @@ def worker(
     when --lease has run out; then it can write nothing more of them. The store's folder is made if
     it is not there.
 
-    With --engine it drives the tasks of a remote engine instead, which hands them out; --limit and
-    --until-idle are for local workers only.
+    With --engine it drives the tasks of a remote engine instead, which hands them out; then
+    --concurrency counts steps, and --limit and --until-idle are for local workers only.
 
     To end it, send SIGTERM or SIGINT (Ctrl-C). It drains: it takes up no more tasks, lets each in
     hand finish the step it is in, records that, lets go of the task, and ends with exit code 0.
@@ -129,15 +130,20 @@ def worker(
             driver = hf.engine.worker(hf, concurrency=concurrency, say=say)
         # Standard output is for our lines alone, whatever the tasks print.
         with redirect_stdout(sys.stderr), _told_to_end(driver.stop, say):
-            of = "" if hf.engine.name == LOCAL else f" of {hf.engine.name}"
-            tasks = count(concurrency, "task")
-            say(f"looks for tasks{of} in {hf.store.url}, drives up to {tasks}")
+            say(_begins(hf, concurrency))
             if until_idle and isinstance(driver, Worker):
                 driver.run_until_idle()
             else:
                 driver.run()
     say("ends")
     return Exit.OK
+
+
+def _begins(hf: Holdfast, concurrency: int) -> str:
+    if hf.engine.name == LOCAL:
+        return f"looks for tasks in {hf.store.url}, drives up to {count(concurrency, 'task')}"
+    steps = count(concurrency, "step")
+    return f"looks for tasks of {hf.engine.name} in {hf.store.url}, makes up to {steps} at a time"
 
 
 def _must_be_known(name: str) -> None:

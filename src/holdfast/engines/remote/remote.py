@@ -247,7 +247,7 @@ class Remote:
                 return True
             return self._has_seen_the_end(path)
 
-        yield from self._until(path, is_over, *(run for run in pending if not run.done()))
+        yield from self._until(path, is_over, *pending)
 
     # The end
 

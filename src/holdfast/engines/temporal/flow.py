@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.temporal.carrier import TemporalCarrier
-from holdfast.engines.temporal.served import TELL, begin_at, serving, shown
+from holdfast.engines.temporal.served import TELL, begin_at, served_here, shown
 from holdfast.errors import HoldfastError
 
 
@@ -25,8 +25,7 @@ class TaskFlow:
 
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> Any:
-        info = workflow.info()
-        served, id = serving[info.task_queue], info.workflow_id
+        served, id = served_here(), workflow.info().workflow_id
         self._carrier = TemporalCarrier(served)
         for name in self._early:
             self._carrier.tell(name)

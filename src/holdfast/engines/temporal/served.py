@@ -1,7 +1,8 @@
 """What the workflows and activities of a worker find each other by.
 
-Temporal makes workflows and activities by their names, so what they need is looked up: by the
-queue that they were taken from.
+Temporal makes workflows and activities by their names, so what they need is looked up: by an
+activity under the queue that it was taken from, by a workflow where its worker left it, as several
+workers of a process may take workflows from the same queue.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
+from temporalio import workflow
+from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
 from holdfast.engines.port import Job
 from holdfast.engines.remote.host import Host
@@ -36,6 +39,8 @@ TELL = "tell"
 """The signal that a message was left for a task; its name comes with it."""
 LOG, SEQ = "holdfast_log", "holdfast_seq"
 """What a workflow remembers of its task."""
+
+_SERVED = "holdfast_served"
 
 
 def memo_of(job: Job) -> dict[str, Any]:
@@ -78,7 +83,23 @@ class Served:
 
 
 serving: dict[str, Served] = {}
-"""The workers of this process, by each of their queues."""
+"""The workers of this process, by the queues of their own."""
+
+
+class Serving(Interceptor):
+    """Lets the workflows of a worker know of it."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+        input.unsafe_extern_functions[_SERVED] = lambda: self._served
+
+
+def served_here() -> Served:
+    """Called in a workflow: the worker that runs it."""
+    found: Served = workflow.extern_functions()[_SERVED]()
+    return found
 
 
 def shown(value: Any, most_bytes: int = SHOWN_BYTES) -> Any:

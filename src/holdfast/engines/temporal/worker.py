@@ -23,7 +23,7 @@ from holdfast.engines.remote.caring import look_after
 from holdfast.engines.remote.host import Host
 from holdfast.engines.temporal.activity import make_call
 from holdfast.engines.temporal.flow import TaskFlow
-from holdfast.engines.temporal.served import Served, Unreachable, serving
+from holdfast.engines.temporal.served import Served, Serving, Unreachable, serving
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -75,11 +75,11 @@ class TemporalWorker:
             return
         own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
-        serving[engine.queue] = serving[own] = Served(host, engine, own, self._say)
+        served = serving[own] = Served(host, engine, own, self._say)
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast step")
         self._loop.set_default_executor(threads)
         try:
-            async with self._calls(client, own), self._flows_apart() as flows:
+            async with self._calls(client, own), self._flows_apart(served) as flows:
                 self._say(f"drives tasks of {engine!r}")
                 looking = asyncio.ensure_future(look_after(self._hf.store, engine, self._say))
                 stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping.wait())
@@ -88,7 +88,7 @@ class TemporalWorker:
                 looking.cancel()
                 self._say("finishing the steps in hand")
         finally:
-            del serving[engine.queue], serving[own]
+            del serving[own]
             host.close()
 
     async def _connected(self) -> Client | None:
@@ -105,7 +105,7 @@ class TemporalWorker:
         return None
 
     @asynccontextmanager
-    async def _flows_apart(self) -> AsyncIterator[asyncio.Future[Any]]:
+    async def _flows_apart(self, served: Served) -> AsyncIterator[asyncio.Future[Any]]:
         """The functions of tasks, run by a thread of their own.
 
         They write to the store as they go, and may have to wait for it; those who show that this
@@ -118,7 +118,7 @@ class TemporalWorker:
             client = await self._connected()
             if client is None:
                 return
-            async with self._flows(client):
+            async with self._flows(client, served):
                 has_begun.set_result(None)
                 await stop.wait()
 
@@ -134,13 +134,14 @@ class TemporalWorker:
             loop.close()
             flows.result()
 
-    def _flows(self, client: Any) -> Any:
+    def _flows(self, client: Any, served: Served) -> Any:
         """What runs the functions of tasks: all in one thread, which greenlets need."""
         lost_after = timedelta(seconds=self._engine.lost_after_s)
         return Worker(
             client,
             task_queue=self._engine.queue,
             workflows=[TaskFlow],
+            interceptors=[Serving(served)],
             # Our own code is as deterministic as it gets, and users' modules are imported once.
             workflow_runner=UnsandboxedWorkflowRunner(),
             # A store may take its time; that is no deadlock.

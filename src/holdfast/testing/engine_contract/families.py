@@ -160,6 +160,19 @@ class Families:
         assert handle.result(PATIENCE_S) == "all well!!"
 
     @pytest.mark.parametrize("fn", [families_grandparent, families_agrandparent])
+    def test_a_task_that_waits_for_its_child_is_moved_with_it_and_its_parent_goes_on(
+        self, hf: Holdfast, fn: Any
+    ) -> None:
+        handle = begin(hf, fn, "all")
+        child = _child(hf, handle.id)
+        grandchild = _child(hf, child)
+        until(lambda: hf.task(grandchild).questions)
+        hf.move(child, "local")
+        hf.move(child, hf.engine)
+        hf.answer(grandchild, "well")
+        assert handle.result(PATIENCE_S) == "all well!!"
+
+    @pytest.mark.parametrize("fn", [families_grandparent, families_agrandparent])
     def test_to_cancel_a_task_cancels_its_children_and_theirs(self, hf: Holdfast, fn: Any) -> None:
         handle = begin(hf, fn, "all")
         child = _child(hf, handle.id)
