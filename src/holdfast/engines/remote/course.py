@@ -23,7 +23,7 @@ from holdfast.engines.remote.remote import Remote
 from holdfast.engines.remote.strands import Strand
 from holdfast.engines.run import Run, time_is_up
 from holdfast.errors import Halt, HoldfastError, Signal, Stop, Suspend, TaskNotFound, TaskPaused
-from holdfast.events import AnyEvent, CancelRequested, Moved, TaskContinued
+from holdfast.events import AnyEvent, CancelRequested, Moved, PauseRequested, TaskContinued
 from holdfast.history import state_at
 from holdfast.journal import conduct
 from holdfast.log import Log
@@ -136,7 +136,9 @@ class Course:
 
     async def _paused(self) -> End:
         """Wait until somebody lets the task go on, ends it, or gives it to another engine."""
-        heard = len(self._told)
+        # What was said since it was paused: a strand may have stopped long before the last did.
+        pauses = [n for n, event in enumerate(self._told, 1) if isinstance(event, PauseRequested)]
+        heard = max(pauses, default=0)
         while True:
             with self._host.hub.hold(self._id) as log:
                 self._use(log)

@@ -24,7 +24,7 @@ from holdfast.engines.remote.carrier import Called, Carrier, ChildRun, Lost, Pen
 from holdfast.engines.remote.strands import Strands
 from holdfast.engines.run import Run
 from holdfast.errors import HoldfastError, Suspend, TaskReleased
-from holdfast.events import AnyEvent
+from holdfast.events import AnyEvent, TaskContinued
 from holdfast.history import ended_at_seq
 from holdfast.journal import (
     Asked,
@@ -92,7 +92,8 @@ class Remote:
         """A message that is in the log: from now on it may be seen."""
         self.horizon = max(self.horizon, event.seq)
         self._news.append((event.seq, getattr(event, "path", "")))
-        self.run.hear(event)
+        if not isinstance(event, TaskContinued):  # some of its strands may have stopped: all do,
+            self.run.hear(event)  # and then it begins anew
 
     def _is_told_of(self, path: str, since: int) -> bool:
         """Whether a message has come about a call, or about one that was made in it."""
