@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from greenlet import GreenletExit
@@ -25,6 +26,33 @@ _AbstractEventLoop: Any = asyncio.AbstractEventLoop
 """Its types want every method of a loop: sockets, pipes and processes too."""
 
 
+class _Future(asyncio.Future[Any]):
+    """A future that has the same place in a set each time. `asyncio.wait` returns sets, and a
+    `TaskGroup` cancels the tasks of one: by their addresses they came in any order."""
+
+    def __init__(self, *, loop: Any) -> None:
+        self._number = loop.next_number()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return int(self._number)
+
+
+class _Task(asyncio.Task[Any]):
+    """The same for a task."""
+
+    def __init__(self, coro: Any, *, loop: Any, **options: Any) -> None:
+        self._number = loop.next_number()
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return int(self._number)
+
+
+def _ordered_task(loop: BodyLoop, coro: Any, **options: Any) -> _Task:
+    return _Task(coro, loop=loop, **options)
+
+
 class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
     """The loop of one task."""
 
@@ -33,7 +61,8 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._strands = strands
         self._ready: deque[asyncio.Handle] = deque()
         self._waits: list[tuple[Pending, asyncio.Future[None]]] = []
-        self._factory: Any = None
+        self._numbers = count()
+        self._factory: Any = _ordered_task
         self.when_stuck: Callable[[], None] | None = None
         """Called when nothing is left that could ever happen."""
 
@@ -115,16 +144,18 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         pass
 
+    def next_number(self) -> int:
+        """Counts the tasks and futures of this loop."""
+        return next(self._numbers)
+
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return _Future(loop=self)
 
     def create_task(self, coro: Any, **options: Any) -> Any:
-        if self._factory is None:
-            return asyncio.Task(coro, loop=self, **options)
         return self._factory(self, coro, **options)
 
     def set_task_factory(self, factory: Any) -> None:
-        self._factory = factory
+        self._factory = factory or _ordered_task
 
     def get_task_factory(self) -> Any:
         return self._factory
