@@ -212,10 +212,14 @@ class Course:
         provider.set(self._host.holding.secrets)
         flow = conduct(None, _Live(run), spec.undo_when, self._begun)  # type: ignore[arg-type]
         if not spec.is_async:
-            once = partial(local.run_function, run, spec)
-            return local.drive(flow, run, "", once, local.nothing)
+            return local.drive(flow, run, "", self._once, local.nothing)
         remote.loop = loop = BodyLoop(self._carrier, remote.strands)
         return loop.run(_aconduct(run, spec, flow, loop))
+
+    def _once(self) -> Any:
+        outcome = local.run_function(self._run, self._spec)
+        self._remote.wait(self._remote.landing())
+        return outcome
 
     def leave(self) -> None:
         """End what the task does in this process."""
@@ -230,7 +234,12 @@ async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
     alarm = _Alarm(run)
     run.loop, run.lines = loop, _Lines()
     loop.when_stuck = partial(_cancel_if_stopped, run, alarm)
-    once = partial(aio.run_function, run, spec, alarm)
+
+    async def once() -> Any:
+        outcome = await aio.run_function(run, spec, alarm)
+        await run.remote.awaited(run.remote.landing())
+        return outcome
+
     return await aio.drive(flow, run, "", once, aio.nothing)
 
 

@@ -58,6 +58,8 @@ class Remote:
         self._news: list[tuple[int, str]] = []
         self._timers: dict[str, Pending] = {}
         self._children: dict[str, ChildRun] = {}
+        self._calls: list[Called] = []
+        """Those that are being made, also if nobody waits for them any more."""
         run.remote = self
 
     # Waiting
@@ -135,6 +137,8 @@ class Remote:
         while True:
             self._sync()
             call = make()
+            self._calls = [each for each in self._calls if not each.done()]
+            self._calls.append(call)
             yield call, Until(lambda: self.run.is_stopped(path))
             if not call.done():
                 call.give_up()
@@ -247,6 +251,15 @@ class Remote:
         yield from self._until(path, is_over, *(run for run in pending if not run.done()))
 
     # The end
+
+    def landing(self) -> Waiting:
+        """Wait for calls that were left (by `asyncio.timeout`, or a `TaskGroup`) and are still
+        made. Nobody can stop them, and before they have come to their end nobody can say what the
+        task did, or undo it."""
+        for call in self._calls:
+            if not call.done():
+                call.give_up()
+                yield (call,)
 
     def _cancelling(self) -> Waiting:
         self.run.begin_to_end()
