@@ -38,6 +38,16 @@ class _Future(asyncio.Future[Any]):
         return int(self._number)
 
 
+class _Ring(_Future):
+    """Waits for a timer of plain asyncio."""
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer of plain asyncio."""
+
+    ring: _Ring | None = None
+
+
 class _Task(asyncio.Task[Any]):
     """The same for a task."""
 
@@ -63,8 +73,9 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._waits: list[tuple[Pending, asyncio.Future[None]]] = []
         self._numbers = count()
         self._factory: Any = _ordered_task
-        self.when_stuck: Callable[[], None] | None = None
-        """Called when nothing is left that could ever happen."""
+        self.is_to_end: Callable[[], bool] = lambda: False
+        self.end: Callable[[], None] | None = None
+        """Called when that is so, and the function waits for nothing that would tell it."""
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, in a strand."""
@@ -97,9 +108,10 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
 
     def _wait(self) -> None:
         self._waits = [(p, future) for p, future in self._waits if not future.done()]
-        if not self._waits and self.when_stuck is not None:
-            self.when_stuck()
-        news = Until(lambda: bool(self._ready))
+        hears = any(not isinstance(future, _Ring) for _, future in self._waits)
+        if not hears and self.end is not None and self.is_to_end():
+            self.end()
+        news = Until(lambda: bool(self._ready) or (not hears and self.is_to_end()))
         self._strands.wait(*(pending for pending, _ in self._waits), news)
         for pending, future in self._waits:
             if pending.done() and not future.done():
@@ -131,8 +143,11 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
     def call_later(
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
-        ring = self.until(self._carrier.sleep(self._carrier.now() + timedelta(seconds=delay)))
+        handle: Any = _Timer(self.time() + delay, callback, args, self, context)
+        timer = self._carrier.sleep(self._carrier.now() + timedelta(seconds=delay))
+        handle.ring = ring = _Ring(loop=self)
+        handle._scheduled = True  # so that we hear if it is cancelled
+        self._waits.append((timer, ring))
         ring.add_done_callback(lambda _: self._ready.append(handle))
         return handle
 
@@ -142,7 +157,8 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         return self.call_later(max(when - self.time(), 0), callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
+        if isinstance(handle, _Timer) and handle.ring is not None:
+            handle.ring.cancel()  # the engine's timer runs on; nobody looks at it any more
 
     def next_number(self) -> int:
         """Counts the tasks and futures of this loop."""

@@ -6,7 +6,6 @@ the same each time is behind the carrier, or in the log.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -233,7 +232,8 @@ class Course:
 async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
     alarm = _Alarm(run)
     run.loop, run.lines = loop, _Lines()
-    loop.when_stuck = partial(_cancel_if_stopped, run, alarm)
+    loop.is_to_end = lambda: isinstance(run.stop, Stop) and not alarm.cancels and alarm.may_cancel
+    loop.end = lambda: alarm._wake(run.stop or Stop(""))
 
     async def once() -> Any:
         outcome = await aio.run_function(run, spec, alarm)
@@ -248,12 +248,6 @@ class _Alarm(Alarm):
 
     def _ring(self, signal: Signal) -> None:
         pass
-
-
-def _cancel_if_stopped(run: Run, alarm: Alarm) -> None:
-    """End a function that is to stop, and waits for nothing that could ever come."""
-    if isinstance(run.stop, Stop) and not alarm.cancels:
-        alarm._wake(run.stop)
 
 
 class _Lines:
