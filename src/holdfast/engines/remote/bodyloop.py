@@ -149,7 +149,8 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         handle._scheduled = True  # so that we hear if it is cancelled
         self._waits.append((timer, ring))
         ring.add_done_callback(lambda _: self._ready.append(handle))
-        return handle
+        timed: asyncio.TimerHandle = handle
+        return timed
 
     def call_at(
         self, when: float, callback: Any, *args: Any, context: Context | None = None

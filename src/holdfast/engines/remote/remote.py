@@ -60,6 +60,9 @@ class Remote:
         self._children: dict[str, ChildRun] = {}
         self._calls: list[Called] = []
         """Those that are being made, also if nobody waits for them any more."""
+        self._has_moved = False
+        """Whether something has ended in this run. A new one that is as long before anything has
+        would bring the task no further."""
         run.remote = self
 
     # Waiting
@@ -145,6 +148,7 @@ class Remote:
                 yield (call,)
             waits = call.result()
             if waits is None:
+                self._has_moved = True
                 return
             if isinstance(waits, Lost):
                 self.run.must_go_on(path)
@@ -154,7 +158,7 @@ class Remote:
             yield from self._until(path, partial(_any, timer, told), *timer)
 
     def _renew_if_full(self, path: str) -> None:
-        if self.run.stop is None and self.carrier.is_full():
+        if self.run.stop is None and self._has_moved and self.carrier.is_full():
             again = TaskReleased(self.run.task_id, "its engine goes on in a new run")
             self.run.interrupt(Suspend(again))
         self.run.must_go_on(path)
@@ -177,7 +181,10 @@ class Remote:
 
     def repeating(self, path: str, record: Call | None) -> Waiting:
         """Wait again for what a call waited for that has ended since the engine began."""
-        if record is None or self.knew(path):
+        if self.knew(path):
+            return
+        self._renew_if_full(path)
+        if record is None:
             return
         if record.kind == "child":
             before = self.begun.calls.get(path)
@@ -216,6 +223,7 @@ class Remote:
     def _sleeping(self, path: str, until: datetime) -> Waiting:
         timer = self._timer(path, until)
         yield from self._until(path, timer[0].done, *timer)
+        self._has_moved = True
 
     def _parked(self, path: str, until: datetime | None) -> Waiting:
         """Wait for a message about a call, or for its time to be up."""
@@ -223,6 +231,7 @@ class Remote:
         self._sync()
         told = partial(self._is_told_of, path, self.horizon)
         yield from self._until(path, partial(_any, timer, told), *timer)
+        self._has_moved = True
 
     def _starting(self, request: StartChild) -> Waiting:
         create_child(self.run, request)
