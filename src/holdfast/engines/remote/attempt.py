@@ -61,6 +61,8 @@ def _attempted(host: Host, task_id: str, make: Callable[[Run], None]) -> Waits |
         run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
         run.is_one_call = True
         host.driver.prepare(run)
+        # What is said from here on is news: it may come before we can say that the call waits.
+        since = log.state.seq
         body = host.bodies.get(task_id)
         inside = body.inner if body is not None else {run}
         inside.add(run)
@@ -71,7 +73,7 @@ def _attempted(host: Host, task_id: str, make: Callable[[Run], None]) -> Waits |
             pass  # a failure is a recorded end like any other
         except Suspend as signal:
             log.sync()
-            return Waits(log.state.seq, signal.waiting.until)
+            return Waits(since, signal.waiting.until)
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:
