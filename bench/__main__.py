@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import postgres, stores
+from bench import engines, postgres, stores
 
 CONTENDERS = ["raw", "holdfast_files", "holdfast_nosync", "langgraph_sqlite", "dbos_sqlite"]
 IMPORTS = ["holdfast", "langgraph.graph", "dbos"]
@@ -46,6 +46,11 @@ def main() -> None:
             shown = "\n".join(stores.table(rows, options.rounds))
             print(json.dumps({"stores": rows}, indent=2) if options.json else shown)
             return
+        if options.engines_only:
+            rows = engines.measure(say, options, Path(folder))
+            shown = "\n".join(engines.table(rows, options.rounds))
+            print(json.dumps({"engines": rows}, indent=2) if options.json else shown)
+            return
         report = {
             "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
             "steps": options.steps,
@@ -59,6 +64,7 @@ def main() -> None:
             "listing": measure_listing(options, Path(folder)),
             "conversation": measure_talk("conversation", options.conversation, Path(folder)),
             "agent": measure_talk("agent", options.conversation, Path(folder)),
+            "engines": engines.measure(say, options, Path(folder)),
             "contenders": measure_steps(
                 [CONTENDERS[0], *options.only], options.steps, options.rounds, Path(folder)
             ),
@@ -89,6 +95,30 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--tasks", type=int, default=200, help="how many tasks at once (200)")
     parser.add_argument("--steps-each", type=int, default=10, help="steps of each of them (10)")
+    parser.add_argument(
+        "--engines-only", action="store_true", help="only steps on Temporal and on Restate"
+    )
+    parser.add_argument(
+        "--engines", nargs="+", choices=engines.ENGINES, default=engines.ENGINES, help="all"
+    )
+    parser.add_argument(
+        "--engine-stores", nargs="+", choices=engines.STORES, default=engines.STORES, help="all"
+    )
+    parser.add_argument(
+        "--engine-steps", type=int, help="steps of the task of a round there (1000; quick: 200)"
+    )
+    parser.add_argument(
+        "--engine-items", type=int, help="items of the map of a round there (1000; quick: 200)"
+    )
+    parser.add_argument(
+        "--engine-long", type=int, help="steps of the long task there (10000; quick: 1000)"
+    )
+    parser.add_argument(
+        "--engine-nosync",
+        dest="engine_durable",
+        action="store_false",
+        help="servers and stores there that survive a kill and no power cut: without the disk",
+    )
     options = parser.parse_args()
     quick = options.quick
     options.steps = options.steps or (200 if quick else 2000)
@@ -99,6 +129,9 @@ def parse() -> argparse.Namespace:
     options.checkpoints = 10_000 if quick else 1_000_000
     options.listed = 1000 if quick else 10_000
     options.conversation = 400 if quick else 2000
+    options.engine_steps = options.engine_steps or (200 if quick else 1000)
+    options.engine_items = options.engine_items or (200 if quick else 1000)
+    options.engine_long = options.engine_long or (1000 if quick else 10_000)
     return options
 
 
@@ -275,6 +308,8 @@ def table(report: Json) -> str:
         *(contender_line(row) for row in report["contenders"]),
         "",
         *stores.table(report["stores"], report["rounds"]),
+        "",
+        *engines.table(report["engines"], report["rounds"]),
         "",
         *(f"import {row['module']}: {seconds(row)}" for row in report["import"]),
         f"resume of {report['resume']['steps']} recorded steps: {seconds(report['resume'])}",

@@ -140,7 +140,10 @@ class Log:
         self._broken: BaseException | None = None
         self.flushed = 0
         """Up to which event the store has been given the log."""
-        self._synced = 0
+        self.synced = 0
+        """Up to which event the log is durable."""
+        self.newest_word = 0
+        """The newest event that is no plain start or result of a call."""
 
     def load(self) -> None:
         """Read what the stream holds, from its last whole checkpoint on."""
@@ -153,12 +156,12 @@ class Log:
             self.bytes_since_checkpoint += size
         fork = self.state.fork
         self.base = fork.seq if fork is not None else 0
-        self.flushed = self._synced = self.state.seq
+        self.flushed = self.synced = self.state.seq
 
     def begin_with(self, past: State) -> None:
         """Begin a new log with the past of another one, whose events it does not hold itself."""
         self.state = past
-        self.base = self.flushed = self._synced = past.seq
+        self.base = self.flushed = self.synced = past.seq
 
     def append(self, event: Appended, strand: Scope | None = None) -> bool:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
@@ -186,6 +189,7 @@ class Log:
                 placed = replace(clean, seq=seq, at=self.clock())
                 data = _dumped(placed)
                 self._is_news = True
+                self.newest_word = state.seq + 1
             self._broken = _INTERRUPTED
             line, self._total = chain.seal(self._total, data)
             self._unwritten.append(line)
@@ -254,8 +258,8 @@ class Log:
         """Take notice that the events up to `seq` are durable, or that nobody knows."""
         if error is not None:
             self._broken = error
-        elif seq > self._synced:
-            self._synced = seq
+        elif seq > self.synced:
+            self.synced = seq
 
     @property
     def is_broken(self) -> bool:
@@ -264,7 +268,7 @@ class Log:
 
     def has_to_be_synced(self) -> bool:
         """Whether something was appended that may be lost yet, and can be kept."""
-        return self._broken is None and self.state.seq > self._synced
+        return self._broken is None and self.state.seq > self.synced
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or what says where it is kept."""

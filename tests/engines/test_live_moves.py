@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +12,7 @@ from holdfast.events import Moved
 from holdfast.testing.servers.running import free_ports
 from tests.engines.movers import house
 from tests.engines.serve import engine_of
-
-
-@contextmanager
-def driving(worker: Any) -> Iterator[None]:
-    """A worker at work, in a thread."""
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        worker.stop()
-        thread.join()
-
-
-def until(what: Callable[[], Any]) -> None:
-    give_up_at = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < give_up_at, "it did not come"
-        time.sleep(0.02)
+from tests.engines.working import driving, until
 
 
 def waits(hf: Holdfast, question: str, call: str) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,12 +24,12 @@ from holdfast import (
     task,
 )
 from holdfast.engines.elsewhere import job_for
+from holdfast.engines.restate import Restate
 from holdfast.engines.restate.http import Address
 from holdfast.stores import open_store, rotate
 from holdfast.testing.servers import RestateServer, TemporalServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines.temporally import history, temporal_at, until, working
-from tests.engines.test_restate import driven
 
 MEGA = 1024 * 1024
 LETTERS = 5 * MEGA
@@ -228,9 +229,12 @@ def test_a_worker_without_the_key_refuses_and_one_with_it_goes_on(
 def test_restate_keeps_nothing_of_values(restate: RestateServer, tmp_path: Path, key: str) -> None:
     listen = f"127.0.0.1:{next(free_ports())}"
     redact = Redact(names=["card"], patterns=[r"acme-\d+"])
-    options = {"redact": redact, "secrets": {"bank": SECRET}, "key": key or None}
+    options: Any = {"redact": redact, "secrets": {"bank": SECRET}, "key": key or None}
     one, two, three = (f"kept-{n}-{bool(key)}" for n in (1, 2, 3))
-    with driven(f"sqlite:///{tmp_path}/s.db", restate, listen, **options) as hf:
+    engine = Restate(restate.url, admin=restate.admin_url, listen=listen)
+    store = f"sqlite:///{tmp_path}/s.db"
+    with Holdfast(store, engine=engine, **options) as hf, working(hf) as said:
+        until(lambda: any(text.startswith("drives") for text in said))
         with pytest.raises(TaskFailed):
             hf.run(paid_shop, Secret.named("bank"), 500, id=one)
         handle = hf.start(sealed_trip, "Oslo", "Sea or city?", id=two)

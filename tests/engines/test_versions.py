@@ -6,8 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,9 +15,11 @@ from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionR
 
 from holdfast import Holdfast
 from holdfast.engines.temporal import Temporal
-from holdfast.testing.servers import TemporalServer
-from tests.engines.serve import LEASE_S
+from holdfast.testing.servers import RestateServer, TemporalServer
+from holdfast.testing.servers.running import free_ports
+from tests.engines.serve import LEASE_S, engine_of
 from tests.engines.versioned import visit
+from tests.engines.working import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,13 +42,6 @@ def worker(store: str, build: str, *engine: str) -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-def until(what: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < give_up_at, "it did not come"
-        time.sleep(0.02)
 
 
 def make_current(engine: Temporal, build: str) -> None:
@@ -92,6 +86,28 @@ def test_on_temporal_a_task_stays_with_the_build_it_began_on(
         until(lambda: old.status == "awaiting_user")
         with worker(store, "v2", "temporal", temporal.address, queue, "v2"):
             make_current_soon(engine, "v2")
+            new = hf.start(visit, "Bob", id="versioned-new")
+            assert new.result(timeout_s=20) == ["farewell to Bob by v2", "Bob by v2"]
+            hf.answer(old.id, True)
+            assert old.result(timeout_s=20) == ["Ada by v1", "Ada by v1"]
+
+
+@pytest.mark.timeout(90)
+def test_on_restate_a_task_stays_with_the_deployment_it_began_on(
+    restate: RestateServer, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    old_code, new_code = (
+        ("restate", restate.url, restate.admin_url, f"127.0.0.1:{next(free_ports())}")
+        for _ in range(2)
+    )
+    with (
+        Holdfast(store, lease_s=LEASE_S, engine=engine_of(*old_code)) as hf,
+        worker(store, "v1", *old_code),
+    ):
+        old = hf.start(visit, "Ada", id="versioned-old")
+        until(lambda: old.status == "awaiting_user")
+        with worker(store, "v2", *new_code):
             new = hf.start(visit, "Bob", id="versioned-new")
             assert new.result(timeout_s=20) == ["farewell to Bob by v2", "Bob by v2"]
             hf.answer(old.id, True)

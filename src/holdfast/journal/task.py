@@ -40,7 +40,7 @@ def conduct(
     A remote engine has it driven from `begun` each time, however far the log has come since: what
     is there is not written again.
     """
-    begun = begun if begun is not None else state
+    is_again, begun = begun is not None, begun or state
     if claimed is not None:
         yield Append(claimed, False)
     outcome: Outcome
@@ -51,7 +51,7 @@ def conduct(
     else:
         outcome = yield Run(0)
     if isinstance(outcome, Returned):
-        yield Append(_once(TaskCompleted(result=outcome.raw)), True)
+        yield Append(_end(TaskCompleted(result=outcome.raw), is_again), True)
         return outcome
     ending = "cancelled" if isinstance(outcome, Stopped) else "failed"
     if ending == "cancelled" and not begun.ending:
@@ -61,14 +61,16 @@ def conduct(
     if _is_undone(state):
         yield Undo()
     if isinstance(outcome, Raised):
-        yield Append(_once(TaskErrored(failure=outcome.failure, causes=outcome.causes)), True)
+        errored = TaskErrored(failure=outcome.failure, causes=outcome.causes)
+        yield Append(_end(errored, is_again), True)
     else:
-        yield Append(_once(TaskStopped(because=state.because)), True)
+        yield Append(_end(TaskStopped(because=state.because), is_again), True)
     return outcome
 
 
-def _once(end: AnyEvent) -> Callable[[State], AnyEvent | None]:
-    return lambda state: None if state.status in FINISHED else end
+def _end(end: AnyEvent, is_again: bool) -> AnyEvent | Callable[[State], AnyEvent | None]:
+    """How a task ends: said once, also if its function runs again after that."""
+    return (lambda state: None if state.status in FINISHED else end) if is_again else end
 
 
 def _is_undone(state: State) -> bool:

@@ -41,7 +41,7 @@ def test_a_step_that_ended_unheard_is_told_to_its_script_by_the_next_run(
 
     with Holdfast(tmp_path / "w") as hf:
         with monkeypatch.context() as patch:
-            patch.setattr(hf._driving, "_tell_parent", die)
+            patch.setattr(hf._driving, "tell_parent", die)
             with suppress(Died):
                 once(hf, step("true"), **nowhere)
         assert hf.task("s").calls[0].status == "running"

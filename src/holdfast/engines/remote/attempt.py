@@ -13,7 +13,9 @@ from holdfast.engines import local, undoing
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.remote.host import Host, Relatives
 from holdfast.engines.run import Run
-from holdfast.errors import Halt, StepFailed, Suspend
+from holdfast.errors import Halt, StepFailed, Suspend, TaskReleased
+from holdfast.history import ended_at_seq
+from holdfast.log import Log
 from holdfast.secret import provider
 from holdfast.spec import Spec
 
@@ -35,7 +37,7 @@ def attempt(host: Host, task_id: str, path: str, spec: Spec, data: bytes) -> Wai
         else:
             local.call_at(run, path, spec, data)
 
-    return _attempted(host, task_id, make)
+    return _attempted(host, task_id, make, path)
 
 
 def settle(host: Host, task_id: str) -> Waits | None:
@@ -55,7 +57,9 @@ async def _amake(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     return await aio.call_at(run, path, spec, data)
 
 
-def _attempted(host: Host, task_id: str, make: Callable[[Run], None]) -> Waits | None:
+def _attempted(
+    host: Host, task_id: str, make: Callable[[Run], None], path: str = ""
+) -> Waits | None:
     with host.hub.hold(task_id) as log:
         family = Relatives(host.driver.family(), host.driver.start_elsewhere)
         run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
@@ -73,13 +77,22 @@ def _attempted(host: Host, task_id: str, make: Callable[[Run], None]) -> Waits |
             pass  # a failure is a recorded end like any other
         except Suspend as signal:
             log.sync()
-            return Waits(since, signal.waiting.until)
+            # One that was only told to stop waits for nothing: it is made again, if at all.
+            released = isinstance(signal.waiting, TaskReleased)
+            until = log.clock() if released else signal.waiting.until
+            return Waits(since, until)
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:
             provider.reset(token)
             inside.discard(run)
             run.is_over = True
-        if log.has_to_be_synced():
+        if not _is_kept(log, path):
             log.sync()
         return None
+
+
+def _is_kept(log: Log, path: str) -> bool:
+    """Whether the end of a call is durable: then nobody waits here for what others do meanwhile."""
+    record = log.state.calls.get(path)
+    return record is not None and 0 < ended_at_seq(record) <= log.synced

@@ -102,11 +102,11 @@ class Course:
         if begun.until is not None and not begun.ending:
             deadline = self._carrier.sleep(begun.until)
         root = self._remote.strands.begin(self._conduct)
-        await self._steer(root, deadline)
-        return await self._ended(root)
+        return await self._steer(root, deadline) or await self._stopped(root)
 
-    async def _steer(self, root: Strand, deadline: Pending | None) -> None:
-        """Let the strands of the task go on whenever something has come, until it ends."""
+    async def _steer(self, root: Strand, deadline: Pending | None) -> End | None:
+        """Let the strands of the task go on whenever something has come, until it ends; None if
+        it was stopped."""
         while True:
             with self._host.hub.hold(self._id) as log:
                 self._use(log)
@@ -116,15 +116,14 @@ class Course:
                     deadline = None
                 self._remote.strands.run()
                 if root.done():
-                    return
-                log.flush()
+                    # Held until then: whoever lets go of a task that has ended closes its log.
+                    return self._end("ended") if _is_over(root) else None
+                if log.newest_word > log.flushed:
+                    log.flush()
             pendings = self._remote.strands.pendings()
             await self._carrier.first([*pendings, deadline] if deadline else pendings)
 
-    async def _ended(self, root: Strand) -> End:
-        if not isinstance(root.error, Signal):
-            root.result()
-            return self._end("ended")
+    async def _stopped(self, root: Strand) -> End:
         if isinstance(root.error, Halt):
             raise root.error.error from root.error.__cause__
         if any(isinstance(event, Moved) for event in self._told):
@@ -227,6 +226,14 @@ class Course:
         self._remote.leave()
         if self._host.bodies.get(self._id) is self._run:
             del self._host.bodies[self._id]
+
+
+def _is_over(root: Strand) -> bool:
+    """Whether a task came to its end; raises what is no error of its own."""
+    if isinstance(root.error, Signal):
+        return False
+    root.result()
+    return True
 
 
 async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:

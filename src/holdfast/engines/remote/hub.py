@@ -8,6 +8,7 @@ waits costs nothing, and whoever is told to go on with it takes hold of it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from holdfast.errors import StoreError, TaskBusy
 from holdfast.events import FORMAT, Claimed, Parked
 from holdfast.log import Log, open_log
 from holdfast.state import FINISHED
+
+_logger = logging.getLogger("holdfast")
 
 LINGER_S = 1.0
 _TICK_S = 0.2
@@ -92,12 +95,11 @@ class Hub:
     def _take(self, task_id: str) -> _Held:
         holding = self.holding
         log = open_log(holding.store, task_id, holding.owner, holding.lease_s, holding.clock)
-        holding.attend(log)
+        held = self._held[task_id] = _Held(holding.attend(log))
         if log.state.seq and log.state.status not in FINISHED:
             epoch = max(log.lease.epoch, log.state.epoch + 1)
             claimed = Claimed(format=FORMAT, epoch=epoch, owner=holding.owner, engine=self.engine)
             log.append(claimed)
-        held = self._held[task_id] = _Held(log)
         return held
 
     def _let_go(self, task_id: str) -> None:
@@ -110,7 +112,10 @@ class Hub:
 
     def _tidy(self) -> None:
         while not self._closing.wait(_TICK_S):
-            self._let_go_of_idle(time.monotonic() - self._linger_s)
+            try:
+                self._let_go_of_idle(time.monotonic() - self._linger_s)
+            except Exception:  # what is not let go of would be held for ever, and by nobody
+                _logger.exception("a log could not be let go of; it is tried again")
 
     def _let_go_of_idle(self, since: float) -> None:
         with self._lock:

@@ -84,12 +84,9 @@ class Remote:
         """Wait for a condition, or for the task to be told to stop."""
         while not is_over():
             self.run.must_go_on(path)
-            yield (*pendings, Until(lambda: is_over() or self.run.is_stopped(path)))
-
-    def _sync(self) -> None:
-        """See to it that what the function has said is there when it runs again."""
-        if self.run.log.has_to_be_synced():
-            self.run.sync()
+            # One that has come and did not end it, such as a child that went elsewhere, is no news.
+            still = (pending for pending in pendings if not pending.done())
+            yield (*still, Until(lambda: is_over() or self.run.is_stopped(path)))
 
     # Being told
 
@@ -138,7 +135,7 @@ class Remote:
         self, path: str, make: Callable[[], Called], is_told: Callable[[str, int], bool]
     ) -> Waiting:
         while True:
-            self._sync()
+            self._keep_what_was_said()
             call = make()
             self._calls = [each for each in self._calls if not each.done()]
             self._calls.append(call)
@@ -156,6 +153,13 @@ class Remote:
             timer = () if waits.until is None else (self.carrier.sleep(waits.until),)
             told = partial(is_told, path, waits.seq)
             yield from self._until(path, partial(_any, timer, told), *timer)
+
+    def _keep_what_was_said(self) -> None:
+        """What the function said so far decides what it asks for: it must be there next time."""
+        # Not what others began meanwhile: the calls of many branches would each wait for the disk
+        # here, where nothing else can run.
+        if self.run.log.newest_word > self.run.log.synced:
+            self.run.sync()
 
     def _renew_if_full(self, path: str) -> None:
         if self.run.stop is None and self._has_moved and self.carrier.is_full():
@@ -205,7 +209,7 @@ class Remote:
         if until is None:
             return ()
         if path not in self._timers:
-            self._sync()
+            self._keep_what_was_said()
             self._timers[path] = self.carrier.sleep(until)
         return (self._timers[path],)
 
@@ -228,7 +232,7 @@ class Remote:
     def _parked(self, path: str, until: datetime | None) -> Waiting:
         """Wait for a message about a call, or for its time to be up."""
         timer = self._timer(path, until)
-        self._sync()
+        self._keep_what_was_said()
         told = partial(self._is_told_of, path, self.horizon)
         yield from self._until(path, partial(_any, timer, told), *timer)
         self._has_moved = True
@@ -239,7 +243,7 @@ class Remote:
         yield from ()
 
     def _start(self, id: str, task: str) -> None:
-        self._sync()
+        self._keep_what_was_said()
         if id not in self._children:
             self._children[id] = self.carrier.start_child(id, task)
 

@@ -78,13 +78,12 @@ class Calls:
         while True:
             future = await self._begun(place, make)
             try:
-                ending = asyncio.wrap_future(future)
-                ending.add_done_callback(_seen)
-                return await asyncio.shield(ending)
-            except asyncio.CancelledError:
-                if not future.cancelled():  # it is we who are not to wait any longer
-                    future.cancel()  # if it has not begun
-                    raise
+                await _end_of(future)
+            except asyncio.CancelledError:  # it is we who are not to wait any longer
+                future.cancel()  # if it has not begun
+                raise
+            if not future.cancelled():
+                return future.result()
 
     async def _begun(self, place: Place, make: Callable[[], Waits | None]) -> Future[Waits | None]:
         if self._is_closing:
@@ -114,10 +113,21 @@ class Calls:
         self._threads.shutdown()
 
 
-def _seen(ending: asyncio.Future[Any]) -> None:
-    """Who asked may be gone by now, and is not to be missed for the error."""
-    if not ending.cancelled():
-        ending.exception()
+def _end_of(work: Future[Any]) -> asyncio.Future[None]:
+    """Done when work is. Who no longer waits for it does not end it, and misses no error of its."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    def tell(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(end)
+
+    work.add_done_callback(tell)
+    return ended
 
 
 def trouble(id: str, error: BaseException) -> RetryableError:

@@ -63,16 +63,30 @@ def _stoppable(app: Any, stop: asyncio.Event) -> Any:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        stopped = asyncio.ensure_future(stop.wait())
+        receivers: set[asyncio.Task[Any]] = set()
 
+        def disconnect(_: Any) -> None:
+            if stop.is_set():
+                for receiver in receivers:
+                    receiver.cancel()
+
+        # No task for each piece that comes in: there are some for every step.
         async def receive_or_stop() -> Any:
-            received = asyncio.ensure_future(receive())
+            this = asyncio.current_task()
+            if stop.is_set() or this is None:
+                return {"type": "http.disconnect"}
+            receivers.add(this)
             try:
-                await asyncio.wait({received, stopped}, return_when=asyncio.FIRST_COMPLETED)
-                return received.result() if received.done() else {"type": "http.disconnect"}
+                return await receive()
+            except asyncio.CancelledError:
+                if not stop.is_set() or this.uncancel():
+                    raise
+                return {"type": "http.disconnect"}
             finally:
-                received.cancel()
+                receivers.discard(this)
 
+        stopped = asyncio.ensure_future(stop.wait())
+        stopped.add_done_callback(disconnect)
         try:
             await app(scope, receive_or_stop, send)
         finally:

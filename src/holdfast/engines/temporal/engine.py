@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from holdfast.engines.loops import LoopThread
 from holdfast.engines.port import Closes, Driven, EngineWorker, Job
 from holdfast.engines.temporal.codec import converter
-from holdfast.engines.temporal.served import LOG, SEQ, TELL, begin_at, memo_of
+from holdfast.engines.temporal.served import LOG, SEQ, TELL, Unreachable, begin_at, memo_of
 from holdfast.engines.temporal.worker import TemporalWorker
 from holdfast.errors import BadInput, EngineConflict, EngineError, WrongKey
 
@@ -234,7 +234,7 @@ class Temporal:
                 )
             return EngineError(f"Temporal at {self.address}: {error.message}")
         said = f"{error}" or f"no answer within {_PATIENCE_S:g} s"
-        return EngineError(
+        return Unreachable(
             f"Temporal at {self.address} can't be reached ({said:.300}). Is it running, and is "
             f"that its address? What was said to the task is safe in the store"
         )

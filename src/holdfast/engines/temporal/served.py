@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from holdfast.engines.port import Job
 from holdfast.engines.remote.host import Host
+from holdfast.errors import EngineError
 from holdfast.spec import Spec
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ LOG, SEQ = "holdfast_log", "holdfast_seq"
 def memo_of(job: Job) -> dict[str, Any]:
     """By what a workflow is known to be that of a task."""
     return {LOG: job.log, SEQ: job.seq}
+
+
+class Unreachable(EngineError):
+    """Temporal is not there, or not yet."""
 
 
 class Served:

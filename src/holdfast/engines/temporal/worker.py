@@ -23,13 +23,16 @@ from holdfast.engines.remote.caring import look_after
 from holdfast.engines.remote.host import Host
 from holdfast.engines.temporal.activity import make_call
 from holdfast.engines.temporal.flow import TaskFlow
-from holdfast.engines.temporal.served import Served, serving
+from holdfast.engines.temporal.served import Served, Unreachable, serving
 
 if TYPE_CHECKING:
+    from temporalio.client import Client
+
     from holdfast.engines.temporal.engine import Temporal
 
 _CALM = timedelta(days=3650)
 _MANY = 100_000
+_AGAIN_S = 0.5
 _UPGRADED = VersioningBehavior.AUTO_UPGRADE
 
 
@@ -67,7 +70,9 @@ class TemporalWorker:
         if self._is_stopped:
             return
         engine = self._engine
-        client = await engine.connect()
+        client = await self._connected()
+        if client is None:
+            return
         own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
         serving[engine.queue] = serving[own] = Served(host, engine, own, self._say)
@@ -86,6 +91,19 @@ class TemporalWorker:
             del serving[engine.queue], serving[own]
             host.close()
 
+    async def _connected(self) -> Client | None:
+        """A client, as soon as its server is there; None if the worker is stopped before."""
+        is_said = False
+        while not self._is_stopped:
+            try:
+                return await self._engine.connect()
+            except Unreachable as error:
+                if not is_said:
+                    self._say(f"{error}. This worker waits for it")
+                is_said = True
+            await asyncio.sleep(_AGAIN_S)
+        return None
+
     @asynccontextmanager
     async def _flows_apart(self) -> AsyncIterator[asyncio.Future[Any]]:
         """The functions of tasks, run by a thread of their own.
@@ -97,7 +115,10 @@ class TemporalWorker:
         stop, has_begun = asyncio.Event(), Future[None]()
 
         async def run() -> None:
-            async with self._flows(await self._engine.connect()):
+            client = await self._connected()
+            if client is None:
+                return
+            async with self._flows(client):
                 has_begun.set_result(None)
                 await stop.wait()
 

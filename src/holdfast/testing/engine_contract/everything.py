@@ -18,6 +18,9 @@ from holdfast.task import current, note, patched, task
 from holdfast.waiting import ask, now, random, sleep, uuid
 from holdfast.workspace import files
 
+async_files: Any = files
+"""In an async task each call is awaited, which their types don't say."""
+
 _NO_KEY = IdempotencyKey()
 _QUICK = Retry(attempts=2, delay_s=0.01, jitter=0)
 
@@ -157,8 +160,8 @@ async def logs_aeverything(guests: int) -> dict[str, Any]:
     except StepFailed as failed:
         seen["in vain"] = failed.failure.type
     seen["loop"] = await loop
-    await files.write("report.md", "# The sea\n")
-    seen["text"] = await files.read_text("report.md")
+    await async_files.write("report.md", "# The sea\n")
+    seen["text"] = await async_files.read_text("report.md")
     seen["words"] = [word async for word in logs_awords()]
     seen["new"] = patched("new-way")
     seen["last"] = await ask("Done?", bool, id="done")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -174,7 +175,7 @@ class Families:
         until(lambda: handle.view.questions)
         left, cancelled = (call.child for call in handle.view.children)
         for child in (left, cancelled):
-            until(lambda child=child: _is_there(hf, child) and hf.task(child).questions)
+            until(partial(_asks, hf, child))
         hf.cancel(handle.id)
         _is_cancelled(handle)
         assert hf.task(cancelled).status == "cancelled"
@@ -192,6 +193,10 @@ def _child(hf: Holdfast, id: str) -> str:
     child = until(lambda: hf.task(id).children)[0].child
     until(lambda: _is_there(hf, child))
     return child
+
+
+def _asks(hf: Holdfast, id: str) -> bool:
+    return _is_there(hf, id) and bool(hf.task(id).questions)
 
 
 def _is_there(hf: Holdfast, id: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +12,17 @@ from holdfast.errors import TaskCancelled
 from holdfast.handle import Handle
 from holdfast.testing.engine_contract.comparing import differences
 from holdfast.testing.engine_contract.everything import (
+    logs_aeverything,
     logs_cancelled,
     logs_everything,
-    logs_aeverything,
 )
-from holdfast.testing.engine_contract.working import PATIENCE_S, new_id, until, working
+from holdfast.testing.engine_contract.working import (
+    PATIENCE_S,
+    new_id,
+    question,
+    until,
+    working,
+)
 
 BOTH = pytest.mark.parametrize("fn", [logs_everything, logs_aeverything])
 
@@ -43,7 +50,7 @@ class Logs:
         with Holdfast("memory://") as here, working(here):
             for one in (hf, here):
                 handle = one.start(logs_cancelled, id=id)
-                until(lambda handle=handle: handle.view.questions)
+                question(handle)
                 one.cancel(id, because="it rains", by="ada")
                 with pytest.raises(TaskCancelled):
                     handle.result(PATIENCE_S)
@@ -66,7 +73,7 @@ class Logs:
 def _drive(hf: Holdfast, fn: Any, id: str, guests: int) -> None:
     handle = hf.start(fn, guests, id=id)
     for key in ("sure", "approve", "done"):
-        asked = until(lambda key=key: _asked(handle, key))
+        asked = until(partial(_asked, handle, key))
         hf.answer(id, True, question=asked, by="ada")
     handle.result(PATIENCE_S)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
+from holdfast.branches import gather
 from holdfast.errors import (
     AlreadyAnswered,
     InDoubt,
@@ -16,7 +17,6 @@ from holdfast.errors import (
     Unanswered,
     Unserializable,
 )
-from holdfast.branches import gather
 from holdfast.spec import Happened, IdempotencyKey
 from holdfast.step import step, tool
 from holdfast.task import task
@@ -50,7 +50,8 @@ def people_asks_both() -> list[Any]:
 
 @task
 async def people_aasks_both() -> list[Any]:
-    return await gather(ask("One?", int, id="one"), ask("Two?", int, id="two"))
+    both: list[int] = await gather(ask("One?", int, id="one"), ask("Two?", int, id="two"))
+    return both
 
 
 @task

@@ -28,6 +28,9 @@ from holdfast.testing.engine_contract.working import (
 from holdfast.waiting import ask, now, random, sleep, uuid
 from holdfast.workspace import files
 
+async_files: Any = files
+"""In an async task each call is awaited, which their types don't say."""
+
 
 @step
 def saying_number(tag: str, number: int) -> int:
@@ -117,12 +120,12 @@ def saying_files() -> list[Any]:
 
 @task
 async def saying_afiles() -> list[Any]:
-    await files.write("report.md", "# The sea\n")
+    await async_files.write("report.md", "# The sea\n")
     size = saying_keeps()
     await ask("Go on?", bool)
-    await files.append("report.md", "It is large.\n")
-    text = await files.read_text("report.md")
-    return [size, text, [file.name for file in await files.list()]]
+    await async_files.append("report.md", "It is large.\n")
+    text = await async_files.read_text("report.md")
+    return [size, text, [file.name for file in await async_files.list()]]
 
 
 @task
