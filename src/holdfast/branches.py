@@ -202,7 +202,9 @@ class Batch:
         """The items from the first one that has not ended."""
         if not callable(items):
             return iter(items)
-        calls = self.run.log.state.calls
+        # A remote engine is asked for all that it did not know to have ended where it began.
+        remote = self.run.remote
+        calls = (self.run.log.state if remote is None else remote.begun).calls
         while (call := calls.get(f"{self.path}.{self.count + 1}")) and call.status == "completed":
             self.count += 1
         self.meter.begin_at(self.count)

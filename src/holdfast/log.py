@@ -27,7 +27,6 @@ from holdfast.events import (
     Completed,
     Event,
     ListGrew,
-    QuestionAnswered,
     Started,
     dump_event,
     load_event,
@@ -201,14 +200,14 @@ class Log:
                 placed = replace(placed, seq=seq + self.base)
             advance(state, placed)
             self._waypoints.passed(state, placed, self._total)
-            if isinstance(placed, Completed | QuestionAnswered):
+            if isinstance(placed, Completed):  # not an answer, which may yet be refused
                 self._remember(placed)
             self._broken = None
             return True
 
-    def _remember(self, event: Completed | QuestionAnswered) -> None:
+    def _remember(self, event: Completed) -> None:
         """Keep a result in mind that a list may soon hold."""
-        result = bytes(event.result if isinstance(event, Completed) else event.answer)
+        result = bytes(event.result)
         is_fit = FEWEST_COPIED <= len(result) <= INLINE_BYTES and not result.startswith(REFERENCES)
         if is_fit and self.state.calls[event.path].ended_seq == event.seq:
             self._recent[result] = (event.path, event.seq)

@@ -57,15 +57,15 @@ def question_asked(state: State, event: e.QuestionAsked) -> None:
 
 
 def question_answered(state: State, event: e.QuestionAnswered) -> None:
-    _end_question(state, event, status="completed", result=event.answer, settled_by=event.by)
+    ended = {"result": event.answer, "settled_by": event.by, "ended_seq": event.seq}
+    _end_question(state, event, status="completed", **ended)
     took(state, event.post)
 
 
 def answer_refused(state: State, event: e.AnswerRefused) -> None:
     call = state.calls[event.path]
-    state.calls[event.path] = replace(
-        call, status="waiting", result=UNSET, settled_by="", ended_at=None, refused=event.why
-    )
+    nothing = {"result": UNSET, "settled_by": "", "ended_at": None, "ended_seq": 0}
+    state.calls[event.path] = replace(call, status="waiting", refused=event.why, **nothing)
     waits(state)
 
 

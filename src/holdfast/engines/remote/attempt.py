@@ -65,6 +65,8 @@ def _attempted(
         run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
         run.is_one_call = True
         host.driver.prepare(run)
+        # What is said from here on is news: it may come before we can say that the call waits.
+        since = log.state.seq
         body = host.bodies.get(task_id)
         inside = body.inner if body is not None else {run}
         inside.add(run)
@@ -78,7 +80,7 @@ def _attempted(
             # One that was only told to stop waits for nothing: it is made again, if at all.
             released = isinstance(signal.waiting, TaskReleased)
             until = log.clock() if released else signal.waiting.until
-            return Waits(log.state.seq, until)
+            return Waits(since, until)
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from greenlet import GreenletExit
@@ -25,6 +26,43 @@ _AbstractEventLoop: Any = asyncio.AbstractEventLoop
 """Its types want every method of a loop: sockets, pipes and processes too."""
 
 
+class _Future(asyncio.Future[Any]):
+    """A future that has the same place in a set each time. `asyncio.wait` returns sets, and a
+    `TaskGroup` cancels the tasks of one: by their addresses they came in any order."""
+
+    def __init__(self, *, loop: Any) -> None:
+        self._number = loop.next_number()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return int(self._number)
+
+
+class _Ring(_Future):
+    """Waits for a timer of plain asyncio."""
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer of plain asyncio."""
+
+    ring: _Ring | None = None
+
+
+class _Task(asyncio.Task[Any]):
+    """The same for a task."""
+
+    def __init__(self, coro: Any, *, loop: Any, **options: Any) -> None:
+        self._number = loop.next_number()
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return int(self._number)
+
+
+def _ordered_task(loop: BodyLoop, coro: Any, **options: Any) -> _Task:
+    return _Task(coro, loop=loop, **options)
+
+
 class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
     """The loop of one task."""
 
@@ -33,9 +71,11 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._strands = strands
         self._ready: deque[asyncio.Handle] = deque()
         self._waits: list[tuple[Pending, asyncio.Future[None]]] = []
-        self._factory: Any = None
-        self.when_stuck: Callable[[], None] | None = None
-        """Called when nothing is left that could ever happen."""
+        self._numbers = count()
+        self._factory: Any = _ordered_task
+        self.is_to_end: Callable[[], bool] = lambda: False
+        self.end: Callable[[], None] | None = None
+        """Called when that is so, and the function waits for nothing that would tell it."""
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, in a strand."""
@@ -68,9 +108,10 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
 
     def _wait(self) -> None:
         self._waits = [(p, future) for p, future in self._waits if not future.done()]
-        if not self._waits and self.when_stuck is not None:
-            self.when_stuck()
-        news = Until(lambda: bool(self._ready))
+        hears = any(not isinstance(future, _Ring) for _, future in self._waits)
+        if not hears and self.end is not None and self.is_to_end():
+            self.end()
+        news = Until(lambda: bool(self._ready) or (not hears and self.is_to_end()))
         self._strands.wait(*(pending for pending, _ in self._waits), news)
         for pending, future in self._waits:
             if pending.done() and not future.done():
@@ -102,10 +143,14 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
     def call_later(
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
-        ring = self.until(self._carrier.sleep(self._carrier.now() + timedelta(seconds=delay)))
+        handle: Any = _Timer(self.time() + delay, callback, args, self, context)
+        timer = self._carrier.sleep(self._carrier.now() + timedelta(seconds=delay))
+        handle.ring = ring = _Ring(loop=self)
+        handle._scheduled = True  # so that we hear if it is cancelled
+        self._waits.append((timer, ring))
         ring.add_done_callback(lambda _: self._ready.append(handle))
-        return handle
+        timed: asyncio.TimerHandle = handle
+        return timed
 
     def call_at(
         self, when: float, callback: Any, *args: Any, context: Context | None = None
@@ -113,18 +158,21 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         return self.call_later(max(when - self.time(), 0), callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
+        if isinstance(handle, _Timer) and handle.ring is not None:
+            handle.ring.cancel()  # the engine's timer runs on; nobody looks at it any more
+
+    def next_number(self) -> int:
+        """Counts the tasks and futures of this loop."""
+        return next(self._numbers)
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return _Future(loop=self)
 
     def create_task(self, coro: Any, **options: Any) -> Any:
-        if self._factory is None:
-            return asyncio.Task(coro, loop=self, **options)
         return self._factory(self, coro, **options)
 
     def set_task_factory(self, factory: Any) -> None:
-        self._factory = factory
+        self._factory = factory or _ordered_task
 
     def get_task_factory(self) -> Any:
         return self._factory

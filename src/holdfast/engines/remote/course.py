@@ -6,7 +6,6 @@ the same each time is behind the carrier, or in the log.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -23,7 +22,7 @@ from holdfast.engines.remote.remote import Remote
 from holdfast.engines.remote.strands import Strand
 from holdfast.engines.run import Run, time_is_up
 from holdfast.errors import Halt, HoldfastError, Signal, Stop, Suspend, TaskNotFound, TaskPaused
-from holdfast.events import AnyEvent, CancelRequested, Moved, TaskContinued
+from holdfast.events import AnyEvent, CancelRequested, Moved, PauseRequested, TaskContinued
 from holdfast.history import state_at
 from holdfast.journal import conduct
 from holdfast.log import Log
@@ -135,7 +134,9 @@ class Course:
 
     async def _paused(self) -> End:
         """Wait until somebody lets the task go on, ends it, or gives it to another engine."""
-        heard = len(self._told)
+        # What was said since it was paused: a strand may have stopped long before the last did.
+        pauses = [n for n, event in enumerate(self._told, 1) if isinstance(event, PauseRequested)]
+        heard = max(pauses, default=0)
         while True:
             with self._host.hub.hold(self._id) as log:
                 self._use(log)
@@ -209,10 +210,14 @@ class Course:
         provider.set(self._host.holding.secrets)
         flow = conduct(None, _Live(run), spec.undo_when, self._begun)  # type: ignore[arg-type]
         if not spec.is_async:
-            once = partial(local.run_function, run, spec)
-            return local.drive(flow, run, "", once, local.nothing)
+            return local.drive(flow, run, "", self._once, local.nothing)
         remote.loop = loop = BodyLoop(self._carrier, remote.strands)
         return loop.run(_aconduct(run, spec, flow, loop))
+
+    def _once(self) -> Any:
+        outcome = local.run_function(self._run, self._spec)
+        self._remote.wait(self._remote.landing())
+        return outcome
 
     def leave(self) -> None:
         """End what the task does in this process."""
@@ -234,8 +239,14 @@ def _is_over(root: Strand) -> bool:
 async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
     alarm = _Alarm(run)
     run.loop, run.lines = loop, _Lines()
-    loop.when_stuck = partial(_cancel_if_stopped, run, alarm)
-    once = partial(aio.run_function, run, spec, alarm)
+    loop.is_to_end = lambda: isinstance(run.stop, Stop) and not alarm.cancels and alarm.may_cancel
+    loop.end = lambda: alarm._wake(run.stop or Stop(""))
+
+    async def once() -> Any:
+        outcome = await aio.run_function(run, spec, alarm)
+        await run.remote.awaited(run.remote.landing())
+        return outcome
+
     return await aio.drive(flow, run, "", once, aio.nothing)
 
 
@@ -244,12 +255,6 @@ class _Alarm(Alarm):
 
     def _ring(self, signal: Signal) -> None:
         pass
-
-
-def _cancel_if_stopped(run: Run, alarm: Alarm) -> None:
-    """End a function that is to stop, and waits for nothing that could ever come."""
-    if isinstance(run.stop, Stop) and not alarm.cancels:
-        alarm._wake(run.stop)
 
 
 class _Lines:

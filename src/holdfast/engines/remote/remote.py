@@ -24,7 +24,7 @@ from holdfast.engines.remote.carrier import Called, Carrier, ChildRun, Lost, Pen
 from holdfast.engines.remote.strands import Strands
 from holdfast.engines.run import Run
 from holdfast.errors import HoldfastError, Suspend, TaskReleased
-from holdfast.events import AnyEvent
+from holdfast.events import AnyEvent, TaskContinued
 from holdfast.history import ended_at_seq
 from holdfast.journal import (
     Asked,
@@ -58,6 +58,11 @@ class Remote:
         self._news: list[tuple[int, str]] = []
         self._timers: dict[str, Pending] = {}
         self._children: dict[str, ChildRun] = {}
+        self._calls: list[Called] = []
+        """Those that are being made, also if nobody waits for them any more."""
+        self._has_moved = False
+        """Whether something has ended in this run. A new one that is as long before anything has
+        would bring the task no further."""
         run.remote = self
 
     # Waiting
@@ -89,7 +94,8 @@ class Remote:
         """A message that is in the log: from now on it may be seen."""
         self.horizon = max(self.horizon, event.seq)
         self._news.append((event.seq, getattr(event, "path", "")))
-        self.run.hear(event)
+        if not isinstance(event, TaskContinued):  # some of its strands may have stopped: all do,
+            self.run.hear(event)  # and then it begins anew
 
     def _is_told_of(self, path: str, since: int) -> bool:
         """Whether a message has come about a call, or about one that was made in it."""
@@ -131,12 +137,15 @@ class Remote:
         while True:
             self._keep_what_was_said()
             call = make()
+            self._calls = [each for each in self._calls if not each.done()]
+            self._calls.append(call)
             yield call, Until(lambda: self.run.is_stopped(path))
             if not call.done():
                 call.give_up()
                 yield (call,)
             waits = call.result()
             if waits is None:
+                self._has_moved = True
                 return
             if isinstance(waits, Lost):
                 self.run.must_go_on(path)
@@ -153,7 +162,7 @@ class Remote:
             self.run.sync()
 
     def _renew_if_full(self, path: str) -> None:
-        if self.run.stop is None and self.carrier.is_full():
+        if self.run.stop is None and self._has_moved and self.carrier.is_full():
             again = TaskReleased(self.run.task_id, "its engine goes on in a new run")
             self.run.interrupt(Suspend(again))
         self.run.must_go_on(path)
@@ -176,7 +185,10 @@ class Remote:
 
     def repeating(self, path: str, record: Call | None) -> Waiting:
         """Wait again for what a call waited for that has ended since the engine began."""
-        if record is None or self.knew(path):
+        if self.knew(path):
+            return
+        self._renew_if_full(path)
+        if record is None:
             return
         if record.kind == "child":
             before = self.begun.calls.get(path)
@@ -215,6 +227,7 @@ class Remote:
     def _sleeping(self, path: str, until: datetime) -> Waiting:
         timer = self._timer(path, until)
         yield from self._until(path, timer[0].done, *timer)
+        self._has_moved = True
 
     def _parked(self, path: str, until: datetime | None) -> Waiting:
         """Wait for a message about a call, or for its time to be up."""
@@ -222,6 +235,7 @@ class Remote:
         self._keep_what_was_said()
         told = partial(self._is_told_of, path, self.horizon)
         yield from self._until(path, partial(_any, timer, told), *timer)
+        self._has_moved = True
 
     def _starting(self, request: StartChild) -> Waiting:
         create_child(self.run, request)
@@ -250,6 +264,15 @@ class Remote:
         yield from self._until(path, is_over, *pending)
 
     # The end
+
+    def landing(self) -> Waiting:
+        """Wait for calls that were left (by `asyncio.timeout`, or a `TaskGroup`) and are still
+        made. Nobody can stop them, and before they have come to their end nobody can say what the
+        task did, or undo it."""
+        for call in self._calls:
+            if not call.done():
+                call.give_up()
+                yield (call,)
 
     def _cancelling(self) -> Waiting:
         self.run.begin_to_end()
