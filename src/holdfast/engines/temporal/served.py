@@ -19,6 +19,7 @@ from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
 from holdfast.engines.port import Job
 from holdfast.engines.remote.host import Host
+from holdfast.errors import HoldfastError
 from holdfast.spec import Spec
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ _SERVED = "holdfast_served"
 def memo_of(job: Job) -> dict[str, Any]:
     """By what a workflow is known to be that of a task."""
     return {LOG: job.log, SEQ: job.seq}
+
+
+class Trouble(HoldfastError):
+    """What stands in the way of a task, as a worker has said it. It is raised for Temporal only."""
 
 
 class Served:
