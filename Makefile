@@ -6,6 +6,8 @@ PYTHON     ?= python3
 VENV       ?= .venv
 VENV_BENCH ?= .venv-bench
 UV         ?= uv
+# Tests wait more than they compute: for disks, servers, and processes that are killed.
+AT_ONCE    ?= 3
 ENGINE     ?= temporal
 ARGS       ?=
 
@@ -30,11 +32,11 @@ engine: $(VENV)/.dev-stamp $(if $(filter restate,$(ENGINE)),$(VENV)/.restate-sta
 	@$(VENV)/bin/python -m examples.cluster $(ENGINE) $(ARGS)
 
 test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
-	@$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+	@$(VENV)/bin/python -m pytest -n $(AT_ONCE) $(ARGS)
 
 # By default tests that kill a process at every boundary, or flip every bit, do so at some of them.
 thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests, and try everything where `test` tries a part
-	@HOLDFAST_THOROUGH=1 $(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --timeout 3000 $(ARGS)
+	@HOLDFAST_THOROUGH=1 $(VENV)/bin/python -m pytest -n $(AT_ONCE) --timeout 3000 $(ARGS)
 
 # As root it cuts the power of file systems of its own; it installs the programs for that if it can.
 torture: $(VENV)/.dev-stamp  ## try to lose data, for long; SEED=7 MINUTES=30 to choose

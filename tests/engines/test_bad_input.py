@@ -341,7 +341,7 @@ def define(version: int) -> Any:
 
 
 def test_a_worker_without_the_code_says_so_and_one_with_it_goes_on(
-    temporal: TemporalServer, url: str
+    temporal: TemporalServer, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = temporal_at(temporal)
     with Holdfast(url, engine=engine) as hf:
@@ -353,6 +353,7 @@ def test_a_worker_without_the_code_says_so_and_one_with_it_goes_on(
                     lambda: any("CodeMissing: the log names a task 'bad_greet'" in s for s in said)
                 )
                 assert hf.task("code-1").status in ("pending", "in_progress")
+            assert "Traceback" not in caplog.text  # a line says it
         finally:
             registry._found["task", "bad_greet"] = known
         with working(hf):

@@ -9,8 +9,19 @@ from holdfast.engines.restate import Restate
 from holdfast.engines.temporal import Temporal
 from holdfast.locally import Local
 from holdfast.testing import EngineContract
+from holdfast.testing.engine_contract.branching import Branching
+from holdfast.testing.engine_contract.ending import Ending
+from holdfast.testing.engine_contract.families import Families
+from holdfast.testing.engine_contract.people import People
 from holdfast.testing.servers import RestateServer, TemporalServer
 from holdfast.testing.servers.running import free_ports
+from tests.thorough import THOROUGH
+
+
+class Some(Branching, People, Families, Ending):
+    """Where what a function asks for depends most on what it may see."""
+
+    hf = EngineContract.hf
 
 
 class TestLocal(EngineContract):
@@ -27,7 +38,7 @@ class TestTemporal(EngineContract):
         return Temporal(temporal.address, queue="contract")
 
 
-class TestTemporalThatForgets(EngineContract):
+class TestTemporalThatForgets(EngineContract if THOROUGH else Some):  # type: ignore[misc]
     """A worker that keeps no task in memory: each runs from its top whenever something happens, and
     has to ask for the same again."""
 

@@ -203,3 +203,31 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
 
     async def shutdown_asyncgens(self) -> None:
         pass
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(self: BodyLoop, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError(
+            f"the function of a task has no connections, processes or signals on a remote engine "
+            f"(asyncio's {name}): do that in a step"
+        )
+
+    return refuse
+
+
+for _name in (
+    "add_reader",
+    "add_signal_handler",
+    "connect_read_pipe",
+    "connect_write_pipe",
+    "create_connection",
+    "create_datagram_endpoint",
+    "create_server",
+    "create_unix_connection",
+    "create_unix_server",
+    "getaddrinfo",
+    "sock_connect",
+    "subprocess_exec",
+    "subprocess_shell",
+):
+    setattr(BodyLoop, _name, _refusing(_name))

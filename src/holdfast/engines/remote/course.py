@@ -215,7 +215,11 @@ class Course:
         return loop.run(_aconduct(run, spec, flow, loop))
 
     def _once(self) -> Any:
-        outcome = local.run_function(self._run, self._spec)
+        try:
+            outcome = local.run_function(self._run, self._spec)
+        except Suspend:
+            self._remote.wait(self._remote.landing())
+            raise
         self._remote.wait(self._remote.landing())
         return outcome
 
@@ -243,7 +247,11 @@ async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
     loop.end = lambda: alarm._wake(run.stop or Stop(""))
 
     async def once() -> Any:
-        outcome = await aio.run_function(run, spec, alarm)
+        try:
+            outcome = await aio.run_function(run, spec, alarm)
+        except Suspend:
+            await run.remote.awaited(run.remote.landing())
+            raise
         await run.remote.awaited(run.remote.landing())
         return outcome
 

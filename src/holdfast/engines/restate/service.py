@@ -59,6 +59,7 @@ class Courses:
         self._host = host
         self._calls = calls
         self._engine = engine
+        self._said: dict[str, str] = {}
 
     async def run(self, ctx: WorkflowContext, job: dict[str, Any]) -> dict[str, Any]:
         """Drive a task to its end."""
@@ -71,7 +72,7 @@ class Courses:
         except (RetryableError, DisconnectedException):
             raise
         except Exception as error:
-            _logger.warning("task %r can't go on: %s", id, error)
+            self._say_once(id, str(error))
             raise trouble(id, error) from error
         if end.how == "ended" and end.status != "completed":
             # Shown as failed; why is in the log.
@@ -103,6 +104,12 @@ class Courses:
                 if known is not None and known.status == "ended":
                     self._engine.start(job)
                     return
+
+    def _say_once(self, id: str, text: str) -> None:
+        """Say why a task can't go on; Restate asks again every second or two."""
+        if self._said.get(id) != text:
+            self._said[id] = text
+            _logger.warning("task %r can't go on: %s", id, text)
 
     def _log_of(self, id: str) -> str:
         # Without taking hold of it, which would be written to a log that may be another's.

@@ -16,12 +16,12 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.temporal.carrier import ENDED, SHOWN_AFTER_BYTES
-from holdfast.engines.temporal.served import SHOWN_BYTES, Served, serving, shown
+from holdfast.engines.temporal.served import SHOWN_BYTES, Served, Trouble, serving, shown
 from holdfast.events import Failure
 from holdfast.state import Call
 
-_OF_THE_TASK = ApplicationErrorCategory.BENIGN
-"""Failures that are in the log: no trouble of the worker's."""
+_SAID = ApplicationErrorCategory.BENIGN
+"""Failures that are in the log, or were said by the worker: Temporal's own need not be one more."""
 
 _MANY = 100
 
@@ -41,7 +41,8 @@ async def make_call(args: Sequence[RawValue]) -> Any:
     except ApplicationError:
         raise
     except Exception as error:
-        raise ApplicationError(served.trouble(task_id, error), type="Trouble") from None
+        said = served.trouble(task_id, error)
+        raise ApplicationError(said, type=Trouble.__name__, category=_SAID) from None
     finally:
         beating.cancel()
 
@@ -89,7 +90,7 @@ def _answer(served: Served, record: Call | None, waits: Waits | None) -> Any:
     if waits is None:
         if record is not None and record.status == "failed" and record.failure is not None:
             summary = record.failure.summary()
-            raise ApplicationError(summary, type=ENDED, non_retryable=True, category=_OF_THE_TASK)
+            raise ApplicationError(summary, type=ENDED, non_retryable=True, category=_SAID)
         return {"result": _shown(served, record.result) if record is not None else None}
     if record is not None and record.status == "backing_off" and waits.until is not None:
         raise _backing_off(served, record, waits)
@@ -109,7 +110,7 @@ def _backing_off(served: Served, record: Call, waits: Waits) -> ApplicationError
     wait = max(until - served.host.holding.clock(), timedelta(milliseconds=1))
     failure = record.attempts[-1].failure or Failure("Unknown", "")
     return ApplicationError(
-        failure.message, type=failure.type, next_retry_delay=wait, category=_OF_THE_TASK
+        failure.message, type=failure.type, next_retry_delay=wait, category=_SAID
     )
 
 

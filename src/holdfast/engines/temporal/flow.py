@@ -11,8 +11,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.temporal.carrier import TemporalCarrier
-from holdfast.engines.temporal.served import TELL, begin_at, served_here, shown
-from holdfast.errors import HoldfastError
+from holdfast.engines.temporal.served import TELL, Trouble, begin_at, served_here, shown
 
 
 @workflow.defn(dynamic=True)
@@ -35,7 +34,7 @@ class TaskFlow:
         except Exception as error:
             # No failure of the workflow, but of this attempt to go on with it: Temporal makes
             # another, here or elsewhere. Nothing else of the error may be seen there.
-            raise HoldfastError(served.trouble(id, error)) from None
+            raise Trouble(served.trouble(id, error)) from None
         self._carrier.end()
         return _finish(end, begin)
 

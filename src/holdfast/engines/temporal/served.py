@@ -19,7 +19,7 @@ from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
 from holdfast.engines.port import Job
 from holdfast.engines.remote.host import Host
-from holdfast.errors import EngineError
+from holdfast.errors import EngineError, HoldfastError
 from holdfast.spec import Spec
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ def memo_of(job: Job) -> dict[str, Any]:
 
 class Unreachable(EngineError):
     """Temporal is not there, or not yet."""
+
+
+class Trouble(HoldfastError):
+    """What stands in the way of a task, as a worker has said it. It is raised for Temporal only."""
 
 
 class Served:

@@ -8,11 +8,13 @@ both are taken up by another.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -23,7 +25,7 @@ from holdfast.engines.remote.caring import look_after
 from holdfast.engines.remote.host import Host
 from holdfast.engines.temporal.activity import make_call
 from holdfast.engines.temporal.flow import TaskFlow
-from holdfast.engines.temporal.served import Served, Serving, Unreachable, serving
+from holdfast.engines.temporal.served import Served, Serving, Trouble, Unreachable, serving
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -34,6 +36,17 @@ _CALM = timedelta(days=3650)
 _MANY = 100_000
 _AGAIN_S = 0.5
 _UPGRADED = VersioningBehavior.AUTO_UPGRADE
+
+
+_logger = logging.getLogger("holdfast")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether something was not said yet: of a task that can't go on Temporal prints our stack."""
+    return not (record.exc_info and isinstance(record.exc_info[1], Trouble))
+
+
+logging.getLogger("temporalio.worker._workflow_instance").addFilter(_is_news)
 
 
 class TemporalWorker:
@@ -51,6 +64,7 @@ class TemporalWorker:
         self._hf = hf
         self._concurrency = concurrency
         self._say: Callable[[str], None] = say if say is not None else lambda text: None
+        self._complain = say if say is not None else partial(_logger.warning, "%s")
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False
@@ -75,7 +89,7 @@ class TemporalWorker:
             return
         own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
-        served = serving[own] = Served(host, engine, own, self._say)
+        served = serving[own] = Served(host, engine, own, self._complain)
         threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast step")
         self._loop.set_default_executor(threads)
         try:

@@ -1,0 +1,29 @@
+"""The loop that the function of a task runs on, on a remote engine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.engines.remote.bodyloop import BodyLoop
+from holdfast.engines.remote.strands import Strands
+
+
+@pytest.mark.parametrize(
+    "opens",
+    [
+        lambda: asyncio.open_connection("127.0.0.1", 1),
+        lambda: asyncio.start_server(print, "127.0.0.1", 0),
+        lambda: asyncio.create_subprocess_exec("true"),
+    ],
+)
+def test_what_belongs_in_a_step_is_refused_in_words(opens: Any) -> None:
+    nobody: Any = None  # it waits for nothing, so no carrier is asked
+
+    async def main() -> None:
+        await opens()
+
+    with pytest.raises(NotImplementedError, match=r"asyncio's \w+\): do that in a step"):
+        BodyLoop(nobody, Strands()).run(main())
