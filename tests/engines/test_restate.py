@@ -31,6 +31,7 @@ from holdfast.testing.servers import RestateServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines import restate_tasks as tasks
 from tests.engines.servers import new_restate
+from tests.engines.working import driving
 
 PATIENCE_S = 30.0
 ROOT = Path(__file__).parents[2]
@@ -58,20 +59,9 @@ def driven(store: Any, server: RestateServer, listen: str, **options: Any) -> It
         if text.startswith("drives"):
             ready.set()
 
-    with Holdfast(store, engine=engine) as hf, working(engine.worker(hf, say=say)):
+    with Holdfast(store, engine=engine) as hf, driving(engine.worker(hf, say=say)):
         assert ready.wait(PATIENCE_S)
         yield hf
-
-
-@contextmanager
-def working(worker: Any) -> Iterator[None]:
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        worker.stop()
-        thread.join()
 
 
 @contextmanager
@@ -216,7 +206,7 @@ def test_a_task_ends_the_same_and_has_the_same_log_as_one_that_is_driven_locally
     found = outcome(engine_store, fn, args, act)
     done = sorted(tasks.effects())
     (folder / "effects").unlink(missing_ok=True)
-    with Holdfast("memory://") as hf, working(Worker(hf)):
+    with Holdfast("memory://") as hf, driving(Worker(hf)):
         assert found == outcome(hf, fn, args, act)
         assert done == sorted(tasks.effects())
         assert story(engine_store, fn.__name__) == story(hf, fn.__name__)

@@ -77,10 +77,14 @@ def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
                     started.append(state.id)
                 memory.look_at[stream] = now_s + _AGAIN_S
                 told += _tell(engine, state, its_posts, memory, now_s)
-            except (EngineConflict, Stopped, StoreError) as error:
+            except (EngineError, StoreError) as error:
                 memory.look_at[stream] = now_s + _AGAIN_S
                 for post in its_posts:
                     _put_off(post, memory, now_s)
+                if not isinstance(error, EngineConflict | Stopped | StoreError):
+                    # Perhaps it is this task alone: the next pass begins with the others.
+                    memory.look_at[stream] = now_s + _SOONEST_S
+                    raise
                 trouble.append(f"{stream.removeprefix(_TASKS)}: {error}")
     except (EngineError, StoreError) as error:  # it can't be reached: neither can the others be
         trouble.append(str(error))
