@@ -55,49 +55,49 @@ def _fresh() -> None:
 
 
 @step
-def bad_step(name: str) -> str:
+def ill_step(name: str) -> str:
     made.append(name)
     return f"hi {name}"
 
 
 @task
-def bad_greet(name: str) -> str:
-    return bad_step(name)
+def ill_greet(name: str) -> str:
+    return ill_step(name)
 
 
 @task
-def bad_ask(name: str) -> str:
-    bad_step(name)
+def ill_ask(name: str) -> str:
+    ill_step(name)
     return f"{name}: {ask('Go on?', bool, id='go')}"
 
 
-def bad_unbook(name: str) -> None:
+def ill_unbook(name: str) -> None:
     made.append(f"unbook {name}")
 
 
-@tool(undo=bad_unbook)
-def bad_book(name: str) -> str:
+@tool(undo=ill_unbook)
+def ill_book(name: str) -> str:
     made.append(f"book {name}")
     return name
 
 
 @task
-def bad_booking(name: str) -> str:
-    bad_book(name)
+def ill_booking(name: str) -> str:
+    ill_book(name)
     return str(ask("Keep it?", bool))
 
 
 @step
-def bad_slow(name: str) -> str:
+def ill_slow(name: str) -> str:
     made.append(name)
     go_on.wait(30)
     return name
 
 
 @task
-def bad_wait(name: str) -> str:
-    bad_slow(name)
-    return bad_step(f"{name} after")
+def ill_wait(name: str) -> str:
+    ill_slow(name)
+    return ill_step(f"{name} after")
 
 
 def events(hf: Holdfast, id: str) -> list[AnyEvent]:
@@ -118,14 +118,14 @@ def test_without_a_server_a_task_is_safe_and_is_started_when_there_is_one(
     caplog.set_level(logging.CRITICAL, "holdfast")
     with Holdfast(url, engine=Temporal(NOBODY)) as hf:
         with pytest.raises(EngineError, match=f"{NOBODY} can't be reached.*is safe in sqlite"):
-            hf.run(bad_greet, "Ada", id="down-1")
-        assert hf.start(bad_ask, "Bob", id="down-2").status == "pending"
+            hf.run(ill_greet, "Ada", id="down-1")
+        assert hf.start(ill_ask, "Bob", id="down-2").status == "pending"
         hf.pause("down-2")
         hf.cancel("down-2", because="not needed")
         with working(hf) as said:
             until(lambda: any("can't be reached" in text for text in said))
     with Holdfast(url) as local:
-        local.start(bad_greet, "Cy", id="down-3")
+        local.start(ill_greet, "Cy", id="down-3")
     refused = pytest.raises(EngineError, match=r"can't be reached.*not moved: it is local's")
     with Holdfast(url, engine=Temporal(NOBODY)) as hf, refused:
         hf.move("down-3")
@@ -146,7 +146,7 @@ def test_a_server_that_goes_away_in_the_middle_of_a_step_and_comes_back(
         Holdfast(url, engine=temporal_at(server)) as hf,
         working(hf),
     ):
-        handle = hf.start(bad_wait, "Ada", id="gone-1")
+        handle = hf.start(ill_wait, "Ada", id="gone-1")
         until(lambda: made)
         server.kill()
         go_on.set()
@@ -162,7 +162,7 @@ def test_a_namespace_that_is_not_there_is_named_with_how_to_make_it(
     engine = Temporal(temporal.address, namespace="nowhere")
     with Holdfast(url, engine=engine) as hf:
         with pytest.raises(EngineError, match=r"no namespace 'nowhere': make it .*create nowhere"):
-            hf.run(bad_greet, "Ada", id="space-1")
+            hf.run(ill_greet, "Ada", id="space-1")
         with pytest.raises(EngineError, match="no namespace 'nowhere'"):
             hf.engine.worker(hf).run()
         assert hf.task("space-1").status == "pending"
@@ -173,10 +173,10 @@ def test_a_namespace_that_is_not_there_is_named_with_how_to_make_it(
 
 def test_a_task_that_is_driven_locally_is_not_taken(temporal: TemporalServer, url: str) -> None:
     with Holdfast(url) as local:
-        local.start(bad_ask, "Ada", id="mine-1")
+        local.start(ill_ask, "Ada", id="mine-1")
     with Holdfast(url, engine=temporal_at(temporal)) as hf:
         with pytest.raises(DrivenElsewhere, match="'mine-1' exists, and is driven locally"):
-            hf.run(bad_ask, "Ada", id="mine-1")
+            hf.run(ill_ask, "Ada", id="mine-1")
         assert hf.task("mine-1").state.driver == ""
 
 
@@ -185,9 +185,9 @@ def test_the_task_of_another_store_with_the_same_id_is_a_conflict_and_is_left_al
 ) -> None:
     one, two = (Holdfast(tmp_path / n, engine=temporal_at(temporal, "shared")) for n in "ab")
     with one, two:
-        one.start(bad_ask, "Ada", id="same-1")
+        one.start(ill_ask, "Ada", id="same-1")
         with pytest.raises(EngineConflict, match=r"not this task's.*under another id"):
-            two.run(bad_ask, "Bob", id="same-1")
+            two.run(ill_ask, "Bob", id="same-1")
         with pytest.raises(Exception, match="no task 'same-1'"):
             two.task("same-1")
 
@@ -197,9 +197,9 @@ def test_a_worker_of_another_store_refuses_a_task_and_changes_nothing(
 ) -> None:
     one, two = (Holdfast(tmp_path / n, engine=temporal_at(temporal, "shared-2")) for n in "ab")
     with one, two:
-        one.start(bad_greet, "Ada", id="same-2")
+        one.start(ill_greet, "Ada", id="same-2")
         with Holdfast(tmp_path / "b", engine=Temporal(NOBODY)) as unheard:
-            unheard.start(bad_greet, "Bob", id="same-2")
+            unheard.start(ill_greet, "Bob", id="same-2")
         before = two.task("same-2").state.seq
         with working(two) as said:
             until(lambda: any("which has another under the same id" in text for text in said))
@@ -218,7 +218,7 @@ def test_a_workflow_of_somebody_else_with_that_id_is_a_conflict_and_is_left_alon
     theirs = ask_temporal(temporal, begin)
     conflict = pytest.raises(EngineConflict, match="a TheirFlow of another store")
     with Holdfast(url, engine=temporal_at(temporal)) as hf, conflict:
-        hf.run(bad_greet, "Ada", id="theirs-1")
+        hf.run(ill_greet, "Ada", id="theirs-1")
 
     async def status(client: Client) -> str:
         found = await client.get_workflow_handle("theirs-1").describe()
@@ -237,7 +237,7 @@ def test_a_workflow_that_was_cancelled_by_temporals_means_is_cancelled_and_undon
         await client.get_workflow_handle("page-1").cancel()
 
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
-        handle = hf.start(bad_booking, "Oslo", id="page-1")
+        handle = hf.start(ill_booking, "Oslo", id="page-1")
         until(lambda: handle.status == "awaiting_user")
         ask_temporal(temporal, cancel)
         with pytest.raises(TaskCancelled):
@@ -254,7 +254,7 @@ def test_a_workflow_that_was_terminated_is_left_so_until_somebody_goes_on_with_i
         await client.get_workflow_handle("page-2").terminate()
 
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
-        handle = hf.start(bad_ask, "Ada", id="page-2")
+        handle = hf.start(ill_ask, "Ada", id="page-2")
         until(lambda: handle.status == "awaiting_user")
         ask_temporal(temporal, terminate)
         swept = sweep(hf.store, hf.engine, Memory(), 0.0)
@@ -272,7 +272,7 @@ def test_a_terminated_task_that_is_cancelled_is_undone(temporal: TemporalServer,
         await client.get_workflow_handle("page-3").terminate()
 
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
-        handle = hf.start(bad_booking, "Oslo", id="page-3")
+        handle = hf.start(ill_booking, "Oslo", id="page-3")
         until(lambda: handle.status == "awaiting_user")
         ask_temporal(temporal, terminate)
         hf.cancel("page-3")
@@ -290,7 +290,7 @@ def test_signals_that_mean_nothing_are_passed_over(temporal: TemporalServer, url
         await handle.signal("nonsense", 7)
 
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
-        handle = hf.start(bad_ask, "Ada", id="page-4")
+        handle = hf.start(ill_ask, "Ada", id="page-4")
         until(lambda: handle.status == "awaiting_user")
         ask_temporal(temporal, disturb)
         hf.answer("page-4", True)
@@ -301,7 +301,7 @@ def test_a_message_that_temporal_was_not_told_of_is_told_by_a_worker(
     temporal: TemporalServer, url: str
 ) -> None:
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
-        handle = hf.start(bad_ask, "Ada", id="lost-1")
+        handle = hf.start(ill_ask, "Ada", id="lost-1")
         until(lambda: handle.status == "awaiting_user")
         with Holdfast(url) as untold:
             untold.answer("lost-1", True)
@@ -315,27 +315,27 @@ code = ["old"]
 
 
 @step
-def bad_first(name: str) -> str:
+def ill_first(name: str) -> str:
     made.append(f"first {name}")
     return name
 
 
 @step
-def bad_second(name: str) -> str:
+def ill_second(name: str) -> str:
     made.append(f"second {name}")
     return name
 
 
 @task
-def bad_changing(name: str) -> str:
-    (bad_first if code[0] == "old" else bad_second)(name)
+def ill_changing(name: str) -> str:
+    (ill_first if code[0] == "old" else ill_second)(name)
     return f"{name}: {ask('Go on?', bool, id='go')}"
 
 
 def define(version: int) -> Any:
-    @task(name="bad_versioned", version=version)
+    @task(name="ill_versioned", version=version)
     def versioned(name: str) -> str:
-        return f"{bad_step(name)} {ask('Go on?', bool, id='go')} {version}"
+        return f"{ill_step(name)} {ask('Go on?', bool, id='go')} {version}"
 
     return versioned
 
@@ -345,17 +345,17 @@ def test_a_worker_without_the_code_says_so_and_one_with_it_goes_on(
 ) -> None:
     engine = temporal_at(temporal)
     with Holdfast(url, engine=engine) as hf:
-        hf.start(bad_greet, "Ada", id="code-1")
-        known = registry._found.pop(("task", "bad_greet"))
+        hf.start(ill_greet, "Ada", id="code-1")
+        known = registry._found.pop(("task", "ill_greet"))
         try:
             with working(hf) as said:
                 until(
-                    lambda: any("CodeMissing: the log names a task 'bad_greet'" in s for s in said)
+                    lambda: any("CodeMissing: the log names a task 'ill_greet'" in s for s in said)
                 )
                 assert hf.task("code-1").status in ("pending", "in_progress")
             assert "Traceback" not in caplog.text  # a line says it
         finally:
-            registry._found["task", "bad_greet"] = known
+            registry._found["task", "ill_greet"] = known
         with working(hf):
             assert hf.resume("code-1") == "hi Ada"
 
@@ -365,14 +365,14 @@ def test_a_worker_with_changed_code_says_so_and_the_right_code_goes_on(
 ) -> None:
     code[0] = "old"
     with Holdfast(url, engine=temporal_at(temporal)) as hf:
-        handle = hf.start(bad_changing, "Ada", id="code-2")
+        handle = hf.start(ill_changing, "Ada", id="code-2")
         with working(hf):
             until(lambda: handle.status == "awaiting_user")
         code[0] = "new"
         hf.answer("code-2", True)
         with working(hf) as said:
             text = until(lambda: next((s for s in said if "CodeChanged" in s), ""))
-            assert "code-2: CodeChanged: " in text and "bad_first" in text and "bad_second" in text
+            assert "code-2: CodeChanged: " in text and "ill_first" in text and "ill_second" in text
             assert handle.status == "awaiting_user"
         code[0] = "old"
         with working(hf):
@@ -400,42 +400,42 @@ def test_of_two_versions_the_older_refuses_what_the_newer_began(
 
 
 @step
-def bad_large(size: int) -> str:
+def ill_large(size: int) -> str:
     return "x" * size
 
 
 @task
-def bad_too_large(size: int) -> int:
-    return len(bad_large(size))
+def ill_too_large(size: int) -> int:
+    return len(ill_large(size))
 
 
 def test_a_result_above_the_limit_fails_as_it_does_locally(
     temporal: TemporalServer, url: str
 ) -> None:
     with Holdfast("memory://", max_value_bytes=MOST) as hf, pytest.raises(Exception) as local:
-        hf.run(bad_too_large, 2 * MOST, id="large-0")
+        hf.run(ill_too_large, 2 * MOST, id="large-0")
     engine = temporal_at(temporal)
     with Holdfast(url, engine=engine, max_value_bytes=MOST) as hf, working(hf):
         with pytest.raises(type(local.value)) as remote:
-            hf.run(bad_too_large, 2 * MOST, id="large-1")
-        assert hf.run(bad_too_large, MOST // 2, id="large-2") == MOST // 2
+            hf.run(ill_too_large, 2 * MOST, id="large-1")
+        assert hf.run(ill_too_large, MOST // 2, id="large-2") == MOST // 2
     assert str(remote.value).replace("large-1", "large-0") == str(local.value)
 
 
 @step(name="holdfast/settle")
-def bad_settle(name: str) -> str:
+def ill_settle(name: str) -> str:
     made.append(name)
     return name
 
 
 @task(name="tell/✨")
-def bad_name(name: str) -> str:
-    return bad_settle(name)
+def ill_name(name: str) -> str:
+    return ill_settle(name)
 
 
 @task(name="__temporal_workflow")
-def bad_internal(name: str) -> str:
-    return bad_settle(name)
+def ill_internal(name: str) -> str:
+    return ill_settle(name)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def bad_internal(name: str) -> str:
 )
 def test_ids_and_names_of_all_kinds(temporal: TemporalServer, url: str, id: str) -> None:
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
-        assert hf.run(bad_name, id, id=id) == id
+        assert hf.run(ill_name, id, id=id) == id
         job = job_for(hf.task(id).state)
         until(lambda: getattr(hf.engine.query(job), "detail", "") == "completed")
     assert made == [id]
@@ -451,7 +451,7 @@ def test_ids_and_names_of_all_kinds(temporal: TemporalServer, url: str, id: str)
 
 def test_names_that_look_like_those_of_temporal(temporal: TemporalServer, url: str) -> None:
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
-        assert hf.run(bad_internal, "Ada", id="internal-1") == "Ada"
+        assert hf.run(ill_internal, "Ada", id="internal-1") == "Ada"
 
 
 # The store
@@ -471,7 +471,7 @@ class Full(MemoryStore):
 def test_a_disk_that_is_full_for_a_while_stops_nothing_for_good(temporal: TemporalServer) -> None:
     store = Full()
     with Holdfast(store, engine=temporal_at(temporal)) as hf, working(hf) as said:
-        handle = hf.start(bad_wait, "Ada", id="full-1")
+        handle = hf.start(ill_wait, "Ada", id="full-1")
         until(lambda: made)
         store.is_full = True
         go_on.set()

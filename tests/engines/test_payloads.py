@@ -158,7 +158,7 @@ def sealed_find(city: str) -> str:
 
 
 @task
-def sealed_trip(city: str, question: str) -> str:
+def payload_sealed_trip(city: str, question: str) -> str:
     room = sealed_find(city)
     return f"{room} {ask(question, str, id='which')}"
 
@@ -171,12 +171,12 @@ def test_of_an_encrypted_store_temporal_keeps_nothing_readable(
     url, engine = f"sqlite:///{tmp_path}/s.db", temporal_at(temporal)
     with Holdfast(url, key=Keys.new(), sign_key=sign, engine=engine) as hf, working(hf):
         one, two = f"sealed-1-{signed}", f"sealed-2-{signed}"
-        handle = hf.start(sealed_trip, "Oslo", "Sea or city?", id=one)
+        handle = hf.start(payload_sealed_trip, "Oslo", "Sea or city?", id=one)
         until(lambda: hf.task(one).status == "awaiting_user")
         hf.answer(one, "Seaside")
         assert handle.result(timeout_s=20) == "Oslo Inn Seaside"
         with pytest.raises(TaskFailed, match="no rooms in Nowhere"):
-            hf.run(sealed_trip, "Nowhere", "?", id=two)
+            hf.run(payload_sealed_trip, "Nowhere", "?", id=two)
         job = job_for(hf.task(one).state)
         assert engine.query(job).detail == "completed"  # type: ignore[union-attr]
     kept = history(temporal, one) + history(temporal, two)
@@ -192,7 +192,7 @@ def test_a_new_key_of_the_store_opens_what_temporal_kept_under_the_old_one(
     url, old, new = f"sqlite:///{tmp_path}/s.db", Keys.new(), Keys.new()
     queue = "rotated"
     with Holdfast(url, key=old, engine=temporal_at(temporal, queue)) as hf, working(hf):
-        hf.start(sealed_trip, "Rome", "Sea or city?", id="rotated-1")
+        hf.start(payload_sealed_trip, "Rome", "Sea or city?", id="rotated-1")
         until(lambda: hf.task("rotated-1").status == "awaiting_user")
     store = open_store(url)
     rotate(store, Keys(new, old))
@@ -207,7 +207,7 @@ def test_a_worker_without_the_key_refuses_and_one_with_it_goes_on(
 ) -> None:
     url, key, queue = f"sqlite:///{tmp_path}/s.db", Keys.new(), "keyless"
     with Holdfast(url, key=key, engine=temporal_at(temporal, queue)) as hf:
-        hf.start(sealed_trip, "Rome", "Sea or city?", id="keyless-1")
+        hf.start(payload_sealed_trip, "Rome", "Sea or city?", id="keyless-1")
         with pytest.raises(WrongKey, match="no key was given"):
             Holdfast(url, engine=temporal_at(temporal, queue))
         with pytest.raises(BadInput, match=r"Temporal.* was given to a store with another key"):
@@ -237,7 +237,7 @@ def test_restate_keeps_nothing_of_values(restate: RestateServer, tmp_path: Path,
         until(lambda: any(text.startswith("drives") for text in said))
         with pytest.raises(TaskFailed):
             hf.run(paid_shop, Secret.named("bank"), 500, id=one)
-        handle = hf.start(sealed_trip, "Oslo", "Sea or city?", id=two)
+        handle = hf.start(payload_sealed_trip, "Oslo", "Sea or city?", id=two)
         until(lambda: handle.status == "awaiting_user")
         hf.answer(two, "Seaside")
         assert handle.result(timeout_s=20) == "Oslo Inn Seaside"
