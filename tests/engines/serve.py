@@ -9,8 +9,10 @@ from typing import Any
 
 from holdfast import Holdfast
 
-LEASE_S = 1.5
-LOST_AFTER_S = 1.5
+LEASE_S = 3.0
+LOST_AFTER_S = 2.0
+"""Longer than a process of a busy machine is ever kept waiting: one that is, between a tool's intent
+and its effect, is taken for dead, and no check of another can know of an effect that is to come."""
 
 
 def engine_of(name: str, *where: str) -> Any:
