@@ -85,12 +85,12 @@ def begin(run: Run) -> Scope:
     """Forget what stopped the task, and know everything that it did."""
     run.begin_to_end()
     if run.log.state.checkpoints:
-        _know_every_call(run)
+        know_every_call(run)
     return Scope(run, UNDO)
 
 
-def _know_every_call(run: Run) -> None:
-    # A task with checkpoints goes on without reading what came before; now it matters.
+def know_every_call(run: Run) -> None:
+    """Read also what came before the newest checkpoint, where it matters."""
     run.log.flush()
     everything = read_state(run.log.store, run.log.lease.stream)
     run.log.state.calls = everything.calls

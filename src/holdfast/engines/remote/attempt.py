@@ -18,12 +18,17 @@ from holdfast.history import ended_at_seq
 from holdfast.log import Log
 from holdfast.secret import provider
 from holdfast.spec import Spec
+from holdfast.state import FINISHED, UNDO, State
 
 
 def attempt(host: Host, task_id: str, path: str, spec: Spec, data: bytes) -> Waits | None:
     """Make the call at a path, as far as it goes now; None if it has ended."""
 
     def make(run: Run) -> None:
+        if run.log.state.status in FINISHED:
+            return  # an engine that lost what it knew may ask for what was long done
+        if _lies_behind(run.log.state, path):
+            undoing.know_every_call(run)
         record = run.log.state.calls.get(path)
         if record is not None and record.status in ("completed", "failed"):
             return
@@ -96,3 +101,16 @@ def _is_kept(log: Log, path: str) -> bool:
     """Whether the end of a call is durable: then nobody waits here for what others do meanwhile."""
     record = log.state.calls.get(path)
     return record is not None and 0 < ended_at_seq(record) <= log.synced
+
+
+def _lies_behind(state: State, path: str) -> bool:
+    """Whether a call is older than the newest checkpoint: a log that is read from there on does not
+    know that it was made.
+
+    >>> _lies_behind(State(checkpoints=2), "@1.3"), _lies_behind(State(checkpoints=2), "@2.1")
+    (True, False)
+    """
+    place = path.partition(".")[0]
+    if place == UNDO or path in state.calls:
+        return False
+    return (int(place[1:]) if place.startswith("@") else 0) < state.checkpoints
