@@ -11,8 +11,8 @@ from holdfast import Holdfast
 
 LEASE_S = 3.0
 LOST_AFTER_S = 2.0
-"""Longer than a busy machine keeps a process waiting: one that is held up between a tool's intent and
-its effect is taken for dead, and no check can know of an effect that is still to come."""
+"""Longer than a busy machine keeps a process waiting: one that is held up between the intent of a
+tool and its effect is taken for dead, and no check knows of an effect that is still to come."""
 
 
 def engine_of(name: str, *where: str) -> Any:
