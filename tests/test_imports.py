@@ -40,6 +40,7 @@ HOLDFAST_MODULES = {
     "holdfast.engines.heartbeat",
     "holdfast.engines.holding",
     "holdfast.engines.local",
+    "holdfast.engines.lookup",
     "holdfast.engines.mail",
     "holdfast.engines.many",
     "holdfast.engines.port",

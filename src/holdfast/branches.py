@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar, overload
 from msgspec import Struct
 
 from holdfast.engines import local
-from holdfast.engines.execution import must_be_open, must_hold_no_call, recorded_result
+from holdfast.engines.execution import must_be_open, recorded_result
+from holdfast.engines.lookup import must_hold_no_call
 from holdfast.engines.run import Run
 from holdfast.errors import (
     BadInput,

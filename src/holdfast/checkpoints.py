@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct
 
 from holdfast.change import change_between, patched_state
 from holdfast.codec import Shape, shape_of_value
-from holdfast.engines.execution import must_have_made_every_call, older_code
+from holdfast.engines.lookup import must_have_made_every_call, older_code
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, Undecodable
 from holdfast.events import Carried, Checkpointed

@@ -7,7 +7,8 @@ from typing import Any, TypeVar, cast
 from msgspec import UNSET, Raw
 
 from holdfast.codec import shape_of_value
-from holdfast.engines.execution import beyond, must_have_restored
+from holdfast.engines.execution import beyond
+from holdfast.engines.lookup import must_have_restored
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, Undecodable
 from holdfast.events import Decided

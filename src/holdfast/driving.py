@@ -20,8 +20,8 @@ from holdfast.codec import args_hash
 from holdfast.control import tell_parent
 from holdfast.engines import local
 from holdfast.engines.elsewhere import driven_by, elsewhere, must_be_driven_by
-from holdfast.engines.execution import older_code
 from holdfast.engines.holding import Holding
+from holdfast.engines.lookup import older_code
 from holdfast.engines.run import Family, Run, moved
 from holdfast.errors import (
     BadInput,

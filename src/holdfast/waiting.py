@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from holdfast.codec import Shape, shape_of
 from holdfast.codec.misfit import name_of
 from holdfast.engines import local
-from holdfast.engines.execution import conclude, must_be_open, seen_before
+from holdfast.engines.execution import conclude, must_be_open
+from holdfast.engines.lookup import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, Undecodable
 from holdfast.events import Observed, QuestionAsked

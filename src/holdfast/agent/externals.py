@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.codec import shape_of_value
-from holdfast.engines.execution import beyond, must_have_restored
+from holdfast.engines.execution import beyond
+from holdfast.engines.lookup import must_have_restored
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, Undecodable
 from holdfast.events import Derived

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from holdfast.engines.execution import seen_before
+from holdfast.engines.lookup import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, StoreError
 from holdfast.events import Observed

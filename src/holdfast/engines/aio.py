@@ -18,12 +18,10 @@ from holdfast.engines.alarm import Alarm, nap
 from holdfast.engines.branching import branch_asyncio_tasks
 from holdfast.engines.execution import (
     Body,
-    altered,
     awaiting_child,
     beyond,
     conclude,
     family_of,
-    look_up,
     must_be_open,
     recorded_result,
     sleeping,
@@ -33,6 +31,7 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
+from holdfast.engines.lookup import altered, look_up
 from holdfast.engines.run import Run
 from holdfast.engines.threads import off_loop
 from holdfast.engines.together import Lines

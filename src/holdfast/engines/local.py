@@ -11,14 +11,12 @@ from typing import Any, NoReturn, TypeVar
 
 from holdfast.engines.execution import (
     Body,
-    altered,
     awaiting_child,
     beyond,
     cancel_children,
     conclude,
     create_child,
     family_of,
-    look_up,
     must_be_open,
     recorded_result,
     sleeping,
@@ -28,6 +26,7 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
+from holdfast.engines.lookup import altered, look_up
 from holdfast.engines.run import Run
 from holdfast.errors import HoldfastError, LeaseLost, Stop, TaskBusy, TaskWaiting
 from holdfast.events import Claimed

@@ -11,8 +11,8 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 
 from holdfast.engines import local
-from holdfast.engines.execution import older_code
 from holdfast.engines.holding import Holding
+from holdfast.engines.lookup import older_code
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, Halt, HoldfastError, Suspend
 from holdfast.journal import Raised, Returned, Stopped

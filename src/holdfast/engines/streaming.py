@@ -18,7 +18,8 @@ from msgspec import UNSET, Raw
 
 from holdfast.codec import Shape, shape_of
 from holdfast.engines import local
-from holdfast.engines.execution import Body, altered, look_up, must_be_open, recorded_result
+from holdfast.engines.execution import Body, must_be_open, recorded_result
+from holdfast.engines.lookup import altered, look_up
 from holdfast.engines.run import Run
 from holdfast.errors import Unserializable
 from holdfast.journal import Raised, Request, Returned, perform, step_failed

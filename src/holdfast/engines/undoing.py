@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from holdfast.codec import is_whole
 from holdfast.engines import local
-from holdfast.engines.execution import Body, look_up
+from holdfast.engines.execution import Body
+from holdfast.engines.lookup import look_up
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, HoldfastError, StepFailed
 from holdfast.journal import Asked, Flow, settle

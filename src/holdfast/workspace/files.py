@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.artifacts import Artifact, opened
-from holdfast.engines.execution import seen_before
+from holdfast.engines.lookup import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, StoreError
 from holdfast.events import FileRemoved, Observed

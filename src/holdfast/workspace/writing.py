@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from holdfast.artifacts import PART_BYTES, Artifact, extended, opened
-from holdfast.engines.execution import beyond, must_have_restored, seen_before
+from holdfast.engines.execution import beyond
+from holdfast.engines.lookup import must_have_restored, seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, StoreError
 from holdfast.events import FileKept, Observed

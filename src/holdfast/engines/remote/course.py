@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from holdfast.engines import aio, local
 from holdfast.engines.alarm import Alarm
 from holdfast.engines.elsewhere import must_be_log
-from holdfast.engines.execution import older_code
+from holdfast.engines.lookup import older_code
 from holdfast.engines.mail import applies, deliver
 from holdfast.engines.remote.bodyloop import BodyLoop
 from holdfast.engines.remote.carrier import Carrier, Pending
