@@ -53,6 +53,9 @@ class Local:
             return None
         return Driven(job.id, "running", LOCAL, started_at=state.created_at, detail=holder)
 
+    def stop(self, job: Job) -> None:
+        """Nothing: who holds the task lets go of it when it is told."""
+
     def worker(
         self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
     ) -> EngineWorker:

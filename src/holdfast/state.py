@@ -197,6 +197,8 @@ class State(Struct):
     """The engine that is to drive it; '' for whoever has the code and looks for work."""
     driven_since: int = 1
     """The event that the engine drives it from."""
+    taken_at: int = 0
+    """The event by which it was taken from an engine that was not asked; 0 if it never was."""
     format: int = 0
     claims: int = 0
     plan: tuple[PlanItem, ...] = ()

@@ -68,6 +68,18 @@ def test_move_gives_up_where_no_worker_takes_the_message(hf, cli):
     assert "stays in its inbox" in err
 
 
+def test_move_takes_a_task_from_an_engine_that_is_gone(hf, cli):
+    cli("move", "m-1", "--engine", TOY)
+    SHARED.is_down = True
+    err = cli("move", "m-1", "--engine", "local", "--timeout", "0.01").err
+    assert "If toy is gone for good, take it: holdfast move --force" in err
+    out = cli("move", "m-1", "--engine", "local", "--force", "--by", "ada").out
+    assert out.startswith("moved to local: m-1\n")
+    assert "to local by ada, by force" in cli("log", "m-1").out
+    with pytest.raises(Unanswered):
+        hf.resume("m-1")
+
+
 def test_move_refuses_what_makes_no_sense(hf, cli):
     assert cli("move", "m-1").err == (
         "error: say where it is to go: --engine temporal, restate or local\n"

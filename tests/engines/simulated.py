@@ -275,6 +275,9 @@ class Simulated:
     def query(self, job: Job) -> Driven | None:
         return Driven(job.id, "running", self.name) if job.id in self.flows else None
 
+    def stop(self, job: Job) -> None:
+        self.flows.pop(job.id, None)
+
     def worker(self, hf: Any, *, concurrency: int = 16, say: Any = None) -> Any:
         raise NotImplementedError
 

@@ -70,6 +70,11 @@ class Toy:
         known = self.jobs.get(job.id)
         return Driven(job.id, "running", self.name) if known == job else None
 
+    def stop(self, job: Job) -> None:
+        self._must_be_up()
+        if self.jobs.get(job.id) == job:
+            del self.jobs[job.id]
+
     def worker(
         self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
     ) -> EngineWorker:

@@ -135,7 +135,8 @@ def _asked_to(what: str) -> Tell:
 
 
 def _moved(event: e.Moved, seen: Seen) -> Fields:
-    return {"what": "moved", "who": event.by, "name": event.engine or "local"}
+    how = "by force" if event.forced else ""
+    return {"what": "moved", "who": event.by, "name": event.engine or "local", "text": how}
 
 
 def _planned(event: e.Planned, seen: Seen) -> Fields:

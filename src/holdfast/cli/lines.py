@@ -166,7 +166,8 @@ def _more_detail(event: _Rest) -> str:
             because = f", because {event.because}" if event.because else ""
             return plain(f"by {event.by}{because}")
         case e.Moved():
-            return plain(f"to {event.engine or 'local'} by {event.by}")
+            how = ", by force" if event.forced else ""
+            return plain(f"to {event.engine or 'local'} by {event.by}{how}")
         case e.TaskContinued():
             return f"by {plain(event.by)}"
         case e.ChildStarted():

@@ -29,11 +29,16 @@ from holdfast.errors import BadInput
     metavar="SECONDS",
     help="How long to wait for whoever drives it now.",
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Do not ask the engine that has it: it is gone, or can't go on with the task.",
+)
 @by_option
 @json_option
 @store_options
 @pass_given
-def move(given: Given, task: str, timeout_s: float, by: str, as_json: bool) -> Exit:
+def move(given: Given, task: str, timeout_s: float, force: bool, by: str, as_json: bool) -> Exit:
     """Give a task that is under way to another engine, which goes on at its next step.
 
     Whoever drives it now finishes the step in hand, and lets go of it. What it waits for goes
@@ -44,11 +49,16 @@ def move(given: Given, task: str, timeout_s: float, by: str, as_json: bool) -> E
     gives up after --timeout, and the task moves as soon as one does. A task that was moved to
     local goes on as soon as a worker takes it up, or with `holdfast resume`.
 
+    With --force the engine that has the task is not asked: for one that is gone for good, or that
+    can't go on because the code no longer fits. Whatever it still does for the task is refused,
+    and it is told to end that, if it can be reached and the settings name it.
+
     \b
     Examples:
       holdfast move trip-42 --engine temporal --address temporal:7233
       holdfast move trip-42 --engine restate --address http://restate:8080
       holdfast move trip-42 --engine local
+      holdfast move trip-42 --engine local --force
     """
     if not given.engine:
         raise BadInput("say where it is to go: --engine temporal, restate or local")
@@ -57,7 +67,7 @@ def move(given: Given, task: str, timeout_s: float, by: str, as_json: bool) -> E
         # Who drives it now is told at once, if the settings name that engine.
         with opened(_without_engine(given), engine=True) as hf:
             find_task(hf, task)
-            moved = hf.move(task, target or "local", by=by, timeout_s=timeout_s)
+            moved = hf.move(task, target or "local", by=by, timeout_s=timeout_s, force=force)
     finally:
         if target is not None:
             target.close()

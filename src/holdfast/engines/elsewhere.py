@@ -101,6 +101,17 @@ def must_be_driven_by(state: State, driver: str) -> None:
         raise elsewhere(state)
 
 
+def must_not_be_taken(state: State, engine: str, since: int) -> None:
+    """Raise `DrivenElsewhere` for who drives a task from an event on if it was taken from him since
+    then, without his leave (`holdfast move --force`): he has missed that, and may write no more."""
+    if state.taken_at > since:
+        raise DrivenElsewhere(
+            f"task {state.id!r} was taken from {engine} by force, and is driven by "
+            f"{called(state.driver)} from event {state.driven_since} on. What {engine} still has "
+            f"of it does nothing more: end it there"
+        )
+
+
 def is_to_end(message: str) -> bool:
     """Whether a message of that name asks a task to end.
 

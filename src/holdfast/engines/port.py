@@ -10,9 +10,11 @@ store, where whatever the engine runs writes it. So an engine is asked for littl
     signal    let it know that a message has come
     cancel    let it know that it is to end
     query     say what it knows of a task
+    stop      forget a task, which somebody took from it
 
-`start`, `tell`, `cancel` and `query` are the methods of `Engine`; `worker` makes what drives. What
-a driven task asks of its engine (calls, sleeping, waiting) is in `holdfast.engines.remote.carrier`.
+`start`, `tell`, `cancel`, `query` and `stop` are the methods of `Engine`; `worker` makes what
+drives. What a driven task asks of its engine (calls, sleeping, waiting) is in
+`holdfast.engines.remote.carrier`.
 
 Every message for a task is in the store before an engine is told of it, and every task before it is
 started. So an engine that can't be reached, or is told twice, loses and repeats nothing: whoever
@@ -82,6 +84,11 @@ class Engine(Protocol):
 
     def query(self, job: Job) -> Driven | None:
         """What the engine knows of a task; None if nothing."""
+
+    def stop(self, job: Job) -> None:
+        """Drive a task no longer, whatever it is doing: it is somebody else's. Harmless if the
+        engine does not. (Where this can't be said to it, its workers find the log closed to them.)
+        """
 
     def worker(
         self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None

@@ -116,6 +116,8 @@ class Moved(Event, frozen=True, kw_only=True, tag="moved"):
     engine: str
     """Its name; '' for this process, or any local worker."""
     by: str = ""
+    forced: bool = False
+    """Whether the engine that had it was not asked: what it still does for the task is refused."""
     post: str = ""
 
 

@@ -90,6 +90,8 @@ def task_continued(state: State, event: e.TaskContinued) -> None:
 
 def moved(state: State, event: e.Moved) -> None:
     state.driver, state.driven_since = event.engine, event.seq
+    if event.forced:
+        state.taken_at = event.seq
     state.parked = False
     took(state, event.post)
 

@@ -209,6 +209,10 @@ def _parked(event: e.Parked, state: State) -> Told:
     return "waiting", f"{until}{event.why}"
 
 
+def _moved(event: e.Moved, state: State) -> Told:
+    return "moved", f"to {event.engine or 'local'}{', by force' if event.forced else ''}"
+
+
 def _stopped(event: e.PauseRequested | e.CancelRequested, state: State) -> Told:
     because = f", because {event.because}" if event.because else ""
     status = "paused" if isinstance(event, e.PauseRequested) else "cancelling"
@@ -278,7 +282,7 @@ _TOLD: dict[type, Callable[[Any, State], Told]] = {
     e.PauseRequested: _stopped,
     e.CancelRequested: _stopped,
     e.TaskContinued: lambda event, _: ("continued", f"by {event.by}"),
-    e.Moved: lambda event, _: ("moved", f"to {event.engine or 'local'}"),
+    e.Moved: _moved,
     e.Compensating: lambda event, _: ("undoing", f"then it is {event.ending}"),
     e.TaskStopped: lambda event, _: ("cancelled", event.because),
     e.TaskCompleted: lambda event, _: ("completed", f"→ {as_line(event.result)}"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.engines import local, undoing
+from holdfast.engines.elsewhere import must_not_be_taken
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.remote.host import Host, Relatives
 from holdfast.engines.run import Run
@@ -73,6 +74,8 @@ def _attempted(
         # What is said from here on is news: it may come before we can say that the call waits.
         since = log.state.seq
         body = host.bodies.get(task_id)
+        if body is not None:
+            must_not_be_taken(log.state, host.engine, body.remote.begun.seq)
         inside = body.inner if body is not None else {run}
         inside.add(run)
         token = provider.set(host.holding.secrets)

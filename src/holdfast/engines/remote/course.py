@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.engines import aio, local
 from holdfast.engines.alarm import Alarm
-from holdfast.engines.elsewhere import must_be_log
+from holdfast.engines.elsewhere import must_be_log, must_not_be_taken
 from holdfast.engines.lookup import older_code
 from holdfast.engines.mail import applies, deliver
 from holdfast.engines.remote.bodyloop import BodyLoop
@@ -195,6 +195,7 @@ class Course:
         self._run.log = log
         if log is self._log:
             return
+        must_not_be_taken(log.state, self._host.engine, self._begun.seq)
         self._log = log
         if log.state.checkpoints > self._begun.checkpoints:
             # It was read from its newest checkpoint on; the function runs from an older one.

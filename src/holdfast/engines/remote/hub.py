@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from holdfast.engines.elsewhere import must_not_be_taken
 from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
 from holdfast.events import FORMAT, Claimed, Parked
@@ -95,6 +96,9 @@ class Hub:
     def _take(self, task_id: str) -> _Held:
         holding = self.holding
         log = open_log(holding.store, task_id, holding.owner, holding.lease_s, holding.clock)
+        if log.state.driver != self.engine and log.state.taken_at == log.state.driven_since:
+            log.close()
+            must_not_be_taken(log.state, self.engine, 0)
         held = self._held[task_id] = _Held(holding.attend(log))
         if log.state.seq and log.state.status not in FINISHED:
             epoch = max(log.lease.epoch, log.state.epoch + 1)

@@ -18,6 +18,7 @@ from restate import RestateDurableFuture, RunOptions, TerminalError, WorkflowCon
 from restate.serde import JsonSerde
 from restate.vm import VMException  # type: ignore[attr-defined]
 
+from holdfast.engines.elsewhere import must_not_be_taken
 from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Pending, Waits
 from holdfast.engines.remote.course import CANCEL
@@ -80,12 +81,12 @@ class RestateCarrier:
     """What one invocation does for a task."""
 
     def __init__(
-        self, ctx: WorkflowContext, host: Host, calls: Calls, id: str, prefix: str, most: int
+        self, ctx: WorkflowContext, host: Host, calls: Calls, job: Job, prefix: str, most: int
     ) -> None:
         self._ctx = ctx
         self._host = host
         self._calls = calls
-        self._id = id
+        self._id, self._since = job.id, job.seq
         self._prefix = prefix
         self._most = most
         self._now = datetime.min.replace(tzinfo=UTC)
@@ -117,6 +118,7 @@ class RestateCarrier:
     def _newest(self) -> dict[str, Any]:
         """Where the log is, what is in the inbox, and how long the journal may grow."""
         with self._host.hub.hold(self._id) as log:
+            must_not_be_taken(log.state, self._host.engine, self._since)
             log.sync()
             return {
                 "at": self._host.holding.clock().isoformat(),

@@ -91,8 +91,16 @@ class Restate:
         known = self.query(job)
         if known is not None and known.status == "ended":
             return
-        run = self._started(job) if known is None else known.run
-        reply = self.admin.ask("PATCH", f"/invocations/{run}/cancel")
+        self._end(self._started(job) if known is None else known.run, "cancel")
+
+    def stop(self, job: Job) -> None:
+        """Drive a task no longer."""
+        known = self.query(job)
+        if known is not None and known.status == "running":
+            self._end(known.run, "kill")
+
+    def _end(self, run: str, how: str) -> None:
+        reply = self.admin.ask("PATCH", f"/invocations/{run}/{how}")
         if reply.status >= 300 and reply.status not in (404, 409):  # it has ended meanwhile
             raise self.admin.trouble(reply, "admin API")
 

@@ -61,14 +61,15 @@ class Courses:
         self._engine = engine
         self._said: dict[str, str] = {}
 
-    async def run(self, ctx: WorkflowContext, job: dict[str, Any]) -> dict[str, Any]:
+    async def run(self, ctx: WorkflowContext, asked: dict[str, Any]) -> dict[str, Any]:
         """Drive a task to its end."""
-        id = str(job["id"])
+        id = str(asked["id"])
+        job = Job(id, str(asked["task"]), int(asked["seq"]), str(asked.get("log", "")))
         try:
             found = await asyncio.to_thread(self._log_of, id)
-            _must_be_the_same(id, found, str(job.get("log", "")))
+            _must_be_the_same(id, found, job.log)
             ctx.set(LOG, found, JsonSerde())
-            end = await self._driven(ctx, id)
+            end = await self._driven(ctx, job)
         except (RetryableError, DisconnectedException):
             raise
         except Exception as error:
@@ -78,17 +79,17 @@ class Courses:
             # Shown as failed; why is in the log.
             raise TerminalError(f"{end.status}: see `holdfast show`", _CODES.get(end.status, 500))
         if end.how == "again":
-            begin_again = partial(self._begin_again, Job(id, str(job["task"]), int(job["seq"])))
+            begin_again = partial(self._begin_again, job)
             threading.Thread(target=begin_again, daemon=True).start()
         return {"how": end.how, "status": end.status}
 
-    async def _driven(self, ctx: WorkflowContext, id: str) -> End:
+    async def _driven(self, ctx: WorkflowContext, job: Job) -> End:
         prefix, most = self._engine.prefix, self._engine.renew_after
-        carrier = RestateCarrier(ctx, self._host, self._calls, id, prefix, most)
+        carrier = RestateCarrier(ctx, self._host, self._calls, job, prefix, most)
         seq = await carrier.begin()
         while True:
             await carrier.hold()
-            end = await drive(self._host, carrier, id, seq)
+            end = await drive(self._host, carrier, job.id, seq)
             if end.how != "again" or carrier.is_full():
                 await carrier.end(end.how)
                 return end

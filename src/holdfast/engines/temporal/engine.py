@@ -105,10 +105,12 @@ class Temporal:
             handle = await self._handle(job)
             found = await handle.describe()
             await self._must_be_ours(job, found)
-            if await _seq(found) not in (None, job.seq):
-                # The run of an earlier time, which the task left: it ends in a moment.
+            if not await _is_of(job, found):
+                # The run of an earlier time, which the task left: it ends in a moment, unless the
+                # task was taken from it, or nobody is there to end it.
                 with suppress(WorkflowFailureError, TimeoutError):
-                    await asyncio.wait_for(handle.result(), _PATIENCE_S / 2)
+                    await asyncio.wait_for(handle.result(), _PATIENCE_S / 4)
+                await self._terminate(found)
                 await self._start_run(job)
 
     async def _start_run(self, job: Job) -> None:
@@ -138,21 +140,33 @@ class Temporal:
     async def _cancel(self, job: Job) -> None:
         await (await self._handle(job)).cancel()
 
+    def stop(self, job: Job) -> None:
+        """Drive a task no longer."""
+        self._do(self._stop(job))
+
+    async def _stop(self, job: Job) -> None:
+        found = await self._found(job)
+        if found is not None and await _is_of(job, found):
+            await self._terminate(found)
+
+    async def _terminate(self, found: WorkflowExecutionDescription) -> None:
+        """End one run, by force; harmless if it has ended."""
+        run = (await self.client()).get_workflow_handle(found.id, run_id=found.run_id)
+        try:
+            await run.terminate("the task goes on elsewhere")
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+
     def query(self, job: Job) -> Driven | None:
         """What the cluster knows of a task; None if nothing, or only of an earlier time."""
         return self._do(self._query(job))
 
     async def _query(self, job: Job) -> Driven | None:
-        try:
-            found = await (await self._handle(job)).describe()
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-        await self._must_be_ours(job, found)
-        is_running = found.status == WorkflowExecutionStatus.RUNNING
-        if not is_running and await _seq(found) != job.seq:
+        found = await self._found(job)
+        if found is None or not await _is_of(job, found):
             return None
+        is_running = found.status == WorkflowExecutionStatus.RUNNING
         is_stopped = found.status == WorkflowExecutionStatus.TERMINATED
         return Driven(
             job.id,
@@ -162,6 +176,17 @@ class Temporal:
             started_at=found.start_time,
             detail=found.status.name.lower() if found.status is not None else "",
         )
+
+    async def _found(self, job: Job) -> WorkflowExecutionDescription | None:
+        """The newest run under the id of a task; None if there is none."""
+        try:
+            found: WorkflowExecutionDescription = await (await self._handle(job)).describe()
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        await self._must_be_ours(job, found)
+        return found
 
     async def _must_be_ours(self, job: Job, found: WorkflowExecutionDescription) -> None:
         try:
@@ -254,6 +279,6 @@ def _is_same(one: Closes | None, two: Closes | None) -> bool:
     return one.open(two.close(b"", "same"), "same") is not None
 
 
-async def _seq(found: WorkflowExecutionDescription) -> Any:
-    """The event that a run began with; None for one that another workflow started."""
-    return (await found.memo()).get(SEQ)
+async def _is_of(job: Job, found: WorkflowExecutionDescription) -> bool:
+    """Whether a run is the one that drives a task now, and not that of an earlier time."""
+    return bool((await found.memo()).get(SEQ) == job.seq)

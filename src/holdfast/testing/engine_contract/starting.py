@@ -161,6 +161,20 @@ class Starting:
         handle.result(PATIENCE_S)
         until(lambda: _known(hf, job).status == "ended")
 
+    def test_a_task_that_is_taken_from_an_engine_by_force_begins_anew_there(
+        self, hf: Holdfast
+    ) -> None:
+        handle = begin(hf, starting_asks, new_id(starting_asks))
+        question(handle)
+        before = job_for(handle.view.state)
+        moved = hf.move(handle.id, force=True)
+        if hf.engine.name != "local":  # which has nothing to begin anew
+            assert moved == (handle.id,)
+            assert _known(hf, job_for(handle.view.state)).status == "running"
+            until(lambda: not _drives(hf, before))
+        hf.answer(handle.id, True)
+        assert handle.result(PATIENCE_S) is True
+
     def test_a_task_whose_code_changed_its_result_to_what_nobody_can_store_fails(
         self, hf: Holdfast
     ) -> None:
@@ -176,6 +190,11 @@ class Starting:
 @task
 def starting_unserializable() -> object:
     return object()
+
+
+def _drives(hf: Holdfast, job: Job) -> bool:
+    known = hf.engine.query(job)
+    return known is not None and known.status == "running"
 
 
 def _known(hf: Holdfast, job: Job) -> Driven:
