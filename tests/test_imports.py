@@ -48,6 +48,8 @@ HOLDFAST_MODULES = {
     "holdfast.engines.standstill",
     "holdfast.errors",
     "holdfast.events",
+    "holdfast.events.base",
+    "holdfast.events.calls",
     "holdfast.events.forking",
     "holdfast.events.history",
     "holdfast.events.memory",

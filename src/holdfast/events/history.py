@@ -6,8 +6,9 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, UnsetType, field
 
+from holdfast.events.base import Event, Failure
+from holdfast.events.calls import Kind
 from holdfast.events.forking import Effects
-from holdfast.events.task import Event, Failure, Kind
 
 
 class Adopted(Event, frozen=True, kw_only=True, tag="adopted"):

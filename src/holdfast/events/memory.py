@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw, UnsetType, field
 
-from holdfast.events.task import Event
+from holdfast.events.base import Event
 
 
 class MemoryBegan(Event, frozen=True, kw_only=True, tag="memory_began"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Raw, field
 
+from holdfast.events.base import Event
 from holdfast.events.forking import Fork
 from holdfast.events.history import SessionRewound
-from holdfast.events.task import Event
 
 
 class SessionBegan(Event, frozen=True, kw_only=True, tag="session_began"):

@@ -1,53 +1,17 @@
-"""The events of a task, and what all events have."""
+"""The events of a task: who drives it, what it was told, and how it went on and ended."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from holdfast.events.base import Event, Failure
+from holdfast.events.calls import CallEvent
 from holdfast.events.forking import Effects, Fork
 
-FORMAT = 1
-"""What logs are written in; `NEWEST_FORMAT` is what those say that share their past with another,
-which an older Holdfast would not know to look for."""
-NEWEST_FORMAT = 2
-
-Kind = Literal[
-    "step", "tool", "decision", "fact", "sleep", "reading", "question", "approval", "child"
-]
-OnCancel = Literal["cancel", "leave"]
-Verdict = Literal["happened", "did_not_happen"]
 PlanStatus = Literal["pending", "doing", "done", "failed", "skipped"]
-
-NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-"""The time of an event that no log has taken yet."""
-
-
-class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One exception as a recorded fact: what was raised, where, and while doing what.
-
-    >>> Failure("ValueError", "no rooms").summary()
-    'ValueError: no rooms'
-    """
-
-    type: str
-    message: str
-    traceback: str = ""
-    module: str = "builtins"
-    timed_out: bool = False
-
-    def summary(self) -> str:
-        """The last line of a traceback, as Python would print it."""
-        return f"{self.type}: {self.message}" if self.message else self.type
-
-
-class Event(Struct, frozen=True, omit_defaults=True, tag_field="type", gc=False):
-    """What every event has."""
-
-    seq: int = 0
-    at: datetime = NEVER
 
 
 class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
@@ -60,7 +24,7 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     args_hash: str
     user: str = ""
     session: str = ""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = field(default_factory=dict)
     version: int = 0
     timeout_s: float | None = None
     parent: str = ""
@@ -160,207 +124,6 @@ class PlanProgressed(Event, frozen=True, kw_only=True, tag="plan_progressed"):
     status: PlanStatus
     because: str = ""
     mark: str = ""
-
-
-class Started(Event, frozen=True, kw_only=True, tag="started"):
-    """An attempt of a call begins. For a tool this is the intent: on disk before the body runs.
-
-    Only the first attempt carries the arguments; later ones are of the same call.
-    """
-
-    path: str
-    attempt: int = 1
-    name: str = ""
-    kind: Kind = "step"
-    args: Raw | UnsetType = UNSET
-    args_hash: str = ""
-    key: str = ""
-    undo: bool = False
-    external: bool = False
-    """Whether it reads the outside world, and may answer for the same read made later."""
-    invalidates: tuple[str, ...] = ()
-    """For a tool: the reads that are not to be trusted once it may have had its effect."""
-
-
-class Reused(Event, frozen=True, kw_only=True, tag="reused"):
-    """A read of the outside world was answered by an earlier one, `of` that path.
-
-    A call of its own, which a replay takes the same way, whatever time it is then.
-    """
-
-    path: str
-    name: str
-    args_hash: str
-    of: str
-
-
-class AttemptFailed(Event, frozen=True, kw_only=True, tag="attempt_failed"):
-    """An attempt raised. With `retry_at` another follows then.
-
-    `doubt` says that the call may have had its effect all the same (a timeout, a lost reply).
-    `parts` are what a step that streams had yielded before.
-    """
-
-    path: str
-    attempt: int
-    failure: Failure
-    retry_at: datetime | None = None
-    doubt: bool = False
-    parts: Raw | UnsetType = UNSET
-
-
-class Failed(Event, frozen=True, kw_only=True, tag="failed"):
-    """A call has failed for good: no attempts are left. The task sees a `StepFailed`."""
-
-    path: str
-
-
-class Completed(Event, frozen=True, kw_only=True, tag="completed"):
-    """A call returned. Its result is what the task goes on with, now and on every replay."""
-
-    path: str
-    result: Raw
-
-
-class Settled(Event, frozen=True, kw_only=True, tag="settled"):
-    """A call in doubt was settled: by its `check`, or by a person."""
-
-    path: str
-    verdict: Verdict
-    by: str
-    result: Raw | UnsetType = UNSET
-    because: str = ""
-    post: str = ""
-
-
-class Doubted(Event, frozen=True, kw_only=True, tag="doubted"):
-    """A call is in doubt and only a person can settle it: the task waits."""
-
-    path: str
-    why: str
-
-
-class Decided(Event, frozen=True, kw_only=True, tag="decided"):
-    """The agent chose at a branch point. One event: a decision can't fail half-way."""
-
-    path: str
-    name: str
-    choice: Raw
-    options: Raw | UnsetType = UNSET
-    because: str = ""
-    supersedes: str = ""
-    """The path of an earlier decision, which no longer counts."""
-
-
-class Noted(Event, frozen=True, kw_only=True, tag="noted"):
-    """Something the agent wanted to remember. `mark` recognises it on replay."""
-
-    scope: str
-    mark: str
-    text: str
-    data: Raw | UnsetType = UNSET
-
-
-class Derived(Event, frozen=True, kw_only=True, tag="derived"):
-    """A fact that was made of what the outside world said, and of when that was: its oldest part.
-
-    `sources` are the paths of the reads.
-    """
-
-    path: str
-    name: str
-    value: Raw
-    as_of: datetime
-    sources: tuple[str, ...] = ()
-
-
-class TimerSet(Event, frozen=True, kw_only=True, tag="timer_set"):
-    """The task sleeps until a time: an absolute one, so that a crash does not start it anew."""
-
-    path: str
-    name: str
-    args: Raw
-    args_hash: str
-    until: datetime
-
-
-class Woke(Event, frozen=True, kw_only=True, tag="woke"):
-    """The time a sleeping call waited for has come."""
-
-    path: str
-
-
-class Observed(Event, frozen=True, kw_only=True, tag="observed"):
-    """The task read something that changes, such as the time. A replay sees what it saw."""
-
-    path: str
-    name: str
-    value: Raw
-
-
-class QuestionAsked(Event, frozen=True, kw_only=True, tag="question_asked"):
-    """The task put a question to a person, and waits for the answer.
-
-    With `call` it asks whether the call of that path may be made, with these `args`.
-    """
-
-    path: str
-    call: str = ""
-    args: Raw | UnsetType = UNSET
-    id: str
-    question: str
-    args_hash: str
-    expects: str
-    until: datetime | None = None
-    default: Raw | UnsetType = UNSET
-
-
-class QuestionAnswered(Event, frozen=True, kw_only=True, tag="question_answered"):
-    """A question was answered: by a person, or by its default when its time was up."""
-
-    path: str
-    answer: Raw
-    by: str
-    post: str = ""
-
-
-class AnswerRefused(Event, frozen=True, kw_only=True, tag="answer_refused"):
-    """An answer did not fit what the code asks for, so the question is open again."""
-
-    path: str
-    why: str
-
-
-class QuestionExpired(Event, frozen=True, kw_only=True, tag="question_expired"):
-    """A question's time was up, and it had no default."""
-
-    path: str
-
-
-class ChildStarted(Event, frozen=True, kw_only=True, tag="child_started"):
-    """The task is about to start another one, by this id. From here on it counts as its child."""
-
-    path: str
-    id: str
-    name: str
-    args: Raw
-    args_hash: str
-    on_cancel: OnCancel = "cancel"
-
-
-class ChildMade(Event, frozen=True, kw_only=True, tag="child_made"):
-    """The log of the child is there. If it is not later, it was removed."""
-
-    path: str
-
-
-class ChildEnded(Event, frozen=True, kw_only=True, tag="child_ended"):
-    """The task learned how its child ended: with a result, or with a failure."""
-
-    path: str
-    result: Raw | UnsetType = UNSET
-    failure: Failure | None = None
-    post: str = ""
 
 
 class ListGrew(Event, frozen=True, kw_only=True, tag="list_grew"):
@@ -467,7 +230,8 @@ class TaskRetried(Event, frozen=True, kw_only=True, tag="task_retried"):
 
 
 TaskEvent = (
-    TaskCreated
+    CallEvent
+    | TaskCreated
     | Claimed
     | Parked
     | PauseRequested
@@ -476,26 +240,6 @@ TaskEvent = (
     | Moved
     | Planned
     | PlanProgressed
-    | Started
-    | Reused
-    | AttemptFailed
-    | Failed
-    | Completed
-    | Settled
-    | Doubted
-    | Decided
-    | Noted
-    | Derived
-    | TimerSet
-    | Woke
-    | Observed
-    | QuestionAsked
-    | QuestionAnswered
-    | AnswerRefused
-    | QuestionExpired
-    | ChildStarted
-    | ChildMade
-    | ChildEnded
     | ListGrew
     | Checkpointed
     | Patched

@@ -1,0 +1,40 @@
+"""What all events have."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+FORMAT = 1
+"""What logs are written in; `NEWEST_FORMAT` is what those say that share their past with another,
+which an older Holdfast would not know to look for."""
+NEWEST_FORMAT = 2
+
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time of an event that no log has taken yet."""
+
+
+class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
+    """One exception as a recorded fact: what was raised, where, and while doing what.
+
+    >>> Failure("ValueError", "no rooms").summary()
+    'ValueError: no rooms'
+    """
+
+    type: str
+    message: str
+    traceback: str = ""
+    module: str = "builtins"
+    timed_out: bool = False
+
+    def summary(self) -> str:
+        """The last line of a traceback, as Python would print it."""
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class Event(Struct, frozen=True, omit_defaults=True, tag_field="type", gc=False):
+    """What every event has."""
+
+    seq: int = 0
+    at: datetime = NEVER
