@@ -23,6 +23,7 @@ from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Worker
 from holdfast.engines.elsewhere import job_for
 from holdfast.engines.port import Job
 from holdfast.engines.restate import Restate
+from holdfast.engines.sweeping import Memory, sweep
 from holdfast.errors import BadInput, EngineConflict, EngineError
 from holdfast.events import Claimed, Parked
 from holdfast.reading import read_events, read_state, stream_of
@@ -245,7 +246,7 @@ def test_a_task_can_be_cancelled_by_means_of_restate(engine_store: Holdfast) -> 
     assert tasks.effects()[-2:] == ["unbook flight", "unbook room"]
 
 
-def test_a_workflow_that_somebody_killed_is_begun_again_where_it_was(
+def test_a_workflow_that_somebody_killed_stays_so_until_it_is_begun_again_where_it_was(
     engine_store: Holdfast,
 ) -> None:
     hf = engine_store
@@ -255,11 +256,25 @@ def test_a_workflow_that_somebody_killed_is_begun_again_where_it_was(
     known = hf.engine.query(job_of(hf, "shot"))
     assert known is not None and isinstance(hf.engine, Restate)
     hf.engine.admin.ask("PATCH", f"/invocations/{known.run}/kill")
-    wait_until(lambda: hf.engine.query(job_of(hf, "shot")).status == "ended")  # type: ignore[union-attr]
+    wait_until(lambda: hf.engine.query(job_of(hf, "shot")).status == "stopped")  # type: ignore[union-attr]
+    [said] = sweep(hf.store, hf.engine, Memory(), 0.0).trouble
+    assert "shot: somebody ended it on restate ([409] killed), and it is left so" in said
     hf.engine.start(job_of(hf, "shot"))
     answer_next(hf, "shot", 2)
     assert handle.result(PATIENCE_S) == 2
     assert tasks.effects() == ["look 0", "look 1"]
+
+
+def test_a_task_whose_workflow_was_killed_can_be_cancelled(engine_store: Holdfast) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_slow, 2, id="shot-2")
+    wait_until(partial(has_asked, hf, "shot-2", 1))
+    job = job_of(hf, "shot-2")
+    hf.engine.stop(job)
+    wait_until(lambda: hf.engine.query(job).status == "stopped")  # type: ignore[union-attr]
+    hf.cancel("shot-2")
+    with pytest.raises(TaskCancelled):
+        handle.result(PATIENCE_S)
 
 
 def test_a_task_that_makes_many_calls_goes_on_in_new_invocations(

@@ -14,6 +14,9 @@ from holdfast.errors import BadInput, EngineConflict, EngineError
 RUN, TELL = "run", "tell"
 """The handlers of a task's workflow: its course, and what it is told."""
 
+_KILLED = "[409] killed"
+"""What Restate says of an invocation that somebody killed."""
+
 LOG = "log"
 """Where a workflow keeps which log it drives."""
 
@@ -74,7 +77,7 @@ class Restate:
         said = self._asked(job, f"{RUN}/send", body)
         if said.get("status") == "PreviouslyAccepted":
             known = self.query(job)
-            if known is not None and known.status == "ended":
+            if known is not None and known.status != "running":
                 # Who starts a task knows that it has not: somebody killed its workflow.
                 self.admin.ask("PATCH", f"/invocations/{known.run}/purge")
                 said = self._asked(job, f"{RUN}/send", body)
@@ -89,9 +92,10 @@ class Restate:
     def cancel(self, job: Job) -> None:
         """A message that asks it to end was left for a task."""
         known = self.query(job)
-        if known is not None and known.status == "ended":
-            return
-        self._end(self._started(job) if known is None else known.run, "cancel")
+        if known is None or known.status == "stopped":
+            self._end(self._started(job), "cancel")
+        elif known.status == "running":
+            self._end(known.run, "cancel")
 
     def stop(self, job: Job) -> None:
         """Drive a task no longer."""
@@ -108,20 +112,22 @@ class Restate:
         """What the server knows of a task; None if nothing."""
         self._must_be_ours(job)
         found = self._select(
-            "id, status, completion_result, created_at, last_failure from sys_invocation "
+            "id, status, completion_result, completion_failure, created_at from sys_invocation "
             f"where {self._where(job, 'target_service')} and target_handler_name = '{RUN}'"
         )
         if not found:
             return None
         row = found[0]
         is_over = row.get("status") == "completed"
+        is_stopped = row.get("completion_failure") == _KILLED
+        detail = row.get("completion_failure") or row.get("completion_result") or row.get("status")
         return Driven(
             job.id,
-            "ended" if is_over else "running",
+            "stopped" if is_stopped else "ended" if is_over else "running",
             self.name,
             run=str(row.get("id", "")),
             started_at=_time(row.get("created_at")),
-            detail=str((row.get("completion_result") if is_over else row.get("status")) or ""),
+            detail=str(detail or ""),
         )
 
     def _must_be_ours(self, job: Job) -> None:
