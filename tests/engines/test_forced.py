@@ -117,6 +117,14 @@ def test_a_task_begins_anew_on_the_engine_that_has_it() -> None:
         assert toy.jobs["a-1"] == job_for(hf.task("a-1").state) != before
 
 
+def test_a_task_goes_from_one_cluster_of_an_engine_to_another() -> None:
+    one, other = Toy(), Toy()
+    with Holdfast("memory://", engine=one) as hf:
+        hf.start(forced, "Ada", id="c-1")
+        assert hf.move("c-1", other, force=True) == ("c-1",)
+        assert (list(one.jobs), list(other.jobs)) == ([], ["c-1"])
+
+
 def test_one_that_is_driven_here_is_moved_as_ever() -> None:
     toy = Toy()
     with Holdfast("memory://") as hf:

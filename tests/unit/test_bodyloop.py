@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from holdfast.engines.remote.bodyloop import BodyLoop
+from holdfast.engines.remote.carrier import Until
 from holdfast.engines.remote.strands import Strands
 
 
@@ -27,3 +29,24 @@ def test_what_belongs_in_a_step_is_refused_in_words(opens: Any) -> None:
 
     with pytest.raises(NotImplementedError, match=r"asyncio's \w+\): do that in a step"):
         BodyLoop(nobody, Strands()).run(main())
+
+
+def test_what_was_said_is_kept_before_a_timer_is_asked_for() -> None:
+    happened: list[str] = []
+
+    class Carrier:
+        def now(self) -> datetime:
+            return datetime(2030, 1, 1, tzinfo=UTC)
+
+        def sleep(self, until: datetime) -> Any:
+            happened.append(f"sleep until {until:%H:%M}")
+            return Until(lambda: False)
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(3600, print)
+
+    carrier: Any = Carrier()
+    loop = BodyLoop(carrier, Strands())
+    loop.keep = lambda: happened.append("keep")
+    loop.run(main())
+    assert happened == ["keep", "sleep until 01:00"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from greenlet import GreenletExit
 
-from holdfast.engines.remote.carrier import Carrier, Pending, Until
+from holdfast.engines.remote.carrier import Carrier, Pending, Timer, Until
 from holdfast.engines.remote.strands import Strands
 
 _logger = logging.getLogger("holdfast")
@@ -43,9 +43,10 @@ class _Ring(_Future):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer of plain asyncio."""
+    """A timer of plain asyncio, and that of the engine which rings it."""
 
     ring: _Ring | None = None
+    timer: Timer | None = None
 
 
 class _Task(asyncio.Task[Any]):
@@ -73,6 +74,8 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._waits: list[tuple[Pending, asyncio.Future[None]]] = []
         self._numbers = count()
         self._factory: Any = _ordered_task
+        self.keep: Callable[[], None] = lambda: None
+        """Makes durable what the function has said: called before the engine is asked for more."""
         self.is_to_end: Callable[[], bool] = lambda: False
         self.end: Callable[[], None] | None = None
         """Called when that is so, and the function waits for nothing that would tell it."""
@@ -143,8 +146,9 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
     def call_later(
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        self.keep()
         handle: Any = _Timer(self.time() + delay, callback, args, self, context)
-        timer = self._carrier.sleep(self._carrier.now() + timedelta(seconds=delay))
+        handle.timer = timer = self._carrier.sleep(self._carrier.now() + timedelta(seconds=delay))
         handle.ring = ring = _Ring(loop=self)
         handle._scheduled = True  # so that we hear if it is cancelled
         self._waits.append((timer, ring))
@@ -158,8 +162,10 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         return self.call_later(max(when - self.time(), 0), callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        if isinstance(handle, _Timer) and handle.ring is not None:
-            handle.ring.cancel()  # the engine's timer runs on; nobody looks at it any more
+        if isinstance(handle, _Timer) and handle.ring is not None and handle.timer is not None:
+            handle.ring.cancel()
+            if not self._strands.are_left:  # else it is only forgotten here, and goes on elsewhere
+                handle.timer.give_up()
 
     def next_number(self) -> int:
         """Counts the tasks and futures of this loop."""

@@ -37,6 +37,13 @@ class Lost(Struct, frozen=True):
     """The engine does not know what became of a call: who made it has gone. The log may know."""
 
 
+class Timer(Pending, Protocol):
+    """A time that an engine waits for."""
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more. An engine that can't take it back lets it come."""
+
+
 class Called(Pending, Protocol):
     """A call that an engine makes."""
 
@@ -65,7 +72,7 @@ class Carrier(Protocol):
     def settle(self) -> Called:
         """Find out about the calls in doubt that are to be undone, by `settle`."""
 
-    def sleep(self, until: datetime) -> Pending:
+    def sleep(self, until: datetime) -> Timer:
         """Wait for a time."""
 
     def start_child(self, id: str, task: str) -> ChildRun:

@@ -213,6 +213,7 @@ class Course:
         if not spec.is_async:
             return local.drive(flow, run, "", self._once, local.nothing)
         remote.loop = loop = BodyLoop(self._carrier, remote.strands)
+        loop.keep = remote.keep_what_was_said
         return loop.run(_aconduct(run, spec, flow, loop))
 
     def _once(self) -> Any:

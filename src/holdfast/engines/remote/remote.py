@@ -135,7 +135,7 @@ class Remote:
         self, path: str, make: Callable[[], Called], is_told: Callable[[str, int], bool]
     ) -> Waiting:
         while True:
-            self._keep_what_was_said()
+            self.keep_what_was_said()
             call = make()
             self._calls = [each for each in self._calls if not each.done()]
             self._calls.append(call)
@@ -154,7 +154,7 @@ class Remote:
             told = partial(is_told, path, waits.seq)
             yield from self._until(path, partial(_any, timer, told), *timer)
 
-    def _keep_what_was_said(self) -> None:
+    def keep_what_was_said(self) -> None:
         """What the function said so far decides what it asks for: it must be there next time."""
         # Not what others began meanwhile: the calls of many branches would each wait for the disk
         # here, where nothing else can run.
@@ -209,7 +209,7 @@ class Remote:
         if until is None:
             return ()
         if path not in self._timers:
-            self._keep_what_was_said()
+            self.keep_what_was_said()
             self._timers[path] = self.carrier.sleep(until)
         return (self._timers[path],)
 
@@ -232,7 +232,7 @@ class Remote:
     def _parked(self, path: str, until: datetime | None) -> Waiting:
         """Wait for a message about a call, or for its time to be up."""
         timer = self._timer(path, until)
-        self._keep_what_was_said()
+        self.keep_what_was_said()
         told = partial(self._is_told_of, path, self.horizon)
         yield from self._until(path, partial(_any, timer, told), *timer)
         self._has_moved = True
@@ -243,7 +243,7 @@ class Remote:
         yield from ()
 
     def _start(self, id: str, task: str) -> None:
-        self._keep_what_was_said()
+        self.keep_what_was_said()
         if id not in self._children:
             self._children[id] = self.carrier.start_child(id, task)
 

@@ -69,6 +69,13 @@ class Call(Coming):
         return None if found is None else Waits(found["seq"], _time(found["until"]))
 
 
+class Timer(Coming):
+    """A time that is waited for."""
+
+    def give_up(self) -> None:
+        """Nothing: Restate takes no timer back, and nobody looks at it any more."""
+
+
 class Child(Coming):
     """Another task that was started."""
 
@@ -174,12 +181,12 @@ class RestateCarrier:
         self._ask(lambda: self._ctx.run_typed(name, closure, JSON), call)
         return call
 
-    def sleep(self, until: datetime) -> Coming:
+    def sleep(self, until: datetime) -> Timer:
         """A durable timer."""
         # When it rings is in the journal: what is left from now on counts the first time only.
         left_s = max((until - self._host.holding.clock()).total_seconds(), 0.0)
         left = timedelta(milliseconds=math.ceil(left_s * 1000))
-        timer = Coming()
+        timer = Timer()
         self._ask(lambda: self._ctx.sleep(left), timer, lambda _: {"at": until.isoformat()})
         return timer
 

@@ -21,11 +21,14 @@ from temporalio.exceptions import (
 
 from holdfast.engines.elsewhere import log_in
 from holdfast.engines.port import Job
-from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Waits
+from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Timer, Waits
 from holdfast.engines.remote.course import CANCEL
 from holdfast.engines.temporal.served import SHOWN_BYTES, Served, begin_at, memo_of, shown
 from holdfast.journal import Asked
 from holdfast.spec import ONCE, Retry
+
+Inside = Callable[[], AbstractContextManager[None]]
+"""Makes the loop of the workflow the running one."""
 
 ENDED = "holdfast.ended"
 SETTLE = "holdfast.settle"
@@ -140,10 +143,10 @@ class TemporalCarrier:
         if not handle.cancelled():
             self._begin()
 
-    def sleep(self, until: datetime) -> Pending:
+    def sleep(self, until: datetime) -> Timer:
         with self._inside():
             wait = max(until - workflow.now(), _SHORTEST)
-            return asyncio.ensure_future(workflow.sleep(wait))
+            return _Timer(asyncio.ensure_future(workflow.sleep(wait)), self._inside)
 
     def start_child(self, id: str, task: str) -> ChildRun:
         with self._inside():
@@ -184,12 +187,25 @@ def _policy(retry: Retry) -> RetryPolicy:
     )
 
 
+class _Timer:
+    """A timer of Temporal."""
+
+    def __init__(self, future: asyncio.Future[None], inside: Inside) -> None:
+        self._future = future
+        self._inside = inside
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def give_up(self) -> None:
+        with self._inside():
+            self._future.cancel()
+
+
 class _Called:
     """An activity: waiting to be begun, or under way."""
 
-    def __init__(
-        self, start: Callable[[], Any], inside: Callable[[], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, start: Callable[[], Any], inside: Inside) -> None:
         self._start = start
         self._inside = inside
         self._handle: Any = None
