@@ -192,6 +192,7 @@ def carried(state: State, stow: Callable[[bytes], Raw]) -> Carried:
         stow(msgspec.json.encode(list(state.files.values()))) if state.files else UNSET,
         state.driver,
         state.driven_since,
+        state.taken_at,
     )
 
 

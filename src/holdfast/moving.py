@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from shlex import quote
 from typing import Literal
 
 from msgspec import Raw
@@ -22,7 +23,7 @@ from holdfast.engines.execution import is_open_child
 from holdfast.engines.holding import Holding
 from holdfast.engines.port import Engine, Job
 from holdfast.errors import BadInput, EngineConflict, EngineError, TaskBusy
-from holdfast.events import Moved
+from holdfast.events import Claimed, Moved
 from holdfast.fold.waits import perhaps_open
 from holdfast.locally import Local
 from holdfast.news import pause
@@ -30,7 +31,10 @@ from holdfast.reading import read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.words import checked_id, must_be_texts
 
-_POLL_S, _STOP_S = 0.05, 1.0
+_MOVED = "moved-"
+"""How the names of the messages begin that ask a task to go elsewhere."""
+
+_POLL_S = 0.05
 
 
 class Moving:
@@ -57,8 +61,8 @@ class Moving:
 
         With `force` the engine that drives it is not asked: for one that is gone, or that can't go
         on with the task because its code no longer fits. What is left of it there may do nothing
-        more for the task, and is ended if that engine is the one of this object. Given the engine
-        that has it, it begins anew there.
+        more for the task, and is ended if that engine can be told. Given the engine that has it, it
+        begins anew there. A task that failed can be taken too, and then be tried again elsewhere.
 
         >>> from holdfast import Holdfast, ask, task
         >>> @task
@@ -78,48 +82,68 @@ class Moving:
             )
         must_be_texts(f"move({id!r})", by=by)
         must_be_there(self._holding.store, checked_id(id))
-        target, give_up_at = engine or self.engine, time.monotonic() + timeout_s
-        if force:
-            return _ForcedMove(self._holding, target, by, give_up_at, self.engine).carry_out(id)
-        return _Move(self._holding, target, by, give_up_at).carry_out(id)
+        target = engine or self.engine
+        kind = _ForcedMove if force else _Move
+        move = kind(self._holding, self.engine, target, by, time.monotonic() + timeout_s)
+        return move.carry_out(id)
 
 
 class _Move:
-    """A task and its open children on their way to an engine."""
+    """A task and its open children on their way to an engine, by who was given another one."""
 
-    def __init__(self, holding: Holding, engine: Engine, by: str, give_up_at: float) -> None:
+    def __init__(
+        self, holding: Holding, given: Engine, engine: Engine, by: str, give_up_at: float
+    ) -> None:
         self._holding = holding
+        self._given = given
         self._engine = engine
         self._driver = driver_of(engine)
         self._by = by or holding.owner
         self._give_up_at = give_up_at
+        self._moved: list[str] = []
 
     def carry_out(self, id: str) -> tuple[str, ...]:
         """Move them; returns the ids of those that were not there yet."""
         state = self._state_of(id)
-        _must_be_open(state)
+        self._must_be_sensible(state)
         _must_be_welcome(state, self._engine)
-        return tuple(dict.fromkeys(self._moved(id)))
+        try:
+            self._move(id)
+        except EngineError as error:
+            if not self._moved:
+                raise
+            raise type(error)(f"{error}. Moved so far: {', '.join(self._moved)}") from error
+        return tuple(self._moved)
 
-    def _moved(self, id: str) -> Iterator[str]:
+    def _must_be_sensible(self, state: State) -> None:
+        _must_be_open(state)
+        there, here = repr(self._given), repr(self._engine)
+        is_there = bool(state.driver) and state.driver == self._driver
+        if is_there and self._given.name == self._driver and there != here:
+            raise BadInput(
+                f"task {state.id!r} is {self._driver}'s, and the log does not say of which one: to "
+                f"take it from {there} to {here}, use force"
+            )
+
+    def _move(self, id: str) -> None:
         state = self._state_of(id)
-        if state.seq == 0 or state.status in FINISHED:
+        if state.seq == 0 or state.status in FINISHED or id in self._moved:
             return
-        yield from self._children(state)
+        self._move_children(state)
         if self._has_to_leave(state):
             state = self._left(id)
+            if state.driver == self._driver:
+                self._moved.append(id)
             if state.status in FINISHED:
                 return
-            yield id
             # Those that it started until it was let go of.
-            yield from self._children(state)
+            self._move_children(state)
         # Also if it is there already: who moved it may have died before this.
         self._engine.start(job_for(state))
 
-    def _children(self, state: State) -> Iterator[str]:
-        for call in list(perhaps_open(state.calls)):
-            if is_open_child(call):
-                yield from self._moved(call.child)
+    def _move_children(self, state: State) -> None:
+        for child in _open_children(state):
+            self._move(child)
 
     def _has_to_leave(self, state: State) -> bool:
         return state.driver != self._driver
@@ -132,12 +156,15 @@ class _Move:
             _must_be_open(state)
             return Moved(engine=driver, by=self._by)
 
-        holding.tell(id, f"moved-{os.urandom(6).hex()}", make)
+        holding.tell(id, f"{_MOVED}{os.urandom(6).hex()}", make)
         while (state := self._state_of(id)).driver != driver and state.status not in FINISHED:
             self._wait(_not_heard(state, driver))
-        stream = stream_of(id)
-        while holding.store.holder(stream) is not None and time.monotonic() < self._give_up_at:
+        # Whoever had it in hand finishes a step. Others may have taken it up by now.
+        while holding.store.holder(stream_of(id)) is not None and not _is_taken_up(state):
+            if time.monotonic() >= self._give_up_at:
+                break
             pause(holding.store, _POLL_S)
+            state = self._state_of(id)
         return self._state_of(id)
 
     def _wait(self, error: EngineError) -> None:
@@ -153,53 +180,78 @@ class _ForcedMove(_Move):
     """The same, without a word to the engine that has them. From the event on that says so, nobody
     who drives a task for that engine may write to its log: see `must_not_be_taken`."""
 
-    def __init__(
-        self, holding: Holding, engine: Engine, by: str, give_up_at: float, present: Engine
-    ) -> None:
-        super().__init__(holding, engine, by, give_up_at)
-        self._present = present
+    def carry_out(self, id: str) -> tuple[str, ...]:
+        """Move them all, or none if somebody is at work on one of them."""
+        state = self._state_of(id)
+        if state.status == "failed" and state.driver:
+            self._take(id)  # so that it can be tried again elsewhere
+            return (id,)
+        self._must_all_be_free(state)
+        return super().carry_out(id)
+
+    def _must_all_be_free(self, state: State) -> None:
+        stream = stream_of(state.id)
+        while driven_by(state) and (holder := self._holding.store.holder(stream)) is not None:
+            self._wait(_is_held(state, holder))
+        for child in _open_children(state):
+            self._must_all_be_free(self._state_of(child))
+
+    def _must_be_sensible(self, state: State) -> None:
+        _must_be_open(state)
 
     def _has_to_leave(self, state: State) -> bool:
         return bool(state.driver) or super()._has_to_leave(state)
 
     def _left(self, id: str) -> State:
-        stop_at = time.monotonic()
-        while driver := driven_by(state := self._state_of(id)):
-            job = job_for(state)
-            try:
-                with self._holding.hold(id) as log:
-                    if job_for(log.state) != job:
-                        continue  # it was moved meanwhile
-                    log.append(Moved(engine=self._driver, by=self._by, forced=True))
-                    log.sync()
-            except TaskBusy as error:
-                if time.monotonic() >= self._give_up_at:
-                    self._have(driver, self._present.start, job)
-                    raise _is_held(id, driver, error) from error
-                if time.monotonic() >= stop_at:
-                    # A run that fails, and is tried again at once, would hold it for ever.
-                    self._have(driver, self._present.stop, job)
-                    stop_at = time.monotonic() + _STOP_S
-                pause(self._holding.store, _POLL_S)
-            else:
-                if trouble := self._have(driver, self._present.stop, job):
-                    warn(
-                        f"task {id!r} was taken from {driver}, which was not told ({trouble}). "
-                        f"What it still has of it can do nothing more: end that there, by hand"
-                    )
-                return log.state
-        if state.status in FINISHED:
+        state = self._take(id)
+        if state.driver == self._driver or state.status in FINISHED:
             return state
         return super()._left(id)  # whoever drives it here hears of it as ever
 
-    def _have(self, driver: str, do: Callable[[Job], None], job: Job) -> EngineError | None:
-        """Have the present engine do something, if it is the one; returns why it did not."""
-        if self._present.name == driver:
+    def _take(self, id: str) -> State:
+        """Take a task from the engine that has it, when nobody has it in hand."""
+        store, stream = self._holding.store, stream_of(id)
+        while True:
             try:
-                do(job)
-            except EngineError as error:
-                return error
-        return None
+                with self._holding.hold(id) as log:
+                    driver, job = log.state.driver, job_for(log.state)
+                    if not driver or log.state.status in ("completed", "cancelled"):
+                        return log.state
+                    log.append(Moved(engine=self._driver, by=self._by, forced=True))
+                    log.sync()
+                    # Older wishes, which nobody has heard, are not to undo this one.
+                    for post in store.inbox([stream]):
+                        if post.name.startswith(_MOVED):
+                            store.unpost(stream, post.name)
+            except TaskBusy as error:
+                self._wait(_is_held(self._state_of(id), str(error)))
+            else:
+                self._stop(driver, job)
+                return log.state
+
+    def _stop(self, driver: str, job: Job) -> None:
+        """End what the engine that had a task still has of it, if it can be told."""
+        known = [each for each in (self._given, self._engine) if each.name == driver]
+        try:
+            if not known:
+                raise EngineError("nobody said where it is: see HOLDFAST_ENGINE, or engine=…")
+            known[0].stop(job)
+        except EngineError as error:
+            warn(
+                f"task {job.id!r} was taken from {driver}, which was not told ({error}). What it "
+                f"still has of it is refused by the log, and ended as soon as a worker of {driver} "
+                f"comes upon it"
+            )
+
+
+def _is_taken_up(state: State) -> bool:
+    """Whether a task that was moved is driven, or was, by whom it was moved to."""
+    claims = [event.seq for event in state.trail if isinstance(event, Claimed)]
+    return bool(claims) and claims[-1] > state.driven_since
+
+
+def _open_children(state: State) -> list[str]:
+    return [call.child for call in perhaps_open(state.calls) if is_open_child(call)]
 
 
 def _must_be_welcome(state: State, engine: Engine) -> None:
@@ -217,7 +269,10 @@ def _not_heard(state: State, driver: str) -> EngineError:
     now = driven_by(state)
     if now:
         who = f"no worker of {now} has heard of it (holdfast worker --engine {now} …)"
-        force = f". If {now} is gone for good, take it: holdfast move --force, or force=True"
+        force = (
+            f". If {now} is gone for good, or can't go on with it, take it: "
+            f"holdfast move {quote(state.id)} --engine {called(driver)} --force"
+        )
     else:
         who, force = "who holds it has not heard of it", ""
     return EngineError(
@@ -226,10 +281,10 @@ def _not_heard(state: State, driver: str) -> EngineError:
     )
 
 
-def _is_held(id: str, driver: str, error: TaskBusy) -> EngineError:
+def _is_held(state: State, holder: str) -> EngineError:
     return EngineError(
-        f"task {id!r} can't be taken from {driver} while one of its workers is at work "
-        f"on it ({error}). Try again when it has finished its step, or end that worker"
+        f"task {state.id!r} can't be taken from {called(state.driver)} while a worker has it in "
+        f"hand ({holder}). Move it without force, or end that worker"
     )
 
 

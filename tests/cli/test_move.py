@@ -72,7 +72,8 @@ def test_move_takes_a_task_from_an_engine_that_is_gone(hf, cli):
     cli("move", "m-1", "--engine", TOY)
     SHARED.is_down = True
     err = cli("move", "m-1", "--engine", "local", "--timeout", "0.01").err
-    assert "If toy is gone for good, take it: holdfast move --force" in err
+    assert "gone for good, or can't go on with it, take it: " in err
+    assert err.endswith("holdfast move m-1 --engine local --force\n")
     out = cli("move", "m-1", "--engine", "local", "--force", "--by", "ada").out
     assert out.startswith("moved to local: m-1\n")
     assert "to local by ada, by force" in cli("log", "m-1").out

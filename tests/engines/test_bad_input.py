@@ -216,7 +216,7 @@ def test_a_workflow_of_somebody_else_with_that_id_is_a_conflict_and_is_left_alon
         return await client.start_workflow("TheirFlow", id="theirs-1", task_queue="theirs")
 
     theirs = ask_temporal(temporal, begin)
-    conflict = pytest.raises(EngineConflict, match="a TheirFlow of another store")
+    conflict = pytest.raises(EngineConflict, match=r"\(TheirFlow, of another store")
     with Holdfast(url, engine=temporal_at(temporal)) as hf, conflict:
         hf.run(ill_greet, "Ada", id="theirs-1")
 

@@ -71,8 +71,8 @@ def test_a_task_goes_from_here_to_an_engine_and_back_with_all_that_it_waits_for(
             (world / "one").touch()
             there.answer("h", True, question="left")
             until(lambda: waits(hf, "right", "4."))
-            before = failures(hf, "4.")
             assert set(there.move("h", "local")) == {"h", "h.3"}
+            before = failures(hf, "4.")
         with driving(Worker(hf, patience_s=0.1)):
             until(lambda: failures(hf, "4.") > before)
             hf.answer("h.3", True)

@@ -17,6 +17,7 @@ from holdfast.cli.options import complete_task, json_option, pass_given, store_o
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, short
+from holdfast.engines.elsewhere import driven_by
 from holdfast.state import FINISHED, Call, CallStatus
 from holdfast.store import Store
 from holdfast.views import TaskView
@@ -45,6 +46,8 @@ class DoubtView(Struct, frozen=True):
     since: datetime
     why: str
     input: Any
+    engine: str = ""
+    """The remote engine that drives the task."""
 
 
 @click.command(short_help="List calls that may or may not have happened.")
@@ -107,6 +110,7 @@ def _doubt_view(store: Store, view: TaskView, call: Call, holder: str | None) ->
         since=call.attempts[-1].at if call.attempts else call.at,
         why=call.why,
         input=view.value(call.args),
+        engine=driven_by(view.state),
     )
 
 
@@ -142,6 +146,9 @@ def print_doubt(out: Console, given: Given, each: DoubtView) -> None:
         for command in resolve_commands(given, each.task, each.path):
             print_lines(out, f"    {plain(command)}")
     elif each.interrupted:
+        if each.engine:
+            print_lines(out, f"  A worker of {plain(each.engine)} goes on with it.")
+            return
         resume = plain(our_command(given, "resume", each.task, code=True))
         print_lines(out, f"  To go on: {resume}")
 

@@ -31,6 +31,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.start import new_task, new_task_options
 from holdfast.cli.text import plain
+from holdfast.engines.elsewhere import driven_by
 from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
 from holdfast.state import FINISHED
 from holdfast.views import TaskView
@@ -143,7 +144,9 @@ def _leave_to_worker(given: Given, hf: Holdfast, task_id: str, as_json: bool) ->
     if as_json:
         print_json({"id": task_id, "status": hf.task(task_id).status})
         return Exit.OK
-    worker = our_command(given, "worker", code=True)
+    driver = driven_by(hf.task(task_id).state)
+    options = ("--engine", driver) if driver and not given.engine else ()
+    worker = our_command(given, "worker", options=options, code=True)
     print_lines(console(), f"goes on, left to a worker: {plain(worker)}")
     return Exit.OK
 

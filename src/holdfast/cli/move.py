@@ -51,7 +51,8 @@ def move(given: Given, task: str, timeout_s: float, force: bool, by: str, as_jso
 
     With --force the engine that has the task is not asked: for one that is gone for good, or that
     can't go on because the code no longer fits. Whatever it still does for the task is refused,
-    and it is told to end that, if it can be reached and the settings name it.
+    and ended: at once if the settings name that engine (HOLDFAST_ENGINE, HOLDFAST_ENGINE_ADDRESS),
+    else as soon as a worker of it comes upon it. A failed task can be taken too, to be retried.
 
     \b
     Examples:

@@ -83,6 +83,7 @@ _QUEUE = (
 def elsewhere(state: State) -> DrivenElsewhere:
     """The error for who would drive a task, or write to it, that is not his to drive."""
     driver, id = called(state.driver), quote(state.id)
+    force = " --force" if state.status in FINISHED else ""
     if driver == LOCAL:
         return DrivenElsewhere(
             f"task {state.id!r} exists, and is driven locally: go on with it without an engine, "
@@ -91,7 +92,7 @@ def elsewhere(state: State) -> DrivenElsewhere:
     return DrivenElsewhere(
         f"task {state.id!r} is driven by {driver}, and by nobody else: open the store with "
         f"engine={driver.capitalize()}(…) (holdfast … --engine {driver}), or move the task "
-        f"(holdfast move {id} --engine {LOCAL})"
+        f"(holdfast move {id} --engine {LOCAL}{force})"
     )
 
 
@@ -101,14 +102,18 @@ def must_be_driven_by(state: State, driver: str) -> None:
         raise elsewhere(state)
 
 
+class Taken(DrivenElsewhere):
+    """Somebody took a task from its engine, which was not asked (`holdfast move --force`)."""
+
+
 def must_not_be_taken(state: State, engine: str, since: int) -> None:
-    """Raise `DrivenElsewhere` for who drives a task from an event on if it was taken from him since
-    then, without his leave (`holdfast move --force`): he has missed that, and may write no more."""
+    """Raise `Taken` for who drives a task from an event on if it was taken from him since then: he
+    has missed that, and may write no more."""
     if state.taken_at > since:
-        raise DrivenElsewhere(
+        raise Taken(
             f"task {state.id!r} was taken from {engine} by force, and is driven by "
-            f"{called(state.driver)} from event {state.driven_since} on. What {engine} still has "
-            f"of it does nothing more: end it there"
+            f"{called(state.driver)} from event {state.driven_since} on. The run of it that began "
+            f"before does nothing more, and is ended"
         )
 
 

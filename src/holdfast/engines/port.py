@@ -74,7 +74,8 @@ class Engine(Protocol):
         """What the log calls it: 'temporal'."""
 
     def start(self, job: Job) -> None:
-        """See to it that a task is driven. Harmless if it is already."""
+        """See to it that a task is driven from an event on. Harmless if it is already, or if it is
+        driven from a later one; a run from an earlier one is ended."""
 
     def tell(self, job: Job, message: str) -> None:
         """A message of that name was left for a task."""
@@ -83,7 +84,7 @@ class Engine(Protocol):
         """A message that asks it to end was left for a task."""
 
     def query(self, job: Job) -> Driven | None:
-        """What the engine knows of a task; None if nothing."""
+        """What the engine knows of a task; None if nothing, or only of an earlier time."""
 
     def stop(self, job: Job) -> None:
         """Drive a task no longer, whatever it is doing: it is somebody else's. Harmless if the

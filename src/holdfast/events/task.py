@@ -163,6 +163,7 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     """The files of the task, as the state has them; many of them are in a blob."""
     driver: str = ""
     driven_since: int = 1
+    taken_at: int = 0
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):

@@ -84,13 +84,14 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
 
     `fold` is that of events among which everything counts: see `effective`.
     """
-    trail, left_at, driver = state.trail, state.seq, state.driver
+    trail, left_at = state.trail, state.seq
+    driver, taken_at = state.driver, state.taken_at
     if all(each.seq != event.to for each in trail):
         raise LookupError(f"event {event.to} is not among those that were read")
     before = fold(effective([*trail, event], event.seq)[:-1])
     for field in State.__struct_fields__:
         setattr(state, field, getattr(before, field))
-    state.trail, state.driver = trail, driver
+    state.trail, state.driver, state.taken_at = trail, driver, taken_at
     put_back(state, event, left_at)
 
 

@@ -217,6 +217,7 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.posts = carried.posts
     state.mission = carried.mission
     state.driver, state.driven_since = carried.driver, carried.driven_since
+    state.taken_at = carried.taken_at
     state.rewinds, state.effects, state.left_at = carried.rewinds, carried.effects, carried.left_at
     if state.rewinds:
         state.name = f"{state.id}~{state.rewinds}"

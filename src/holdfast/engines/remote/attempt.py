@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.engines import local, undoing
-from holdfast.engines.elsewhere import must_not_be_taken
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.remote.host import Host, Relatives
 from holdfast.engines.run import Run
@@ -66,16 +65,15 @@ async def _amake(run: Run, path: str, spec: Spec, data: bytes) -> Any:
 def _attempted(
     host: Host, task_id: str, make: Callable[[Run], None], path: str = ""
 ) -> Waits | None:
-    with host.hub.hold(task_id) as log:
+    body = host.bodies.get(task_id)
+    since = body.remote.begun.seq if body is not None else None
+    with host.hub.hold(task_id, since) as log:
         family = Relatives(host.driver.family(), host.driver.start_elsewhere)
         run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
         run.is_one_call = True
         host.driver.prepare(run)
         # What is said from here on is news: it may come before we can say that the call waits.
-        since = log.state.seq
-        body = host.bodies.get(task_id)
-        if body is not None:
-            must_not_be_taken(log.state, host.engine, body.remote.begun.seq)
+        newest = log.state.seq
         inside = body.inner if body is not None else {run}
         inside.add(run)
         token = provider.set(host.holding.secrets)
@@ -88,7 +86,7 @@ def _attempted(
             # One that was only told to stop waits for nothing: it is made again, if at all.
             released = isinstance(signal.waiting, TaskReleased)
             until = log.clock() if released else signal.waiting.until
-            return Waits(since, until)
+            return Waits(newest, until)
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:

@@ -6,13 +6,14 @@ the same each time is behind the carrier, or in the log.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.engines import aio, local
 from holdfast.engines.alarm import Alarm
-from holdfast.engines.elsewhere import must_be_log, must_not_be_taken
+from holdfast.engines.elsewhere import must_be_log
 from holdfast.engines.lookup import older_code
 from holdfast.engines.mail import applies, deliver
 from holdfast.engines.remote.bodyloop import BodyLoop
@@ -71,7 +72,8 @@ class Course:
         self._carrier = carrier
         self._id = task_id
         self._told: list[AnyEvent] = []
-        with host.hub.hold(task_id) as log:
+        self._since = seq
+        with self._hold() as log:
             if log.state.seq == 0:
                 log.store.delete(log.lease)
                 raise TaskNotFound(f"no task {task_id!r} in {log.store.url}")
@@ -88,6 +90,9 @@ class Course:
             self._use(log)
             host.driver.prepare(self._run)
         host.bodies[task_id] = self._run
+
+    def _hold(self) -> AbstractContextManager[Log]:
+        return self._host.hub.hold(self._id, self._since)
 
     async def run(self) -> End:
         """Drive the task until it ends, or this run does."""
@@ -108,7 +113,7 @@ class Course:
         """Let the strands of the task go on whenever something has come, until it ends; None if
         it was stopped."""
         while True:
-            with self._host.hub.hold(self._id) as log:
+            with self._hold() as log:
                 self._use(log)
                 self._hear()
                 if deadline is not None and deadline.done() and self._begun.until is not None:
@@ -138,7 +143,7 @@ class Course:
         pauses = [n for n, event in enumerate(self._told, 1) if isinstance(event, PauseRequested)]
         heard = max(pauses, default=0)
         while True:
-            with self._host.hub.hold(self._id) as log:
+            with self._hold() as log:
                 self._use(log)
                 self._hear()
             for event in self._told[heard:]:
@@ -149,7 +154,7 @@ class Course:
             await self._carrier.first([])
 
     def _end(self, how: Literal["ended", "again", "moved"]) -> End:
-        with self._host.hub.hold(self._id) as log:
+        with self._hold() as log:
             self._use(log)
             self._hear()  # the next run is not told again
             log.sync()
@@ -195,7 +200,6 @@ class Course:
         self._run.log = log
         if log is self._log:
             return
-        must_not_be_taken(log.state, self._host.engine, self._begun.seq)
         self._log = log
         if log.state.checkpoints > self._begun.checkpoints:
             # It was read from its newest checkpoint on; the function runs from an older one.

@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from holdfast.engines.elsewhere import must_not_be_taken
+from holdfast.engines.elsewhere import Taken, driven_by, must_not_be_taken
 from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
 from holdfast.events import FORMAT, Claimed, Parked
 from holdfast.log import Log, open_log
-from holdfast.state import FINISHED
+from holdfast.state import FINISHED, State
 
 _logger = logging.getLogger("holdfast")
 
@@ -51,9 +51,10 @@ class Hub:
         self._thread.start()
 
     @contextmanager
-    def hold(self, task_id: str) -> Iterator[Log]:
-        """The log of a task, held at least until the block ends."""
-        held = self._enter(task_id)
+    def hold(self, task_id: str, since: int | None = None) -> Iterator[Log]:
+        """The log of a task, held at least until the block ends, by a run of it that began with the
+        event `since`. `Taken` if the task was taken from that run."""
+        held = self._enter(task_id, since)
         try:
             yield held.log
         finally:
@@ -70,12 +71,12 @@ class Hub:
         with self._lock:
             return task_id in self._held
 
-    def take(self, task_id: str) -> None:
+    def take(self, task_id: str, since: int) -> None:
         """Take hold of a log for a moment, for who could not wait for that in `hold`."""
-        with self.hold(task_id):
+        with self.hold(task_id, since):
             pass
 
-    def _enter(self, task_id: str) -> _Held:
+    def _enter(self, task_id: str, since: int | None) -> _Held:
         give_up_at = time.monotonic() + _BUSY_S
         while True:
             with self._lock:
@@ -84,21 +85,33 @@ class Hub:
                     self._let_go(task_id)
                     held = None
                 try:
-                    held = held or self._take(task_id)
+                    held = held or self._take(task_id, since)
+                    self._must_be_ours(held.log.state, since)
                     held.users += 1
                     return held
+                except Taken:
+                    raise
                 except TaskBusy:
                     if time.monotonic() > give_up_at:
                         raise
             # Who held it last may just be letting go of it.
             time.sleep(_POLL_S)
 
-    def _take(self, task_id: str) -> _Held:
+    def _must_be_ours(self, state: State, since: int | None) -> None:
+        if since is None:
+            # Of a run that nobody knows here: it is an older one if the task is elsewhere now.
+            is_away = state.driver != self.engine and state.taken_at == state.driven_since
+            since = 0 if is_away else state.seq
+        must_not_be_taken(state, self.engine, since)
+
+    def _take(self, task_id: str, since: int | None) -> _Held:
         holding = self.holding
         log = open_log(holding.store, task_id, holding.owner, holding.lease_s, holding.clock)
-        if log.state.driver != self.engine and log.state.taken_at == log.state.driven_since:
+        try:
+            self._must_be_ours(log.state, since)
+        except Taken:
             log.close()
-            must_not_be_taken(log.state, self.engine, 0)
+            raise
         held = self._held[task_id] = _Held(holding.attend(log))
         if log.state.seq and log.state.status not in FINISHED:
             epoch = max(log.lease.epoch, log.state.epoch + 1)
@@ -109,7 +122,7 @@ class Hub:
     def _let_go(self, task_id: str) -> None:
         held = self._held.pop(task_id)
         with suppress(StoreError, OSError):  # who goes on with it reads what there is
-            if held.log.state.seq and held.log.state.status not in FINISHED:
+            if driven_by(held.log.state) == self.engine:
                 held.log.append(Parked(why=f"it waits on {self.engine}"))
         with suppress(StoreError, OSError):
             self.holding.let_go(held.log)

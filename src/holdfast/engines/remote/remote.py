@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.engines import undoing
-from holdfast.engines.execution import Body, create_child, family_of
+from holdfast.engines.execution import Body, create_child, family_of, is_open_child
 from holdfast.engines.remote.bodyloop import BodyLoop
 from holdfast.engines.remote.carrier import Called, Carrier, ChildRun, Lost, Pending, Until
 from holdfast.engines.remote.strands import Strands
@@ -58,6 +58,8 @@ class Remote:
         self._news: list[tuple[int, str]] = []
         self._timers: dict[str, Pending] = {}
         self._children: dict[str, ChildRun] = {}
+        self._looked_at: set[str] = set()
+        """The calls whose children were looked at because the engine said that they had ended."""
         self._calls: list[Called] = []
         """Those that are being made, also if nobody waits for them any more."""
         self._has_moved = False
@@ -257,11 +259,15 @@ class Remote:
         pending = (self._children[child],) if child in self._children else ()
 
         def is_over() -> bool:
-            if any(run.done() and run.has_ended() for run in pending):
+            # The engine says so once: if the child is found not to have ended, its log will say.
+            call = self.run.log.state.calls[path]
+            is_news = path not in self._looked_at or not is_open_child(call)
+            if is_news and any(run.done() and run.has_ended() for run in pending):
                 return True
             return self._has_seen_the_end(path)
 
         yield from self._until(path, is_over, *pending)
+        self._looked_at.add(path)
 
     # The end
 

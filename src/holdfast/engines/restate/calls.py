@@ -21,6 +21,7 @@ from restate.exceptions import RetryableError
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.remote.host import Host
+from holdfast.errors import CodeChanged, CodeMissing
 from holdfast.journal import Asked
 
 _logger = logging.getLogger("holdfast")
@@ -28,7 +29,9 @@ _logger = logging.getLogger("holdfast")
 _AGAIN_S = (0.05, 0.2, 0.5)
 """When to try again what did not work for want of the store, before Restate hears of it."""
 
-_LATER = timedelta(seconds=1)
+_LATER, _MUCH_LATER = timedelta(seconds=1), timedelta(seconds=5)
+"""When Restate is to ask again: sooner for what may have passed by then, later for what a person
+has to mend. Meanwhile the log is free, for who would take the task elsewhere."""
 
 Place = tuple[str, str]
 """A task, and the path of a call in it."""
@@ -136,4 +139,5 @@ def trouble(id: str, error: BaseException) -> RetryableError:
     Not its text, which may hold what is secret or encrypted in the store.
     """
     text = f"task {id!r}: {type(error).__name__}; the log of the worker says more"
-    return RetryableError(text, retry_after=_LATER)
+    later = _MUCH_LATER if isinstance(error, CodeChanged | CodeMissing) else _LATER
+    return RetryableError(text, retry_after=later)

@@ -18,7 +18,6 @@ from restate import RestateDurableFuture, RunOptions, TerminalError, WorkflowCon
 from restate.serde import JsonSerde
 from restate.vm import VMException  # type: ignore[attr-defined]
 
-from holdfast.engines.elsewhere import must_not_be_taken
 from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Pending, Waits
 from holdfast.engines.remote.course import CANCEL
@@ -124,8 +123,7 @@ class RestateCarrier:
 
     def _newest(self) -> dict[str, Any]:
         """Where the log is, what is in the inbox, and how long the journal may grow."""
-        with self._host.hub.hold(self._id) as log:
-            must_not_be_taken(log.state, self._host.engine, self._since)
+        with self._host.hub.hold(self._id, self._since) as log:
             log.sync()
             return {
                 "at": self._host.holding.clock().isoformat(),
@@ -271,7 +269,7 @@ class RestateCarrier:
     async def hold(self) -> None:
         """Take hold of the task's log where the loop does not have to wait for it."""
         if not self._host.hub.holds(self._id):
-            await asyncio.to_thread(self._host.hub.take, self._id)
+            await asyncio.to_thread(self._host.hub.take, self._id, self._since)
 
     def messages(self) -> Sequence[str]:
         """The messages that have come since."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.engines.port import Driven, EngineWorker, Job
 from holdfast.engines.restate.http import Address, Reply
@@ -93,19 +93,20 @@ class Restate:
         """A message that asks it to end was left for a task."""
         known = self.query(job)
         if known is None or known.status == "stopped":
-            self._end(self._started(job), "cancel")
+            self.end(self._started(job), "cancel")
         elif known.status == "running":
-            self._end(known.run, "cancel")
+            self.end(known.run, "cancel")
 
     def stop(self, job: Job) -> None:
         """Drive a task no longer."""
         known = self.query(job)
         if known is not None and known.status == "running":
-            self._end(known.run, "kill")
+            self.end(known.run, "kill")
 
-    def _end(self, run: str, how: str) -> None:
+    def end(self, run: str, how: Literal["cancel", "kill"]) -> None:
+        """End one invocation; harmless if it has ended."""
         reply = self.admin.ask("PATCH", f"/invocations/{run}/{how}")
-        if reply.status >= 300 and reply.status not in (404, 409):  # it has ended meanwhile
+        if reply.status >= 300 and reply.status not in (404, 409):
             raise self.admin.trouble(reply, "admin API")
 
     def query(self, job: Job) -> Driven | None:
@@ -176,8 +177,12 @@ class Restate:
         self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
     ) -> EngineWorker:
         """What drives its tasks in this process."""
-        from holdfast.engines.restate.worker import RestateWorker
-
+        try:
+            from holdfast.engines.restate.worker import RestateWorker
+        except ModuleNotFoundError as error:
+            raise BadInput(
+                f"a worker of Restate needs {error.name}: pip install 'holdfast[restate]'"
+            ) from error
         return RestateWorker(self, hf, concurrency=concurrency, say=say)
 
     def close(self) -> None:

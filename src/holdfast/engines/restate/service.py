@@ -23,7 +23,7 @@ from restate.retry_policy import InvocationRetryPolicy
 from restate.serde import JsonSerde
 from restate.server_context import DisconnectedException
 
-from holdfast.engines.elsewhere import log_in
+from holdfast.engines.elsewhere import Taken, log_in
 from holdfast.engines.port import Job
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.remote.host import Host
@@ -68,10 +68,16 @@ class Courses:
         try:
             found = await asyncio.to_thread(self._log_of, id)
             _must_be_the_same(id, found, job.log)
+            await asyncio.to_thread(self._host.hub.take, id, job.seq)
             ctx.set(LOG, found, JsonSerde())
             end = await self._driven(ctx, job)
         except (RetryableError, DisconnectedException):
             raise
+        except Taken as error:
+            self._say_once(id, str(error))
+            with suppress(EngineError):
+                await asyncio.to_thread(self._engine.end, ctx.request().id, "kill")
+            raise trouble(id, error) from error
         except Exception as error:
             self._say_once(id, str(error))
             raise trouble(id, error) from error

@@ -120,7 +120,7 @@ class RestateWorker:
                 if _REACHES_NOT in reply.message:
                     why += ". It has to reach this worker there: see Restate(listen=…, advertise=…)"
                 elif reply.status < 500:
-                    raise EngineError(why)
+                    raise EngineError(f"{why}. Is that its admin API?")
             if why != said:
                 said = why
                 self._say(why)

@@ -15,8 +15,8 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
+    CancelledError,
     FailureError,
-    WorkflowAlreadyStartedError,
 )
 
 from holdfast.engines.elsewhere import log_in
@@ -255,13 +255,10 @@ async def _run_child(job: Job, lost_after: timedelta) -> bool:
             cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
         )
     except FailureError as error:
-        # It was started already, by a step or in an earlier run: it says itself when it ends.
-        return not _is_there_already(error)
+        # Else it was started already, by a step or in an earlier run, or somebody ended its
+        # workflow, and not the task: it says itself when it ends.
+        return isinstance(error.cause, ApplicationError | CancelledError)
     return bool(answer.get("how") != "moved")
-
-
-def _is_there_already(error: BaseException) -> bool:
-    return isinstance(error, WorkflowAlreadyStartedError)
 
 
 class _Child:

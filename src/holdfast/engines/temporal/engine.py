@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -18,6 +20,13 @@ from temporalio.client import (
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.engines.loops import LoopThread
@@ -105,13 +114,14 @@ class Temporal:
             handle = await self._handle(job)
             found = await handle.describe()
             await self._must_be_ours(job, found)
-            if not await _is_of(job, found):
+            if await _began_with(found) < job.seq:
                 # The run of an earlier time, which the task left: it ends in a moment, unless the
                 # task was taken from it, or nobody is there to end it.
                 with suppress(WorkflowFailureError, TimeoutError):
                     await asyncio.wait_for(handle.result(), _PATIENCE_S / 4)
-                await self._terminate(found)
-                await self._start_run(job)
+                await self._terminate(found.id, found.run_id)
+                with suppress(WorkflowAlreadyStartedError):  # by somebody else, meanwhile
+                    await self._start_run(job)
 
     async def _start_run(self, job: Job) -> None:
         client = await self.client()
@@ -147,11 +157,16 @@ class Temporal:
     async def _stop(self, job: Job) -> None:
         found = await self._found(job)
         if found is not None and await _is_of(job, found):
-            await self._terminate(found)
+            await self._terminate(found.id, found.run_id)
 
-    async def _terminate(self, found: WorkflowExecutionDescription) -> None:
+    def end_run(self, id: str, run_id: str) -> None:
+        """End one run of a workflow, by force, if Temporal can be reached."""
+        with suppress(EngineError):
+            self._do(self._terminate(id, run_id))
+
+    async def _terminate(self, id: str, run_id: str) -> None:
         """End one run, by force; harmless if it has ended."""
-        run = (await self.client()).get_workflow_handle(found.id, run_id=found.run_id)
+        run = (await self.client()).get_workflow_handle(id, run_id=run_id)
         try:
             await run.terminate("the task goes on elsewhere")
         except RPCError as error:
@@ -196,7 +211,7 @@ class Temporal:
         if log != job.log:
             raise EngineConflict(
                 f"task {job.id!r}: namespace {self.namespace!r} of Temporal at {self.address} has "
-                f"a workflow {job.id!r} that is not this task's (a {found.workflow_type} of "
+                f"a workflow {job.id!r} that is not this task's ({found.workflow_type}, of "
                 f"another store?). Start the task under another id, or use another namespace"
             )
 
@@ -224,6 +239,7 @@ class Temporal:
         try:
             options = dict(self.options)
             options["data_converter"] = converter(self._box, options.get("data_converter"))
+            options.setdefault("runtime", _runtime())
             client = await Client.connect(self.address, namespace=self.namespace, **options)
             request = DescribeNamespaceRequest(namespace=self.namespace)
             await client.workflow_service.describe_namespace(request)
@@ -272,6 +288,17 @@ class Temporal:
             loop.close()
 
 
+@cache
+def _runtime() -> Runtime:
+    """Temporal's own part of this process. What it has to say goes where Python's logs go: by
+    itself it prints, among what a program prints for others to read."""
+    forwarding = LogForwardingConfig(logging.getLogger("temporalio.core"))
+    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    return Runtime(
+        telemetry=TelemetryConfig(logging=LoggingConfig(filter=levels, forwarding=forwarding))
+    )
+
+
 def _is_same(one: Closes | None, two: Closes | None) -> bool:
     """Whether two boxes are closed with the same key."""
     if one is None or two is None:
@@ -279,6 +306,11 @@ def _is_same(one: Closes | None, two: Closes | None) -> bool:
     return one.open(two.close(b"", "same"), "same") is not None
 
 
+async def _began_with(found: WorkflowExecutionDescription) -> int:
+    """The event that a run, or that which it continues, began with."""
+    return int((await found.memo()).get(SEQ, 0))
+
+
 async def _is_of(job: Job, found: WorkflowExecutionDescription) -> bool:
     """Whether a run is the one that drives a task now, and not that of an earlier time."""
-    return bool((await found.memo()).get(SEQ) == job.seq)
+    return await _began_with(found) == job.seq

@@ -9,6 +9,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
+from holdfast.engines.elsewhere import Taken
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.temporal.carrier import TemporalCarrier
 from holdfast.engines.temporal.served import TELL, Trouble, begin_at, served_here, shown
@@ -32,6 +33,8 @@ class TaskFlow:
             begin = workflow.payload_converter().from_payload(args[0].payload, dict)
             end = await drive(served.host, self._carrier, id, begin["seq"], begin["log"])
         except Exception as error:
+            if isinstance(error, Taken):
+                served.end_run(id, workflow.info().run_id)
             # No failure of the workflow, but of this attempt to go on with it: Temporal makes
             # another, here or elsewhere. Nothing else of the error may be seen there.
             raise Trouble(served.trouble(id, error)) from None

@@ -8,8 +8,10 @@ workers of a process may take workflows from the same queue.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -66,6 +68,7 @@ class Served:
         self.own_queue = own_queue
         """Calls are made by the worker that runs the function of their task: it holds the log."""
         self._say = say
+        self._engine = engine
         self._said: dict[str, str] = {}
         self.lost_after = timedelta(seconds=engine.lost_after_s)
         self.longest_history = engine.longest_history
@@ -84,6 +87,11 @@ class Served:
             self._said[task_id] = text
             self._say(f"{task_id}: {text}")
         return text
+
+    def end_run(self, task_id: str, run_id: str) -> None:
+        """End the run of a task that was taken from Temporal, soon: what it would do is refused."""
+        end = partial(self._engine.end_run, task_id, run_id)
+        threading.Thread(target=end, name="holdfast temporal", daemon=True).start()
 
 
 serving: dict[str, Served] = {}

@@ -17,7 +17,7 @@ from holdfast.events import AnyEvent, ChildEnded, Claimed, Moved, Parked, Progre
 _WHO_DROVE_IT = (Claimed, Parked, Moved)
 _AS_IT_CAME = {
     *("seq", "at", "until", "retry_at", "as_of", "base_seq"),  # when
-    *("owner", "engine", "epoch", "driver", "driven_since"),  # who
+    *("owner", "engine", "epoch", "driver", "driven_since", "taken_at"),  # who
     *("post", "posts"),  # by which way
     "traceback",  # through which code
 }
