@@ -80,12 +80,9 @@ def play(hf: Holdfast, page: str, store: str, once: bool) -> None:
     hf.answer(REPORT, answer(not once and sys.stdin.isatty()), by="the reader")
     print(f"\n{REPORT}: {handle.result(_PATIENCE_S)}")
     show(handle)
-    print(
-        f"\nLook for yourself:\n  the engine's own page   {page}"
-        f"\n  the log                 .venv/bin/holdfast --url {store} show {REPORT}"
-    )
+    print(f"\nLook for yourself:\n  the log: .venv/bin/holdfast --url {store} show {REPORT}")
     if not once:
-        print("\nCtrl-C ends it all.", flush=True)
+        print(f"  the engine's own page: {page}\n\nCtrl-C ends it all.", flush=True)
         while True:
             time.sleep(3600)
 

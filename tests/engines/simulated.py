@@ -13,10 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast import Holdfast
+from holdfast.engines.elsewhere import CANCEL
 from holdfast.engines.port import Driven, Job
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Lost, Pending, Waits
-from holdfast.engines.remote.course import CANCEL, End, drive
+from holdfast.engines.remote.course import End, drive
 from holdfast.engines.remote.host import Host
 from holdfast.journal import Asked
 from holdfast.reading import read_state, stream_of

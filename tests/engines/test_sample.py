@@ -44,7 +44,7 @@ def test_the_sample_agent_asks_is_answered_and_publishes(engine: str, tmp_path: 
     assert "Traceback" not in done.stderr
     assert "published as report-1.md" in done.stdout
     assert re.search(r"look_up +step +completed, 2 tries", done.stdout), "it fails once"
-    assert re.search(r"the engine's own page +http://127.0.0.1:\d+/", done.stdout)
+    assert re.search(r"runs, with its data in .*\n  http://127.0.0.1:\d+/", done.stdout)
     assert "says the harbour" in (folder / "report-1.md").read_text()
     with Holdfast(f"sqlite:///{folder}/store.db") as hf:
         state = hf.task("report-1").state

@@ -20,7 +20,8 @@ LOCAL = "local"
 """What people call the engine that the log has no name for."""
 
 CANCEL = "cancel"
-"""The name of the message that asks a task to end; a later one has a number after it."""
+"""The name of the message that asks a task to end; a later one has a number after it. An engine
+that was asked for that by its own means says so by the same name."""
 
 
 def driven_by(state: State) -> str:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.engines import aio, local
 from holdfast.engines.alarm import Alarm
-from holdfast.engines.elsewhere import must_be_log
+from holdfast.engines.elsewhere import CANCEL, is_to_end, must_be_log
 from holdfast.engines.lookup import older_code
 from holdfast.engines.mail import applies, deliver
 from holdfast.engines.remote.bodyloop import BodyLoop
@@ -31,10 +31,6 @@ from holdfast.reading import read_state
 from holdfast.secret import provider
 from holdfast.spec import Spec, registry
 from holdfast.state import FINISHED, State
-
-CANCEL = "cancel"
-"""What the messages that ask a task to end are called, and what an engine says that was asked
-for that itself."""
 
 
 class End(Struct, frozen=True):
@@ -289,4 +285,4 @@ class _Live:
 
 
 def _is_named(post: str, name: str) -> bool:
-    return post == name or (name == CANCEL and post.startswith(f"{CANCEL}-"))
+    return post == name or (name == CANCEL and is_to_end(post))

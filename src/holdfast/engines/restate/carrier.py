@@ -18,9 +18,9 @@ from restate import RestateDurableFuture, RunOptions, TerminalError, WorkflowCon
 from restate.serde import JsonSerde
 from restate.vm import VMException  # type: ignore[attr-defined]
 
+from holdfast.engines.elsewhere import CANCEL, is_to_end
 from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Pending, Waits
-from holdfast.engines.remote.course import CANCEL
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls
 from holdfast.engines.restate.engine import RUN
@@ -306,7 +306,7 @@ class RestateCarrier:
 
 def heard(post: str) -> str:
     """What the task hears of a message in its inbox."""
-    return CANCEL if post.partition("-")[0] == CANCEL else post
+    return CANCEL if is_to_end(post) else post
 
 
 def _time(text: Any) -> datetime | None:

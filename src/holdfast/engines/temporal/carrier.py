@@ -19,10 +19,9 @@ from temporalio.exceptions import (
     FailureError,
 )
 
-from holdfast.engines.elsewhere import log_in
+from holdfast.engines.elsewhere import CANCEL, log_in
 from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Timer, Waits
-from holdfast.engines.remote.course import CANCEL
 from holdfast.engines.temporal.served import SHOWN_BYTES, Served, begin_at, memo_of, shown
 from holdfast.journal import Asked
 from holdfast.spec import ONCE, Retry
