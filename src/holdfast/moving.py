@@ -203,9 +203,10 @@ class _ForcedMove(_Move):
         return bool(state.driver) or super()._has_to_leave(state)
 
     def _left(self, id: str) -> State:
-        state = self._take(id)
-        if state.driver == self._driver or state.status in FINISHED:
-            return state
+        if self._state_of(id).driver:
+            state = self._take(id)
+            if state.driver == self._driver or state.status in FINISHED:
+                return state
         return super()._left(id)  # whoever drives it here hears of it as ever
 
     def _take(self, id: str) -> State:
@@ -224,7 +225,10 @@ class _ForcedMove(_Move):
                         if post.name.startswith(_MOVED):
                             store.unpost(stream, post.name)
             except TaskBusy as error:
-                self._wait(_is_held(self._state_of(id), str(error)))
+                state = self._state_of(id)
+                if not state.driver:  # it was moved meanwhile
+                    return state
+                self._wait(_is_held(state, str(error)))
             else:
                 self._stop(driver, job)
                 return log.state
@@ -245,9 +249,12 @@ class _ForcedMove(_Move):
 
 
 def _is_taken_up(state: State) -> bool:
-    """Whether a task that was moved is driven, or was, by whom it was moved to."""
-    claims = [event.seq for event in state.trail if isinstance(event, Claimed)]
-    return bool(claims) and claims[-1] > state.driven_since
+    """Whether a task that was moved has been driven by whom it was moved to."""
+    return any(
+        event.seq > state.driven_since and event.engine == called(state.driver)
+        for event in state.trail
+        if isinstance(event, Claimed)
+    )
 
 
 def _open_children(state: State) -> list[str]:

@@ -259,6 +259,15 @@ def test_one_that_is_driven_here_is_moved_as_ever() -> None:
         assert moves(hf, "o-1") == [("toy", False)]
 
 
+def test_one_that_is_at_work_here_is_moved_as_ever() -> None:
+    with Holdfast("memory://") as hf, driving(Worker(hf)):
+        hf.start(forced_steps, 200, id="o-2")
+        until(lambda: made)
+        assert hf.move("o-2", Toy(), force=True, timeout_s=5) == ("o-2",)
+        assert moves(hf, "o-2") == [("toy", False)]
+        assert len(made) < 200
+
+
 def test_a_task_that_a_worker_is_at_work_on_is_not_taken() -> None:
     toy = Toy()
     with Holdfast("memory://", engine=toy) as hf:

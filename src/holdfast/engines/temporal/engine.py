@@ -39,6 +39,8 @@ from holdfast.errors import BadInput, EngineConflict, EngineError, WrongKey
 T = TypeVar("T")
 
 _PATIENCE_S = 10.0
+_ENDS_S = 0.5
+"""How long a run that the task has left is given to end by itself."""
 
 
 class Temporal:
@@ -118,7 +120,7 @@ class Temporal:
                 # The run of an earlier time, which the task left: it ends in a moment, unless the
                 # task was taken from it, or nobody is there to end it.
                 with suppress(WorkflowFailureError, TimeoutError):
-                    await asyncio.wait_for(handle.result(), _PATIENCE_S / 4)
+                    await asyncio.wait_for(handle.result(), _ENDS_S)
                 await self._terminate(found.id, found.run_id)
                 with suppress(WorkflowAlreadyStartedError):  # by somebody else, meanwhile
                     await self._start_run(job)
