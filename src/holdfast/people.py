@@ -42,8 +42,8 @@ def open_question(state: State, id: str | None) -> Call:
         raise BadInput(f"task {state.id!r} asks {len(waiting)} questions: say which one: {ids}")
     found = [call for call in asked if id in (call.key, call.path)]
     if not found:
-        ids = ", ".join(repr(call.key) for call in waiting) or "none is open"
-        raise BadInput(f"task {state.id!r} has asked no question {id!r}: {ids}")
+        ids = ", ".join(repr(call.key) for call in waiting) or "none"
+        raise BadInput(f"task {state.id!r} has asked no question {id!r}. Open: {ids}")
     still = [call for call in found if call.status == "waiting"]
     if len(still) > 1:
         paths = ", ".join(repr(call.path) for call in still)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -445,4 +446,21 @@ def test_a_start_that_comes_too_late_leaves_the_newer_run_alone(
         new = job_for(there.task("too-late").state)
         remote.start(old)
         known = remote.query(new)
+        assert known is not None and known.status == "running"
+
+
+def test_two_who_start_a_task_again_at_once_start_it_once(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    remote = engine_of(*where("temporal", request.getfixturevalue("temporal")))
+    with Holdfast(f"sqlite:///{tmp_path}/store.db", engine=remote) as there:
+        there.start(forced, "Ada", id="twice")  # nobody is there who would end this run
+        here = Holdfast(there.store)
+        here.move("twice", "local", force=True)
+        here.move("twice", Toy("temporal"))
+        job = job_for(there.task("twice").state)
+        with ThreadPoolExecutor(2) as threads:
+            for started in [threads.submit(remote.start, job) for _ in range(2)]:
+                started.result()
+        known = remote.query(job)
         assert known is not None and known.status == "running"

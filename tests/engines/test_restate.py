@@ -386,6 +386,13 @@ def test_a_worker_that_is_stopped_finishes_its_step_and_another_goes_on(folder: 
     assert tasks.effects() == ["waits", "went"]
 
 
+def test_a_worker_without_the_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "holdfast.engines.restate.worker", None)
+    refused = pytest.raises(BadInput, match=r"pip install 'holdfast\[restate\]'")
+    with Holdfast("memory://", engine=Restate()) as hf, refused:
+        hf.engine.worker(hf)
+
+
 def test_who_only_starts_tasks_needs_nothing_of_restate_itself() -> None:
     code = "import sys, holdfast.engines.restate; print({'restate', 'hypercorn'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
