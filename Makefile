@@ -16,6 +16,14 @@ PIP   = $(PYTHON) -m pip --python
 QUIET = -qq --no-input --disable-pip-version-check
 CODE  = $(wildcard src tests examples bench)
 
+# Tests start hundreds of processes, which need not compile Holdfast each; but what they write as
+# they go, and change within a second, must not be taken from a cache.
+PYTEST = PYTHONDONTWRITEBYTECODE=1 $(VENV)/bin/python -m pytest -n $(AT_ONCE)
+
+define compile
+	@env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m compileall -q $(CODE)
+endef
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
@@ -32,11 +40,13 @@ engine: $(VENV)/.dev-stamp $(if $(filter restate,$(ENGINE)),$(VENV)/.restate-sta
 	@$(VENV)/bin/python -m examples.cluster $(ENGINE) $(ARGS)
 
 test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
-	@$(VENV)/bin/python -m pytest -n $(AT_ONCE) $(ARGS)
+	$(compile)
+	@$(PYTEST) $(ARGS)
 
 # By default tests that kill a process at every boundary, or flip every bit, do so at some of them.
 thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests, and try everything where `test` tries a part
-	@HOLDFAST_THOROUGH=1 $(VENV)/bin/python -m pytest -n $(AT_ONCE) --timeout 3000 $(ARGS)
+	$(compile)
+	@HOLDFAST_THOROUGH=1 $(PYTEST) --timeout 3000 $(ARGS)
 
 # As root it cuts the power of file systems of its own; it installs the programs for that if it can.
 torture: $(VENV)/.dev-stamp  ## try to lose data, for long; SEED=7 MINUTES=30 to choose

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from tests.engines.serve import LEASE_S, LOST_AFTER_S
 from tests.engines.servers import new_temporal
 from tests.engines.stopping import stopping
 from tests.engines.temporally import ask_temporal, temporal_at, until, working
+from tests.freezing import freeze, is_unlocked
 
 NOBODY = "127.0.0.1:1"
 MOST = 200_000
@@ -500,6 +503,10 @@ def worker_process(url: str, server: TemporalServer, queue: str) -> Iterator[int
         process.wait()
 
 
+def stop_working(worker: int, folder: Path) -> None:
+    freeze(worker, partial(is_unlocked, folder / "state.db"), lambda: time.sleep(0.01))
+
+
 def lines(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
@@ -513,7 +520,7 @@ def test_a_worker_that_was_stopped_and_comes_back_too_late_is_refused(
         handle = hf.start(stopping, str(tmp_path), id="zombie-1")
         with worker_process(url, temporal, "zombies") as first:
             until(lambda: lines(begun))
-            os.kill(first, signal.SIGSTOP)
+            stop_working(first, tmp_path)
             with worker_process(url, temporal, "zombies") as second:
                 until(lambda: len(lines(begun)) == 2, 60)
                 (tmp_path / "go").touch()
@@ -536,7 +543,7 @@ def test_a_worker_that_was_stopped_and_comes_back_goes_on_where_it_was(
         handle = hf.start(stopping, str(tmp_path), id="sleeper-1")
         with worker_process(url, temporal, "sleepers") as worker:
             until(lambda: lines(tmp_path / "begun"))
-            os.kill(worker, signal.SIGSTOP)
+            stop_working(worker, tmp_path)
             until_missed(temporal, "sleeper-1")
             os.kill(worker, signal.SIGCONT)
             until_asked_again(temporal, "sleeper-1")

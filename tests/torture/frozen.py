@@ -8,16 +8,15 @@ whatever it was doing, while the other still writes.
 from __future__ import annotations
 
 import signal
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 
 from msgspec import Struct
 
 from holdfast import chain
 from holdfast.store import Store
+from tests.freezing import freeze
 from tests.torture.hand import Hand
 from tests.torture.process import Process, Tell
 from tests.torture.promises import go_on, lines_of, patiently
@@ -56,7 +55,12 @@ def _one(
     zombie = Process(lambda tell: _write_for_ever(open_store(), stream, Random(seed), tell))
     enough = chance.randint(2, 20)  # the first mark is not of an append: it holds the stream
     zombie.hear_until(lambda: len(zombie.marks) >= enough)
-    _freeze(zombie, chance, is_free)
+
+    def work_on() -> None:
+        zombie.hear(0.0)
+        time.sleep(chance.random() * 0.004)
+
+    freeze(zombie.pid, is_free, work_on)
     time.sleep(LEASE_S + 0.02)
     taker = Process(lambda tell: _take_over(open_store(), stream, Random(seed + 1), tell))
     taker.hear_until(lambda: len(taker.marks) > 2)
@@ -68,24 +72,6 @@ def _one(
     zombie.end()
     taker.end()
     return _judged(open_store, stream, zombie, taker)
-
-
-def _freeze(zombie: Process, chance: Random, is_free: Callable[[], bool]) -> None:
-    """Stop it at any moment; but where it would keep everybody from writing, at another."""
-    while True:
-        time.sleep(chance.random() * 0.004)
-        zombie.send(signal.SIGSTOP)
-        while _state_of(zombie.pid) not in "TZ":
-            time.sleep(0.0005)
-        if is_free():
-            return
-        zombie.send(signal.SIGCONT)
-        zombie.hear(0.0)
-
-
-def _state_of(pid: int) -> str:
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return stat.rpartition(")")[2].split()[0]
 
 
 def _write_for_ever(store: Store, stream: str, chance: Random, tell: Tell) -> None:
@@ -136,16 +122,3 @@ def _judged(
     if not zombie.last_words.startswith("LeaseLost"):
         found.append(f"{stream}: who was taken over heard {zombie.last_words!r}")
     return Takeover(len(acks) + len(theirs), zombies, found)
-
-
-def is_unlocked(path: Path) -> bool:
-    """Whether an SQLite database can be written: not while its writer is stopped in a commit."""
-    conn = sqlite3.connect(path, timeout=0.02, isolation_level=None)
-    try:
-        conn.execute("begin immediate")
-        conn.execute("rollback")
-        return True
-    except sqlite3.OperationalError:
-        return False
-    finally:
-        conn.close()

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.store import Store
+from tests.freezing import is_unlocked
 from tests.torture import frozen, full, model, power, server, strace
 from tests.torture.recording import BUGS
 
@@ -53,7 +54,7 @@ def _frozen(kind: str, seed: str) -> Results:
     with _folder() as folder:
         opened = partial(power.STORES[kind], folder, "")
         opened().close()
-        is_free = partial(frozen.is_unlocked, folder / "store.db")
+        is_free = partial(is_unlocked, folder / "store.db")
         yield from frozen.takeovers(opened, seed, is_free if kind == "sqlite" else lambda: True)
 
 
