@@ -9,11 +9,15 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from holdfast import BadInput, Holdfast, HoldfastError
+from holdfast.events import Claimed, Parked
+from holdfast.reading import read_events, stream_of
 from holdfast.state import FINISHED, State
+from tests.engines.working import until
 
 ROOT = Path(__file__).parents[2]
 MODULES = "tests.crash.flow_agents"
@@ -22,17 +26,16 @@ MODULES = "tests.crash.flow_agents"
 class Workers:
     """Worker processes of an engine; each that is killed is started again."""
 
-    def __init__(self, count: int, store: str, world: str, engine: list[list[str]]) -> None:
+    def __init__(self, store: str, world: str, engines: list[list[str]]) -> None:
         self._environment = {**os.environ, "AGENT_WORLD": world}
-        self._store, self._engine = store, engine
-        self._all = [self._start(n) for n in range(count)]
+        self._store, self._engines = store, engines
+        self._all = [self._start(n) for n in range(len(engines))]
 
     def _start(self, number: int) -> subprocess.Popen[str]:
         module = [sys.executable, "-m", "tests.engines.serve", self._store, MODULES]
-        engine = self._engine[number % len(self._engine)]
-        with Path(f"{self._store.removeprefix('sqlite:///')}.{number}.log").open("a") as log:
+        with self._said(number).open("w") as log:
             return subprocess.Popen(
-                [*module, *engine],
+                [*module, *self._engines[number]],
                 cwd=ROOT,
                 env=self._environment,
                 stdout=log,
@@ -40,8 +43,13 @@ class Workers:
                 text=True,
             )
 
+    def _said(self, number: int) -> Path:
+        return Path(f"{self._store.removeprefix('sqlite:///')}.{number}.log")
+
     def kill_one(self, chance: random.Random) -> None:
+        """Kill one of them that is at work: on a slow machine it takes a while until it is."""
         number = chance.randrange(len(self._all))
+        until(lambda: "drives tasks" in self._said(number).read_text())
         assert self._all[number].poll() is None, "a worker ended by itself"
         self._all[number].kill()
         self._all[number].wait()
@@ -82,6 +90,17 @@ def family(hf: Holdfast, id: str) -> dict[str, Any]:
             }
             came_to[view.id] = (view.status, calls)
     return came_to
+
+
+def takeovers(hf: Holdfast, ids: list[str]) -> int:
+    """How often somebody else went on with one of the tasks, because who drove it had died."""
+    count = 0
+    for id in ids:
+        claims = [
+            e for e in read_events(hf.store, stream_of(id)) if isinstance(e, Claimed | Parked)
+        ]
+        count += sum(isinstance(a, Claimed) and isinstance(b, Claimed) for a, b in pairwise(claims))
+    return count
 
 
 def effects(rows: list[dict[str, Any]]) -> Counter[tuple[str, str]]:
