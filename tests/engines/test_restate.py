@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from holdfast.testing.servers import RestateServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines import restate_tasks as tasks
 from tests.engines.servers import new_restate
-from tests.engines.working import driving
+from tests.engines.working import driving, until_it_drives
 
 PATIENCE_S = 30.0
 ROOT = Path(__file__).parents[2]
@@ -78,21 +78,12 @@ def worker_process(store: Path, server: RestateServer, listen: str) -> Iterator[
     )
     assert process.stdout is not None
     try:
-        # It may say first what kept it from registering, and try again.
-        said = list(iter_until(process.stdout, "drives"))
-        assert said and said[-1].startswith("drives"), said
+        until_it_drives(process.stdout)
         yield process
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-def iter_until(lines: Iterable[str], word: str) -> Iterator[str]:
-    for line in lines:
-        yield line
-        if line.startswith(word):
-            return
 
 
 def wait_for(hf: Holdfast, id: str, status: str) -> None:
@@ -476,7 +467,7 @@ def test_of_two_workers_at_one_address_either_may_be_killed(folder: Path) -> Non
         handles = []
         for number, name in enumerate(names):
             handles.append(hf.start(tasks.rs_agent, name, id=name))
-            wait_until(lambda name=name: hf.task(name).calls)
+            wait_until(partial(_has_begun, hf, name))
             two[number % 2].kill()
             two[number % 2] = workers.enter_context(begin())
         for name, handle in zip(names, handles, strict=True):
@@ -484,6 +475,10 @@ def test_of_two_workers_at_one_address_either_may_be_killed(folder: Path) -> Non
             hf.answer(name, True)
             assert handle.result(PATIENCE_S) == agent_result(name)
     must_have_sent_once(names)
+
+
+def _has_begun(hf: Holdfast, id: str) -> bool:
+    return bool(hf.task(id).calls)
 
 
 def must_have_sent_once(names: list[str]) -> None:

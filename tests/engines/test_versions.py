@@ -19,7 +19,7 @@ from holdfast.testing.servers import RestateServer, TemporalServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines.serve import LEASE_S, engine_of
 from tests.engines.versioned import visit
-from tests.engines.working import until
+from tests.engines.working import until, until_it_drives
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def worker(store: str, build: str, *engine: str) -> Iterator[None]:
     with process:
         try:
             assert process.stdout is not None
-            assert "drives tasks" in process.stdout.readline()
+            until_it_drives(process.stdout)
             yield
         finally:
             process.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,3 +27,14 @@ def until(what: Callable[[], Any], seconds: float = 30.0) -> None:
     while not what():
         assert time.monotonic() < give_up_at, "it did not come"
         time.sleep(0.02)
+
+
+def until_it_drives(printed: Iterable[str]) -> None:
+    """Read what a worker process prints until it is at work. It may say first what is in its way,
+    and try again."""
+    said = []
+    for line in printed:
+        said.append(line)
+        if "drives tasks" in line:
+            return
+    raise AssertionError(f"the worker ended: {''.join(said)}")
