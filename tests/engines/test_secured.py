@@ -61,7 +61,7 @@ def test_temporal_that_knows_its_clients_by_their_certificates(
     store = f"sqlite:///{tmp_path}/s.db"
     with behind_tls(temporal.address, own, client) as front:
         stranger = temporal_by(front.address, "by-cert", own)
-        with pytest.raises(EngineError, match=r"can't be reached.*is safe in the store"):
+        with pytest.raises(EngineError, match="can't be reached"):
             stranger.query(_any_job())
         stranger.close()
         engine = temporal_by(front.address, "by-cert", own, client=client)

@@ -163,7 +163,9 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
         if run.stop is None and not isinstance(group, Exception):
             raise
         return task_raised(run, group)
-    except Exception as error:
+    except BaseException as error:
+        if not run.is_failure(error):
+            raise
         return task_raised(run, error)
     finally:
         alarm.end()
@@ -288,7 +290,9 @@ async def run_body(body: Body) -> Returned | Raised:
         else:
             async with limit:
                 value = await spec.fn(*args, **kwargs)
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(body.run, error):
+            raise
         if limit is None or not limit.expired():
             return body.raised(error)
         # Whatever the body made of being cancelled.
@@ -297,6 +301,13 @@ async def run_body(body: Body) -> Returned | Raised:
     finally:
         scope_var.reset(token)
     return body.returned(value)
+
+
+def is_failure(run: Run, error: BaseException) -> bool:
+    """Whether code failed by itself. Whom somebody cancels does not fail."""
+    this = asyncio.current_task()
+    is_cancelled = this is not None and this.cancelling() > 0
+    return run.is_failure(error) and (isinstance(error, Exception) or not is_cancelled)
 
 
 async def operate(
@@ -371,7 +382,9 @@ async def run_check(body: Body) -> Returned | Raised | None:
     token = scope_var.set(None)
     try:
         answer = await check(body.asked.key)
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(body.run, error):
+            raise
         return body.raised(error)
     finally:
         scope_var.reset(token)

@@ -102,7 +102,7 @@ class Body:
         except HoldfastError as error:
             self.run.halt(error)
 
-    def raised(self, error: Exception, *, timed_out: bool = False) -> Raised:
+    def raised(self, error: BaseException, *, timed_out: bool = False) -> Raised:
         """What became of an exception that left the body."""
         self.must_not_be_doomed()
         if isinstance(error, TaskWaiting):  # of a task that the body runs: this one waits with it

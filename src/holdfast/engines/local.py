@@ -129,6 +129,10 @@ def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
         if run.patience_s is None:
             raise  # the program may end; in a worker there are others
         return task_raised(run, error)
+    except BaseException as error:
+        if not run.is_failure(error):
+            raise
+        return task_raised(run, error)
     finally:
         scope_var.reset(token)
     return task_returned(run, spec, value)
@@ -244,7 +248,9 @@ def run_body(body: Body) -> Returned | Raised:
             value = spec.fn(*args, **kwargs)
         else:
             value = with_timeout(spec, partial(spec.fn, *args, **kwargs), scope, spec.timeout_s)
-    except Exception as error:
+    except BaseException as error:
+        if not body.run.is_failure(error):
+            raise
         return body.raised(error, timed_out=scope.closed)
     finally:
         scope_var.reset(token)
@@ -257,7 +263,9 @@ def run_check(body: Body) -> Returned | Raised | None:
     token = scope_var.set(None)
     try:
         answer = check(body.asked.key) if check else None
-    except Exception as error:
+    except BaseException as error:
+        if not body.run.is_failure(error):
+            raise
         return body.raised(error)
     finally:
         scope_var.reset(token)

@@ -260,6 +260,16 @@ class Run:
         """The same for what a strand does that is no call."""
         self.must_go_on(f"{scope.path}.0")
 
+    def is_failure(self, error: BaseException) -> bool:
+        """Whether what a function raised is a failure of its own. What ends a program, such as
+        `sys.exit`, is none where this program may end; on a remote engine it may not, as others
+        are driven in it."""
+        if isinstance(error, Exception):
+            return True
+        if isinstance(error, Signal | GeneratorExit) or self.is_over:
+            return False
+        return self.is_one_call or self.remote is not None
+
     def is_stopped(self, path: str) -> bool:
         """Whether the task is to stop at a call. Inside a tool only if it can't go on at all: a
         tool that is stopped half-way is in doubt, so it comes to its end first."""

@@ -102,7 +102,7 @@ class Parts:
         self.body.must_not_be_doomed()
         return Returned(self._all(), None)
 
-    def raised(self, error: Exception) -> Raised:
+    def raised(self, error: BaseException) -> Raised:
         """What became of an attempt that raised."""
         outcome = self.body.raised(error, timed_out=self.scope.closed)
         outcome.final = outcome.final or isinstance(error, Unserializable)
@@ -193,7 +193,9 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
                             raise
                         call.has_reader = False
             answer = parts.ended()
-        except Exception as error:
+        except BaseException as error:
+            if not call.run.is_failure(error):
+                raise
             answer = parts.raised(error)
     yield from call.rest()
 
@@ -225,11 +227,11 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
                         call.has_reader = False
                         call.run.draining.add(path)
             answer = parts.ended()
-        except Exception as error:
+        except BaseException as error:
+            if not aio.is_failure(call.run, error):
+                call.run.draining.discard(path)
+                raise
             answer = parts.raised(error)
-        except BaseException:
-            call.run.draining.discard(path)
-            raise
     call.run.draining.discard(path)
     for part in call.rest():
         yield part

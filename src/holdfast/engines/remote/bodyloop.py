@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from datetime import timedelta
 from itertools import count
@@ -101,7 +102,10 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         while self._ready:
             handle = self._ready.popleft()
             if not handle.cancelled():
-                handle._run()
+                # They are in the task that raised them as well, for who waits for it; this process
+                # does not end by them.
+                with suppress(SystemExit, KeyboardInterrupt):
+                    handle._run()
 
     def _leave(self) -> None:
         """End what runs here: it goes on elsewhere."""

@@ -19,7 +19,7 @@ from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
 from holdfast.events import FORMAT, Claimed, Parked
 from holdfast.log import Log, open_log
-from holdfast.state import FINISHED, State
+from holdfast.state import State
 
 _logger = logging.getLogger("holdfast")
 
@@ -61,9 +61,9 @@ class Hub:
             with self._lock:
                 held.users -= 1
                 held.idle_since = time.monotonic()
-                is_over = held.log.state.status in FINISHED
-                if is_over and not held.users and self._held.get(task_id) is held:
-                    # Whoever waited for its end may want to open it again at once.
+                is_away = driven_by(held.log.state) != self.engine
+                if is_away and not held.users and self._held.get(task_id) is held:
+                    # It has ended, or was moved: who waited for that may want to open it at once.
                     self._let_go(task_id)
 
     def holds(self, task_id: str) -> bool:
@@ -113,7 +113,7 @@ class Hub:
             log.close()
             raise
         held = self._held[task_id] = _Held(holding.attend(log))
-        if log.state.seq and log.state.status not in FINISHED:
+        if driven_by(log.state) == self.engine:  # who only looks at one that has left says nothing
             epoch = max(log.lease.epoch, log.state.epoch + 1)
             claimed = Claimed(format=FORMAT, epoch=epoch, owner=holding.owner, engine=self.engine)
             log.append(claimed)

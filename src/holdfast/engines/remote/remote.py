@@ -20,7 +20,15 @@ from typing import Any
 from holdfast.engines import undoing
 from holdfast.engines.execution import Body, create_child, family_of, is_open_child
 from holdfast.engines.remote.bodyloop import BodyLoop
-from holdfast.engines.remote.carrier import Called, Carrier, ChildRun, Lost, Pending, Until
+from holdfast.engines.remote.carrier import (
+    Called,
+    Carrier,
+    ChildRun,
+    Lost,
+    Pending,
+    Timer,
+    Until,
+)
 from holdfast.engines.remote.strands import Strands
 from holdfast.engines.run import Run
 from holdfast.errors import HoldfastError, Suspend, TaskReleased
@@ -56,7 +64,7 @@ class Remote:
         self.strands = Strands()
         self.loop: BodyLoop | None = None
         self._news: list[tuple[int, str]] = []
-        self._timers: dict[str, Pending] = {}
+        self._timers: dict[str, Timer] = {}
         self._children: dict[str, ChildRun] = {}
         self._looked_at: set[str] = set()
         """The calls whose children were looked at because the engine said that they had ended."""
@@ -155,6 +163,7 @@ class Remote:
             timer = () if waits.until is None else (self.carrier.sleep(waits.until),)
             told = partial(is_told, path, waits.seq)
             yield from self._until(path, partial(_any, timer, told), *timer)
+            _give_up(timer)
 
     def keep_what_was_said(self) -> None:
         """What the function said so far decides what it asks for: it must be there next time."""
@@ -206,7 +215,7 @@ class Remote:
             if any(timer.done() for timer in self._timer(path, record.until)):
                 return
 
-    def _timer(self, path: str, until: datetime | None) -> tuple[Pending, ...]:
+    def _timer(self, path: str, until: datetime | None) -> tuple[Timer, ...]:
         """The timer of a call: one, however often it is waited for."""
         if until is None:
             return ()
@@ -238,6 +247,8 @@ class Remote:
         told = partial(self._is_told_of, path, self.horizon)
         yield from self._until(path, partial(_any, timer, told), *timer)
         self._has_moved = True
+        if self._has_seen_the_end(path):
+            _give_up(timer)
 
     def _starting(self, request: StartChild) -> Waiting:
         create_child(self.run, request)
@@ -308,6 +319,13 @@ class Remote:
     def side_by_side(self, work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
         """Do work in strands, so much at a time."""
         return self.strands.side_by_side(work, workers)
+
+
+def _give_up(timers: tuple[Timer, ...]) -> None:
+    """Let the engine forget timers that nobody waits for any more."""
+    for timer in timers:
+        if not timer.done():
+            timer.give_up()
 
 
 def _any(pendings: tuple[Pending, ...], told: Callable[[], bool]) -> bool:

@@ -15,15 +15,13 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Waits
-from holdfast.engines.temporal.carrier import ENDED, SHOWN_AFTER_BYTES
-from holdfast.engines.temporal.served import SHOWN_BYTES, Served, Trouble, serving, shown
+from holdfast.engines.temporal.carrier import ENDED
+from holdfast.engines.temporal.served import Served, Trouble, serving, shown
 from holdfast.events import Failure
 from holdfast.state import Call
 
 _SAID = ApplicationErrorCategory.BENIGN
 """Failures that are in the log, or were said by the worker: Temporal's own need not be one more."""
-
-_MANY = 100
 
 
 @activity.defn(dynamic=True)
@@ -79,29 +77,23 @@ def _attempt(served: Served, task_id: str, path: str) -> Any:
         # The function of the task goes on in another worker by now, and asks for it there.
         raise ApplicationError("the task went on elsewhere", type="Gone", non_retryable=True)
     with served.host.hub.hold(task_id) as log:
-        waits = attempt(served.host, task_id, path, *offer)
+        waits = attempt(served.host, task_id, path, offer.spec, offer.data)
         record = log.state.calls.get(path)
     if waits is None:
         served.offers.pop((task_id, path), None)
-    return _answer(served, record, waits)
+    return _answer(served, record, waits, offer.shown_bytes)
 
 
-def _answer(served: Served, record: Call | None, waits: Waits | None) -> Any:
+def _answer(served: Served, record: Call | None, waits: Waits | None, shown_bytes: int = 0) -> Any:
     if waits is None:
         if record is not None and record.status == "failed" and record.failure is not None:
             summary = record.failure.summary()
             raise ApplicationError(summary, type=ENDED, non_retryable=True, category=_SAID)
-        return {"result": _shown(served, record.result) if record is not None else None}
+        return {"result": shown(record.result, shown_bytes) if record is not None else None}
     if record is not None and record.status == "backing_off" and waits.until is not None:
         raise _backing_off(served, record, waits)
     until = waits.until.isoformat() if waits.until is not None else None
     return {"waits": {"seq": waits.seq, "until": until}}
-
-
-def _shown(served: Served, result: Any) -> Any:
-    """A result, as Temporal shows it: when many come at once, less of each."""
-    are_many = len(served.offers) > _MANY
-    return shown(result, SHOWN_AFTER_BYTES if are_many else SHOWN_BYTES)
 
 
 def _backing_off(served: Served, record: Call, waits: Waits) -> ApplicationError:

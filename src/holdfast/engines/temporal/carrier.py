@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
@@ -22,9 +23,16 @@ from temporalio.exceptions import (
 from holdfast.engines.elsewhere import CANCEL, log_in
 from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Timer, Waits
-from holdfast.engines.temporal.served import SHOWN_BYTES, Served, begin_at, memo_of, shown
+from holdfast.engines.temporal.served import (
+    SHOWN_BYTES,
+    Offer,
+    Served,
+    begin_at,
+    memo_of,
+    shown,
+)
 from holdfast.journal import Asked
-from holdfast.spec import ONCE, Retry
+from holdfast.spec import ONCE, Retry, Spec
 
 Inside = Callable[[], AbstractContextManager[None]]
 """Makes the loop of the workflow the running one."""
@@ -60,8 +68,8 @@ class TemporalCarrier:
 
     def end(self) -> None:
         """This run is over. One that is only forgotten here is not: its calls are under way."""
-        for path in self._offered:
-            self._served.offers.pop((self._task_id, path), None)
+        for path in list(self._offered):
+            self._take_back(path)
 
     def tell(self, name: str) -> None:
         """A message has come."""
@@ -88,30 +96,55 @@ class TemporalCarrier:
             self.tell(CANCEL)
 
     def call(self, asked: Asked, data: bytes) -> Called:
-        spec = asked.spec
-        self._served.offers[self._task_id, asked.path] = (spec, data)
-        self._offered.add(asked.path)
+        spec, path = asked.spec, asked.path
+        offer = partial(self._offer, path, spec, data)
         args = self._shown(asked.args)
-        return self._activity(spec.name, asked.path, args, spec.retry, timeout_s=spec.timeout_s)
+        return self._activity(spec.name, path, args, spec.retry, offer, timeout_s=spec.timeout_s)
+
+    def _offer(self, path: str, spec: Spec, data: bytes) -> None:
+        """Let this worker know how a call is made that it is about to be asked for."""
+        # Not again for one that was asked for long ago, of this worker or of another.
+        if not workflow.unsafe.is_replaying():
+            is_much = len(self._waiting) > AT_ONCE or self._has_shown_much
+            most = SHOWN_AFTER_BYTES if is_much else SHOWN_BYTES
+            self._served.offers[self._task_id, path] = Offer(spec, data, most)
+            self._offered.add(path)
+
+    def _take_back(self, path: str) -> None:
+        self._served.offers.pop((self._task_id, path), None)
+        self._offered.discard(path)
 
     def _shown(self, args: Any) -> Any:
-        is_much = self._shown_bytes > SHOWN_IN_ALL_BYTES
+        most = SHOWN_AFTER_BYTES if self._has_shown_much else SHOWN_BYTES
         if isinstance(args, Raw):
             self._shown_bytes += min(len(bytes(args)), SHOWN_BYTES)
-        return shown(args, SHOWN_AFTER_BYTES if is_much else SHOWN_BYTES)
+        return shown(args, most)
+
+    @property
+    def _has_shown_much(self) -> bool:
+        return self._shown_bytes > SHOWN_IN_ALL_BYTES
 
     def settle(self) -> Called:
-        return self._activity(SETTLE, "", None, ONCE, timeout_s=None)
+        return self._activity(SETTLE, "", None, ONCE, lambda: None, timeout_s=None)
 
     def _activity(
-        self, name: str, path: str, args: Any, retry: Retry, *, timeout_s: float | None
+        self,
+        name: str,
+        path: str,
+        args: Any,
+        retry: Retry,
+        offer: Callable[[], None],
+        *,
+        timeout_s: float | None,
     ) -> Called:
         lost_after = self._served.lost_after
         # The journal says when a call has failed for good, and gives up an attempt in time: what
         # Temporal is told comes a little later.
         limit = _LONGEST if timeout_s is None else timedelta(seconds=timeout_s) + lost_after
-        call = _Called(
-            lambda: workflow.start_activity(
+
+        def start() -> Any:
+            offer()
+            return workflow.start_activity(
                 name,
                 args=[path, args],
                 task_queue=self._served.own_queue,
@@ -121,9 +154,9 @@ class TemporalCarrier:
                 retry_policy=_policy(retry),
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=path or None,
-            ),
-            self._inside,
-        )
+            )
+
+        call = _Called(start, path, self._inside)
         self._waiting.append(call)
         with self._inside():
             self._begin()
@@ -135,10 +168,12 @@ class TemporalCarrier:
             call = self._waiting.popleft()
             if not call.done():  # which it is if it was given up
                 self._under_way += 1
-                call.begin(self._is_over)
+                call.begin(partial(self._is_over, call.path))
 
-    def _is_over(self, handle: Any) -> None:
+    def _is_over(self, path: str, handle: Any) -> None:
         self._under_way -= 1
+        if not workflow.unsafe.is_replaying():  # else it may have been asked for again since
+            self._take_back(path)
         if not handle.cancelled():
             self._begin()
 
@@ -204,7 +239,8 @@ class _Timer:
 class _Called:
     """An activity: waiting to be begun, or under way."""
 
-    def __init__(self, start: Callable[[], Any], inside: Inside) -> None:
+    def __init__(self, start: Callable[[], Any], path: str, inside: Inside) -> None:
+        self.path = path
         self._start = start
         self._inside = inside
         self._handle: Any = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from functools import cache
+from shlex import quote
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -38,6 +40,7 @@ from holdfast.errors import BadInput, EngineConflict, EngineError, WrongKey
 
 T = TypeVar("T")
 
+_ADDRESS = re.compile(r"[^\s/:]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
 _PATIENCE_S = 10.0
 _ENDS_S = 0.5
 """How long a run that the task has left is given to end by itself."""
@@ -74,6 +77,8 @@ class Temporal:
         pinned: bool = True,
         **options: Any,
     ) -> None:
+        if not _ADDRESS.fullmatch(address):
+            raise BadInput(f"Temporal({address!r:.200}) must be like '127.0.0.1:7233'")
         if not lost_after_s > 0:
             raise BadInput(f"Temporal(lost_after_s={lost_after_s}) must be more than 0")
         self.address = address
@@ -143,14 +148,20 @@ class Temporal:
         self._do(self._tell(job, message))
 
     async def _tell(self, job: Job, message: str) -> None:
-        await (await self._handle(job)).signal(TELL, message)
+        await (await self._its_run(job)).signal(TELL, message)
 
     def cancel(self, job: Job) -> None:
         """A message that asks it to end was left for a task."""
         self._do(self._cancel(job))
 
     async def _cancel(self, job: Job) -> None:
-        await (await self._handle(job)).cancel()
+        await (await self._its_run(job)).cancel()
+
+    async def _its_run(self, job: Job) -> Any:
+        """The workflow of a task, to be told something: not that of another under the same id."""
+        if await self._found(job) is None:
+            raise EngineError(f"Temporal at {self.address} has no workflow {job.id!r} yet")
+        return await self._handle(job)
 
     def stop(self, job: Job) -> None:
         """Drive a task no longer."""
@@ -195,26 +206,27 @@ class Temporal:
         )
 
     async def _found(self, job: Job) -> WorkflowExecutionDescription | None:
-        """The newest run under the id of a task; None if there is none."""
+        """The newest run of a task; None if there is none. One that is another's keeps its id to
+        itself only while it runs."""
         try:
             found: WorkflowExecutionDescription = await (await self._handle(job)).describe()
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return None
             raise
+        if found.status != WorkflowExecutionStatus.RUNNING and not await _is_ours(job, found):
+            return None
         await self._must_be_ours(job, found)
         return found
 
     async def _must_be_ours(self, job: Job, found: WorkflowExecutionDescription) -> None:
-        try:
-            log = (await found.memo()).get(LOG)
-        except WrongKey:
-            log = None
-        if log != job.log:
+        if not await _is_ours(job, found):
             raise EngineConflict(
                 f"task {job.id!r}: namespace {self.namespace!r} of Temporal at {self.address} has "
                 f"a workflow {job.id!r} that is not this task's ({found.workflow_type}, of "
-                f"another store?). Start the task under another id, or use another namespace"
+                f"another store?). Start the task under another id, or use another namespace; one "
+                f"that is in the store already can go on here (holdfast move {quote(job.id)} "
+                f"--engine local --force)"
             )
 
     async def _handle(self, job: Job) -> Any:
@@ -278,8 +290,8 @@ class Temporal:
             return EngineError(f"Temporal at {self.address}: {error.message}")
         said = f"{error}" or f"no answer within {_PATIENCE_S:g} s"
         return Unreachable(
-            f"Temporal at {self.address} can't be reached ({said:.300}). Is it running, and is "
-            f"that its address? What was said to the task is safe in the store"
+            f"Temporal at {self.address} can't be reached ({said:.300}): start its server, or "
+            f"correct the address"
         )
 
     def close(self) -> None:
@@ -311,6 +323,14 @@ def _is_same(one: Closes | None, two: Closes | None) -> bool:
 async def _began_with(found: WorkflowExecutionDescription) -> int:
     """The event that a run, or that which it continues, began with."""
     return int((await found.memo()).get(SEQ, 0))
+
+
+async def _is_ours(job: Job, found: WorkflowExecutionDescription) -> bool:
+    """Whether a run is of the log that a task has, and not of another under the same id."""
+    try:
+        return (await found.memo()).get(LOG) == job.log
+    except WrongKey:
+        return False
 
 
 async def _is_of(job: Job, found: WorkflowExecutionDescription) -> bool:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from temporalio import workflow
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
@@ -58,6 +58,16 @@ class Trouble(HoldfastError):
     """What stands in the way of a task, as a worker has said it. It is raised for Temporal only."""
 
 
+class Offer(Struct, frozen=True):
+    """How a call is made: with which function and arguments. It stays here: what is sent to
+    Temporal are the names."""
+
+    spec: Spec
+    data: bytes
+    shown_bytes: int
+    """How much of its result is shown to Temporal."""
+
+
 class Served:
     """One worker: where its activities are sent, and which calls it was asked to make."""
 
@@ -72,7 +82,8 @@ class Served:
         self._said: dict[str, str] = {}
         self.lost_after = timedelta(seconds=engine.lost_after_s)
         self.longest_history = engine.longest_history
-        self.offers: dict[tuple[str, str], tuple[Spec, bytes]] = {}
+        self.offers: dict[tuple[str, str], Offer] = {}
+        """How the calls are made that were asked for here, by task and path."""
         self.under_way: dict[tuple[str, str], asyncio.Future[Any]] = {}
         """The calls that are being made, by task and path."""
 
