@@ -152,6 +152,8 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
     except asyncio.CancelledError as error:
         if alarm.cancels and isinstance(run.stop, Stop):
             return stopped(run.stop)
+        if alarm.cancels and isinstance(run.stop, Suspend):
+            raise run.stop from None
         if run.patience_s is None or alarm.main.cancelling():
             raise
         return task_raised(run, error)  # nobody cancelled it: that was its own doing
@@ -347,6 +349,7 @@ async def _park(run: Run, path: str, waiting: TaskWaiting) -> None:
         run.log.waits.remove(waiting.until)
         return
     run.stop = run.stop or Suspend(waiting)
+    _leave_soon(run)
     run.raise_in(path, run.stop)
 
 
@@ -356,7 +359,13 @@ async def _stop(run: Run, path: str) -> NoReturn:
     _give_up(run, path)
     while isinstance(run.stop, Suspend) and run.in_flight:
         await asyncio.wait(list(run.in_flight.values()))
+    _leave_soon(run)
     run.raise_in(path, run.stop or Suspend(TaskWaiting(run.task_id, "told to stop")))
+
+
+def _leave_soon(run: Run) -> None:
+    if run.remote is None and isinstance(run.alarm, Alarm):
+        run.alarm.leave_soon()
 
 
 def _give_up(run: Run, path: str) -> None:

@@ -7,7 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.engines.run import Run
-from holdfast.errors import Signal, Stop
+from holdfast.errors import Signal, Stop, Suspend
+
+_HEARD_S = 0.05
+"""How long it takes, at most, until all who wait for a strand have heard that it has stopped."""
 
 
 class Alarm:
@@ -39,6 +42,20 @@ class Alarm:
             self.main.cancel()
             for branch in list(self._run.branches):
                 branch.cancel()
+
+    def leave_soon(self) -> None:
+        """A strand of the function has stopped: if the others don't hear of it, leave them too. Who
+        waits for an asyncio.Event that this one would have set, say, waits for ever."""
+        self._loop.call_later(_HEARD_S, self._leave)
+
+    def _leave(self) -> None:
+        if not self.may_cancel or not isinstance(self._run.stop, Suspend):
+            return
+        if self._run.in_flight:  # they come to their end first
+            self.leave_soon()
+        else:
+            self.cancels += 1
+            self.main.cancel()
 
     def end(self) -> None:
         """The task's function has ended. Who runs it was not cancelled, only the function was."""

@@ -11,6 +11,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
+from holdfast.errors import Signal
 from holdfast.scope import Scope, scope_var
 
 
@@ -55,6 +56,8 @@ def _ended(scope: Scope, branch: asyncio.Task[Any]) -> None:
     scope.run.branches.discard(branch)
     if branch.cancelled():
         scope.run.cut_off.add(scope.path)
+    elif isinstance(getattr(branch, "_exception", None), Signal):
+        branch.exception()  # asyncio would say that nobody asked for it, and nobody has to
 
 
 def _plain_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:

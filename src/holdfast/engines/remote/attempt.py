@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.engines import local, undoing
 from holdfast.engines.remote.carrier import Waits
-from holdfast.engines.remote.host import Host, Relatives
+from holdfast.engines.remote.host import Host, RelativesOfCall
 from holdfast.engines.run import Run
 from holdfast.errors import Halt, StepFailed, Suspend, TaskReleased
 from holdfast.history import ended_at_seq
@@ -68,8 +68,7 @@ def _attempted(
     body = host.bodies.get(task_id)
     since = body.remote.begun.seq if body is not None else None
     with host.hub.hold(task_id, since) as log:
-        family = Relatives(host.driver.family(), host.driver.start_elsewhere)
-        run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
+        run = Run(log, task_id, family=RelativesOfCall(host), patience_s=0.0, attends=False)
         run.is_one_call = True
         host.driver.prepare(run)
         # What is said from here on is news: it may come before we can say that the call waits.

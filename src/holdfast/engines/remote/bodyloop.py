@@ -19,6 +19,7 @@ from greenlet import GreenletExit
 
 from holdfast.engines.remote.carrier import Carrier, Pending, Timer, Until
 from holdfast.engines.remote.strands import Strands
+from holdfast.errors import Signal
 
 _logger = logging.getLogger("holdfast")
 
@@ -80,6 +81,8 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         self.is_to_end: Callable[[], bool] = lambda: False
         self.end: Callable[[], None] | None = None
         """Called when that is so, and the function waits for nothing that would tell it."""
+        self.left_with: Callable[[], Signal | None] = lambda: None
+        """What the function is to be left with, if it waits for nothing that would tell it."""
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, in a strand."""
@@ -92,7 +95,7 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
                 if task.done():
                     return task.result()
                 self._wait()
-        except GreenletExit:
+        except (GreenletExit, Signal):
             self._leave()
             raise
         finally:
@@ -118,11 +121,17 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         hears = any(not isinstance(future, _Ring) for _, future in self._waits)
         if not hears and self.end is not None and self.is_to_end():
             self.end()
-        news = Until(lambda: bool(self._ready) or (not hears and self.is_to_end()))
+        elif not hears and (signal := self.left_with()) is not None:
+            # An asyncio.Event, say, which a branch would have set that has stopped.
+            raise signal
+        news = Until(lambda: bool(self._ready) or (not hears and self._is_news()))
         self._strands.wait(*(pending for pending, _ in self._waits), news)
         for pending, future in self._waits:
             if pending.done() and not future.done():
                 future.set_result(None)
+
+    def _is_news(self) -> bool:
+        return self.is_to_end() or self.left_with() is not None
 
     def until(self, *pendings: Pending) -> asyncio.Future[None]:
         """A future that is done when one of these is."""
@@ -197,7 +206,8 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self._strands.are_left:
+        is_signal = isinstance(context.get("exception"), Signal)
+        if not self._strands.are_left and not is_signal:
             _logger.error(
                 "in a task: %s", context.get("message"), exc_info=context.get("exception")
             )

@@ -78,7 +78,7 @@ class Course:
             self._spec = registry.task(self._begun.task)
             if max(log.state.version, log.state.checkpoint_version) > self._spec.version:
                 raise older_code(log.state, self._spec)
-            family = Relatives(host.driver.family())
+            family = Relatives(host)
             # It waits for nothing in this process; what stops it, stops the task and no more.
             self._run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
             self._remote = Remote(self._run, carrier, self._begun)
@@ -214,7 +214,12 @@ class Course:
             return local.drive(flow, run, "", self._once, local.nothing)
         remote.loop = loop = BodyLoop(self._carrier, remote.strands)
         loop.keep = remote.keep_what_was_said
-        return loop.run(_aconduct(run, spec, flow, loop))
+        loop.left_with = lambda: run.stop if isinstance(run.stop, Suspend) else None
+        try:
+            return loop.run(_aconduct(run, spec, flow, loop))
+        except Suspend:
+            remote.wait(remote.landing())
+            raise
 
     def _once(self) -> Any:
         try:

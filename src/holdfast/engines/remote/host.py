@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from holdfast.engines.holding import Holding
 from holdfast.engines.loops import LoopThread
 from holdfast.engines.remote.hub import LINGER_S, Hub
+from holdfast.engines.remote.places import Places
 from holdfast.engines.run import Family, Run
+from holdfast.errors import TaskReleased
 from holdfast.journal import Raised, Returned
 from holdfast.state import State
 
@@ -46,6 +47,10 @@ class Host:
         self.hub = Hub(driver.holding, engine, linger_s)
         self.bodies: dict[str, Run] = {}
         """The runs of the functions of tasks, by task."""
+        self.places: Places | None = None
+        """Where calls are made; None if there is no end of them."""
+        self.is_ending = threading.Event()
+        """Set when the worker is to end: nobody waits for another task any more."""
         self._loop: LoopThread | None = None
         self._lock = threading.Lock()
 
@@ -66,30 +71,60 @@ class Host:
 class Relatives:
     """The children of a task on a remote engine: they are driven by it too.
 
-    With `start`, which is for steps that start tasks, each is handed to the engine as it is made;
-    for those that the function of a task starts, its carrier does that.
+    Those that the function of a task starts are handed to the engine by its carrier.
     """
 
-    def __init__(self, family: Family, start: Callable[[str], None] | None = None) -> None:
-        self._family = family
-        self._start = start
+    def __init__(self, host: Host) -> None:
+        self._family = host.driver.family()
 
     def must_be_free(self, id: str, parent: str) -> None:
         self._family.must_be_free(id, parent)
 
     def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
         self._family.create(id, name, args, parent, path)
-        if self._start is not None:
-            self._start(id)
 
     def outcome(self, id: str) -> Returned | Raised | None:
         return self._family.outcome(id)
 
     def drive(self, id: str) -> None:
-        time.sleep(_CHILD_POLL_S)  # the engine does
+        raise NotImplementedError("the engine drives it, and says when it has ended")
 
     async def adrive(self, id: str) -> None:
-        await asyncio.sleep(_CHILD_POLL_S)
+        self.drive(id)
 
     def cancel(self, id: str, *, wait: bool) -> None:
         self._family.cancel(id, wait=False)
+
+
+class RelativesOfCall(Relatives):
+    """The children that a call starts, and may wait for in its place."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._host = host
+
+    def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None:
+        super().create(id, name, args, parent, path)
+        self._host.driver.start_elsewhere(id)
+
+    def drive(self, id: str) -> None:
+        """Wait a moment: the engine drives it."""
+        if self._host.places is not None:
+            self._host.places.give_away()
+        is_ending = self._host.is_ending.wait(_CHILD_POLL_S)
+        if self._host.places is not None:
+            self._host.places.take().result()
+        _must_go_on(id, is_ending)
+
+    async def adrive(self, id: str) -> None:
+        if self._host.places is not None:
+            self._host.places.give_away()
+        await asyncio.sleep(_CHILD_POLL_S)
+        if self._host.places is not None:
+            await asyncio.wrap_future(self._host.places.take())
+        _must_go_on(id, self._host.is_ending.is_set())
+
+
+def _must_go_on(child: str, is_ending: bool) -> None:
+    if is_ending:
+        raise TaskReleased(child, f"the worker ends, whose step waits for task {child!r}")

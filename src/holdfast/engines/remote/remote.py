@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.engines import undoing
 from holdfast.engines.execution import Body, create_child, family_of, is_open_child
@@ -79,16 +79,27 @@ class Remote:
 
     def wait(self, waiting: Waiting) -> None:
         """Carry out an operation from sync code, in its strand."""
+        if not self.strands.are_here():
+            self._refuse("makes a call in a thread of its own")
         for pendings in waiting:
             self.strands.wait(*pendings)
 
     async def awaited(self, waiting: Waiting) -> None:
         """Carry out an operation from async code."""
         if self.loop is None:
-            raise HoldfastError("the function of this task is not async")
+            self._refuse("is not async, and makes an async call (by asyncio.run?)")
         for pendings in waiting:
             if not any(pending.done() for pending in pendings):
                 await self.loop.until(*pendings)
+
+    def _refuse(self, what: str) -> NoReturn:
+        """Stop a function that does what works here, and not on an engine."""
+        self.run.halt(
+            HoldfastError(
+                f"task {self.run.task_id!r}: its function {what}. A remote engine can't hold that "
+                f"where it waits: use gather() or each() of holdfast, or make the task async"
+            )
+        )
 
     def _until(self, path: str, is_over: Callable[[], bool], *pendings: Pending) -> Waiting:
         """Wait for a condition, or for the task to be told to stop."""

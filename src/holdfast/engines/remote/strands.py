@@ -53,6 +53,10 @@ class Strand:
         self._greenlet.parent = getcurrent()
         self._greenlet.switch()
 
+    def is_run_by(self, it: greenlet) -> bool:
+        """Whether a greenlet is that of this strand."""
+        return self._greenlet is it
+
     def leave(self) -> None:
         """End it where it waits: what it does there will be done elsewhere."""
         while not self.done():  # somebody may catch it, and wait for something else
@@ -93,17 +97,26 @@ class Strands:
         """Called in a strand: go on when one of these is done."""
         if self.are_left:
             raise GreenletExit
-        this = getcurrent()
-        strand = next(s for s in self._strands if s._greenlet is this)
+        strand = self._current()
+        if strand is None:
+            raise RuntimeError("this is no strand of the task")
         if any(pending.done() for pending in pendings):
             return
         strand.waits = pendings
         loop = _leave_loop()
         try:
-            this.parent.switch()
+            getcurrent().parent.switch()
         finally:
             _enter_loop(*loop)
             strand.waits = ()
+
+    def are_here(self) -> bool:
+        """Whether the code that runs is one of them: it may be in a thread of its own."""
+        return self.are_left or self._current() is not None
+
+    def _current(self) -> Strand | None:
+        this = getcurrent()
+        return next((strand for strand in self._strands if strand.is_run_by(this)), None)
 
     def side_by_side(self, work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
         """Do work in strands, so much at a time; yields, in order, what each returned or raised."""

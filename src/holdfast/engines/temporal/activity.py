@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -53,10 +53,15 @@ async def _once(served: Served, key: tuple[str, str], work: Callable[[], Any]) -
     """
     doing = served.under_way.get(key)
     if doing is None:
-        doing = asyncio.get_running_loop().run_in_executor(None, work)
+        doing = asyncio.ensure_future(_in_a_place(served, work))
         served.under_way[key] = doing
         doing.add_done_callback(lambda _: served.under_way.pop(key, None))
     return await _to_its_end(doing)
+
+
+async def _in_a_place(served: Served, work: Callable[[], Any]) -> Any:
+    async with served.host.places or nullcontext():
+        return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 async def _to_its_end(work: asyncio.Future[Any]) -> Any:

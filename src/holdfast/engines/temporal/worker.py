@@ -23,6 +23,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymen
 from holdfast.engines.loops import LoopThread
 from holdfast.engines.remote.caring import look_after
 from holdfast.engines.remote.host import Host
+from holdfast.engines.remote.places import THREADS, Places
 from holdfast.engines.temporal.activity import make_call
 from holdfast.engines.temporal.flow import TaskFlow
 from holdfast.engines.temporal.served import Served, Serving, Trouble, Unreachable, serving
@@ -90,7 +91,8 @@ class TemporalWorker:
         own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
         served = serving[own] = Served(host, engine, own, self._complain)
-        threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast step")
+        host.places = Places(self._concurrency)
+        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast step")
         self._loop.set_default_executor(threads)
         try:
             async with self._calls(client, own), self._flows_apart(served) as flows:
@@ -100,6 +102,7 @@ class TemporalWorker:
                 await asyncio.wait([stopping, flows], return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
                 looking.cancel()
+                host.is_ending.set()
                 self._say("finishing the steps in hand")
         finally:
             del serving[own]
