@@ -50,6 +50,34 @@ async def calling_aflaky(name: str, failures: int, *, key: IdempotencyKey = _NO_
     return f"{name} at last"
 
 
+@step
+def calling_exits(tag: str) -> None:
+    effects[f"exit {tag}"] += 1
+    raise SystemExit(2)
+
+
+@step
+async def calling_aexits(tag: str) -> None:
+    effects[f"exit {tag}"] += 1
+    raise SystemExit(2)
+
+
+@task
+def calling_ends_the_program(tag: str) -> None:
+    calling_exits(tag)
+
+
+@task
+async def calling_aends_the_program(tag: str) -> None:
+    await calling_aexits(tag)
+
+
+@task
+def calling_ends_by_itself(tag: str) -> None:
+    effects[f"exit {tag}"] += 1
+    raise SystemExit(2)
+
+
 @step(timeout_s=0.05)
 def calling_slow() -> None:
     threading.Event().wait(1.0)
@@ -210,6 +238,18 @@ class Calling:
     @pytest.mark.parametrize("fn", [calling_times_out, calling_atimes_out])
     def test_a_call_that_takes_too_long_is_given_up(self, hf: Holdfast, fn: Any) -> None:
         assert result(hf, fn) is True
+
+    @pytest.mark.parametrize(
+        "fn", [calling_ends_the_program, calling_aends_the_program, calling_ends_by_itself]
+    )
+    def test_what_would_end_the_program_fails_the_task_and_ends_no_worker(
+        self, hf: Holdfast, fn: Any
+    ) -> None:
+        tag = new_id(fn)
+        with pytest.raises(TaskFailed, match="SystemExit: 2"):
+            result(hf, fn, tag)
+        assert effects[f"exit {tag}"] == 1
+        assert len(result(hf, calling_keys)) == 3
 
     @pytest.mark.parametrize("fn", [calling_may_fail, calling_amay_fail])
     def test_a_failed_task_says_so_and_goes_on_when_it_is_tried_again(

@@ -112,6 +112,21 @@ async def ending_agathers(tag: str) -> list[Any]:
 
 
 @task
+async def ending_waits_for_a_branch(tag: str) -> str:
+    """Waits for plain asyncio, which tells it nothing of being paused."""
+    booked: asyncio.Queue[str] = asyncio.Queue()
+
+    async def books() -> None:
+        ending_waits_for(f"{tag} gate")
+        await booked.put(await ending_abooks(tag))
+
+    booking = asyncio.create_task(books())
+    found = await booked.get()
+    await booking
+    return found
+
+
+@task
 def ending_busy(tag: str) -> list[str]:
     return [ending_waits_for(f"{tag} gate"), ending_books(tag)]
 
@@ -170,6 +185,20 @@ class Ending:
         assert effects[f"booked {tag}"] == 0
         hf.unpause(handle.id)
         assert handle.result(PATIENCE_S) == [f"{tag} gate", f"booked {tag}"]
+
+    def test_a_function_that_waits_for_plain_asyncio_is_paused_with_its_branches(
+        self, hf: Holdfast
+    ) -> None:
+        tag = new_id(ending_waits_for_a_branch)
+        handle = begin(hf, ending_waits_for_a_branch, tag)
+        until(lambda: handle.view.calls)
+        hf.pause(handle.id)
+        effects[f"{tag} gate"] += 1
+        until(lambda: handle.status == "paused")
+        until(lambda: handle.view.calls[0].status == "completed")
+        hf.unpause(handle.id)
+        assert handle.result(PATIENCE_S) == f"booked {tag}"
+        assert effects[f"booked {tag}"] == 1
 
     @pytest.mark.parametrize("fn", [ending_asks, ending_aasks])
     def test_a_task_that_waits_is_paused_and_keeps_what_it_is_told_meanwhile(

@@ -13,7 +13,7 @@ from holdfast.branches import gather
 from holdfast.children import start
 from holdfast.errors import StepFailed, TaskCancelled, TaskNotFound
 from holdfast.handle import Handle
-from holdfast.step import step
+from holdfast.step import step, tool
 from holdfast.task import task
 from holdfast.testing.engine_contract.working import (
     PATIENCE_S,
@@ -22,7 +22,7 @@ from holdfast.testing.engine_contract.working import (
     new_id,
     until,
 )
-from holdfast.waiting import ask
+from holdfast.waiting import ask, sleep
 
 
 @step
@@ -60,6 +60,22 @@ async def families_side_by_side(tag: str) -> list[str]:
         return await start(families_achild, f"{tag}-{name}")
 
     return await gather(one("a"), one("b"), one("c"))
+
+
+@task
+def families_late_child(tag: str) -> str:
+    sleep(0.2)
+    return f"{tag} {families_count(tag)}"
+
+
+@tool
+def families_has_it_done(tag: str) -> str:
+    return start(families_late_child, tag).result()
+
+
+@task
+def families_by_tool(tag: str) -> str:
+    return families_has_it_done(tag)
 
 
 @task
@@ -194,6 +210,12 @@ class Families:
         assert hf.task(cancelled).status == "cancelled"
         hf.answer(left, "alone")
         assert until(lambda: hf.task(left).result) == "left alone"
+
+    def test_tools_that_wait_for_children_leave_room_for_them(self, hf: Holdfast) -> None:
+        # More than a worker makes calls at a time.
+        tags = [new_id(families_by_tool) for _ in range(20)]
+        handles = [begin(hf, families_by_tool, tag) for tag in tags]
+        assert [handle.result(PATIENCE_S) for handle in handles] == [f"{tag} 1" for tag in tags]
 
     def test_a_step_may_start_a_child(self, hf: Holdfast) -> None:
         tag = new_id(families_by_step)
