@@ -12,6 +12,7 @@ import pytest
 from holdfast import Holdfast, ask, task
 from holdfast.engines.port import Driven, Job
 from holdfast.engines.sweeping import Memory, Swept, sweep
+from holdfast.errors import EngineError
 from holdfast.reading import stream_of
 from holdfast.store import Facts, Post
 from tests.engines.toy import Toy, bring, drive
@@ -115,6 +116,67 @@ def test_one_task_in_trouble_does_not_hold_up_the_others() -> None:
         done = sweep(hf.store, toy, Memory(), 0.0)
         assert sorted(done.started) == ["x-1", "x-3"]
         assert [text.partition(":")[0] for text in done.trouble] == ["x-2"]
+
+
+class Unserved(Toy):
+    """Fails for some of its tasks, as an engine does whose workers lack their code."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__()
+        self.unserved = set(ids)
+
+    def start(self, job: Job) -> None:
+        if job.id in self.unserved:
+            raise EngineError(f"task {job.id!r}: no worker has registered it")
+        super().start(job)
+
+
+def start_unheard(hf: Holdfast, toy: Toy, *ids: str) -> None:
+    """Start tasks of which the engine is not told."""
+    toy.is_down = True
+    for id in ids:
+        hf.start(swept, "Ada", id=id)
+    toy.is_down = False
+
+
+# A worker's passes are a second apart, and the time that each takes.
+PASSES_S = [1.02 * n for n in range(12)]
+
+
+@pytest.mark.parametrize("unserved", [1, 2, 3, 7])
+def test_tasks_that_nobody_serves_do_not_hold_up_those_behind_them(url: str, unserved: int) -> None:
+    bad, good = [f"a-{n}" for n in range(unserved)], [f"b-{n}" for n in range(5)]
+    toy, memory = Unserved(*bad), Memory()
+    with Holdfast(url, engine=toy) as hf:
+        start_unheard(hf, toy, *bad, *good)
+        for now_s in PASSES_S[:4]:
+            swept_now = sweep(hf.store, toy, memory, now_s)
+            assert swept_now.trouble
+        assert sorted(toy.started) == good
+        start_unheard(hf, toy, "c-1")
+        sweep(hf.store, toy, memory, PASSES_S[4])
+        sweep(hf.store, toy, memory, PASSES_S[5])
+        assert toy.started[-1] == "c-1"
+        toy.unserved.clear()
+        for now_s in PASSES_S[6:]:
+            sweep(hf.store, toy, memory, now_s)
+        assert sorted(toy.started) == [*bad, *good, "c-1"]
+        assert sweep(hf.store, toy, memory, 100.0) == Swept()
+
+
+def test_a_pass_over_an_engine_that_can_not_be_reached_asks_it_little() -> None:
+    toy, memory = Asked(), Memory()
+    ids = [f"d-{n:02}" for n in range(20)]
+    with Holdfast("memory://", engine=toy) as hf:
+        start_unheard(hf, toy, *ids)
+        toy.is_down = True
+        for now_s in PASSES_S:
+            asked = toy.queries
+            assert sweep(hf.store, toy, memory, now_s).trouble == ("toy can't be reached",)
+            assert toy.queries - asked <= 3
+        toy.is_down = False
+        sweep(hf.store, toy, memory, PASSES_S[-1] + 1.02)
+        assert sorted(toy.started) == ids
 
 
 class Asked(Toy):
