@@ -118,6 +118,29 @@ def test_one_task_in_trouble_does_not_hold_up_the_others() -> None:
         assert [text.partition(":")[0] for text in done.trouble] == ["x-2"]
 
 
+def test_a_task_is_left_to_who_made_it_for_a_moment_but_not_by_a_worker_that_begins() -> None:
+    toy, memory = Toy(), Memory()
+    with Holdfast("memory://", engine=toy) as hf:
+        start_unheard(hf, toy, "old-1")
+        assert sweep(hf.store, toy, memory, 0.0).started == ("old-1",)
+        start_unheard(hf, toy, "new-1")
+        Holdfast(hf.store).pause("new-1")
+        assert sweep(hf.store, toy, memory, 1.02) == Swept()
+        done = sweep(hf.store, toy, memory, 2.04)
+        assert (done.started, [id for id, _ in done.told]) == (("new-1",), ["new-1"])
+
+
+def test_a_task_that_is_just_being_started_is_not_started_by_a_worker_too() -> None:
+    toy, memory = Toy(), Memory()
+    with Holdfast("memory://", engine=toy) as hf:
+        sweep(hf.store, toy, memory, 0.0)
+        start_unheard(hf, toy, "n-1")
+        assert sweep(hf.store, toy, memory, 1.02) == Swept()
+        hf.start(swept, "Ada", id="n-1")
+        assert sweep(hf.store, toy, memory, 2.04) == Swept()
+        assert toy.started == ["n-1"]
+
+
 class Unserved(Toy):
     """Fails for some of its tasks, as an engine does whose workers lack their code."""
 

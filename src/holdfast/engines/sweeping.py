@@ -8,8 +8,9 @@ of an engine makes a pass over its tasks now and then, about once a second:
     a task it does not drive        it is started, unless somebody stopped it there
 
 A pass in which nothing is to be done asks the store two questions, whatever the number of tasks. A
-task is looked at (its log read, its engine asked) when it is first seen, and once in a while. One
-that the engine fails for is looked at again soon, after all the others.
+task is looked at (its log read, its engine asked) once in a while, and first in the next pass after
+it was seen: whoever made it is just about to tell the engine himself. The first pass of a worker
+waits for nobody. A task that the engine fails for is looked at again soon, after all the others.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Memory(Struct):
     """By stream and message, when to tell of it next, and how long to wait after that."""
     in_trouble: set[str] = field(default_factory=set)
     """The streams that something stood in the way of when they were last looked at."""
+    is_first: bool = True
+    """Whether no pass was made yet."""
 
 
 def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
@@ -96,9 +99,14 @@ class _Pass:
         memory, now_s = self._memory, self._now_s
         streams = list(_driven_remotely(self._store))
         posts = _due(memory, self._store.inbox(streams) if streams else (), now_s)
-        memory.look_at = {each: memory.look_at.get(each, now_s) for each in streams}
+        if memory.is_first:
+            new, look_at_new = set[str](), now_s
+        else:
+            new, look_at_new = set(streams) - set(memory.look_at), now_s + _SOONEST_S
+        memory.look_at = {each: memory.look_at.get(each, look_at_new) for each in streams}
         memory.in_trouble.intersection_update(streams)
-        return posts
+        memory.is_first = False
+        return [post for post in posts if post.stream not in new]
 
     def _in_turn(self, posts: Sequence[Post]) -> list[str]:
         """The tasks to look at. Those in trouble come last: nobody is to wait for them."""
