@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 
 from holdfast import Holdfast, ask, task
 from holdfast.engines.port import Driven, Job
+from holdfast.engines.remote import caring
+from holdfast.engines.remote.caring import look_after
 from holdfast.engines.sweeping import Memory, Swept, sweep
 from holdfast.errors import EngineError
 from holdfast.reading import stream_of
@@ -139,6 +143,79 @@ def test_a_task_that_is_just_being_started_is_not_started_by_a_worker_too() -> N
         hf.start(swept, "Ada", id="n-1")
         assert sweep(hf.store, toy, memory, 2.04) == Swept()
         assert toy.started == ["n-1"]
+
+
+class Ended(Toy):
+    """Somebody ended some of its tasks by its own means."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: dict[str, str] = {}
+
+    def query(self, job: Job) -> Driven | None:
+        found = super().query(job)
+        why = self.ended.get(job.id)
+        return found if why is None else Driven(job.id, "stopped", self.name, detail=why)
+
+
+def said_in(
+    hf: Holdfast, toy: Toy, passes: Mapping[int, Callable[[], None]], until: int, monkeypatch: Any
+) -> list[tuple[int, str]]:
+    """What a worker says when, while it makes so many passes; before some of them something
+    happens."""
+    said: list[tuple[int, str]] = []
+
+    class Clock:
+        passed = 0
+
+        def monotonic(self) -> float:
+            self.passed += 1
+            if self.passed > until:
+                raise asyncio.CancelledError
+            passes.get(self.passed, lambda: None)()
+            return 1.02 * self.passed
+
+    clock = Clock()
+    monkeypatch.setattr(caring, "_EVERY_S", 0)
+    monkeypatch.setattr(caring, "time", clock)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(look_after(hf.store, toy, lambda text: said.append((clock.passed, text))))
+    return said
+
+
+def test_what_stands_in_the_way_of_a_task_is_said_once_until_it_changes(monkeypatch: Any) -> None:
+    toy = Ended()
+
+    def end(why: str) -> None:
+        toy.ended["k-1"] = why
+
+    with Holdfast("memory://", engine=toy) as hf:
+        for id in ("k-1", "k-2"):
+            hf.start(swept, "Ada", id=id)
+        happens = {1: lambda: end("killed"), 300: lambda: end("gone"), 600: toy.ended.clear}
+        again = {800: lambda: end("killed")}
+        said = said_in(hf, toy, {**happens, **again}, 1000, monkeypatch)
+    assert [text[:4] for _, text in said] == ["k-1:"] * 3
+    (first, _), (second, _), (third, _) = said
+    assert first == 1 < 300 <= second < 360 < 800 <= third < 860
+
+
+def test_an_engine_that_can_not_be_reached_is_said_once_and_again_when_it_is_so_again(
+    monkeypatch: Any,
+) -> None:
+    toy = Toy()
+
+    def down(is_down: bool) -> None:
+        toy.is_down = is_down
+
+    with Holdfast("memory://", engine=toy) as hf:
+        for n in range(10):
+            hf.start(swept, "Ada", id=f"r-{n}")
+        times = {10: True, 200: False, 400: True}
+        happens = {at: partial(down, is_down) for at, is_down in times.items()}
+        said = said_in(hf, toy, happens, 500, monkeypatch)
+    assert [text for _, text in said] == ["toy can't be reached"] * 2
+    assert [at // 100 for at, _ in said] == [0, 4]
 
 
 class Unserved(Toy):

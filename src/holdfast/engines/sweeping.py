@@ -58,8 +58,8 @@ class Memory(Struct):
     """By stream, when to look at it next."""
     tell_at: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     """By stream and message, when to tell of it next, and how long to wait after that."""
-    in_trouble: set[str] = field(default_factory=set)
-    """The streams that something stood in the way of when they were last looked at."""
+    trouble: dict[str, str] = field(default_factory=dict)
+    """By stream, what stood in its way when it was last looked at."""
     is_first: bool = True
     """Whether no pass was made yet."""
 
@@ -104,7 +104,7 @@ class _Pass:
         else:
             new, look_at_new = set(streams) - set(memory.look_at), now_s + _SOONEST_S
         memory.look_at = {each: memory.look_at.get(each, look_at_new) for each in streams}
-        memory.in_trouble.intersection_update(streams)
+        memory.trouble = {each: memory.trouble[each] for each in streams if each in memory.trouble}
         memory.is_first = False
         return [post for post in posts if post.stream not in new]
 
@@ -113,8 +113,8 @@ class _Pass:
         at = self._memory.look_at
         due = sorted((each for each in at if at[each] <= self._now_s), key=lambda each: at[each])
         streams = dict.fromkeys([*(post.stream for post in posts), *due])
-        healthy = [each for each in streams if each not in self._memory.in_trouble]
-        troubled = [each for each in streams if each in self._memory.in_trouble]
+        healthy = [each for each in streams if each not in self._memory.trouble]
+        troubled = [each for each in streams if each in self._memory.trouble]
         return [*healthy[:_MOST_LOOKS], *troubled[:_MOST_LOOKS]]
 
     def _look_at(self, stream: str, posts: Sequence[Post]) -> None:
@@ -131,7 +131,7 @@ class _Pass:
             self._hinder(stream, posts, str(error))
             self._memory.look_at[stream] = self._now_s + _SOONEST_S
         else:
-            self._memory.in_trouble.discard(stream)
+            self._memory.trouble.pop(stream, None)
 
     def _look_after(self, stream: str, posts: Sequence[Post]) -> None:
         state = read_state(self._store, stream)
@@ -147,7 +147,7 @@ class _Pass:
 
     def _hinder(self, stream: str, posts: Sequence[Post], trouble: str) -> None:
         self._trouble.append(trouble)
-        self._memory.in_trouble.add(stream)
+        self._memory.trouble[stream] = trouble
         for post in posts:
             _put_off(post, self._memory, self._now_s)
 
