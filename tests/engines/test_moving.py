@@ -364,10 +364,10 @@ def test_a_task_of_an_engine_is_put_back_or_copied_only_after_it_was_moved_here(
     with Holdfast("memory://", engine=toy) as hf, Holdfast("memory://") as target:
         hf.start(movable, "Ada", id="y-1")
         drive("toy", hf, "y-1")
-        with pytest.raises(DrivenElsewhere, match="holdfast move y-1"):
-            hf.rewind("y-1", to="1")
-        with pytest.raises(DrivenElsewhere, match="holdfast move y-1"):
-            hf.copy_to(target, ids=["y-1"])
+        for call in (lambda: hf.rewind("y-1", to="1"), lambda: hf.copy_to(target, ids=["y-1"])):
+            with pytest.raises(DrivenElsewhere, match="holdfast move y-1") as refused:
+                call()
+            assert "engine=Toy" not in f"{refused.value}"  # the store was opened so
         assert target.tasks() == []
         with toy.serve(hf):
             hf.move("y-1", "local")

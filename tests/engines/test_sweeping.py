@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,10 @@ import pytest
 
 from holdfast import Holdfast, ask, task
 from holdfast.engines.port import Driven, Job
+from holdfast.engines.remote import caring
+from holdfast.engines.remote.caring import look_after
 from holdfast.engines.sweeping import Memory, Swept, sweep
+from holdfast.errors import EngineError
 from holdfast.reading import stream_of
 from holdfast.store import Facts, Post
 from tests.engines.toy import Toy, bring, drive
@@ -115,6 +120,163 @@ def test_one_task_in_trouble_does_not_hold_up_the_others() -> None:
         done = sweep(hf.store, toy, Memory(), 0.0)
         assert sorted(done.started) == ["x-1", "x-3"]
         assert [text.partition(":")[0] for text in done.trouble] == ["x-2"]
+
+
+def test_a_task_is_left_to_who_made_it_for_a_moment_but_not_by_a_worker_that_begins() -> None:
+    toy, memory = Toy(), Memory()
+    with Holdfast("memory://", engine=toy) as hf:
+        start_unheard(hf, toy, "old-1")
+        assert sweep(hf.store, toy, memory, 0.0).started == ("old-1",)
+        start_unheard(hf, toy, "new-1")
+        Holdfast(hf.store).pause("new-1")
+        assert sweep(hf.store, toy, memory, 1.02) == Swept()
+        done = sweep(hf.store, toy, memory, 2.04)
+        assert (done.started, [id for id, _ in done.told]) == (("new-1",), ["new-1"])
+
+
+def test_a_task_that_is_just_being_started_is_not_started_by_a_worker_too() -> None:
+    toy, memory = Toy(), Memory()
+    with Holdfast("memory://", engine=toy) as hf:
+        sweep(hf.store, toy, memory, 0.0)
+        start_unheard(hf, toy, "n-1")
+        assert sweep(hf.store, toy, memory, 1.02) == Swept()
+        hf.start(swept, "Ada", id="n-1")
+        assert sweep(hf.store, toy, memory, 2.04) == Swept()
+        assert toy.started == ["n-1"]
+
+
+class Ended(Toy):
+    """Somebody ended some of its tasks by its own means."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: dict[str, str] = {}
+
+    def query(self, job: Job) -> Driven | None:
+        found = super().query(job)
+        why = self.ended.get(job.id)
+        return found if why is None else Driven(job.id, "stopped", self.name, detail=why)
+
+
+def said_in(
+    hf: Holdfast, toy: Toy, passes: Mapping[int, Callable[[], None]], until: int, monkeypatch: Any
+) -> list[tuple[int, str]]:
+    """What a worker says when, while it makes so many passes; before some of them something
+    happens."""
+    said: list[tuple[int, str]] = []
+
+    class Clock:
+        passed = 0
+
+        def monotonic(self) -> float:
+            self.passed += 1
+            if self.passed > until:
+                raise asyncio.CancelledError
+            passes.get(self.passed, lambda: None)()
+            return 1.02 * self.passed
+
+    clock = Clock()
+    monkeypatch.setattr(caring, "_EVERY_S", 0)
+    monkeypatch.setattr(caring, "time", clock)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(look_after(hf.store, toy, lambda text: said.append((clock.passed, text))))
+    return said
+
+
+def test_what_stands_in_the_way_of_a_task_is_said_once_until_it_changes(monkeypatch: Any) -> None:
+    toy = Ended()
+
+    def end(why: str) -> None:
+        toy.ended["k-1"] = why
+
+    with Holdfast("memory://", engine=toy) as hf:
+        for id in ("k-1", "k-2"):
+            hf.start(swept, "Ada", id=id)
+        happens = {1: lambda: end("killed"), 300: lambda: end("gone"), 600: toy.ended.clear}
+        again = {800: lambda: end("killed")}
+        said = said_in(hf, toy, {**happens, **again}, 1000, monkeypatch)
+    assert [text[:4] for _, text in said] == ["k-1:"] * 3
+    (first, _), (second, _), (third, _) = said
+    assert first == 1 < 300 <= second < 360 < 800 <= third < 860
+
+
+def test_an_engine_that_can_not_be_reached_is_said_once_and_again_when_it_is_so_again(
+    monkeypatch: Any,
+) -> None:
+    toy = Toy()
+
+    def down(is_down: bool) -> None:
+        toy.is_down = is_down
+
+    with Holdfast("memory://", engine=toy) as hf:
+        for n in range(10):
+            hf.start(swept, "Ada", id=f"r-{n}")
+        times = {10: True, 200: False, 400: True}
+        happens = {at: partial(down, is_down) for at, is_down in times.items()}
+        said = said_in(hf, toy, happens, 500, monkeypatch)
+    assert [text for _, text in said] == ["toy can't be reached"] * 2
+    assert [at // 100 for at, _ in said] == [0, 4]
+
+
+class Unserved(Toy):
+    """Fails for some of its tasks, as an engine does whose workers lack their code."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__()
+        self.unserved = set(ids)
+
+    def start(self, job: Job) -> None:
+        if job.id in self.unserved:
+            raise EngineError(f"task {job.id!r}: no worker has registered it")
+        super().start(job)
+
+
+def start_unheard(hf: Holdfast, toy: Toy, *ids: str) -> None:
+    """Start tasks of which the engine is not told."""
+    toy.is_down = True
+    for id in ids:
+        hf.start(swept, "Ada", id=id)
+    toy.is_down = False
+
+
+# A worker's passes are a second apart, and the time that each takes.
+PASSES_S = [1.02 * n for n in range(12)]
+
+
+@pytest.mark.parametrize("unserved", [1, 2, 3, 7])
+def test_tasks_that_nobody_serves_do_not_hold_up_those_behind_them(url: str, unserved: int) -> None:
+    bad, good = [f"a-{n}" for n in range(unserved)], [f"b-{n}" for n in range(5)]
+    toy, memory = Unserved(*bad), Memory()
+    with Holdfast(url, engine=toy) as hf:
+        start_unheard(hf, toy, *bad, *good)
+        for now_s in PASSES_S[:4]:
+            swept_now = sweep(hf.store, toy, memory, now_s)
+            assert swept_now.trouble
+        assert sorted(toy.started) == good
+        start_unheard(hf, toy, "c-1")
+        sweep(hf.store, toy, memory, PASSES_S[4])
+        sweep(hf.store, toy, memory, PASSES_S[5])
+        assert toy.started[-1] == "c-1"
+        toy.unserved.clear()
+        for now_s in PASSES_S[6:]:
+            sweep(hf.store, toy, memory, now_s)
+        assert sorted(toy.started) == [*bad, *good, "c-1"]
+        assert sweep(hf.store, toy, memory, 100.0) == Swept()
+
+
+def test_a_pass_over_an_engine_that_can_not_be_reached_asks_it_little() -> None:
+    toy, memory = Asked(), Memory()
+    ids = [f"d-{n:02}" for n in range(20)]
+    with Holdfast("memory://", engine=toy) as hf:
+        start_unheard(hf, toy, *ids)
+        toy.is_down = True
+        for now_s in PASSES_S:
+            asked = toy.queries
+            assert sweep(hf.store, toy, memory, now_s).trouble == ("toy can't be reached",)
+            assert toy.queries - asked <= 3
+        toy.is_down = False
+        sweep(hf.store, toy, memory, PASSES_S[-1] + 1.02)
+        assert sorted(toy.started) == ids
 
 
 class Asked(Toy):

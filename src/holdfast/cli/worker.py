@@ -41,7 +41,7 @@ Say = Callable[[str], None]
     default=16,
     show_default=True,
     metavar="N",
-    help="How many tasks are driven at a time.",
+    help="How many tasks are driven at a time; with --engine, how many steps are made.",
 )
 @click.option(
     "--limit",

@@ -103,6 +103,17 @@ def must_be_driven_by(state: State, driver: str) -> None:
         raise elsewhere(state)
 
 
+def must_be_here(state: State, to_be: str) -> None:
+    """Raise `DrivenElsewhere` for a task that a remote engine drives, whatever engine the store was
+    opened with: what it is `to_be` can't be done to it there."""
+    if driver := driven_by(state):
+        raise DrivenElsewhere(
+            f"task {state.id!r} is under way on {driver}, where it can't be {to_be}: wait until "
+            f"it has ended, or take it from there first (hf.move({state.id!r}, {LOCAL!r}), "
+            f"holdfast move {quote(state.id)} --engine {LOCAL})"
+        )
+
+
 class Taken(DrivenElsewhere):
     """Somebody took a task from its engine, which was not asked (`holdfast move --force`)."""
 

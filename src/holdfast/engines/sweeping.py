@@ -8,7 +8,9 @@ of an engine makes a pass over its tasks now and then, about once a second:
     a task it does not drive        it is started, unless somebody stopped it there
 
 A pass in which nothing is to be done asks the store two questions, whatever the number of tasks. A
-task is looked at (its log read, its engine asked) when it is first seen, and once in a while.
+task is looked at (its log read, its engine asked) once in a while, and first in the next pass after
+it was seen: whoever made it is just about to tell the engine himself. The first pass of a worker
+waits for nobody. A task that the engine fails for is looked at again soon, after all the others.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ _AGAIN_S = 60.0
 """After how long a task is looked at again."""
 _MOST_LOOKS = 200
 """How many tasks one pass looks at, at most: the next one goes on."""
+_MOST_FAILURES = 3
+"""After how many tasks in a row that the engine fails for a pass ends: it can't be reached then,
+and to go on would be a time-out for each of the others."""
 _SOONEST_S, _LATEST_S = 1.0, 60.0
 """After how long the engine is told again of a message that stays in the inbox."""
 
@@ -53,42 +58,98 @@ class Memory(Struct):
     """By stream, when to look at it next."""
     tell_at: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     """By stream and message, when to tell of it next, and how long to wait after that."""
+    trouble: dict[str, str] = field(default_factory=dict)
+    """By stream, what stood in its way when it was last looked at."""
+    is_first: bool = True
+    """Whether no pass was made yet."""
 
 
 def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
     """Make one pass over the tasks of an engine. `now_s` is the time of any clock that only goes
     forward."""
-    started: list[str] = []
-    told: list[tuple[str, str]] = []
-    trouble: list[str] = []
-    try:
-        streams = list(_driven_remotely(store))
-        posts = _due(memory, store.inbox(streams) if streams else (), now_s)
-        memory.look_at = {each: memory.look_at.get(each, now_s) for each in streams}
-        due = [each for each in streams if memory.look_at[each] <= now_s][:_MOST_LOOKS]
-        for stream in dict.fromkeys([*(post.stream for post in posts), *due]):
-            its_posts = [post for post in posts if post.stream == stream]
-            try:
-                state = read_state(store, stream)
-                if driven_by(state) != engine.name:
-                    memory.look_at[stream] = now_s + _AGAIN_S
-                    continue
-                if _start(store, engine, stream, state, its_posts):
-                    started.append(state.id)
-                memory.look_at[stream] = now_s + _AGAIN_S
-                told += _tell(engine, state, its_posts, memory, now_s)
-            except (EngineError, StoreError) as error:
-                memory.look_at[stream] = now_s + _AGAIN_S
-                for post in its_posts:
-                    _put_off(post, memory, now_s)
-                if not isinstance(error, EngineConflict | Stopped | StoreError):
-                    # Perhaps it is this task alone: the next pass begins with the others.
-                    memory.look_at[stream] = now_s + _SOONEST_S
-                    raise
-                trouble.append(f"{stream.removeprefix(_TASKS)}: {error}")
-    except (EngineError, StoreError) as error:  # it can't be reached: neither can the others be
-        trouble.append(str(error))
-    return Swept(tuple(started), tuple(told), tuple(trouble))
+    return _Pass(store, engine, memory, now_s).make()
+
+
+class _Pass:
+    """One pass: what it goes by, and what it has done so far."""
+
+    def __init__(self, store: Store, engine: Engine, memory: Memory, now_s: float) -> None:
+        self._store, self._engine, self._memory, self._now_s = store, engine, memory, now_s
+        self._started: list[str] = []
+        self._told: list[tuple[str, str]] = []
+        self._trouble: list[str] = []
+        self._failures = 0
+        """How many tasks in a row the engine failed for."""
+
+    def make(self) -> Swept:
+        try:
+            posts = self._survey()
+        except StoreError as error:
+            self._trouble.append(str(error))
+        else:
+            for stream in self._in_turn(posts):
+                self._look_at(stream, [post for post in posts if post.stream == stream])
+                if self._failures == _MOST_FAILURES:
+                    break
+        trouble = tuple(dict.fromkeys(self._trouble))
+        return Swept(tuple(self._started), tuple(self._told), trouble)
+
+    def _survey(self) -> list[Post]:
+        """See which tasks there are; returns the messages that the engine is to be told of now."""
+        memory, now_s = self._memory, self._now_s
+        streams = list(_driven_remotely(self._store))
+        posts = _due(memory, self._store.inbox(streams) if streams else (), now_s)
+        if memory.is_first:
+            new, look_at_new = set[str](), now_s
+        else:
+            new, look_at_new = set(streams) - set(memory.look_at), now_s + _SOONEST_S
+        memory.look_at = {each: memory.look_at.get(each, look_at_new) for each in streams}
+        memory.trouble = {each: memory.trouble[each] for each in streams if each in memory.trouble}
+        memory.is_first = False
+        return [post for post in posts if post.stream not in new]
+
+    def _in_turn(self, posts: Sequence[Post]) -> list[str]:
+        """The tasks to look at. Those in trouble come last: nobody is to wait for them."""
+        at = self._memory.look_at
+        due = sorted((each for each in at if at[each] <= self._now_s), key=lambda each: at[each])
+        streams = dict.fromkeys([*(post.stream for post in posts), *due])
+        healthy = [each for each in streams if each not in self._memory.trouble]
+        troubled = [each for each in streams if each in self._memory.trouble]
+        return [*healthy[:_MOST_LOOKS], *troubled[:_MOST_LOOKS]]
+
+    def _look_at(self, stream: str, posts: Sequence[Post]) -> None:
+        """Do what is to be done for a task, or take note of what stands in the way."""
+        self._memory.look_at[stream] = self._now_s + _AGAIN_S
+        try:
+            self._look_after(stream, posts)
+        except (EngineConflict, Stopped, StoreError) as error:
+            self._failures = 0
+            self._hinder(stream, posts, f"{stream.removeprefix(_TASKS)}: {error}")
+        except EngineError as error:
+            # It may be this task alone, or the engine can't be reached: the next ones will tell.
+            self._failures += 1
+            self._hinder(stream, posts, str(error))
+            self._memory.look_at[stream] = self._now_s + _SOONEST_S
+        else:
+            self._memory.trouble.pop(stream, None)
+
+    def _look_after(self, stream: str, posts: Sequence[Post]) -> None:
+        state = read_state(self._store, stream)
+        if driven_by(state) != self._engine.name:
+            return
+        if _start(self._store, self._engine, stream, state, posts):
+            self._started.append(state.id)
+        self._failures = 0
+        for post in posts:
+            let_know(self._engine, state, post.name)
+            _put_off(post, self._memory, self._now_s)
+            self._told.append((state.id, post.name))
+
+    def _hinder(self, stream: str, posts: Sequence[Post], trouble: str) -> None:
+        self._trouble.append(trouble)
+        self._memory.trouble[stream] = trouble
+        for post in posts:
+            _put_off(post, self._memory, self._now_s)
 
 
 def _driven_remotely(store: Store) -> Iterator[str]:
@@ -136,15 +197,6 @@ def _start(store: Store, engine: Engine, stream: str, state: State, posts: Seque
         return False
     engine.start(job)
     return True
-
-
-def _tell(
-    engine: Engine, state: State, posts: list[Post], memory: Memory, now_s: float
-) -> Iterator[tuple[str, str]]:
-    for post in posts:
-        let_know(engine, state, post.name)
-        _put_off(post, memory, now_s)
-        yield state.id, post.name
 
 
 def _put_off(post: Post, memory: Memory, now_s: float) -> None:

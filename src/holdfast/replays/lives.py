@@ -8,17 +8,20 @@ shares with its original, or was put back to, is taken as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from holdfast.events import (
     AnyEvent,
+    CancelRequested,
     Claimed,
     Compensating,
+    PauseRequested,
     Rewound,
     TaskCompleted,
+    TaskContinued,
     TaskErrored,
     TaskRetried,
     TaskStopped,
@@ -58,14 +61,10 @@ def lives(events: Sequence[AnyEvent], base: int) -> list[Life]:
     for event in events:
         if isinstance(event, Rewound):
             begin = max(begin, event.seq)
+    own = [event for event in events if event.seq > begin]
     found: list[Life] = []
-    # What stands before the first claim was said by whoever made the task.
-    start, end = 0, None
-    for event in events:
-        if event.seq <= begin:
-            continue
-        if not start and isinstance(event, Claimed):
-            start = event.seq - 1
+    start, end = _start(own, is_paused=begin > base), None
+    for event in own:
         if isinstance(event, TaskCompleted | TaskErrored | TaskStopped):
             end = event
         if isinstance(event, TaskRetried) or (isinstance(event, Compensating) and end is not None):
@@ -74,6 +73,30 @@ def lives(events: Sequence[AnyEvent], base: int) -> list[Life]:
     newest = events[-1].seq
     found.append(Life(start or newest, newest, end))
     return found
+
+
+def _start(events: Iterable[AnyEvent], *, is_paused: bool) -> int:
+    """After which event the first life begins; 0 if none does.
+
+    What stands before the first claim was said by whoever made the task. One that was put back is
+    paused, and lets nothing run until it is told to go on: an engine claims it first, to hear that.
+    """
+    is_claimed = False
+    for event in events:
+        match event:
+            case Claimed() if not is_paused:
+                return event.seq - 1
+            case Claimed():
+                is_claimed = True
+            case PauseRequested():
+                is_paused = True
+            case TaskContinued() | CancelRequested() if is_claimed:
+                return event.seq
+            case TaskContinued() | CancelRequested():
+                is_paused = False
+            case TaskRetried():
+                break
+    return 0
 
 
 def status_of(life: Life) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.branching import rewind_key, said_by, sessions_of
 from holdfast.conversation import Conversation
 from holdfast.driving import Driving
-from holdfast.engines.elsewhere import must_be_driven_by
+from holdfast.engines.elsewhere import must_be_here
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.engines.undoing import undo_all
@@ -71,7 +71,7 @@ def rewind(driving: Driving, id: str, wanted: Wanted) -> tuple[Effect, ...]:
     if wanted.effects not in ("live", "reuse", "stub"):
         raise BadInput(f"rewind(effects={wanted.effects!a:.40}) must be 'live', 'reuse' or 'stub'")
     must_be_texts(f"rewind({id!r})", by=wanted.by, because=wanted.because)
-    must_be_driven_by(newest_state(holding.store, checked_id(id)), "")
+    must_be_here(newest_state(holding.store, checked_id(id)), "put back")
     try:
         with holding.hold(id) as log:
             log.state = newest_state(holding.store, id)

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.engines.elsewhere import must_be_driven_by
+from holdfast.engines.elsewhere import must_be_here
 from holdfast.engines.holding import Holding
 from holdfast.engines.mail import take_in
 from holdfast.errors import BadInput, HoldfastError, StoreError, TaskBusy, TaskNotFound
@@ -180,7 +180,7 @@ class Copying:
         if state.seq == 0:
             raise TaskNotFound(f"no task {id!r} in {store.url}")
         if state.status not in FINISHED:
-            must_be_driven_by(state, "")  # its engine would look for it where it was
+            must_be_here(state, "copied")  # its engine would look for it where it was
             holder = store.holder(stream)
             if holder is not None:
                 raise TaskBusy(

@@ -16,17 +16,21 @@ _EVERY_S = 1.0
 
 
 async def look_after(store: Store, engine: Engine, say: Callable[[str], None]) -> None:
-    """Make a pass over the tasks of an engine about once a second."""
-    memory, said = Memory(), ""
+    """Make a pass over the tasks of an engine about once a second. What stands in the way is said
+    once, until it changes or is gone."""
+    memory, said = Memory(), set[str]()
     while True:
         try:
             swept = await off_loop(sweep, store, engine, memory, time.monotonic())
-            trouble = "; ".join(swept.trouble)
+            trouble = list(swept.trouble)
             for id in swept.started:
                 say(f"{id}: started, as {engine.name} did not drive it")
         except (HoldfastError, OSError) as error:
-            trouble = str(error)
-        if trouble and trouble != said:
-            say(trouble)
-        said = trouble
+            trouble = [str(error)]
+        # Of a task that was not looked at this time, it is still what it was.
+        trouble += memory.trouble.values()
+        for text in dict.fromkeys(trouble):
+            if text not in said:
+                say(text)
+        said = set(trouble)
         await asyncio.sleep(_EVERY_S)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.app import Holdfast
-from holdfast.errors import DrivenElsewhere, Unanswered
+from holdfast.errors import DrivenElsewhere, TaskCancelled, Unanswered
 from holdfast.spec import Retry
 from holdfast.step import step
 from holdfast.task import current, task
@@ -136,6 +136,33 @@ class Travelling:
         hf.answer(handle.id, "away")
         assert hf.resume(handle.id)[1] == "away"
         assert effects[f"look {tag} Oslo"] == 1
+        replayed = hf.replay(handle.id)
+        assert replayed.same, replayed
+        assert (replayed.outcome, replayed.divergence) == ("completed", None)
+
+    @BOTH
+    def test_a_task_that_is_put_back_twice_or_ended_after_it_replays_without_a_difference(
+        self, hf: Holdfast, fn: Any
+    ) -> None:
+        handle = begin(hf, fn, new_id(fn))
+        question(handle)
+        hf.answer(handle.id, "home")
+        handle.result(PATIENCE_S)
+        for answer in ("away", "nowhere"):
+            hf.rewind(handle.id, to="2", effects="reuse")
+            assert hf.replay(handle.id).same
+            with pytest.raises(Unanswered):
+                hf.resume(handle.id)
+            hf.answer(handle.id, answer)
+            assert hf.resume(handle.id)[1] == answer
+            replayed = hf.replay(handle.id)
+            assert replayed.same, replayed
+        hf.rewind(handle.id, to="2", effects="reuse")
+        hf.cancel(handle.id)
+        with pytest.raises(TaskCancelled):
+            handle.result(PATIENCE_S)
+        replayed = hf.replay(handle.id)
+        assert replayed.same, replayed
 
 
 def _moved(hf: Holdfast, id: str) -> tuple[str, ...]:
