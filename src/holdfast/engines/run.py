@@ -268,7 +268,8 @@ class Run:
             return True
         if isinstance(error, Signal | GeneratorExit) or self.is_over:
             return False
-        return self.is_one_call or self.remote is not None
+        is_shared = self.patience_s is not None
+        return is_shared and (self.is_one_call or self.remote is not None)
 
     def is_stopped(self, path: str) -> bool:
         """Whether the task is to stop at a call. Inside a tool only if it can't go on at all: a
