@@ -35,7 +35,15 @@ from holdfast.engines.lookup import altered, look_up
 from holdfast.engines.run import Run
 from holdfast.engines.threads import off_loop
 from holdfast.engines.together import Lines
-from holdfast.errors import HoldfastError, LeaseLost, Stop, Suspend, TaskBusy, TaskWaiting
+from holdfast.errors import (
+    HoldfastError,
+    LeaseLost,
+    Signal,
+    Stop,
+    Suspend,
+    TaskBusy,
+    TaskWaiting,
+)
 from holdfast.events import Claimed
 from holdfast.journal import (
     Append,
@@ -152,8 +160,8 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
     except asyncio.CancelledError as error:
         if alarm.cancels and isinstance(run.stop, Stop):
             return stopped(run.stop)
-        if alarm.cancels and isinstance(run.stop, Suspend):
-            raise run.stop from None
+        if alarm.left_with is not None:
+            raise alarm.left_with from None
         if run.patience_s is None or alarm.main.cancelling():
             raise
         return task_raised(run, error)  # nobody cancelled it: that was its own doing
@@ -349,8 +357,7 @@ async def _park(run: Run, path: str, waiting: TaskWaiting) -> None:
         run.log.waits.remove(waiting.until)
         return
     run.stop = run.stop or Suspend(waiting)
-    _leave_soon(run)
-    run.raise_in(path, run.stop)
+    _raise_in(run, path, run.stop)
 
 
 async def _stop(run: Run, path: str) -> NoReturn:
@@ -359,13 +366,14 @@ async def _stop(run: Run, path: str) -> NoReturn:
     _give_up(run, path)
     while isinstance(run.stop, Suspend) and run.in_flight:
         await asyncio.wait(list(run.in_flight.values()))
-    _leave_soon(run)
-    run.raise_in(path, run.stop or Suspend(TaskWaiting(run.task_id, "told to stop")))
+    told = Suspend(TaskWaiting(run.task_id, "told to stop"))
+    _raise_in(run, path, run.stop or told)
 
 
-def _leave_soon(run: Run) -> None:
+def _raise_in(run: Run, path: str, signal: Signal) -> NoReturn:
     if run.remote is None and isinstance(run.alarm, Alarm):
-        run.alarm.leave_soon()
+        run.alarm.leave_soon(signal)
+    run.raise_in(path, signal)
 
 
 def _give_up(run: Run, path: str) -> None:

@@ -23,6 +23,7 @@ class Alarm:
         self.main: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         self.may_cancel = False
         self.cancels = 0
+        self.left_with: Signal | None = None
         self._run = run
         self._loop = asyncio.get_running_loop()
         self._naps: set[asyncio.Future[None]] = set()
@@ -43,17 +44,20 @@ class Alarm:
             for branch in list(self._run.branches):
                 branch.cancel()
 
-    def leave_soon(self) -> None:
+    def leave_soon(self, signal: Signal) -> None:
         """A strand of the function has stopped: if the others don't hear of it, leave them too. Who
         waits for an asyncio.Event that this one would have set, say, waits for ever."""
-        self._loop.call_later(_HEARD_S, self._leave)
+        if isinstance(signal, Suspend):
+            self._loop.call_later(_HEARD_S, self._leave, signal)
 
-    def _leave(self) -> None:
-        if not self.may_cancel or not isinstance(self._run.stop, Suspend):
+    def _leave(self, signal: Signal) -> None:
+        # Also if it may go on by now: the strand that stopped does not.
+        if not self.may_cancel or self.cancels:
             return
         if self._run.in_flight:  # they come to their end first
-            self.leave_soon()
+            self.leave_soon(signal)
         else:
+            self.left_with = signal
             self.cancels += 1
             self.main.cancel()
 
