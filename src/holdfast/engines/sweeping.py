@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, field
 
 from holdfast.engines.elsewhere import driven_by, is_to_end, job_for, let_know
+from holdfast.engines.handing import hand_over
 from holdfast.engines.port import Engine
-from holdfast.errors import EngineConflict, EngineError, StoreError
+from holdfast.errors import EngineConflict, EngineError, StoreError, TaskBusy
 from holdfast.facts import BY_ENGINE
 from holdfast.listing import read_facts
 from holdfast.reading import read_state
@@ -75,8 +76,13 @@ def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
                     continue
                 if _start(store, engine, stream, state, its_posts):
                     started.append(state.id)
+                    state = read_state(store, stream)  # which may have a new run since
                 memory.look_at[stream] = now_s + _AGAIN_S
                 told += _tell(engine, state, its_posts, memory, now_s)
+            except TaskBusy:  # a worker has not let go of it yet, though its run is over
+                memory.look_at[stream] = now_s + _SOONEST_S
+                for post in its_posts:
+                    _put_off(post, memory, now_s)
             except (EngineError, StoreError) as error:
                 memory.look_at[stream] = now_s + _AGAIN_S
                 for post in its_posts:
@@ -134,7 +140,7 @@ def _start(store: Store, engine: Engine, stream: str, state: State, posts: Seque
     newest = read_state(store, stream)  # it may have ended since
     if driven_by(newest) != engine.name or job_for(newest) != job:
         return False
-    engine.start(job)
+    hand_over(store, engine, newest, by=f"a worker of {engine.name}")
     return True
 
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from restate import TerminalError, Workflow, WorkflowContext, WorkflowSharedContext
@@ -49,7 +46,6 @@ _ABORT = timedelta(days=7)
 _TOLD = timedelta(minutes=1)
 """How long Restate knows that it was told of a message: one that stays in the inbox it hears of
 again."""
-_LOOK_S, _LOOKS = 0.05, 200
 
 
 class Courses:
@@ -84,33 +80,21 @@ class Courses:
         if end.how == "ended" and end.status != "completed":
             # Shown as failed; why is in the log.
             raise TerminalError(f"{end.status}: see `holdfast show`", _CODES.get(end.status, 500))
-        if end.how == "again":
-            begin_again = partial(self._begin_again, job)
-            threading.Thread(target=begin_again, daemon=True).start()
         return {"how": end.how, "status": end.status}
 
     async def _driven(self, ctx: WorkflowContext, job: Job) -> End:
-        prefix, most = self._engine.prefix, self._engine.renew_after
-        carrier = RestateCarrier(ctx, self._host, self._calls, job, prefix, most)
+        carrier = RestateCarrier(ctx, self._host, self._calls, job, self._engine)
         seq = await carrier.begin()
         while True:
             await carrier.hold()
             end = await drive(self._host, carrier, job.id, seq)
             if end.how != "again" or carrier.is_full():
+                # First of all: from the moment on when the task has a new run nobody waits here.
                 await carrier.end(end.how)
+                if end.how == "again":
+                    await carrier.renew()
                 return end
             seq = await carrier.go_on_at(end.seq)
-
-    def _begin_again(self, job: Job) -> None:
-        """Give a task a new invocation, with an empty journal, when its present one has ended."""
-        # If that does not work out, a worker that looks after the task does it later.
-        with suppress(EngineError):
-            for _ in range(_LOOKS):
-                time.sleep(_LOOK_S)
-                known = self._engine.query(job)
-                if known is not None and known.status == "ended":
-                    self._engine.start(job)
-                    return
 
     def _say_once(self, id: str, text: str) -> None:
         """Say why a task can't go on; Restate asks again every second or two."""
