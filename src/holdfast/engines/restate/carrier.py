@@ -22,7 +22,7 @@ from restate.vm import VMException  # type: ignore[attr-defined]
 
 from holdfast.engines.elsewhere import CANCEL, driven_by, is_to_end, job_for
 from holdfast.engines.handing import renew
-from holdfast.engines.port import Job, RunOver
+from holdfast.engines.port import Driven, Job, RunOver
 from holdfast.engines.remote.carrier import Pending, Waits
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls
@@ -37,6 +37,9 @@ from holdfast.state import State
 JSON: RunOptions[Any] = RunOptions(serde=JsonSerde())
 ENDED = "ended"
 """The handler that waits for the end of a task."""
+
+LEFT = "left"
+"""The handler that answers who waits there, in place of a run that was killed."""
 
 END = "end"
 """The promise that is kept then."""
@@ -121,34 +124,38 @@ class RestateCarrier:
         """
 
         async def begin() -> dict[str, Any]:
-            await self._last_run_is_over()
-            return await asyncio.to_thread(self._newest)
+            killed = await self._last_run_is_over()
+            return {**await asyncio.to_thread(self._newest), "killed": killed}
 
         begun = await self.surely(self._ctx.run_typed("begin", begin, JSON))
         self._hear_time(begun)
         self._most = int(begun["most"])
+        if begun["killed"]:
+            service = service_of(self._job.task, self._engine.prefix)
+            self._ctx.generic_send(service, LEFT, b"null", key=begun["killed"])
         for message in begun["posts"]:
             self._hear(message)
         self._listen()
         return int(begun["seq"])
 
-    async def _last_run_is_over(self) -> None:
+    async def _last_run_is_over(self) -> str:
         """Wait for the run that this one follows: its worker may have died after it wrote that the
-        task goes on here, and it is about to find that out, by running the function again."""
+        task goes on here, and it is about to find that out, by running the function again. Returns
+        its key if it was killed: then nobody who waits for its end was told of it."""
         for _ in range(_LOOKS):
-            if not await asyncio.to_thread(self._has_older_run):
-                return
+            last = await asyncio.to_thread(self._last_run)
+            if last is None or last[1].status != "running":
+                return "" if last is None or last[1].status == "ended" else key_of(last[0])
             await asyncio.sleep(_LOOK_S)
         raise RetryableError(f"task {self._id!r}: the run before this one has not ended yet")
 
-    def _has_older_run(self) -> bool:
-        for job in _runs_before(
-            read_state(self._host.holding.store, stream_of(self._id)), self._job
-        ):
+    def _last_run(self) -> tuple[Job, Driven] | None:
+        state = read_state(self._host.holding.store, stream_of(self._id))
+        for job in _runs_before(state, self._job):
             known = self._engine.query(job)
             if known is not None:  # if it was never started, the one before it counts
-                return known.status == "running"
-        return False
+                return job, known
+        return None
 
     def _newest(self) -> dict[str, Any]:
         """Where the log is, what is in the inbox, and how long the journal may grow."""

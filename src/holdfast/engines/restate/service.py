@@ -1,8 +1,9 @@
-"""The workflows that Restate knows: one for each type of task, with three handlers.
+"""The workflows that Restate knows: one for each type of task, with four handlers.
 
 run     the course of a task, once for each key
 tell    a message was left for it
 ended   waits for its end, for the task that started it
+left    its run was killed, and the task goes on under another key
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from holdfast.engines.port import Job
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls, trouble
-from holdfast.engines.restate.carrier import END, ENDED, JSON, MAIL, RestateCarrier
+from holdfast.engines.restate.carrier import END, ENDED, JSON, LEFT, MAIL, RestateCarrier
 from holdfast.engines.restate.engine import LOG, RUN, TELL, Restate
 from holdfast.engines.restate.names import service_of
 from holdfast.errors import BadInput, EngineConflict, EngineError, TaskNotFound
@@ -133,6 +134,13 @@ class Courses:
         """Wait for the end of a task."""
         return await ctx.promise(END, JsonSerde()).value()
 
+    async def left(self, ctx: WorkflowSharedContext, said: Any) -> None:
+        """Answer who waits for the end of a run that was killed: the task goes on in another."""
+        promise: Any = ctx.promise(END, JsonSerde())
+        if await promise.peek() is None:
+            with suppress(TerminalError):  # it ended after all
+                await promise.resolve({"how": "again"})
+
 
 def _must_be_the_same(id: str, found: str, log: str) -> None:
     if log and log != found:
@@ -181,5 +189,9 @@ def _workflow(courses: Courses, name: str) -> Workflow:
     @workflow.handler(name=ENDED, **serde)
     async def ended(ctx: WorkflowSharedContext, said: Any) -> Any:
         return await courses.ended(ctx, said)
+
+    @workflow.handler(name=LEFT, **serde)
+    async def left(ctx: WorkflowSharedContext, said: Any) -> None:
+        await courses.left(ctx, said)
 
     return workflow
