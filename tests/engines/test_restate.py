@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -533,6 +534,46 @@ def test_a_worker_that_is_stopped_finishes_its_step_and_another_goes_on(folder: 
         with driven(folder / "s", server, listen) as hf:
             assert hf.resume(handle.id) == "went"
     assert tasks.effects() == ["waits", "went"]
+
+
+def test_a_worker_that_finishes_a_long_step_leaves_all_else_to_the_others(folder: Path) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    names = [f"other-{i}" for i in range(6)]
+    with (
+        new_restate(folder / "restate") as server,
+        Holdfast(folder / "s", engine=engine_at(server, listen)) as hf,
+        worker_process(folder / "s", server, listen) as worker,
+    ):
+        long = hf.start(tasks.rs_patient, id="patient")
+        waiting = hf.start(tasks.rs_slow, 1, id="waiting")
+        wait_until(lambda: "waits" in tasks.effects() and has_asked(hf, "waiting", 1))
+        with worker_process(folder / "s", server, listen):
+            worker.send_signal(signal.SIGTERM)
+            assert worker.stdout is not None
+            wait_until(lambda: "finishing" in worker.stdout.readline())
+            handles = [hf.start(tasks.rs_plain, 1, id=name) for name in names]
+            hf.answer("waiting", True)
+            for handle in [waiting, *handles]:
+                handle.result(PATIENCE_S)
+            assert worker.poll() is None  # it still has the step in hand
+            (folder / "go").touch()
+            assert worker.wait(PATIENCE_S) == 0
+            assert long.result(PATIENCE_S) == "went"
+    assert Counter(tasks.effects())["waits"] == 1
+
+
+def test_a_worker_registers_again_with_a_server_that_came_back_empty(folder: Path) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server, driven(folder / "s", server, listen) as hf:
+        waiting = hf.start(tasks.rs_slow, 1, id="waiting")
+        wait_until(partial(has_asked, hf, "waiting", 1))
+        server.kill()
+        shutil.rmtree(folder / "restate" / "data")
+        server.start()
+        assert hf.start(tasks.rs_plain, 1, id="new").result(PATIENCE_S) == ["sent to 0"]
+        hf.answer("waiting", True)
+        assert waiting.result(PATIENCE_S) == 1
+    assert Counter(tasks.effects())["look 0"] == 2
 
 
 def test_a_worker_without_the_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,14 @@ class RunOver(EngineError):
     """An engine had a run of a task from an event on, and it is over: it begins no other there."""
 
 
+class NotServed(EngineError):
+    """An engine knows of nobody who has the code of a type of task."""
+
+    def __init__(self, message: str, task: str) -> None:
+        super().__init__(message)
+        self.task = task
+
+
 class Job(Struct, frozen=True):
     """A task as an engine knows it: which, of what type, and from which event on it drives it."""
 

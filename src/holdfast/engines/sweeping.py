@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from holdfast.engines.elsewhere import driven_by, is_to_end, job_for, let_know
 from holdfast.engines.handing import hand_over
-from holdfast.engines.port import Engine
+from holdfast.engines.port import Engine, NotServed
 from holdfast.errors import EngineConflict, EngineError, StoreError, TaskBusy
 from holdfast.facts import BY_ENGINE
 from holdfast.listing import read_facts
@@ -45,6 +45,8 @@ class Swept(Struct, frozen=True):
     """The messages that the engine was told of: of which task, and their names."""
     trouble: tuple[str, ...] = ()
     """What stood in the way; it is tried again."""
+    unserved: str = ""
+    """A type of task that the engine knows of nobody to drive."""
 
 
 class Memory(Struct):
@@ -62,6 +64,7 @@ def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
     started: list[str] = []
     told: list[tuple[str, str]] = []
     trouble: list[str] = []
+    unserved = ""
     try:
         streams = list(_driven_remotely(store))
         posts = _due(memory, store.inbox(streams) if streams else (), now_s)
@@ -94,7 +97,8 @@ def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
                 trouble.append(f"{stream.removeprefix(_TASKS)}: {error}")
     except (EngineError, StoreError) as error:  # it can't be reached: neither can the others be
         trouble.append(str(error))
-    return Swept(tuple(started), tuple(told), tuple(trouble))
+        unserved = error.task if isinstance(error, NotServed) else ""
+    return Swept(tuple(started), tuple(told), tuple(trouble), unserved)
 
 
 def _driven_remotely(store: Store) -> Iterator[str]:

@@ -15,8 +15,14 @@ from holdfast.store import Store
 _EVERY_S = 1.0
 
 
-async def look_after(store: Store, engine: Engine, say: Callable[[str], None]) -> None:
-    """Make a pass over the tasks of an engine about once a second."""
+async def look_after(
+    store: Store,
+    engine: Engine,
+    say: Callable[[str], None],
+    serve: Callable[[str], None] = lambda task: None,
+) -> None:
+    """Make a pass over the tasks of an engine about once a second. With `serve` the engine is told
+    who has the code of a type of task: it may have forgotten."""
     memory, said = Memory(), ""
     while True:
         try:
@@ -24,6 +30,8 @@ async def look_after(store: Store, engine: Engine, say: Callable[[str], None]) -
             trouble = "; ".join(swept.trouble)
             for id in swept.started:
                 say(f"{id}: started, as {engine.name} did not drive it")
+            if swept.unserved:
+                await off_loop(serve, swept.unserved)
         except (HoldfastError, OSError) as error:
             trouble = str(error)
         if trouble and trouble != said:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from holdfast.engines.port import Driven, EngineWorker, Job, RunOver
+from holdfast.engines.port import Driven, EngineWorker, Job, NotServed, RunOver
 from holdfast.engines.restate.http import Address, Reply
 from holdfast.engines.restate.names import is_service, key_of, path_of, service_of
 from holdfast.errors import BadInput, EngineConflict, EngineError
@@ -156,10 +156,11 @@ class Restate:
 
     def _trouble(self, job: Job, reply: Reply) -> EngineError:
         if reply.status == 404 and "not found" in reply.message:
-            return EngineError(
+            return NotServed(
                 f"task {job.id!r}: no worker has registered {job.task!r} at Restate, "
                 f"{self.ingress.url}. Start one that has its code (holdfast worker --engine "
-                f"restate …)"
+                f"restate …)",
+                job.task,
             )
         return self.ingress.trouble(reply, "ingress")
 

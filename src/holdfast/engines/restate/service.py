@@ -29,7 +29,7 @@ from holdfast.engines.restate.calls import Calls, trouble
 from holdfast.engines.restate.carrier import END, ENDED, JSON, LEFT, MAIL, RestateCarrier
 from holdfast.engines.restate.engine import LOG, RUN, TELL, Restate
 from holdfast.engines.restate.names import service_of
-from holdfast.errors import BadInput, EngineConflict, EngineError, TaskNotFound
+from holdfast.errors import BadInput, EngineConflict, EngineError, TaskBusy, TaskNotFound
 
 _logger = logging.getLogger("holdfast")
 
@@ -74,6 +74,9 @@ class Courses:
             self._say_once(id, str(error))
             with suppress(EngineError):
                 await asyncio.to_thread(self._engine.end, ctx.request().id, "kill")
+            raise trouble(id, error) from error
+        except TaskBusy as error:  # with whom it was before, who finishes a step
+            self._say_once(id, "another worker has it in hand")
             raise trouble(id, error) from error
         except Exception as error:
             self._say_once(id, str(error))
