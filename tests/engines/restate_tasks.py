@@ -272,6 +272,17 @@ async def rs_in_time(n: int) -> list[object]:
     return [looked, now() - began >= timedelta(seconds=2), *[rs_look(n + i) for i in range(4)]]
 
 
+@task
+async def rs_limited(n: int) -> int:
+    looked = 0
+    for i in range(n):
+        async with asyncio.timeout(0.5):
+            looked += await rs_glance(i)
+        if i % 4 == 3:
+            await ask(f"go on after {i}?", bool)
+    return looked
+
+
 @step(retry=Retry(attempts=2, delay_s=2, jitter=0))
 def rs_second_try() -> str:
     effect(f"try {current().attempt}")

@@ -562,6 +562,23 @@ def test_a_worker_that_finishes_a_long_step_leaves_all_else_to_the_others(folder
     assert Counter(tasks.effects())["waits"] == 1
 
 
+def test_limits_that_were_kept_ring_for_nobody_whoever_runs_the_function_again(
+    folder: Path,
+) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server:
+        for number in (1, 2, 3):
+            with driven(folder / "s", server, listen) as hf:
+                if number == 1:
+                    hf.start(tasks.rs_limited, 12, id="limited")
+                answer_next(hf, "limited", number)
+                wait_until(lambda n=number: len(tasks.effects()) == min(4 * n + 4, 12))
+                time.sleep(0.7)  # the limits are over, and Restate says so
+        with driven(folder / "s", server, listen) as hf:
+            assert hf.resume("limited") == 12
+    assert tasks.effects() == [f"look {n}" for n in range(12)]
+
+
 def test_a_worker_registers_again_with_a_server_that_came_back_empty(folder: Path) -> None:
     listen = f"127.0.0.1:{next(free_ports())}"
     with new_restate(folder / "restate") as server, driven(folder / "s", server, listen) as hf:

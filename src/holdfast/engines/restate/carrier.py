@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import restate
@@ -83,8 +84,14 @@ class Call(Coming):
 class Timer(Coming):
     """A time that is waited for."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.forget: Callable[[], object] = lambda: None
+
     def give_up(self) -> None:
-        """Nothing: Restate takes no timer back, and nobody looks at it any more."""
+        """Wait for it no longer. Restate takes no timer back; but each that is waited for costs
+        whenever something comes."""
+        self.forget()
 
 
 class Child(Coming):
@@ -245,7 +252,12 @@ class RestateCarrier:
         left_s = max((until - self._host.holding.clock()).total_seconds(), 0.0)
         left = timedelta(milliseconds=math.ceil(left_s * 1000))
         timer = Timer()
-        self._ask(lambda: self._ctx.sleep(left), timer, lambda _: {"at": until.isoformat()})
+        future = self._ask(
+            lambda: self._ctx.sleep(left), timer, lambda _: {"at": until.isoformat()}
+        )
+        # What is waited for from then on is the same each time: the function gives it up where it
+        # has heard the same of its journal.
+        timer.forget = partial(self._coming.pop, future, None)
         return timer
 
     def start_child(self, id: str, task: str) -> Child:
@@ -276,7 +288,7 @@ class RestateCarrier:
         make: Callable[[], RestateDurableFuture[Any]],
         coming: Coming,
         read: Callable[[Any], Any] = lambda said: said,
-    ) -> None:
+    ) -> RestateDurableFuture[Any]:
         try:
             if self._mismatch is not None:
                 raise self._mismatch
@@ -291,6 +303,7 @@ class RestateCarrier:
 
         self._asked += 1
         self._coming[future] = come
+        return future
 
     def _halt(self, error: Exception) -> Halt:
         """Stop the task's function for good, whatever it catches: the journal does not fit it."""
