@@ -137,9 +137,9 @@ class RestateCarrier:
         begun = await self.surely(self._ctx.run_typed("begin", begin, JSON))
         self._hear_time(begun)
         self._most = int(begun["most"])
-        if begun["killed"]:
+        if killed := begun.get("killed"):
             service = service_of(self._job.task, self._engine.prefix)
-            self._ctx.generic_send(service, LEFT, b"null", key=begun["killed"])
+            self._ctx.generic_send(service, LEFT, b"null", key=killed)
         for message in begun["posts"]:
             self._hear(message)
         self._listen()
