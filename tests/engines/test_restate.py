@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Unanswered, Worker
+from holdfast.cli.lines import event_line
 from holdfast.engines.elsewhere import job_for
 from holdfast.engines.port import Job
 from holdfast.engines.restate import Restate
@@ -289,6 +290,10 @@ def test_a_task_that_makes_many_calls_goes_on_in_new_invocations(
         for number in (1, 2):
             answer_next(hf, "long", number)
         assert handle.result(PATIENCE_S) == 2 * sum(n * n for n in range(10))
+        moves = [e for e in read_events(hf.store, stream_of("long")) if isinstance(e, Moved)]
+        assert moves
+        for move in moves:
+            assert "to a new run of restate by" in event_line(move, handle.view.state).plain
     assert tasks.effects() == [f"look {n}" for n in range(10)] * 2
 
 
@@ -562,6 +567,10 @@ def test_a_worker_that_finishes_a_long_step_leaves_all_else_to_the_others(folder
     assert Counter(tasks.effects())["waits"] == 1
 
 
+def has_looked(times: int) -> bool:
+    return len(tasks.effects()) == times
+
+
 def test_limits_that_were_kept_ring_for_nobody_whoever_runs_the_function_again(
     folder: Path,
 ) -> None:
@@ -572,7 +581,8 @@ def test_limits_that_were_kept_ring_for_nobody_whoever_runs_the_function_again(
                 if number == 1:
                     hf.start(tasks.rs_limited, 12, id="limited")
                 answer_next(hf, "limited", number)
-                wait_until(lambda n=number: len(tasks.effects()) == min(4 * n + 4, 12))
+                looks = min(4 * number + 4, 12)
+                wait_until(partial(has_looked, looks))
                 time.sleep(0.7)  # the limits are over, and Restate says so
         with driven(folder / "s", server, listen) as hf:
             assert hf.resume("limited") == 12
@@ -590,6 +600,7 @@ def test_a_worker_registers_again_with_a_server_that_came_back_empty(folder: Pat
         assert hf.start(tasks.rs_plain, 1, id="new").result(PATIENCE_S) == ["sent to 0"]
         hf.answer("waiting", True)
         assert waiting.result(PATIENCE_S) == 1
+        assert renewals(hf, "waiting") == [1]  # its key may be known there from another time
     assert Counter(tasks.effects())["look 0"] == 2
 
 
