@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from holdfast import control
 from holdfast.beginning import Given
 from holdfast.driving import Driving
-from holdfast.engines.elsewhere import try_to_let_know, try_to_start
+from holdfast.engines.handing import try_to_let_know, try_to_start
 from holdfast.engines.holding import Holding
 from holdfast.engines.port import Engine, KeepsValues
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
@@ -106,8 +106,8 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
             self.engine.store = self.store
         if isinstance(self.engine, KeepsValues):
             self.engine.encrypt_with(box_for_engines(self.store))
-        self._holding.poke = partial(try_to_let_know, self.engine)
-        self._holding.start = partial(try_to_start, self.engine)
+        self._holding.poke = partial(try_to_let_know, self.store, self.engine, owner)
+        self._holding.start = partial(try_to_start, self.store, self.engine, owner)
         self._going = Going(self._driving, self.engine)
 
     def __enter__(self) -> Self:

@@ -13,10 +13,13 @@ from typing import Any
 from holdfast import control
 from holdfast.beginning import Begin, Given
 from holdfast.driving import Driving, recorded_end
-from holdfast.engines.elsewhere import called, driver_of, job_for, must_be_driven_by, warn
+from holdfast.engines.elsewhere import called, driven_by, driver_of, must_be_driven_by, warn
+from holdfast.engines.execution import is_open_child
+from holdfast.engines.handing import LETS_GO_S, hand_over
 from holdfast.engines.port import Engine
 from holdfast.engines.standstill import standstill
 from holdfast.errors import EngineConflict, EngineError, TaskBusy, TaskReleased, TaskWaiting
+from holdfast.fold.waits import perhaps_open
 from holdfast.news import pause
 from holdfast.reading import read_state, stream_of
 from holdfast.spec import Spec
@@ -87,7 +90,7 @@ class Going:
         if state.status in FINISHED:
             return
         try:
-            self._engine.start(job_for(state))
+            self._drive(state)
         except EngineConflict:
             if is_new:
                 self._undo(task.task_id)
@@ -99,6 +102,19 @@ class Going:
             ) from error
         if task.continues and state.status == "paused":
             control.unpause(self._driving.holding, state.id, "")
+
+    def _drive(self, state: State) -> None:
+        owner = self._driving.holding.owner
+        hand_over(self._store, self._engine, state, owner, LETS_GO_S, self._drive_children)
+
+    def _drive_children(self, state: State) -> None:
+        """Go on with what a task waits for, too: where its run was ended by means of the engine,
+        so were theirs, perhaps."""
+        for call in perhaps_open(state.calls):
+            if is_open_child(call):
+                child = self._state_of(call.child)
+                if driven_by(child) == self.driver:
+                    self._drive(child)
 
     def _begun(self, task: Begin) -> tuple[bool, State]:
         """Whether the task was made just now, and its state."""

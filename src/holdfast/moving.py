@@ -20,6 +20,7 @@ from msgspec import Raw
 from holdfast.control import must_be_there
 from holdfast.engines.elsewhere import LOCAL, called, driven_by, driver_of, job_for, warn
 from holdfast.engines.execution import is_open_child
+from holdfast.engines.handing import hand_over
 from holdfast.engines.holding import Holding
 from holdfast.engines.port import Engine, Job
 from holdfast.errors import BadInput, EngineConflict, EngineError, TaskBusy
@@ -139,7 +140,8 @@ class _Move:
             # Those that it started until it was let go of.
             self._move_children(state)
         # Also if it is there already: who moved it may have died before this.
-        self._engine.start(job_for(state))
+        left_s = max(self._give_up_at - time.monotonic(), 0.0)
+        hand_over(self._holding.store, self._engine, state, self._by, left_s)
 
     def _move_children(self, state: State) -> None:
         for child in _open_children(state):

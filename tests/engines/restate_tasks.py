@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from holdfast import (
@@ -18,8 +19,10 @@ from holdfast import (
     Retry,
     ask,
     checkpoint,
+    current,
     each,
     gather,
+    now,
     restore,
     sleep,
     start,
@@ -220,6 +223,90 @@ def rs_long(n: int) -> int:
 @task
 def rs_many(n: int) -> int:
     return sum(rs_look(i) for i in range(n))
+
+
+# Tasks that wait for something while they make calls: in a new run they go on waiting.
+
+
+def rs_looks(n: int) -> int:
+    return len([rs_look(i) for i in range(n)])
+
+
+def rs_nap(seconds: float) -> bool:
+    """Sleep, and say whether that took as long as it should. What an earlier run waited for comes
+    meanwhile, if it comes."""
+    began = now()
+    sleep(seconds)
+    rs_look(1000)
+    return now() - began >= timedelta(seconds=seconds)
+
+
+@task
+def rs_with_child(n: int) -> list[object]:
+    child = start(rs_slow, 1)
+    looked = rs_looks(n)
+    return [looked, child.result(), rs_nap(0.3)]
+
+
+@task
+def rs_with_question(n: int) -> list[object]:
+    began = now()
+    said = gather(lambda: rs_looks(n), lambda: ask("now?", str, timeout_s=2, default="no"))
+    return [*said, now() - began >= timedelta(seconds=2), rs_nap(0.5)]
+
+
+@step
+async def rs_glance(n: int) -> int:
+    effect(f"look {n}")
+    return 1
+
+
+@task
+async def rs_in_time(n: int) -> list[object]:
+    looked = 0
+    for i in range(n):
+        async with asyncio.timeout(1.5):
+            looked += await rs_glance(i)
+    began = now()
+    await sleep(2)
+    return [looked, now() - began >= timedelta(seconds=2), *[rs_look(n + i) for i in range(4)]]
+
+
+@task
+async def rs_limited(n: int) -> int:
+    looked = 0
+    for i in range(n):
+        async with asyncio.timeout(0.5):
+            looked += await rs_glance(i)
+        if i % 4 == 3:
+            await ask(f"go on after {i}?", bool)
+    return looked
+
+
+@step(retry=Retry(attempts=2, delay_s=2, jitter=0))
+def rs_second_try() -> str:
+    effect(f"try {current().attempt}")
+    if current().attempt == 1:
+        raise ConnectionError("no route")
+    return "second"
+
+
+@task
+def rs_backing_off(n: int) -> list[object]:
+    began = now()
+    said = gather(lambda: rs_looks(n), rs_second_try)
+    return [*said, now() - began >= timedelta(seconds=2), rs_nap(0.3)]
+
+
+@task
+def rs_sleeping(n: int) -> list[object]:
+    said = gather(lambda: rs_looks(n), lambda: rs_nap(2))
+    return [*said, rs_nap(0.3)]
+
+
+@task
+def rs_of_long(n: int) -> int:
+    return start(rs_many, n).result()
 
 
 @task

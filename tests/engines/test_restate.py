@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,13 +20,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Worker
+from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Unanswered, Worker
+from holdfast.cli.lines import event_line
 from holdfast.engines.elsewhere import job_for
 from holdfast.engines.port import Job
 from holdfast.engines.restate import Restate
 from holdfast.engines.sweeping import Memory, sweep
 from holdfast.errors import BadInput, EngineConflict, EngineError
-from holdfast.events import Claimed, Parked
+from holdfast.events import Claimed, Moved, Parked
 from holdfast.reading import read_events, read_state, stream_of
 from holdfast.task import task_spec
 from holdfast.testing.servers import RestateServer
@@ -101,7 +103,8 @@ def wait_until(what: Callable[[], Any]) -> None:
 
 
 def calls(hf: Holdfast, id: str, kind: str) -> list[Any]:
-    return [call for call in hf.task(id).state.calls.values() if call.kind == kind]
+    state = read_state(hf.store, stream_of(id))
+    return [call for call in state.calls.values() if call.kind == kind]
 
 
 def has_asked(hf: Holdfast, id: str, number: int) -> bool:
@@ -259,7 +262,8 @@ def test_a_workflow_that_somebody_killed_stays_so_until_it_is_begun_again_where_
     wait_until(lambda: hf.engine.query(job_of(hf, "shot")).status == "stopped")  # type: ignore[union-attr]
     [said] = sweep(hf.store, hf.engine, Memory(), 0.0).trouble
     assert "shot: somebody ended it on restate ([409] killed), and it is left so" in said
-    hf.engine.start(job_of(hf, "shot"))
+    with pytest.raises(Unanswered):
+        hf.resume("shot")
     answer_next(hf, "shot", 2)
     assert handle.result(PATIENCE_S) == 2
     assert tasks.effects() == ["look 0", "look 1"]
@@ -286,7 +290,158 @@ def test_a_task_that_makes_many_calls_goes_on_in_new_invocations(
         for number in (1, 2):
             answer_next(hf, "long", number)
         assert handle.result(PATIENCE_S) == 2 * sum(n * n for n in range(10))
+        moves = [e for e in read_events(hf.store, stream_of("long")) if isinstance(e, Moved)]
+        assert moves
+        for move in moves:
+            assert "to a new run of restate by" in event_line(move, handle.view.state).plain
     assert tasks.effects() == [f"look {n}" for n in range(10)] * 2
+
+
+# Tasks that wait for something when they get a new run, and how they end
+
+
+WAITING: list[Any] = [
+    (tasks.rs_with_child, [12, 1, True]),
+    (tasks.rs_with_question, [12, "no", True, True]),
+    (tasks.rs_in_time, [12, True, 144, 169, 196, 225]),
+    (tasks.rs_backing_off, [12, "second", True, True]),
+    (tasks.rs_sleeping, [12, True, True]),
+]
+
+
+def must_be_right(hf: Holdfast, id: str, handle: Any, ends: Any) -> None:
+    if id.endswith("rs_with_child"):
+        wait_until(lambda: "look 11" in tasks.effects())
+        answer_next(hf, f"{id}.1", 1)
+    assert handle.result(PATIENCE_S) == ends
+    done = Counter(line for line in tasks.effects() if line not in ("look 0", "look 1000"))
+    assert set(done.values()) == {1}  # the child looks at 0 too
+
+
+def renewals(hf: Holdfast, id: str) -> list[int]:
+    events = read_events(hf.store, stream_of(id))
+    return [event.since for event in events if isinstance(event, Moved)]
+
+
+@pytest.mark.parametrize(("fn", "ends"), WAITING, ids=[fn.__name__ for fn, _ in WAITING])
+def test_what_a_task_waits_for_goes_along_to_a_new_run_and_comes_once(
+    fn: Any, ends: Any, restate: RestateServer, folder: Path
+) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    id = f"renewed-{fn.__name__}"
+    with driven(folder / "s", restate, listen, prefix="renewed.", renew_after=6) as hf:
+        handle = hf.start(fn, 12, id=id)
+        must_be_right(hf, id, handle, ends)
+        assert len(renewals(hf, id)) >= 2
+
+
+@pytest.mark.parametrize(("fn", "ends"), WAITING, ids=[fn.__name__ for fn, _ in WAITING])
+def test_what_a_task_waits_for_when_its_run_is_killed_comes_once_after_it_is_resumed(
+    fn: Any, ends: Any, engine_store: Holdfast
+) -> None:
+    hf, id = engine_store, f"killed-{fn.__name__}"
+    handle = hf.start(fn, 12, id=id)
+    wait_until(lambda: "look 11" in tasks.effects())
+    kill_run(hf, id)
+    with suppress(Unanswered):
+        assert hf.resume(id) == ends
+    must_be_right(hf, id, handle, ends)
+    assert renewals(hf, id) == [1]
+
+
+def kill_run(hf: Holdfast, id: str) -> None:
+    job = job_of(hf, id)
+    known = hf.engine.query(job)
+    assert known is not None and isinstance(hf.engine, Restate)
+    hf.engine.end(known.run, "kill")
+    wait_until(lambda: hf.engine.query(job).status == "stopped")  # type: ignore[union-attr]
+
+
+def test_a_parent_hears_of_the_end_of_a_child_that_went_on_under_other_keys(
+    restate: RestateServer, folder: Path
+) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with driven(folder / "s", restate, listen, prefix="family.", renew_after=5) as hf:
+        assert hf.start(tasks.rs_of_long, 20, id="of-long").result(PATIENCE_S) == 2470
+        assert len(renewals(hf, "of-long.1")) >= 3
+    assert Counter(tasks.effects()) == Counter(f"look {n}" for n in range(20))
+
+
+def test_a_parent_hears_of_the_end_of_a_child_that_was_killed_and_resumed(
+    engine_store: Holdfast,
+) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_with_child, 1, id="bereft")
+    wait_until(partial(has_asked, hf, "bereft.1", 1))
+    kill_run(hf, "bereft.1")
+    with pytest.raises(Unanswered):
+        hf.resume("bereft.1")
+    answer_next(hf, "bereft.1", 1)
+    assert handle.result(PATIENCE_S) == [1, 1, True]
+    # Nobody waits any more for the run that was killed.
+    wait_until(lambda: not open_at(hf, "bereft.1"))
+
+
+def test_the_children_of_a_task_that_was_killed_are_resumed_with_it(engine_store: Holdfast) -> None:
+    hf = engine_store
+    handle = hf.start(tasks.rs_with_child, 1, id="orphans")
+    wait_until(partial(has_asked, hf, "orphans.1", 1))
+    child = job_of(hf, "orphans.1")
+    kill_run(hf, "orphans")
+    wait_until(lambda: hf.engine.query(child).status == "stopped")  # type: ignore[union-attr]
+    with pytest.raises(Unanswered):
+        hf.resume("orphans")
+    answer_next(hf, "orphans.1", 1)
+    assert handle.result(PATIENCE_S) == [1, 1, True]
+
+
+def open_at(hf: Holdfast, key: str) -> list[Any]:
+    """What is under way at Restate for a key."""
+    assert isinstance(hf.engine, Restate)
+    query = (
+        f"select target from sys_invocation where target_service_key = '{key}' "
+        f"and status != 'completed'"
+    )
+    rows: list[Any] = hf.engine.admin.ask("POST", "/query", {"query": query}).json()["rows"]
+    return rows
+
+
+class Dies(Restate):
+    """Whoever starts a new run of a task has trouble right before it, or right after it."""
+
+    def __init__(self, *args: Any, after: bool, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._after, self._died = after, set[int]()
+
+    def start(self, job: Job) -> None:
+        if job.seq == 1 or job.seq in self._died:
+            return super().start(job)
+        self._died.add(job.seq)
+        if self._after:
+            super().start(job)
+        raise EngineError("no answer")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_run_that_dies_when_it_has_written_that_a_new_one_follows_comes_to_the_same_end(
+    after: bool, restate: RestateServer, folder: Path
+) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    engine = Dies(
+        restate.url,
+        admin=restate.admin_url,
+        listen=listen,
+        prefix="dies.",
+        renew_after=6,
+        after=after,
+    )
+    id = f"dies-{after}"
+    with Holdfast(folder / "s", engine=engine) as hf, driving(engine.worker(hf)):
+        handle = hf.start(tasks.rs_sleeping, 12, id=id)
+        must_be_right(hf, id, handle, [12, True, True])
+        since = renewals(hf, id)
+        assert len(since) >= 2 and since == sorted(set(since))  # each was followed once
+        wait_until(lambda: not open_at(hf, id))
 
 
 def test_a_failed_task_can_be_tried_again(engine_store: Holdfast, folder: Path) -> None:
@@ -384,6 +539,69 @@ def test_a_worker_that_is_stopped_finishes_its_step_and_another_goes_on(folder: 
         with driven(folder / "s", server, listen) as hf:
             assert hf.resume(handle.id) == "went"
     assert tasks.effects() == ["waits", "went"]
+
+
+def test_a_worker_that_finishes_a_long_step_leaves_all_else_to_the_others(folder: Path) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    names = [f"other-{i}" for i in range(6)]
+    with (
+        new_restate(folder / "restate") as server,
+        Holdfast(folder / "s", engine=engine_at(server, listen)) as hf,
+        worker_process(folder / "s", server, listen) as worker,
+    ):
+        long = hf.start(tasks.rs_patient, id="patient")
+        waiting = hf.start(tasks.rs_slow, 1, id="waiting")
+        wait_until(lambda: "waits" in tasks.effects() and has_asked(hf, "waiting", 1))
+        with worker_process(folder / "s", server, listen):
+            worker.send_signal(signal.SIGTERM)
+            assert worker.stdout is not None
+            wait_until(lambda: "finishing" in worker.stdout.readline())
+            handles = [hf.start(tasks.rs_plain, 1, id=name) for name in names]
+            hf.answer("waiting", True)
+            for handle in [waiting, *handles]:
+                handle.result(PATIENCE_S)
+            assert worker.poll() is None  # it still has the step in hand
+            (folder / "go").touch()
+            assert worker.wait(PATIENCE_S) == 0
+            assert long.result(PATIENCE_S) == "went"
+    assert Counter(tasks.effects())["waits"] == 1
+
+
+def has_looked(times: int) -> bool:
+    return len(tasks.effects()) == times
+
+
+def test_limits_that_were_kept_ring_for_nobody_whoever_runs_the_function_again(
+    folder: Path,
+) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server:
+        for number in (1, 2, 3):
+            with driven(folder / "s", server, listen) as hf:
+                if number == 1:
+                    hf.start(tasks.rs_limited, 12, id="limited")
+                answer_next(hf, "limited", number)
+                looks = min(4 * number + 4, 12)
+                wait_until(partial(has_looked, looks))
+                time.sleep(0.7)  # the limits are over, and Restate says so
+        with driven(folder / "s", server, listen) as hf:
+            assert hf.resume("limited") == 12
+    assert tasks.effects() == [f"look {n}" for n in range(12)]
+
+
+def test_a_worker_registers_again_with_a_server_that_came_back_empty(folder: Path) -> None:
+    listen = f"127.0.0.1:{next(free_ports())}"
+    with new_restate(folder / "restate") as server, driven(folder / "s", server, listen) as hf:
+        waiting = hf.start(tasks.rs_slow, 1, id="waiting")
+        wait_until(partial(has_asked, hf, "waiting", 1))
+        server.kill()
+        shutil.rmtree(folder / "restate" / "data")
+        server.start()
+        assert hf.start(tasks.rs_plain, 1, id="new").result(PATIENCE_S) == ["sent to 0"]
+        hf.answer("waiting", True)
+        assert waiting.result(PATIENCE_S) == 1
+        assert renewals(hf, "waiting") == [1]  # its key may be known there from another time
+    assert Counter(tasks.effects())["look 0"] == 2
 
 
 def test_a_worker_without_the_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

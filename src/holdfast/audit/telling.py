@@ -135,7 +135,7 @@ def _asked_to(what: str) -> Tell:
 
 
 def _moved(event: e.Moved, seen: Seen) -> Fields:
-    how = "by force" if event.forced else ""
+    how = "by force" if event.forced else "a new run of the same engine" if event.since else ""
     return {"what": "moved", "who": event.by, "name": event.engine or "local", "text": how}
 
 

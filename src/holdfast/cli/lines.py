@@ -165,6 +165,8 @@ def _more_detail(event: _Rest) -> str:
         case e.PauseRequested() | e.CancelRequested():
             because = f", because {event.because}" if event.because else ""
             return plain(f"by {event.by}{because}")
+        case e.Moved() if event.since:
+            return plain(f"to a new run of {event.engine} by {event.by}")
         case e.Moved():
             how = ", by force" if event.forced else ""
             return plain(f"to {event.engine or 'local'} by {event.by}{how}")

@@ -11,7 +11,7 @@ from datetime import datetime
 from shlex import quote
 
 from holdfast.engines.port import Engine, Job, job_of
-from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError, TaskNotFound
+from holdfast.errors import DrivenElsewhere, EngineConflict, TaskNotFound
 from holdfast.reading import first_event, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
@@ -144,31 +144,6 @@ def let_know(engine: Engine, state: State, message: str) -> None:
         engine.cancel(job_for(state))
     else:
         engine.tell(job_for(state), message)
-
-
-def try_to_let_know(engine: Engine | None, state: State, message: str) -> bool:
-    """The same; False if it is not this one's task, or can't be told: its workers will see."""
-    if engine is None or engine.name != state.driver:
-        return False
-    try:
-        let_know(engine, state, message)
-    except EngineError as error:
-        warn(
-            f"task {state.id!r}: {engine.name} was not told of {message!r}, which is safe in the "
-            f"task's inbox: a worker of {engine.name} tells it as soon as it can ({error})"
-        )
-        return False
-    return True
-
-
-def try_to_start(engine: Engine | None, state: State) -> None:
-    """Have an engine drive a task of its; if it can't be told, its workers will see."""
-    if engine is None or engine.name != driven_by(state):
-        return
-    try:
-        engine.start(job_for(state))
-    except EngineError as error:
-        warn(f"task {state.id!r} is not started yet: {error}")
 
 
 def warn(text: str) -> None:

@@ -29,7 +29,20 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from holdfast.errors import EngineError
 from holdfast.state import State
+
+
+class RunOver(EngineError):
+    """An engine had a run of a task from an event on, and it is over: it begins no other there."""
+
+
+class NotServed(EngineError):
+    """An engine knows of nobody who has the code of a type of task."""
+
+    def __init__(self, message: str, task: str) -> None:
+        super().__init__(message)
+        self.task = task
 
 
 class Job(Struct, frozen=True):
@@ -75,7 +88,8 @@ class Engine(Protocol):
 
     def start(self, job: Job) -> None:
         """See to it that a task is driven from an event on. Harmless if it is already, or if it is
-        driven from a later one; a run from an earlier one is ended."""
+        driven from a later one; a run from an earlier one is ended. `RunOver` from one that can't
+        begin anew from the same event."""
 
     def tell(self, job: Job, message: str) -> None:
         """A message of that name was left for a task."""

@@ -20,8 +20,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, field
 
 from holdfast.engines.elsewhere import driven_by, is_to_end, job_for, let_know
-from holdfast.engines.port import Engine
-from holdfast.errors import EngineConflict, EngineError, StoreError
+from holdfast.engines.handing import hand_over
+from holdfast.engines.port import Engine, NotServed
+from holdfast.errors import EngineConflict, EngineError, StoreError, TaskBusy
 from holdfast.facts import BY_ENGINE
 from holdfast.listing import read_facts
 from holdfast.reading import read_state
@@ -49,6 +50,8 @@ class Swept(Struct, frozen=True):
     """The messages that the engine was told of: of which task, and their names."""
     trouble: tuple[str, ...] = ()
     """What stood in the way; it is tried again."""
+    unserved: str = ""
+    """A type of task that the engine knows of nobody to drive."""
 
 
 class Memory(Struct):
@@ -78,6 +81,7 @@ class _Pass:
         self._started: list[str] = []
         self._told: list[tuple[str, str]] = []
         self._trouble: list[str] = []
+        self._unserved = ""
         self._failures = 0
         """How many tasks in a row the engine failed for."""
 
@@ -92,7 +96,7 @@ class _Pass:
                 if self._failures == _MOST_FAILURES:
                     break
         trouble = tuple(dict.fromkeys(self._trouble))
-        return Swept(tuple(self._started), tuple(self._told), trouble)
+        return Swept(tuple(self._started), tuple(self._told), trouble, self._unserved)
 
     def _survey(self) -> list[Post]:
         """See which tasks there are; returns the messages that the engine is to be told of now."""
@@ -122,6 +126,14 @@ class _Pass:
         self._memory.look_at[stream] = self._now_s + _AGAIN_S
         try:
             self._look_after(stream, posts)
+        except TaskBusy:  # a worker has not let go of it yet, though its run is over
+            self._memory.look_at[stream] = self._now_s + _SOONEST_S
+            self._put_off(posts)
+        except NotServed as error:
+            self._failures = 0  # the engine can be reached
+            self._unserved = error.task
+            self._hinder(stream, posts, str(error))
+            self._memory.look_at[stream] = self._now_s + _SOONEST_S
         except (EngineConflict, Stopped, StoreError) as error:
             self._failures = 0
             self._hinder(stream, posts, f"{stream.removeprefix(_TASKS)}: {error}")
@@ -139,6 +151,7 @@ class _Pass:
             return
         if _start(self._store, self._engine, stream, state, posts):
             self._started.append(state.id)
+            state = read_state(self._store, stream)  # which may have a new run since
         self._failures = 0
         for post in posts:
             let_know(self._engine, state, post.name)
@@ -148,6 +161,9 @@ class _Pass:
     def _hinder(self, stream: str, posts: Sequence[Post], trouble: str) -> None:
         self._trouble.append(trouble)
         self._memory.trouble[stream] = trouble
+        self._put_off(posts)
+
+    def _put_off(self, posts: Sequence[Post]) -> None:
         for post in posts:
             _put_off(post, self._memory, self._now_s)
 
@@ -195,7 +211,7 @@ def _start(store: Store, engine: Engine, stream: str, state: State, posts: Seque
     newest = read_state(store, stream)  # it may have ended since
     if driven_by(newest) != engine.name or job_for(newest) != job:
         return False
-    engine.start(job)
+    hand_over(store, engine, newest, by=f"a worker of {engine.name}")
     return True
 
 

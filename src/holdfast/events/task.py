@@ -75,13 +75,16 @@ class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
 
 
 class Moved(Event, frozen=True, kw_only=True, tag="moved"):
-    """Somebody gave the task to another engine, which drives it from here on."""
+    """Somebody gave the task to another engine, which drives it from here on; or its own engine
+    goes on with it in a new run."""
 
     engine: str
     """Its name; '' for this process, or any local worker."""
     by: str = ""
     forced: bool = False
     """Whether the engine that had it was not asked: what it still does for the task is refused."""
+    since: int = 0
+    """If its own engine goes on with it, the event that the run before this one drove it from."""
     post: str = ""
 
 

@@ -210,6 +210,8 @@ def _parked(event: e.Parked, state: State) -> Told:
 
 
 def _moved(event: e.Moved, state: State) -> Told:
+    if event.since:
+        return "moved", f"to a new run of {event.engine}"
     return "moved", f"to {event.engine or 'local'}{', by force' if event.forced else ''}"
 
 

@@ -15,9 +15,15 @@ from holdfast.store import Store
 _EVERY_S = 1.0
 
 
-async def look_after(store: Store, engine: Engine, say: Callable[[str], None]) -> None:
+async def look_after(
+    store: Store,
+    engine: Engine,
+    say: Callable[[str], None],
+    serve: Callable[[str], None] = lambda task: None,
+) -> None:
     """Make a pass over the tasks of an engine about once a second. What stands in the way is said
-    once, until it changes or is gone."""
+    once, until it changes or is gone. With `serve` the engine is told who has the code of a type of
+    task: it may have forgotten."""
     memory, said = Memory(), set[str]()
     while True:
         try:
@@ -25,6 +31,8 @@ async def look_after(store: Store, engine: Engine, say: Callable[[str], None]) -
             trouble = list(swept.trouble)
             for id in swept.started:
                 say(f"{id}: started, as {engine.name} did not drive it")
+            if swept.unserved:
+                await off_loop(serve, swept.unserved)
         except (HoldfastError, OSError) as error:
             trouble = [str(error)]
         # Of a task that was not looked at this time, it is still what it was.

@@ -90,7 +90,7 @@ class Calls:
 
     async def _begun(self, place: Place, make: Callable[[], Waits | None]) -> Future[Waits | None]:
         if self._is_closing:
-            await asyncio.Event().wait()  # until Restate turns to another worker
+            await asyncio.Event().wait()  # until we are disconnected, in a moment
         with self._lock:
             future = self._under_way.get(place)
             if future is not None:
@@ -105,13 +105,18 @@ class Calls:
             if self._under_way.get(place) is future:
                 del self._under_way[place]
 
-    def finish(self) -> None:
-        """Begin no more calls, and wait for the end of those under way."""
-        self._is_closing = True
+    def close(self) -> None:
+        """Begin no more calls."""
         with self._lock:
+            self._is_closing = True
             under_way = list(self._under_way.values())
         for future in under_way:
             future.cancel()
+
+    def finish(self) -> None:
+        """Wait for the end of the calls under way, which is in their logs then."""
+        with self._lock:
+            under_way = list(self._under_way.values())
         wait(under_way)
         self._threads.shutdown()
 

@@ -9,28 +9,38 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import restate
 from restate import RestateDurableFuture, RunOptions, TerminalError, WorkflowContext
+from restate.exceptions import RetryableError
 from restate.serde import JsonSerde
 from restate.vm import VMException  # type: ignore[attr-defined]
 
-from holdfast.engines.elsewhere import CANCEL, is_to_end
-from holdfast.engines.port import Job
+from holdfast.engines.elsewhere import CANCEL, driven_by, is_to_end, job_for
+from holdfast.engines.handing import renew
+from holdfast.engines.port import Driven, Job, RunOver
 from holdfast.engines.remote.carrier import Pending, Waits
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls
-from holdfast.engines.restate.engine import RUN
+from holdfast.engines.restate.engine import RUN, Restate
 from holdfast.engines.restate.names import key_of, service_of
 from holdfast.errors import EngineError, Halt
+from holdfast.events import Moved
 from holdfast.journal import Asked
+from holdfast.reading import read_state, stream_of
+from holdfast.state import State
 
 JSON: RunOptions[Any] = RunOptions(serde=JsonSerde())
 ENDED = "ended"
 """The handler that waits for the end of a task."""
+
+LEFT = "left"
+"""The handler that answers who waits there, in place of a run that was killed."""
 
 END = "end"
 """The promise that is kept then."""
@@ -38,6 +48,9 @@ END = "end"
 MAIL = "mail"
 """Where a workflow keeps how many of its messages it has taken, now and then."""
 MAIL_STEP = 16
+
+_LOOK_S, _LOOKS = 0.05, 100
+"""How often a new run looks whether the one before it has ended."""
 
 
 class Coming:
@@ -71,8 +84,14 @@ class Call(Coming):
 class Timer(Coming):
     """A time that is waited for."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.forget: Callable[[], object] = lambda: None
+
     def give_up(self) -> None:
-        """Nothing: Restate takes no timer back, and nobody looks at it any more."""
+        """Wait for it no longer. Restate takes no timer back; but each that is waited for costs
+        whenever something comes."""
+        self.forget()
 
 
 class Child(Coming):
@@ -87,14 +106,15 @@ class RestateCarrier:
     """What one invocation does for a task."""
 
     def __init__(
-        self, ctx: WorkflowContext, host: Host, calls: Calls, job: Job, prefix: str, most: int
+        self, ctx: WorkflowContext, host: Host, calls: Calls, job: Job, engine: Restate
     ) -> None:
         self._ctx = ctx
         self._host = host
         self._calls = calls
+        self._job = job
         self._id, self._since = job.id, job.seq
-        self._prefix = prefix
-        self._most = most
+        self._engine = engine
+        self._most = engine.renew_after
         self._now = datetime.min.replace(tzinfo=UTC)
         self._coming: dict[RestateDurableFuture[Any], Callable[[Any], None]] = {}
         self._messages: list[str] = []
@@ -111,15 +131,38 @@ class RestateCarrier:
         """
 
         async def begin() -> dict[str, Any]:
-            return await asyncio.to_thread(self._newest)
+            killed = await self._last_run_is_over()
+            return {**await asyncio.to_thread(self._newest), "killed": killed}
 
         begun = await self.surely(self._ctx.run_typed("begin", begin, JSON))
         self._hear_time(begun)
         self._most = int(begun["most"])
+        if killed := begun.get("killed"):
+            service = service_of(self._job.task, self._engine.prefix)
+            self._ctx.generic_send(service, LEFT, b"null", key=killed)
         for message in begun["posts"]:
             self._hear(message)
         self._listen()
         return int(begun["seq"])
+
+    async def _last_run_is_over(self) -> str:
+        """Wait for the run that this one follows: its worker may have died after it wrote that the
+        task goes on here, and it is about to find that out, by running the function again. Returns
+        its key if it was killed: then nobody who waits for its end was told of it."""
+        for _ in range(_LOOKS):
+            last = await asyncio.to_thread(self._last_run)
+            if last is None or last[1].status != "running":
+                return "" if last is None or last[1].status == "ended" else key_of(last[0])
+            await asyncio.sleep(_LOOK_S)
+        raise RetryableError(f"task {self._id!r}: the run before this one has not ended yet")
+
+    def _last_run(self) -> tuple[Job, Driven] | None:
+        state = read_state(self._host.holding.store, stream_of(self._id))
+        for job in _runs_before(state, self._job):
+            known = self._engine.query(job)
+            if known is not None:  # if it was never started, the one before it counts
+                return job, known
+        return None
 
     def _newest(self) -> dict[str, Any]:
         """Where the log is, what is in the inbox, and how long the journal may grow."""
@@ -141,6 +184,30 @@ class RestateCarrier:
 
         found: int = await self.surely(self._ctx.run_typed("go on", go_on, JSON))
         return found
+
+    async def renew(self) -> None:
+        """Have the task go on in a new run, with an empty journal and a key of its own."""
+
+        async def begin_anew() -> None:
+            await asyncio.to_thread(self._begin_anew)
+
+        await self.surely(self._ctx.run_typed("renew", begin_anew, JSON))
+        if CANCEL in self._messages:  # since the function stopped
+            await asyncio.to_thread(self._cancel_newest)
+
+    def _begin_anew(self) -> None:
+        # Not sent by this invocation: who kills one kills what it sent.
+        with self._host.hub.hold(self._id, self._since) as log:
+            renew(log, self._engine.name, self._job, self._host.holding.owner)
+            state = log.state
+        if driven_by(state) == self._engine.name:
+            with suppress(RunOver):  # we run again, long after that
+                self._engine.start(job_for(state))
+
+    def _cancel_newest(self) -> None:
+        state = read_state(self._host.holding.store, stream_of(self._id))
+        if driven_by(state) == self._engine.name:
+            self._engine.cancel(job_for(state))
 
     async def end(self, how: str) -> None:
         """Let those know who wait for the end of the task."""
@@ -185,13 +252,18 @@ class RestateCarrier:
         left_s = max((until - self._host.holding.clock()).total_seconds(), 0.0)
         left = timedelta(milliseconds=math.ceil(left_s * 1000))
         timer = Timer()
-        self._ask(lambda: self._ctx.sleep(left), timer, lambda _: {"at": until.isoformat()})
+        future = self._ask(
+            lambda: self._ctx.sleep(left), timer, lambda _: {"at": until.isoformat()}
+        )
+        # What is waited for from then on is the same each time: the function gives it up where it
+        # has heard the same of its journal.
+        timer.forget = partial(self._coming.pop, future, None)
         return timer
 
     def start_child(self, id: str, task: str) -> Child:
         """Start the workflow of another task, and wait for its end."""
         job = Job(id, task, 1)
-        service, key = service_of(task, self._prefix), key_of(job)
+        service, key = service_of(task, self._engine.prefix), key_of(job)
         begin = json.dumps({"id": id, "task": task, "seq": job.seq, "log": ""}).encode()
         child = Child()
 
@@ -216,7 +288,7 @@ class RestateCarrier:
         make: Callable[[], RestateDurableFuture[Any]],
         coming: Coming,
         read: Callable[[Any], Any] = lambda said: said,
-    ) -> None:
+    ) -> RestateDurableFuture[Any]:
         try:
             if self._mismatch is not None:
                 raise self._mismatch
@@ -231,6 +303,7 @@ class RestateCarrier:
 
         self._asked += 1
         self._coming[future] = come
+        return future
 
     def _halt(self, error: Exception) -> Halt:
         """Stop the task's function for good, whatever it catches: the journal does not fit it."""
@@ -302,6 +375,14 @@ class RestateCarrier:
         at = _time(said.get("at")) if isinstance(said, dict) else None
         if at is not None:
             self._now = max(self._now, at)
+
+
+def _runs_before(state: State, job: Job) -> Iterator[Job]:
+    """The runs that one follows, the newest first."""
+    moves = {event.seq: event.since for event in state.trail if isinstance(event, Moved)}
+    while since := moves.get(job.seq, 0):
+        job = Job(job.id, job.task, since, job.log)
+        yield job
 
 
 def heard(post: str) -> str:

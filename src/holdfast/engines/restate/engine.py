@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from holdfast.engines.port import Driven, EngineWorker, Job
+from holdfast.engines.port import Driven, EngineWorker, Job, NotServed, RunOver
 from holdfast.engines.restate.http import Address, Reply
 from holdfast.engines.restate.names import is_service, key_of, path_of, service_of
 from holdfast.errors import BadInput, EngineConflict, EngineError
@@ -78,9 +78,9 @@ class Restate:
         if said.get("status") == "PreviouslyAccepted":
             known = self.query(job)
             if known is not None and known.status != "running":
-                # Who starts a task knows that it has not: somebody killed its workflow.
-                self.admin.ask("PATCH", f"/invocations/{known.run}/purge")
-                said = self._asked(job, f"{RUN}/send", body)
+                # Purged, and sent again, it would have the same id, and hear what came too late
+                # for the first: timers that ring, calls that return.
+                raise RunOver(f"task {job.id!r}: its workflow {key_of(job)!r} at Restate is over")
         return str(said.get("invocationId", ""))
 
     def tell(self, job: Job, message: str) -> None:
@@ -156,10 +156,11 @@ class Restate:
 
     def _trouble(self, job: Job, reply: Reply) -> EngineError:
         if reply.status == 404 and "not found" in reply.message:
-            return EngineError(
+            return NotServed(
                 f"task {job.id!r}: no worker has registered {job.task!r} at Restate, "
                 f"{self.ingress.url}. Start one that has its code (holdfast worker --engine "
-                f"restate …)"
+                f"restate …)",
+                job.task,
             )
         return self.ingress.trouble(reply, "ingress")
 

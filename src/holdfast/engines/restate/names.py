@@ -35,8 +35,8 @@ def is_service(name: str) -> bool:
 
 
 def key_of(job: Job) -> str:
-    """The key of a task. A workflow runs once for each: one that goes on from a later event, after
-    it was moved or tried again, has that in its key.
+    """The key of a task. A workflow runs once for each: one that goes on from a later event, in a
+    new run or after it was moved or tried again, has that in its key.
 
     >>> key_of(Job("trip-42", "plan_trip", 1)), key_of(Job("trip-42", "plan_trip", 17))
     ('trip-42', 'trip-42@17')

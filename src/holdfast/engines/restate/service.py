@@ -1,20 +1,18 @@
-"""The workflows that Restate knows: one for each type of task, with three handlers.
+"""The workflows that Restate knows: one for each type of task, with four handlers.
 
 run     the course of a task, once for each key
 tell    a message was left for it
 ended   waits for its end, for the task that started it
+left    its run was killed, and the task goes on under another key
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from restate import TerminalError, Workflow, WorkflowContext, WorkflowSharedContext
@@ -28,10 +26,10 @@ from holdfast.engines.port import Job
 from holdfast.engines.remote.course import End, drive
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls, trouble
-from holdfast.engines.restate.carrier import END, ENDED, JSON, MAIL, RestateCarrier
+from holdfast.engines.restate.carrier import END, ENDED, JSON, LEFT, MAIL, RestateCarrier
 from holdfast.engines.restate.engine import LOG, RUN, TELL, Restate
 from holdfast.engines.restate.names import service_of
-from holdfast.errors import BadInput, EngineConflict, EngineError, TaskNotFound
+from holdfast.errors import BadInput, EngineConflict, EngineError, TaskBusy, TaskNotFound
 
 _logger = logging.getLogger("holdfast")
 
@@ -49,7 +47,6 @@ _ABORT = timedelta(days=7)
 _TOLD = timedelta(minutes=1)
 """How long Restate knows that it was told of a message: one that stays in the inbox it hears of
 again."""
-_LOOK_S, _LOOKS = 0.05, 200
 
 
 class Courses:
@@ -78,39 +75,30 @@ class Courses:
             with suppress(EngineError):
                 await asyncio.to_thread(self._engine.end, ctx.request().id, "kill")
             raise trouble(id, error) from error
+        except TaskBusy as error:  # with whom it was before, who finishes a step
+            self._say_once(id, "another worker has it in hand")
+            raise trouble(id, error) from error
         except Exception as error:
             self._say_once(id, str(error))
             raise trouble(id, error) from error
         if end.how == "ended" and end.status != "completed":
             # Shown as failed; why is in the log.
             raise TerminalError(f"{end.status}: see `holdfast show`", _CODES.get(end.status, 500))
-        if end.how == "again":
-            begin_again = partial(self._begin_again, job)
-            threading.Thread(target=begin_again, daemon=True).start()
         return {"how": end.how, "status": end.status}
 
     async def _driven(self, ctx: WorkflowContext, job: Job) -> End:
-        prefix, most = self._engine.prefix, self._engine.renew_after
-        carrier = RestateCarrier(ctx, self._host, self._calls, job, prefix, most)
+        carrier = RestateCarrier(ctx, self._host, self._calls, job, self._engine)
         seq = await carrier.begin()
         while True:
             await carrier.hold()
             end = await drive(self._host, carrier, job.id, seq)
             if end.how != "again" or carrier.is_full():
+                # First of all: from the moment on when the task has a new run nobody waits here.
                 await carrier.end(end.how)
+                if end.how == "again":
+                    await carrier.renew()
                 return end
             seq = await carrier.go_on_at(end.seq)
-
-    def _begin_again(self, job: Job) -> None:
-        """Give a task a new invocation, with an empty journal, when its present one has ended."""
-        # If that does not work out, a worker that looks after the task does it later.
-        with suppress(EngineError):
-            for _ in range(_LOOKS):
-                time.sleep(_LOOK_S)
-                known = self._engine.query(job)
-                if known is not None and known.status == "ended":
-                    self._engine.start(job)
-                    return
 
     def _say_once(self, id: str, text: str) -> None:
         """Say why a task can't go on; Restate asks again every second or two."""
@@ -148,6 +136,13 @@ class Courses:
     async def ended(self, ctx: WorkflowSharedContext, said: Any) -> Any:
         """Wait for the end of a task."""
         return await ctx.promise(END, JsonSerde()).value()
+
+    async def left(self, ctx: WorkflowSharedContext, said: Any) -> None:
+        """Answer who waits for the end of a run that was killed: the task goes on in another."""
+        promise: Any = ctx.promise(END, JsonSerde())
+        if await promise.peek() is None:
+            with suppress(TerminalError):  # it ended after all
+                await promise.resolve({"how": "again"})
 
 
 def _must_be_the_same(id: str, found: str, log: str) -> None:
@@ -197,5 +192,9 @@ def _workflow(courses: Courses, name: str) -> Workflow:
     @workflow.handler(name=ENDED, **serde)
     async def ended(ctx: WorkflowSharedContext, said: Any) -> Any:
         return await courses.ended(ctx, said)
+
+    @workflow.handler(name=LEFT, **serde)
+    async def left(ctx: WorkflowSharedContext, said: Any) -> None:
+        await courses.left(ctx, said)
 
     return workflow

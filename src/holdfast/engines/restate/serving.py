@@ -64,10 +64,12 @@ def _stoppable(app: Any, stop: asyncio.Event) -> Any:
             await app(scope, receive, send)
             return
         receivers: set[asyncio.Task[Any]] = set()
+        disconnected: set[asyncio.Task[Any]] = set()
 
         def disconnect(_: Any) -> None:
             if stop.is_set():
                 for receiver in receivers:
+                    disconnected.add(receiver)
                     receiver.cancel()
 
         # No task for each piece that comes in: there are some for every step.
@@ -79,16 +81,23 @@ def _stoppable(app: Any, stop: asyncio.Event) -> Any:
             try:
                 return await receive()
             except asyncio.CancelledError:
-                if not stop.is_set() or this.uncancel():
+                # By us, once. By the server too, or later: then it has closed the connection.
+                if this not in disconnected or this.uncancel():
                     raise
+                disconnected.discard(this)
                 return {"type": "http.disconnect"}
             finally:
                 receivers.discard(this)
 
+        async def send_or_stop(message: Any) -> None:
+            # What the server of a closed connection is given to send it waits for, for ever.
+            if not stop.is_set():
+                await send(message)
+
         stopped = asyncio.ensure_future(stop.wait())
         stopped.add_done_callback(disconnect)
         try:
-            await app(scope, receive_or_stop, send)
+            await app(scope, receive_or_stop, send_or_stop)
         finally:
             stopped.cancel()
 

@@ -91,14 +91,24 @@ class RestateWorker:
             self._stopping.set()
             await working
         finally:
-            await asyncio.to_thread(calls.finish)
+            # At once, also where a call is in hand: on the connection that it came by Restate
+            # would ask for more. It asks another worker, who goes on when the end of the call is
+            # in the log, and we have let go of that.
+            calls.close()
             gone.set()
             await serving
+            await asyncio.to_thread(calls.finish)
 
     async def _worked(self, uri: str) -> None:
         """Register, and look after tasks until it is time to stop."""
         await asyncio.to_thread(self._register, uri)
-        looking = asyncio.create_task(look_after(self._hf.store, self._engine, self._say))
+
+        def serve(task: str) -> None:
+            # The server came back empty, or somebody had it forget us.
+            if task in registry.tasks():
+                self._register(uri)
+
+        looking = asyncio.create_task(look_after(self._hf.store, self._engine, self._say, serve))
         await asyncio.to_thread(self._stopping.wait)
         looking.cancel()
         self._say("finishing the steps in hand")
