@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 THREADS = 10_000
@@ -21,16 +22,21 @@ class Places:
         self._loop = asyncio.get_running_loop()
         self._free = asyncio.Semaphore(count)
 
-    async def __aenter__(self) -> None:
+    async def acquire(self) -> None:
+        """Wait for a place, on the loop."""
         await self._free.acquire()
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
 
     async def __aexit__(self, *error: object) -> None:
         self._free.release()
 
     def give_away(self) -> None:
         """Let somebody else have a place. From any thread."""
-        self._loop.call_soon_threadsafe(self._free.release)
+        with suppress(RuntimeError):  # the loop is closed: nobody wants one
+            self._loop.call_soon_threadsafe(self._free.release)
 
     def take(self) -> Future[Any]:
-        """Done when there is a place again, which is taken then. From any thread."""
+        """The same from any thread: done when there is a place, which is taken then."""
         return asyncio.run_coroutine_threadsafe(self._free.acquire(), self._loop)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from restate.exceptions import RetryableError
@@ -21,6 +22,7 @@ from restate.exceptions import RetryableError
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.remote.host import Host
+from holdfast.engines.remote.places import THREADS, Places
 from holdfast.errors import CodeChanged, CodeMissing
 from holdfast.journal import Asked
 
@@ -33,17 +35,18 @@ _LATER, _MUCH_LATER = timedelta(seconds=1), timedelta(seconds=5)
 """When Restate is to ask again: sooner for what may have passed by then, later for what a person
 has to mend. Meanwhile the log is free, for who would take the task elsewhere."""
 
-Place = tuple[str, str]
+Which = tuple[str, str]
 """A task, and the path of a call in it."""
 
 
 class Calls:
     """The calls that this process makes."""
 
-    def __init__(self, host: Host, threads: int) -> None:
+    def __init__(self, host: Host, at_once: int) -> None:
         self._host = host
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="holdfast step")
-        self._under_way: dict[Place, Future[Waits | None]] = {}
+        self._places = host.places = Places(at_once)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast step")
+        self._under_way: dict[Which, Future[Waits | None]] = {}
         self._lock = threading.Lock()
         self._is_closing = False
 
@@ -56,8 +59,8 @@ class Calls:
         """Find out about the calls in doubt of a task."""
         return await self._made((id, ""), lambda: settle(self._host, id))
 
-    async def _made(self, place: Place, make: Callable[[], Waits | None]) -> dict[str, Any]:
-        waits = await self._outcome_at_last(place, make)
+    async def _made(self, which: Which, make: Callable[[], Waits | None]) -> dict[str, Any]:
+        waits = await self._outcome_at_last(which, make)
         said: dict[str, Any] = {"at": self._host.holding.clock().isoformat()}
         if waits is not None:
             until = None if waits.until is None else waits.until.isoformat()
@@ -65,21 +68,21 @@ class Calls:
         return said
 
     async def _outcome_at_last(
-        self, place: Place, make: Callable[[], Waits | None]
+        self, which: Which, make: Callable[[], Waits | None]
     ) -> Waits | None:
         for again_s in _AGAIN_S:
             with suppress(Exception):
-                return await self._outcome(place, make)
+                return await self._outcome(which, make)
             await asyncio.sleep(again_s)
         try:
-            return await self._outcome(place, make)
+            return await self._outcome(which, make)
         except Exception as error:
-            _logger.warning("task %r, call %s: %s", *place, error)
-            raise trouble(place[0], error) from None
+            _logger.warning("task %r, call %s: %s", *which, error)
+            raise trouble(which[0], error) from None
 
-    async def _outcome(self, place: Place, make: Callable[[], Waits | None]) -> Waits | None:
+    async def _outcome(self, which: Which, make: Callable[[], Waits | None]) -> Waits | None:
         while True:
-            future = await self._begun(place, make)
+            future = await self._begun(which, make)
             try:
                 await _end_of(future)
             except asyncio.CancelledError:  # it is we who are not to wait any longer
@@ -88,22 +91,29 @@ class Calls:
             if not future.cancelled():
                 return future.result()
 
-    async def _begun(self, place: Place, make: Callable[[], Waits | None]) -> Future[Waits | None]:
-        if self._is_closing:
+    async def _begun(self, which: Which, make: Callable[[], Waits | None]) -> Future[Waits | None]:
+        if (known := self._under_way.get(which)) is not None:
+            return known
+        await self._places.acquire()
+        with self._lock:
+            known = self._under_way.get(which)
+            begun = None
+            if known is None and not self._is_closing:
+                begun = self._under_way[which] = self._threads.submit(make)
+        if begun is not None:
+            # Not under the lock: it is called here and now if the call has ended already.
+            begun.add_done_callback(partial(self._end, which))
+            return begun
+        self._places.give_away()
+        if known is None:
             await asyncio.Event().wait()  # until we are disconnected, in a moment
-        with self._lock:
-            future = self._under_way.get(place)
-            if future is not None:
-                return future
-            begun = self._under_way[place] = self._threads.submit(make)
-        # Not under the lock: it is called here and now if the call has ended already.
-        begun.add_done_callback(lambda _: self._end(place, begun))
-        return begun
+        return await self._begun(which, make)
 
-    def _end(self, place: Place, future: Future[Waits | None]) -> None:
+    def _end(self, which: Which, future: Future[Waits | None]) -> None:
+        self._places.give_away()
         with self._lock:
-            if self._under_way.get(place) is future:
-                del self._under_way[place]
+            if self._under_way.get(which) is future:
+                del self._under_way[which]
 
     def close(self) -> None:
         """Begin no more calls."""

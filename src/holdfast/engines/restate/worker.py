@@ -94,6 +94,7 @@ class RestateWorker:
             # At once, also where a call is in hand: on the connection that it came by Restate
             # would ask for more. It asks another worker, who goes on when the end of the call is
             # in the log, and we have let go of that.
+            host.is_ending.set()
             calls.close()
             gone.set()
             await serving
