@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from collections import Counter
 
 import msgspec
@@ -15,8 +17,12 @@ from holdfast import (
     InDoubt,
     Retry,
     TaskFailed,
+    Unanswered,
+    Worker,
+    ask,
     current,
     note,
+    sleep,
     step,
     task,
     tool,
@@ -313,3 +319,63 @@ def test_a_run_that_is_cancelled_gives_its_task_back_at_once(tmp_path):
             return await mine.arun(cancelled_often, id="t")
 
     assert asyncio.run(main()) == 10
+
+
+# A function that waits for plain asyncio, which only a branch of its own would wake
+
+
+@task
+async def asks_by_a_queue() -> str:
+    answers: asyncio.Queue[str] = asyncio.Queue()
+
+    async def asks() -> None:
+        await answers.put(await ask("Your name?", str))
+
+    asking = asyncio.create_task(asks())
+    name = await answers.get()
+    await asking
+    return name
+
+
+def test_a_question_of_a_branch_that_nobody_awaits_is_put_and_answered(hf):
+    with pytest.raises(Unanswered):
+        hf.run(asks_by_a_queue, id="queue")
+    hf.answer("queue", "Ada")
+    assert hf.resume("queue") == "Ada"
+
+
+@task
+async def naps_by_an_event() -> str:
+    is_over = asyncio.Event()
+
+    async def naps() -> None:
+        for _ in range(3):
+            await sleep(0.5)
+        is_over.set()
+
+    napping = asyncio.create_task(naps())
+    await is_over.wait()
+    await napping
+    return "awake"
+
+
+def until(is_so):
+    while not is_so():
+        time.sleep(0.001)
+
+
+def test_a_branch_that_is_paused_and_goes_on_at_once_leaves_nobody_waiting(hf):
+    handle = hf.start(naps_by_an_event, id="event")
+    worker = Worker(hf, poll_s=0.01)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        until(lambda: handle.view.calls)
+        for _ in range(3):
+            hf.pause("event")
+            until(lambda: handle.status == "paused")
+            hf.unpause("event")  # while the function is about to hear that its branch has stopped
+        assert handle.result(timeout_s=60) == "awake"
+    finally:
+        worker.stop()
+        thread.join()
