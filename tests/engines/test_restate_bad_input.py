@@ -227,7 +227,7 @@ def sick_settle(name: str) -> str:
     return name
 
 
-@task(name="tell/✨")
+@task(name="ask/✨")
 def sick_name(name: str) -> str:
     return sick_settle(name)
 

@@ -32,9 +32,10 @@ class Alarm:
 
     def _ring(self, signal: Signal) -> None:
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            self._loop.call_soon_threadsafe(self._wake, signal)
+            self._loop.call_soon_threadsafe(self.wake, signal)
 
-    def _wake(self, signal: Signal) -> None:
+    def wake(self, signal: Signal) -> None:
+        """Wake what waits, and end what runs if the task is to end for good. On the loop."""
         for nap in self._naps:
             if not nap.done():
                 nap.set_result(None)

@@ -251,7 +251,7 @@ async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
     alarm = _Alarm(run)
     run.loop, run.lines = loop, _Lines()
     loop.is_to_end = lambda: isinstance(run.stop, Stop) and not alarm.cancels and alarm.may_cancel
-    loop.end = lambda: alarm._wake(run.stop or Stop(""))
+    loop.end = lambda: alarm.wake(run.stop or Stop(""))
 
     async def once() -> Any:
         try:

@@ -70,6 +70,7 @@ class TemporalCarrier:
         """This run is over. One that is only forgotten here is not: its calls are under way."""
         for path in list(self._offered):
             self._take_back(path)
+        self._served.is_well(self._task_id)
 
     def tell(self, name: str) -> None:
         """A message has come."""
