@@ -221,7 +221,7 @@ def test_a_result_that_is_larger_than_a_message_of_restate_may_be(
         assert len(hf.run(sick_returns, size, id="large-1")) == size
 
 
-@step(name="holdfast/settle")
+@step(name="holdfast/end")
 def sick_settle(name: str) -> str:
     made.append(name)
     return name
