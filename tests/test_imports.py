@@ -37,6 +37,7 @@ HOLDFAST_MODULES = {
     "holdfast.engines.elsewhere",
     "holdfast.engines.execution",
     "holdfast.engines.failures",
+    "holdfast.engines.handing",
     "holdfast.engines.heartbeat",
     "holdfast.engines.holding",
     "holdfast.engines.local",

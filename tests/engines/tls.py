@@ -7,7 +7,7 @@ import ipaddress
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -82,6 +82,8 @@ class Front:
         self.tokens: set[str] = set()
         """What they who came said in `authorization`."""
         self.address = ""
+        self._ends: list[asyncio.StreamWriter] = []
+        self._passing: set[asyncio.Task[None]] = set()
         self._begun, self._over = threading.Event(), asyncio.Event()
         self._loop = asyncio.new_event_loop()
 
@@ -95,15 +97,23 @@ class Front:
         self._begun.set()
         await self._over.wait()
         server.close()
+        for end in self._ends:
+            end.transport.abort()
+        while self._passing:
+            await asyncio.wait(self._passing)
+        await asyncio.gather(*(end.wait_closed() for end in self._ends), return_exceptions=True)
 
     async def _pass_on(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        self._passing.add(this)
+        this.add_done_callback(self._passing.discard)
         reader, writer = await asyncio.open_connection(self._target_host, int(self._target_port))
+        self._ends += (back, writer)
         is_http2 = back.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         listens = _Http2() if is_http2 else _Http1()
-        with suppress(OSError):
-            await asyncio.gather(
-                self._copy(client, writer, listens), self._copy(reader, back, None)
-            )
+        there, here = self._copy(client, writer, listens), self._copy(reader, back, None)
+        await asyncio.gather(there, here, return_exceptions=True)
 
     async def _copy(
         self,
