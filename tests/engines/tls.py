@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from hyperframe.frame import Frame, HeadersFrame
 
 HOST = "127.0.0.1"
+_SHUTDOWN_S = 0.5
 _PREFACE = len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 
 
@@ -92,13 +93,15 @@ class Front:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._pass_on, HOST, 0, ssl=self._context)
+        server = await asyncio.start_server(
+            self._pass_on, HOST, 0, ssl=self._context, ssl_shutdown_timeout=_SHUTDOWN_S
+        )
         self.address = f"{HOST}:{server.sockets[0].getsockname()[1]}"
         self._begun.set()
         await self._over.wait()
         server.close()
         for end in self._ends:
-            end.transport.abort()
+            end.close()
         while self._passing:
             await asyncio.wait(self._passing)
         await asyncio.gather(*(end.wait_closed() for end in self._ends), return_exceptions=True)
