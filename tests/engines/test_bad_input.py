@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from temporalio.client import Client
 
 from holdfast import (
     Holdfast,
-    StorageFailed,
     TaskCancelled,
     ask,
     step,
@@ -34,10 +32,22 @@ from holdfast.engines.temporal import Temporal
 from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError
 from holdfast.events import AnyEvent, CancelRequested
 from holdfast.reading import read_events, stream_of
-from holdfast.spec import registry
-from holdfast.store import Lease
-from holdfast.stores.memory import MemoryStore
 from holdfast.testing.servers import TemporalServer
+from tests.engines.ill import (
+    HOSTILE,
+    Full,
+    begin_anew,
+    define,
+    go_on,
+    ill_ask,
+    ill_greet,
+    ill_large,
+    ill_name,
+    ill_settle,
+    ill_wait,
+    made,
+    without,
+)
 from tests.engines.killing import ROOT
 from tests.engines.serve import LEASE_S, LOST_AFTER_S
 from tests.engines.servers import new_temporal
@@ -47,31 +57,11 @@ from tests.freezing import freeze, is_unlocked
 
 NOBODY = "127.0.0.1:1"
 MOST = 200_000
-made: list[str] = []
-go_on = threading.Event()
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    made.clear()
-    go_on.clear()
-
-
-@step
-def ill_step(name: str) -> str:
-    made.append(name)
-    return f"hi {name}"
-
-
-@task
-def ill_greet(name: str) -> str:
-    return ill_step(name)
-
-
-@task
-def ill_ask(name: str) -> str:
-    ill_step(name)
-    return f"{name}: {ask('Go on?', bool, id='go')}"
+    begin_anew()
 
 
 def ill_unbook(name: str) -> None:
@@ -88,19 +78,6 @@ def ill_book(name: str) -> str:
 def ill_booking(name: str) -> str:
     ill_book(name)
     return str(ask("Keep it?", bool))
-
-
-@step
-def ill_slow(name: str) -> str:
-    made.append(name)
-    go_on.wait(30)
-    return name
-
-
-@task
-def ill_wait(name: str) -> str:
-    ill_slow(name)
-    return ill_step(f"{name} after")
 
 
 def events(hf: Holdfast, id: str) -> list[AnyEvent]:
@@ -335,30 +312,16 @@ def ill_changing(name: str) -> str:
     return f"{name}: {ask('Go on?', bool, id='go')}"
 
 
-def define(version: int) -> Any:
-    @task(name="ill_versioned", version=version)
-    def versioned(name: str) -> str:
-        return f"{ill_step(name)} {ask('Go on?', bool, id='go')} {version}"
-
-    return versioned
-
-
 def test_a_worker_without_the_code_says_so_and_one_with_it_goes_on(
     temporal: TemporalServer, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = temporal_at(temporal)
     with Holdfast(url, engine=engine) as hf:
         hf.start(ill_greet, "Ada", id="code-1")
-        known = registry._found.pop(("task", "ill_greet"))
-        try:
-            with working(hf) as said:
-                until(
-                    lambda: any("CodeMissing: the log names a task 'ill_greet'" in s for s in said)
-                )
-                assert hf.task("code-1").status in ("pending", "in_progress")
-            assert "Traceback" not in caplog.text  # a line says it
-        finally:
-            registry._found["task", "ill_greet"] = known
+        with without("ill_greet"), working(hf) as said:
+            until(lambda: any("CodeMissing: the log names a task 'ill_greet'" in s for s in said))
+            assert hf.task("code-1").status in ("pending", "in_progress")
+        assert "Traceback" not in caplog.text  # a line says it
         with working(hf):
             assert hf.resume("code-1") == "hi Ada"
 
@@ -402,11 +365,6 @@ def test_of_two_versions_the_older_refuses_what_the_newer_began(
 # Values and names
 
 
-@step
-def ill_large(size: int) -> str:
-    return "x" * size
-
-
 @task
 def ill_too_large(size: int) -> int:
     return len(ill_large(size))
@@ -425,25 +383,12 @@ def test_a_result_above_the_limit_fails_as_it_does_locally(
     assert str(remote.value).replace("large-1", "large-0") == str(local.value)
 
 
-@step(name="holdfast/settle")
-def ill_settle(name: str) -> str:
-    made.append(name)
-    return name
-
-
-@task(name="tell/✨")
-def ill_name(name: str) -> str:
-    return ill_settle(name)
-
-
 @task(name="__temporal_workflow")
 def ill_internal(name: str) -> str:
     return ill_settle(name)
 
 
-@pytest.mark.parametrize(
-    "id", ["../../etc/passwd", "a/b c?d#e%f&g", "Zürich 東京 ✨", "n" * 255, "' or 1=1 --", "__x"]
-)
+@pytest.mark.parametrize("id", HOSTILE)
 def test_ids_and_names_of_all_kinds(temporal: TemporalServer, url: str, id: str) -> None:
     with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
         assert hf.run(ill_name, id, id=id) == id
@@ -458,17 +403,6 @@ def test_names_that_look_like_those_of_temporal(temporal: TemporalServer, url: s
 
 
 # The store
-
-
-class Full(MemoryStore):
-    """A disk that is full for a while."""
-
-    is_full = False
-
-    def append(self, lease: Lease, expected_seq: int, lines: Any, facts: Any = None) -> None:
-        if self.is_full:
-            raise StorageFailed("no space left on the device")
-        super().append(lease, expected_seq, lines, facts)
 
 
 def test_a_disk_that_is_full_for_a_while_stops_nothing_for_good(temporal: TemporalServer) -> None:

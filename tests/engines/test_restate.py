@@ -33,6 +33,7 @@ from holdfast.task import task_spec
 from holdfast.testing.servers import RestateServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines import restate_tasks as tasks
+from tests.engines.restately import last_failure
 from tests.engines.servers import new_restate
 from tests.engines.working import driving, until_it_drives
 
@@ -637,13 +638,6 @@ def test_a_worker_with_changed_code_does_nothing_until_the_code_fits_again(folde
             assert Handle(hf, handle.id, task_spec(tasks.rs_changing)).result(PATIENCE_S) == 1
     assert "CodeChanged" in said[0] and "'changing'" in said[0]
     assert tasks.effects() == ["look 1"]
-
-
-def last_failure(hf: Holdfast, id: str) -> str:
-    assert isinstance(hf.engine, Restate)
-    query = f"select last_failure from sys_invocation where target_service_key = '{id}'"
-    rows = hf.engine.admin.ask("POST", "/query", {"query": query}).json()["rows"]
-    return next((str(row["last_failure"]) for row in rows if row.get("last_failure")), "")
 
 
 def test_an_agent_survives_its_worker_and_the_server_being_killed_with_each_effect_once(

@@ -3,72 +3,49 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, StorageFailed, ask, step, task
+from holdfast import Holdfast, task
 from holdfast.engines.elsewhere import job_for
 from holdfast.engines.restate import Restate
 from holdfast.errors import EngineError
-from holdfast.spec import registry
-from holdfast.store import Lease
-from holdfast.stores.memory import MemoryStore
 from holdfast.testing.servers import RestateServer
 from holdfast.testing.servers.running import free_ports
+from tests.engines.ill import (
+    HOSTILE,
+    Full,
+    begin_anew,
+    define,
+    go_on,
+    ill_ask,
+    ill_greet,
+    ill_large,
+    ill_name,
+    ill_wait,
+    made,
+    without,
+)
+from tests.engines.restately import last_failure
 from tests.engines.working import driving, until
 
 NOBODY = "http://127.0.0.1:1"
 PATIENCE_S = 30.0
-made: list[str] = []
-go_on = threading.Event()
 _prefixes = count(1)
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
-    made.clear()
-    go_on.clear()
+    begin_anew()
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/state.db"
-
-
-@step
-def sick_step(name: str) -> str:
-    made.append(name)
-    return f"hi {name}"
-
-
-@task
-def sick_greet(name: str) -> str:
-    return sick_step(name)
-
-
-@task
-def sick_ask(name: str) -> str:
-    sick_step(name)
-    return f"{name}: {ask('Go on?', bool, id='go')}"
-
-
-@step
-def sick_slow(name: str) -> str:
-    made.append(name)
-    go_on.wait(PATIENCE_S)
-    return name
-
-
-@task
-def sick_wait(name: str) -> str:
-    sick_slow(name)
-    return sick_step(f"{name} after")
 
 
 def restate_at(server: RestateServer) -> Restate:
@@ -87,26 +64,8 @@ def working(hf: Holdfast, until_it_says: str = "drives tasks") -> Iterator[list[
         yield said
 
 
-@contextmanager
-def without(name: str) -> Iterator[None]:
-    """While it lasts, the code has no task of that name."""
-    known = registry._found.pop(("task", name))
-    try:
-        yield
-    finally:
-        registry._found["task", name] = known
-
-
 def until_said(said: list[str], *words: str) -> None:
     until(lambda: any(all(word in text for word in words) for text in said))
-
-
-def last_failure(hf: Holdfast, id: str) -> str:
-    """Why Restate has to try again, as it says itself."""
-    assert isinstance(hf.engine, Restate)
-    query = f"select last_failure from sys_invocation where target_service_key = '{id}'"
-    rows = hf.engine.admin.ask("POST", "/query", {"query": query}).json()["rows"]
-    return next((str(row["last_failure"]) for row in rows if row.get("last_failure")), "")
 
 
 # No server
@@ -119,8 +78,8 @@ def test_without_a_server_a_task_is_safe_and_is_started_when_there_is_one(
     down = Restate(NOBODY, admin=NOBODY, listen="127.0.0.1:0")
     with Holdfast(url, engine=down) as hf:
         with pytest.raises(EngineError, match=f"{NOBODY} can't be reached.*is safe in sqlite"):
-            hf.run(sick_greet, "Ada", id="down-1")
-        assert hf.start(sick_ask, "Bob", id="down-2").status == "pending"
+            hf.run(ill_greet, "Ada", id="down-1")
+        assert hf.start(ill_ask, "Bob", id="down-2").status == "pending"
         hf.pause("down-2")
         hf.cancel("down-2", because="not needed")
         with working(hf, "can't be reached"):
@@ -141,13 +100,13 @@ def test_a_worker_without_the_code_of_some_tasks_drives_the_others_and_one_with_
 ) -> None:
     caplog.set_level(logging.CRITICAL, "holdfast")
     with Holdfast(url, engine=restate_at(restate)) as hf:
-        lost = [hf.start(sick_ask, "Ada", id=f"a-{n}") for n in range(5)]
-        others = [hf.start(sick_greet, f"Bob {n}", id=f"b-{n}") for n in range(5)]
-        with without("sick_ask"), working(hf) as said:
+        lost = [hf.start(ill_ask, "Ada", id=f"a-{n}") for n in range(5)]
+        others = [hf.start(ill_greet, f"Bob {n}", id=f"b-{n}") for n in range(5)]
+        with without("ill_ask"), working(hf) as said:
             for n, other in enumerate(others):
                 assert other.result(PATIENCE_S) == f"hi Bob {n}"
-            until_said(said, "'a-0': no worker has registered 'sick_ask'")
-            assert hf.start(sick_greet, "Cy", id="a-9").result(PATIENCE_S) == "hi Cy"
+            until_said(said, "'a-0': no worker has registered 'ill_ask'")
+            assert hf.start(ill_greet, "Cy", id="a-9").result(PATIENCE_S) == "hi Cy"
             assert {each.status for each in lost} == {"pending"}
         with working(hf):
             for each in lost:
@@ -161,23 +120,15 @@ def test_a_task_under_way_waits_while_its_worker_lacks_the_code(
 ) -> None:
     with Holdfast(url, engine=restate_at(restate)) as hf:
         with working(hf):
-            handle = hf.start(sick_ask, "Ada", id="code-1")
+            handle = hf.start(ill_ask, "Ada", id="code-1")
             until(lambda: handle.status == "awaiting_user")
-        with without("sick_ask"), working(hf):
+        with without("ill_ask"), working(hf):
             hf.answer("code-1", True)
             until(lambda: last_failure(hf, "code-1"))
             assert handle.status == "awaiting_user"
         with working(hf):
             assert handle.result(PATIENCE_S) == "Ada: True"
     assert made == ["Ada"]
-
-
-def define(version: int) -> Any:
-    @task(name="sick_versioned", version=version)
-    def versioned(name: str) -> str:
-        return f"{sick_step(name)} {ask('Go on?', bool, id='go')} {version}"
-
-    return versioned
 
 
 def test_of_two_versions_the_older_refuses_what_the_newer_began(
@@ -199,14 +150,9 @@ def test_of_two_versions_the_older_refuses_what_the_newer_began(
 # Values and names
 
 
-@step
-def sick_large(size: int) -> str:
-    return "x" * size
-
-
 @task
-def sick_returns(size: int) -> str:
-    return sick_large(size)
+def ill_returns(size: int) -> str:
+    return ill_large(size)
 
 
 def test_a_result_that_is_larger_than_a_message_of_restate_may_be(
@@ -215,55 +161,21 @@ def test_a_result_that_is_larger_than_a_message_of_restate_may_be(
     size = 40 * 1024 * 1024
     with (
         Holdfast(url, engine=restate_at(restate), max_value_bytes=2 * size) as hf,
-        working(hf) as said,
+        working(hf),
     ):
-        until_said(said, "drives tasks")
-        assert len(hf.run(sick_returns, size, id="large-1")) == size
-
-
-@step(name="holdfast/end")
-def sick_settle(name: str) -> str:
-    made.append(name)
-    return name
-
-
-@task(name="ask/✨")
-def sick_name(name: str) -> str:
-    return sick_settle(name)
-
-
-HOSTILE = [
-    "../../etc/passwd",
-    "a/b c?d#e%f&g",
-    "Zürich 東京 ✨",
-    "n" * 255,
-    "' or 1=1 --",
-    "__x",
-    "..",
-]
+        assert len(hf.run(ill_returns, size, id="large-1")) == size
 
 
 def test_ids_and_names_of_all_kinds(restate: RestateServer, url: str) -> None:
     with Holdfast(url, engine=restate_at(restate)) as hf, working(hf):
-        for id in HOSTILE:
-            assert hf.run(sick_name, id, id=id) == id
+        for id in [*HOSTILE, ".."]:
+            assert hf.run(ill_name, id, id=id) == id
             job = job_for(hf.task(id).state)
             until(lambda job=job: getattr(hf.engine.query(job), "status", "") == "ended")  # type: ignore[misc]
-    assert made == HOSTILE
+    assert made == [*HOSTILE, ".."]
 
 
 # The store
-
-
-class Full(MemoryStore):
-    """A disk that is full for a while."""
-
-    is_full = False
-
-    def append(self, lease: Lease, expected_seq: int, lines: Any, facts: Any = None) -> None:
-        if self.is_full:
-            raise StorageFailed("no space left on the device")
-        super().append(lease, expected_seq, lines, facts)
 
 
 def test_a_disk_that_is_full_for_a_while_stops_nothing_for_good(
@@ -271,7 +183,7 @@ def test_a_disk_that_is_full_for_a_while_stops_nothing_for_good(
 ) -> None:
     store = Full()
     with Holdfast(store, engine=restate_at(restate)) as hf, working(hf):
-        handle = hf.start(sick_wait, "Ada", id="full-1")
+        handle = hf.start(ill_wait, "Ada", id="full-1")
         until(lambda: made)
         store.is_full = True
         go_on.set()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from holdfast import BadInput, Holdfast, TaskCancelled, ask, sleep, step, task, tool
+from holdfast import BadInput, Holdfast, ask, sleep, step, task, tool
 from holdfast.engines.temporal import Temporal
 from holdfast.engines.temporal.served import serving
 from holdfast.testing.servers import TemporalServer
@@ -183,12 +183,3 @@ def test_an_address_that_can_not_be_right_is_refused(address: str) -> None:
 
 def test_an_address_may_be_one_of_ipv6() -> None:
     assert Temporal("[::1]:7233").address == "[::1]:7233"
-
-
-def test_a_cancel_of_ones_own_still_arrives(temporal: TemporalServer, url: str) -> None:
-    with Holdfast(url, engine=temporal_at(temporal)) as hf, working(hf):
-        naps = hf.start(apart_asks, id="own-1")
-        until(lambda: naps.view.questions)
-        hf.cancel("own-1")
-        with pytest.raises(TaskCancelled):
-            naps.result(20)
