@@ -31,6 +31,7 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
+from holdfast.engines.landing import land, park, stop
 from holdfast.engines.lookup import altered, look_up
 from holdfast.engines.run import Run
 from holdfast.engines.threads import off_loop
@@ -38,9 +39,7 @@ from holdfast.engines.together import Lines
 from holdfast.errors import (
     HoldfastError,
     LeaseLost,
-    Signal,
     Stop,
-    Suspend,
     TaskBusy,
     TaskWaiting,
 )
@@ -67,11 +66,10 @@ from holdfast.journal import Run as RunBody
 from holdfast.journal.requests import REMOTE
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, is_async
-from holdfast.state import Call, scope_of
+from holdfast.state import Call
 
 T = TypeVar("T")
 
-_QUIET_S = 0.02
 _POLL_S = 0.005
 
 
@@ -113,7 +111,7 @@ def _must_be_one_strand(scope: Scope) -> None:
 async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     """The call at a path, from its record or for real."""
     if run.is_stopped(path):
-        await _stop(run, path)
+        await stop(run, path)
     branch_asyncio_tasks()
     data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
@@ -130,7 +128,7 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
             check = partial(run_check, body)
             ended = await drive(perform(asked, record), run, path, partial(run_body, body), check)
     finally:
-        _land(run, path, mark)
+        land(run, path, mark)
     return conclude(run, spec, ended, path)
 
 
@@ -235,7 +233,7 @@ async def carry_out(
 ) -> Any:
     """Do what a flow asks for, apart from running a body."""
     if not run.may_act(path) and not isinstance(request, Look):
-        await _park(run, path, beyond(run, path))
+        await park(run, path, beyond(run, path))
     if isinstance(request, Append):
         return await append(request, run, path, strand)
     if run.remote is not None and isinstance(request, REMOTE):
@@ -244,12 +242,12 @@ async def carry_out(
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
         if request.park and run.is_too_long(request.until, path):
-            await _park(run, path, sleeping(run, request.until))
+            await park(run, path, sleeping(run, request.until))
         return await _sleep_until(run, path, request.until)
     if isinstance(request, Check):
         return await check()
     if isinstance(request, Park):
-        return await _park(run, path, request.waiting)
+        return await park(run, path, request.waiting)
     if isinstance(request, DriveChild):
         return await _drive_child(run, path, request.id)
     if isinstance(request, Undo):
@@ -261,27 +259,27 @@ async def carry_out(
 
 async def _drive_child(run: Run, path: str, id: str) -> None:
     if not run.is_patient(path):
-        return await _park(run, path, awaiting_child(run, id))
+        return await park(run, path, awaiting_child(run, id))
     mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
     try:
         await family_of(run).adrive(id)
     except TaskWaiting as waiting:
         run.must_go_on(path)
-        await _park(run, path, waiting)
+        await park(run, path, waiting)
     except (TaskBusy, LeaseLost):  # it is driven elsewhere: look again soon
         await nap(run, local.CHILD_POLL_S)
         run.must_go_on(path)
     except HoldfastError as error:
         run.halt(error, path)
     finally:
-        _land(run, path, mark)
+        land(run, path, mark)
 
 
 async def _sleep_until(run: Run, path: str, until: datetime) -> None:
     # In pieces, because the clock may be set meanwhile.
     while True:
         if run.is_stopped(path):
-            await _stop(run, path)
+            await stop(run, path)
         left_s = (until - run.log.clock()).total_seconds()
         if left_s <= 0:
             return
@@ -330,65 +328,13 @@ async def operate(
 ) -> Any:
     """Carry out a flow that has no body of its own, such as a sleep or a question."""
     if run.is_stopped(path):
-        await _stop(run, path)
+        await stop(run, path)
     branch_asyncio_tasks()
     asked, record = look_up(run, path, spec, data)
     if run.remote is not None:
         await run.remote.awaited(run.remote.repeating(path, record))
         record = run.log.state.calls.get(path)
     return end(run, await drive(flow_of(asked, record), run, path, nothing, nothing))
-
-
-async def _park(run: Run, path: str, waiting: TaskWaiting) -> None:
-    """Let the other branches work on until all of them wait for something too; then stop.
-
-    Returns if the task was told something meanwhile: it may be what the call waits for.
-    """
-    _give_up(run, path)
-    told = run.log.messages
-    run.log.waits.append(waiting.until)
-    while True:
-        # Others may be about to make their first call, or their next one.
-        await asyncio.sleep(_QUIET_S)
-        if not run.in_flight:
-            break
-        await asyncio.wait(list(run.in_flight.values()))
-    if run.log.messages != told and run.stop is None:
-        run.log.waits.remove(waiting.until)
-        return
-    run.stop = run.stop or Suspend(waiting)
-    _raise_in(run, path, run.stop)
-
-
-async def _stop(run: Run, path: str) -> NoReturn:
-    """Stop this strand, but let the calls that other branches are making come to their end:
-    raising at once would make a `TaskGroup` cancel them, and leave them in doubt."""
-    _give_up(run, path)
-    while isinstance(run.stop, Suspend) and run.in_flight:
-        await asyncio.wait(list(run.in_flight.values()))
-    told = Suspend(TaskWaiting(run.task_id, "told to stop"))
-    _raise_in(run, path, run.stop or told)
-
-
-def _raise_in(run: Run, path: str, signal: Signal) -> NoReturn:
-    if run.remote is None and isinstance(run.alarm, Alarm):
-        run.alarm.leave_soon(signal)
-    run.raise_in(path, signal)
-
-
-def _give_up(run: Run, path: str) -> None:
-    # This call, and those it was made in, won't end in this run: nobody needs to wait for them.
-    while path:
-        if path in run.in_flight:
-            _land(run, path, run.in_flight[path])
-        path = scope_of(path)
-
-
-def _land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
-    if run.in_flight.get(path) is mark:
-        del run.in_flight[path]
-    if not mark.done():
-        mark.set_result(None)
 
 
 async def run_check(body: Body) -> Returned | Raised | None:
