@@ -288,7 +288,7 @@ class Temporal:
                     f"(temporal operator namespace create {self.namespace}), or name another"
                 )
             return EngineError(f"Temporal at {self.address}: {error.message}")
-        said = f"{error}" or f"no answer within {_PATIENCE_S:g} s"
+        said = _in_words(f"{error}") or f"no answer within {_PATIENCE_S:g} s"
         return Unreachable(
             f"Temporal at {self.address} can't be reached ({said:.300}): start its server, or "
             f"correct the address"
@@ -311,6 +311,16 @@ def _runtime() -> Runtime:
     return Runtime(
         telemetry=TelemetryConfig(logging=LoggingConfig(filter=levels, forwarding=forwarding))
     )
+
+
+def _in_words(said: str) -> str:
+    """What Temporal's core says of a connection, without the names of its types around it.
+
+    >>> _in_words('Error(ConnectError(Os { code: 111, message: "Connection refused" }))')
+    'Connection refused'
+    """
+    found = re.search(r'message: "([^"]+)"', said)
+    return found[1] if found else said
 
 
 def _is_same(one: Closes | None, two: Closes | None) -> bool:
