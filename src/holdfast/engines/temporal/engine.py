@@ -319,7 +319,7 @@ def _in_words(said: str) -> str:
     >>> _in_words('Error(ConnectError(Os { code: 111, message: "Connection refused" }))')
     'Connection refused'
     """
-    found = re.search(r'message: "([^"]+)"', said)
+    found = re.search(r'(?:message|error): "([^"]+)"', said)
     return found[1] if found else said
 
 
