@@ -42,7 +42,7 @@ class Tail:
                 yield line, event
         except LogDamaged:
             if self.state.seq and next(self._store.read(self._stream), None) is None:
-                raise TaskNotFound(f"task {self._task_id!r} was deleted") from None
+                raise _deleted(self._task_id) from None
             raise
 
     def _new(self) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
@@ -59,6 +59,12 @@ def follow(store: Store, task_id: str, after_seq: int, poll_s: float) -> Iterato
         for _, event in tail.read():
             if event.seq > after_seq:
                 yield event
+        if after_seq and not tail.state.seq:  # whoever saw that event saw the task
+            raise _deleted(task_id)
         if tail.finished:
             return
         pause(store, poll_s, lines=True)
+
+
+def _deleted(task_id: str) -> TaskNotFound:
+    return TaskNotFound(f"task {task_id!r} was deleted")
