@@ -106,6 +106,16 @@ class Attending(Protocol):
         """Time has passed."""
 
 
+class Holds(Protocol):
+    """Who knows for how long a log is held."""
+
+    def is_sure(self) -> bool:
+        """Whether nobody can have taken it over."""
+
+    def confirm(self) -> None:
+        """Ask the store whether it still is held. `LeaseLost` if not."""
+
+
 class Log:
     """A task's log while it is being written. Made by `open_log`."""
 
@@ -117,6 +127,8 @@ class Log:
         self.max_value_bytes = MAX_VALUE_BYTES
         self.redact = DEFAULT
         self.attended: Attending | None = None
+        self.tenure: Holds | None = None
+        """None of a log that nobody looks after: no task is driven by it."""
         self.base = 0
         """How many of its events are those of the log that it is a fork of."""
         self._waypoints = Leaving(store, lease.stream, self.state)
@@ -260,6 +272,11 @@ class Log:
             self._broken = error
         elif seq > self.synced:
             self.synced = seq
+
+    def refuse(self, error: BaseException) -> None:
+        """Take notice that nothing more can be written."""
+        with self._lock:
+            self._broken = self._broken or error
 
     @property
     def is_broken(self) -> bool:

@@ -32,6 +32,7 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
+from holdfast.events import NEVER
 from holdfast.listing import read_facts
 from holdfast.news import TellsNews
 from holdfast.spec import Spec, registry
@@ -99,6 +100,7 @@ class Worker:
         self._unknown: set[str] = set()
         self._news: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
+        self._newest = NEVER
         self._is_told = False
         self._told: set[str] = set()
         """What was put off only because our own process held it to tell it something."""
@@ -179,7 +181,7 @@ class Worker:
     # Taking tasks up
 
     def _take_up(self, threads: Any) -> int:
-        now, taken = self._holding.clock(), 0
+        now, taken = self._now(), 0
         for stream, facts in self._store.due(_TASKS, now):
             if self._stopping or len(self._active) >= self._concurrency:
                 break
@@ -196,6 +198,18 @@ class Worker:
                 self._begin(task_id, spec, threads)
                 taken += 1
         return taken
+
+    def _now(self) -> datetime:
+        """The time, by which tasks are woken; a word if it was set back."""
+        now = self._holding.clock()
+        if now < self._newest:
+            behind_s = (self._newest - now).total_seconds()
+            self._say(
+                f"the clock was set back by at least {behind_s:.1f} s: tasks that were put aside "
+                f"until a time are taken up when the clock gets there, and so by that much later"
+            )
+        self._newest = now
+        return now
 
     def _wanted(self, stream: str, facts: Facts | None, now: datetime) -> Spec | None:
         """The code of a task, if it is ours to drive."""

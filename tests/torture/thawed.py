@@ -27,6 +27,7 @@ from msgspec import Raw, Struct
 
 from holdfast import Holdfast, TaskFailed
 from holdfast.events import Claimed, Completed, Settled
+from holdfast.engines.tenure import Tenure
 from holdfast.log import Log
 from holdfast.store import Store
 from holdfast.views import view_task
@@ -37,8 +38,8 @@ from tests.torture.promises import patiently
 
 LEASE_S = 0.15
 _STEPS = 60
-_BOUNDARIES = ("append", "flush", "sync", "is_sure", "confirm")
-"""The methods of a log before and after which a driver is frozen."""
+_BOUNDARIES = ((Log, "append"), (Log, "flush"), (Log, "sync"), (Tenure, "is_sure"))
+"""The methods before and after which a driver is frozen."""
 
 Opened = Callable[[], Store]
 
@@ -166,14 +167,13 @@ def _instrument(bug: str, freeze_at: int) -> Callable[[], int]:
                 os.kill(os.getpid(), signal.SIGSTOP)
         return passed[0]
 
-    for name in _BOUNDARIES:
-        if hasattr(Log, name):
-            setattr(Log, name, _counted(getattr(Log, name), count, name, bug))
+    for owner, name in _BOUNDARIES:
+        setattr(owner, name, _counted(getattr(owner, name), count, name, bug))
     return count
 
 
 def _counted(method: Any, count: Callable[[], int], name: str, bug: str) -> Any:
-    def counted(self: Log, *args: Any, **kwargs: Any) -> Any:
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
         count()
         answer = True if bug and name == "is_sure" else method(self, *args, **kwargs)
         if name == "is_sure" and answer:

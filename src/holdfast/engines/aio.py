@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 from holdfast.engines import local
 from holdfast.engines.alarm import Alarm, nap
 from holdfast.engines.branching import branch_asyncio_tasks
+from holdfast.engines.clocks import Countdown
 from holdfast.engines.execution import (
     Body,
     awaiting_child,
@@ -210,6 +211,16 @@ async def drive(
         return ended
 
 
+async def must_hold(run: Run) -> None:
+    """Halt if another may drive the task by now: see `Run.must_hold`."""
+    tenure = run.log.tenure
+    while tenure is not None and not tenure.is_sure():
+        try:
+            await off_loop(tenure.confirm)
+        except HoldfastError as error:
+            run.halt(error)
+
+
 async def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
     """Append an event for a flow, and wait until it is durable; the record of the call after it."""
     run.append(to_append(request, path) if request.while_waiting else request.event, strand)
@@ -276,11 +287,11 @@ async def _drive_child(run: Run, path: str, id: str) -> None:
 
 
 async def _sleep_until(run: Run, path: str, until: datetime) -> None:
-    # In pieces, because the clock may be set meanwhile.
+    countdown = Countdown(until, run.log.clock)
     while True:
         if run.is_stopped(path):
             await stop(run, path)
-        left_s = (until - run.log.clock()).total_seconds()
+        left_s = countdown.left_s()
         if left_s <= 0:
             return
         await nap(run, min(left_s, local.LONGEST_SLEEP_S))
@@ -293,6 +304,7 @@ async def run_body(body: Body) -> Returned | Raised:
     limit = None if spec.timeout_s is None else asyncio.timeout(spec.timeout_s)
     try:
         args, kwargs = body.arguments()
+        await must_hold(body.run)
         if limit is None:
             value = await spec.fn(*args, **kwargs)
         else:
@@ -342,6 +354,7 @@ async def run_check(body: Body) -> Returned | Raised | None:
     check = body.spec.check
     if check is None or not is_async(check):
         return await off_loop(local.run_check, body)
+    await must_hold(body.run)
     token = scope_var.set(None)
     try:
         answer = await check(body.asked.key)

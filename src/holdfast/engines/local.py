@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from holdfast.engines.clocks import Countdown
 from holdfast.engines.execution import (
     Body,
     awaiting_child,
@@ -60,7 +61,8 @@ from holdfast.state import Call
 T = TypeVar("T")
 FlowOf = Callable[[Asked, Call | None], Flow]
 
-LONGEST_SLEEP_S = 3600.0
+LONGEST_SLEEP_S = 60.0
+"""Until the clocks are looked at again: one may have been set, or the machine been suspended."""
 CHILD_POLL_S = 0.1
 
 
@@ -244,6 +246,7 @@ def run_body(body: Body) -> Returned | Raised:
     token = scope_var.set(scope)
     try:
         args, kwargs = body.arguments()
+        body.run.must_hold()
         if spec.timeout_s is None:
             value = spec.fn(*args, **kwargs)
         else:
@@ -260,6 +263,7 @@ def run_body(body: Body) -> Returned | Raised:
 def run_check(body: Body) -> Returned | Raised | None:
     """Ask a tool's `check`. It runs outside the task: what it calls is not journaled."""
     check = body.spec.check
+    body.run.must_hold()
     token = scope_var.set(None)
     try:
         answer = check(body.asked.key) if check else None
@@ -309,10 +313,10 @@ def nothing() -> NoReturn:
 
 
 def sleep_until(run: Run, path: str, until: datetime) -> None:
-    """Wait for a time, or for the task to be told something. In pieces, because the clock may be
-    set meanwhile."""
+    """Wait for a time, or for the task to be told something."""
     run.must_go_on(path)
-    while (left_s := (until - run.log.clock()).total_seconds()) > 0:
+    countdown = Countdown(until, run.log.clock)
+    while (left_s := countdown.left_s()) > 0:
         run.wait(min(left_s, LONGEST_SLEEP_S))
         run.must_go_on(path)
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn, Protocol
 from weakref import WeakSet
 
+from holdfast.engines.clocks import Countdown
 from holdfast.errors import (
     Halt,
     HoldfastError,
@@ -116,6 +117,7 @@ class Run:
         self.inner: set[Run] = set()
         """The tasks that this one drives, while it waits for them."""
         self.woken = threading.Event()
+        self._deadline: Countdown | None = None
         self.on_interrupt: Callable[[Signal], None] | None = None
         self.spec: Spec | None = None
         self.checkpoints: Any = None
@@ -188,7 +190,13 @@ class Run:
         until = self.log.state.until
         if until is None or self.stop is not None or self.is_ending:
             return
-        if self.log.clock() >= until:
+        if self.is_replay:  # its clock stands still
+            is_up = self.log.clock() >= until
+        else:
+            if self._deadline is None or self._deadline.until != until:
+                self._deadline = Countdown(until, self.log.clock)
+            is_up = self._deadline.left_s() <= 0
+        if is_up:
             self.interrupt(time_is_up(until))
 
     def interrupt(self, signal: Signal) -> None:
@@ -308,6 +316,16 @@ class Run:
         return (until - self.log.clock()).total_seconds() > self.patience_s
 
     # Writing
+
+    def must_hold(self) -> None:
+        """Halt if another may drive the task by now. To be asked before a body runs: a process
+        that was frozen does not know that its next step has been made meanwhile."""
+        tenure = self.log.tenure
+        while tenure is not None and not tenure.is_sure():
+            try:
+                tenure.confirm()
+            except HoldfastError as error:
+                self.halt(error)
 
     def append(self, event: Appended, strand: Scope | None = None) -> None:
         """Append; what the store refuses halts the run."""

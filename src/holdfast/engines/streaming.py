@@ -180,6 +180,7 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
             check = partial(local.run_check, call.body)
             answer = local.carry_out(request, call.run, path, scope, check)
             continue
+        call.run.must_hold()
         parts, call.has_streamed = Parts(call.body), True
         try:
             source = _scoped(parts.scope, parts.start)
@@ -212,6 +213,7 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
             check = partial(aio.run_check, call.body)
             answer = await aio.carry_out(request, call.run, path, scope, check)
             continue
+        await aio.must_hold(call.run)
         parts, call.has_streamed = Parts(call.body), True
         try:
             source = _scoped(parts.scope, parts.start)

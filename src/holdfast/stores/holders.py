@@ -19,6 +19,7 @@ at any name, and to hear of mail for any of them one small read.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -96,6 +97,14 @@ class Holder:
         """Say that the holder is alive."""
         with self._lock:
             self._write(claim, _RENEWED, b"%016.5f" % time.time())
+
+    def silent_s(self, claim: Claim) -> float:
+        """How long others would say that the holder has been silent."""
+        with self._lock:
+            if claim.file != self._file:
+                return math.inf
+            at = claim.record * RECORD_BYTES + _RENEWED
+            return time.time() - _time_in(self._disk.peek(self._fd, _MAIL - _RENEWED, at))
 
     def drop(self, claim: Claim) -> None:
         """Hold a stream no more."""
