@@ -19,7 +19,11 @@ checked_at: ContextVar[float] = ContextVar("checked_at", default=float("inf"))
 """When the strand that runs here was last told that its lease holds; never, in a build that does
 not look."""
 
-say: Callable[[str, float, float], None] = lambda name, began, checked: None
+
+def _to_nobody(name: str, began: float, checked: float) -> None: ...
+
+
+say: Callable[[str, float, float], None] = _to_nobody
 dies_in = ""
 """The body in which the process is killed."""
 
@@ -69,7 +73,7 @@ def book(n: int) -> int:
     return begun("book")
 
 
-def paid(key: str) -> Happened | None:
+def paid(key: str) -> Happened[int] | None:
     return Happened(begun("check"))
 
 
@@ -139,7 +143,7 @@ async def abook(n: int) -> int:
     return begun("book")
 
 
-async def apaid(key: str) -> Happened | None:
+async def apaid(key: str) -> Happened[int] | None:
     return Happened(begun("check"))
 
 

@@ -26,8 +26,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast import Holdfast, TaskFailed
-from holdfast.events import Claimed, Completed, Settled
 from holdfast.engines.tenure import Tenure
+from holdfast.events import Claimed, Completed, Settled
 from holdfast.log import Log
 from holdfast.store import Store
 from holdfast.views import view_task
@@ -206,7 +206,9 @@ def _taken_over(open_store: Opened, id: str, name: str, first: Process, chance: 
     return _judged(open_store, id, stopped_at, first, second)
 
 
-def _judged(open_store: Opened, id: str, stopped_at: float, first: Process, second: Process) -> Thaw:
+def _judged(
+    open_store: Opened, id: str, stopped_at: float, first: Process, second: Process
+) -> Thaw:
     bodies = [mark for mark in first.marks if mark[0] == "body"]
     late = [mark for mark in bodies if float(mark[2]) > stopped_at]
     looked_before = [mark for mark in late if float(mark[3]) < stopped_at]

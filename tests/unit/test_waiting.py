@@ -26,7 +26,7 @@ from holdfast import (
     task,
     uuid,
 )
-from holdfast.engines import aio
+from holdfast.engines import aio, alarm
 from holdfast.engines.run import Run
 from holdfast.spec import is_async
 from tests.unit.test_tasks import Clock, Crash
@@ -77,7 +77,7 @@ class SetBack:
 
     def __init__(self, monkeypatch) -> None:
         self.behind = timedelta()
-        wait, nap = Run.wait, aio.nap
+        wait, nap = Run.wait, alarm.nap
 
         def wait_by(run: Run, seconds: float) -> None:
             self.behind = timedelta(hours=1)
