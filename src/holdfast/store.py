@@ -220,7 +220,11 @@ class Store(Protocol):
         """Who is at work on a stream now, as far as can be told without disturbing them."""
 
     def renew(self, lease: Lease) -> None:
-        """Say that the holder is alive. `LeaseLost` if it holds the lease no more."""
+        """Say that the holder is alive. `LeaseLost` if it holds the lease no more.
+
+        When it returns, nobody has taken the lease over, nor can anybody before its time is over,
+        counted from the call: also if it had run out before, and somebody wants it just now.
+        """
 
     def release(self, lease: Lease) -> None:
         """Give the lease back. Doing so twice, or late, is no error."""

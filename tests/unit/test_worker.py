@@ -741,4 +741,6 @@ def test_a_worker_says_that_the_clock_was_set_back():
         now[0] -= timedelta(minutes=15)
         worker.run_until_idle()
         worker.run_until_idle()
-    assert [text.partition(":")[0] for text in said] == ["the clock was set back by at least 900.0 s"]
+    assert [text.partition(":")[0] for text in said] == [
+        "the clock was set back by at least 900.0 s"
+    ]
