@@ -18,7 +18,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -27,7 +27,7 @@ from msgspec import Raw, Struct
 
 from holdfast import Holdfast, TaskFailed
 from holdfast.engines.tenure import Tenure
-from holdfast.events import Claimed, Completed, Settled
+from holdfast.events import AnyEvent, Claimed, Completed, Settled
 from holdfast.log import Log
 from holdfast.store import Store
 from holdfast.views import view_task
@@ -189,10 +189,6 @@ def _taken_over(open_store: Opened, id: str, name: str, first: Process, chance: 
     """Let another go on with the task of a process that is stopped, and then the first too."""
     stopped_at = time.clock_gettime(thaw_tasks.clock)
     first.hear_so_far()
-    if any(mark[0] == "ended" for mark in first.marks):  # nothing was left to take over
-        first.send(signal.SIGCONT)
-        first.end()
-        return Thaw(len(first.marks), 0, 0, [])
     time.sleep(LEASE_S + 0.02)
     second = Process(_driver(open_store, id, name, 30.0))
     if chance.random() < 0.5:
@@ -209,6 +205,7 @@ def _taken_over(open_store: Opened, id: str, name: str, first: Process, chance: 
 def _judged(
     open_store: Opened, id: str, stopped_at: float, first: Process, second: Process
 ) -> Thaw:
+    theirs = sum(mark[0] == "body" for mark in second.marks)
     bodies = [mark for mark in first.marks if mark[0] == "body"]
     late = [mark for mark in bodies if float(mark[2]) > stopped_at]
     looked_before = [mark for mark in late if float(mark[3]) < stopped_at]
@@ -219,22 +216,22 @@ def _judged(
     ]
     if not any(mark[0] == "ended" for mark in second.marks):
         found.append(f"{id}: who took over could not go on: {second.last_words}")
-    if not first.last_words.startswith("LeaseLost"):
-        found.append(f"{id}: who was taken over heard {first.last_words!r}")
     store = open_store()
     try:
-        found += _recorded(store, id, second.pid)
+        events = list(view_task(store, id).events())
     finally:
         store.close()
-    theirs = sum(mark[0] == "body" for mark in second.marks)
+    *_, newest = (event for event in events if isinstance(event, Claimed))
+    if newest.owner.endswith(f" {second.pid}"):  # else the task had ended when it was frozen
+        found += _recorded(id, events[newest.seq :], second.pid)
+        if not first.last_words.startswith("LeaseLost"):
+            found.append(f"{id}: who was taken over heard {first.last_words!r}")
     return Thaw(len(bodies) + theirs, len(late), len(looked_before), found)
 
 
-def _recorded(store: Store, id: str, pid: int) -> Iterator[str]:
-    """What the log holds, since it was taken over, that was not done by who took over."""
-    events = list(view_task(store, id).events())
-    taken = max(n for n, event in enumerate(events) if isinstance(event, Claimed))
-    for event in events[taken:]:
+def _recorded(id: str, events: Sequence[AnyEvent], pid: int) -> Iterator[str]:
+    """What a log holds, since it was taken over, that was not done by who took over."""
+    for event in events:
         if isinstance(event, Completed | Settled) and isinstance(event.result, Raw):
             by = msgspec.json.decode(event.result)
             if by != pid and not isinstance(by, list):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from holdfast import Holdfast, LeaseLost, StorageFailed, TaskBusy, Unanswered, a
 from holdfast.engines.clocks import Moment
 from holdfast.engines.remote.attempt import attempt
 from holdfast.engines.remote.host import Host
-from holdfast.scope import scope_var
+from holdfast.scope import inside
 from holdfast.spec import registry
 from holdfast.store import Lease
 from holdfast.stores.files import FileStore
@@ -113,9 +114,10 @@ def test_a_store_that_cannot_be_reached_for_a_moment_costs_no_lease():
 
 def lose(hf: Holdfast) -> None:
     """Another takes the running task over; its driver hears of that by a renewal alone."""
-    (hf.store.root / "tasks/t/lock").unlink()
-    FileStore(hf.store.root).acquire("tasks/t", "taker", 60)
-    log = scope_var.get().run.log
+    folder = Path(hf.store.url)
+    (folder / "tasks/t/lock").unlink()
+    FileStore(folder).acquire("tasks/t", "taker", 60)
+    log = inside("lose()").run.log
     eventually(lambda: log not in hf._holding._heartbeat._logs)
 
 
@@ -161,7 +163,7 @@ def test_a_call_for_a_remote_engine_is_not_made_under_a_lease_that_was_lost(tmp_
         try:
             host.hub.take("t", 0)
             time.sleep(0.1)
-            FileStore(hf.store.root).acquire("tasks/t", "taker", 60)
+            FileStore(tmp_path / "w").acquire("tasks/t", "taker", 60)
             with pytest.raises(LeaseLost):
                 attempt(host, "t", "2", registry.call(name), b'{"n":1}')
             with pytest.raises(TaskBusy, match="taker"):
