@@ -75,6 +75,12 @@ def _line(entry: Entry) -> bytes:
     return b"\n" + _sealed(entry)
 
 
+def spoiled(data: bytes) -> int:
+    """How many lines of an index count for nothing, because they are not what was written."""
+    lines = filter(None, data.rpartition(b"\n")[0].split(b"\n"))
+    return sum(chain.check(chain.ROOT, line) is None for line in lines)
+
+
 def _newest(data: bytes) -> dict[str, Entry]:
     """The entry of each stream that counts. A crash or a full disk may have left part of a line,
     which spoils that line alone; so does whatever else happened to one."""
