@@ -1,4 +1,4 @@
-"""What the system refuses is told with its own number, also by calls that Python has no name for."""
+"""What the system refuses is told with its own number, also by calls that Python does not know."""
 
 from __future__ import annotations
 

@@ -44,7 +44,11 @@ print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])
 def restored(path: Path) -> tuple[str, int]:
     """What came of reading an archive, and how many bytes that took at most."""
     done = subprocess.run(
-        [sys.executable, "-c", READER, path], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", READER, path],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     what, most = done.stdout.split()
@@ -183,9 +187,7 @@ def test_a_blob_that_is_a_bomb_is_refused_before_it_goes_off(tmp_path, lie, meth
         hf.run(bombed, 100_000, id="b")
         hf.archive_to(tmp_path / "archive.hfa")
     said = {"its size": HUGE, "a smaller size": 1000, "a larger size": 2 * HUGE}[lie]
-    path = with_another_blob(
-        tmp_path / "archive.hfa", tmp_path / "bomb.hfa", METHODS[method], said
-    )
+    path = with_another_blob(tmp_path / "archive.hfa", tmp_path / "bomb.hfa", METHODS[method], said)
     assert path.stat().st_size < 4_000_000
     what, most = restored(path)
     assert what == "refused"

@@ -17,8 +17,8 @@ from msgspec import UNSET, Raw
 
 from holdfast import Holdfast, checkpoint, restore, step, task
 from holdfast.events import ListGrew
-from holdfast.log import Log, open_log
 from holdfast.lists import LISTED
+from holdfast.log import Log, open_log
 from holdfast.reading import own_events, read_state, stream_of, value_in
 
 
@@ -54,7 +54,11 @@ def carried_agent(turns: int) -> int:
 
 @pytest.fixture(params=["memory", "files", "sqlite"])
 def hf(request, tmp_path) -> Iterator[Holdfast]:
-    places = {"memory": "memory://", "files": f"{tmp_path}/w", "sqlite": f"sqlite:///{tmp_path}/w.db"}
+    places = {
+        "memory": "memory://",
+        "files": f"{tmp_path}/w",
+        "sqlite": f"sqlite:///{tmp_path}/w.db",
+    }
     with Holdfast(places[request.param]) as hf:
         yield hf
 

@@ -160,5 +160,3 @@ def test_a_message_that_is_handed_over_again_is_taken_in_once(event, prepare):
         assert len(taken(store)) == 1
         if not isinstance(event, Moved):  # for the engine that has it now
             assert not store.inbox([stream_of("t")])
-
-

@@ -40,7 +40,8 @@ def doctor(given: Given, task: str | None, as_json: bool) -> Exit:
     """Check the store, or one task: that every log and blob is what was written, to the byte.
 
     It compares what lists go by with what the logs say. Besides it looks for leftovers of crashes,
-    permissions, symlinks, and a filesystem that is not fit for locks. It only reads: it repairs and removes nothing, and says what you can do.
+    permissions, symlinks, and a filesystem that is not fit for locks. It only reads: it repairs
+    and removes nothing, and says what you can do.
 
     The exit code is 4 if anything is damaged, else 0: warnings and notes are no damage.
 

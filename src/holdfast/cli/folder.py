@@ -85,8 +85,8 @@ def check_index(root: Path) -> Iterator[Finding]:
             spoiled = index_spoiled(index.read())
     if spoiled:
         what = (
-            f"{count(spoiled, 'line')} of it count for nothing: they were torn, changed, or written "
-            f"by an older Holdfast. The logs that they speak of are read instead"
+            f"{count(spoiled, 'line')} in it count for nothing: torn by a crash, changed, or "
+            f"written by an older Holdfast. Their logs are read instead"
         )
         yield Finding("note", INDEX, what, "Nothing. It may be deleted: it is made of the logs.")
 
