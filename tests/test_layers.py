@@ -60,6 +60,7 @@ LAYERS = (
         "engines",
         "ledger",
         "listing",
+        "patrol",
         "seen",
         "snapshots",
         "stores",

@@ -249,6 +249,12 @@ def _complete(store: Store, query: Query, cursor: str | None) -> tuple[Page, lis
     return Page(ordered[: query.limit], more), unreadable
 
 
+def may_match(store: Store, query: Query) -> bool:
+    """Whether any stream matches, or might, if its log could be read."""
+    page, unreadable = _complete(store, replace(query, limit=1), None)
+    return bool(page.found or unreadable)
+
+
 def forks_of(store: Store, id: str, limit: int = 1) -> list[str]:
     """The ids of tasks that share the past of a task, the newest first."""
     return [task.id for task in page_of_tasks(store, {"origin": id}, limit=limit).tasks]

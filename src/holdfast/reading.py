@@ -214,6 +214,12 @@ def first_event(store: Store, stream: str) -> TaskCreated | None:
     return None
 
 
+def newest_event(store: Store, stream: str) -> AnyEvent | None:
+    """The event a log ends with; None if there is none."""
+    newest = next(store.tail(stream), None)
+    return None if newest is None else _decoded(stream, 0, newest)
+
+
 def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes, int]]:
     """The first event, and those from the last whole checkpoint on; all, if there is none.
 

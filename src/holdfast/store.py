@@ -26,7 +26,8 @@ store may make use of that.) Its rules:
 9. *A blob that was just put stays.* Who puts one names it in a line soon after. So a blob has an
    age, counted from its last put, also where it was there before (and known to the minute), and is
    deleted only if it is older than the one who deletes it says. The two do not cross: when
-   `put_blob` returns, the blob is there and is young.
+   `put_blob` returns, the blob is there and is young. It is whole, too: a put believes no blob
+   because of its name, and replaces one that holds other bytes.
 10. *A page is complete.* `find` gives the newest streams whose facts match, each once, in one order
    for all stores: by `created_at`, then by name, the greatest first. It goes by an index and reads
    no log; streams whose facts it does not know, and which may belong on the page, are named beside

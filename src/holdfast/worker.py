@@ -90,6 +90,7 @@ class Worker:
         self._driving = hf._driving
         self._holding = hf._holding
         self._store = hf.store
+        self._patrol = _new_patrol(hf)
         self._concurrency = concurrency
         self._limits = dict(limits or {})
         self._poll_s = poll_s
@@ -181,6 +182,8 @@ class Worker:
     # Taking tasks up
 
     def _take_up(self, threads: Any) -> int:
+        for wrong in self._patrol.step():
+            self._say(wrong)
         now, taken = self._now(), 0
         for stream, facts in self._store.due(_TASKS, now):
             if self._stopping or len(self._active) >= self._concurrency:
@@ -316,6 +319,12 @@ async def _contained(drive: Coroutine[Any, Any, Any]) -> Any:
         return await drive
     except (SystemExit, KeyboardInterrupt) as error:
         raise HoldfastError(f"its function raised {type(error).__name__}") from error
+
+
+def _new_patrol(hf: Holdfast) -> Any:
+    from holdfast.patrol import Patrol  # only a worker has one
+
+    return Patrol(hf.store)
 
 
 def _new_loop() -> Any:

@@ -36,7 +36,7 @@ from holdfast.stores.files_mail import Mail
 from holdfast.stores.files_syncing import Syncing
 from holdfast.stores.handle import Handle
 from holdfast.stores.held import each
-from holdfast.stores.index import UNKNOWN
+from holdfast.stores.index import Entry
 from holdfast.stores.locks import LOG, Taken
 from holdfast.stores.workspace import failed, safe_name, way_to
 
@@ -126,9 +126,10 @@ class FileStore(Syncing, Mail):
     def holder(self, stream: str) -> str | None:
         try:
             with self._folder(stream) as folder:
-                return locks.at_work(self._disk, self._root, folder)
+                lock = locks.at_work(self._disk, self._root, folder)
         except OSError:
             return None
+        return lock.owner if lock is not None else None
 
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)
@@ -212,7 +213,8 @@ class FileStore(Syncing, Mail):
             # What a holder notes that was taken over might be believed: its log may be as long.
             at_once = facts is not None and _is_due_at_once(facts) and self._is_held(handle)
             if at_once:
-                self._note(lease.stream, facts, UNKNOWN)
+                size = handle.size + len(data)
+                self._note(Entry(lease.stream, size, facts, early=True))
             try:
                 self._disk.write(handle.log, data)
             except OSError as error:
@@ -268,7 +270,7 @@ class FileStore(Syncing, Mail):
         handle = self._handle(lease)
         with handle.syncing:
             self._must_hold(handle)
-        self._note(lease.stream, None, UNKNOWN)
+        self._note(Entry(lease.stream))
         try:
             self._remove(lease.stream)
         except OSError as error:
@@ -298,7 +300,7 @@ class FileStore(Syncing, Mail):
             with self._nobody_taking(handle):
                 with handle.syncing:
                     self._must_hold(handle)
-                self._note(lease.stream, None, UNKNOWN)
+                self._note(Entry(lease.stream))
                 self._move(lease.stream, stream)
                 handle.way = way_to(stream)
         except OSError as error:

@@ -15,6 +15,7 @@ from holdfast.store import Lease
 from holdfast.stores import locks
 from holdfast.stores.files_held import HeldStreams
 from holdfast.stores.handle import Handle
+from holdfast.stores.index import Entry
 from holdfast.stores.together import WholeDisk, in_threads
 from holdfast.stores.workspace import failed
 
@@ -52,17 +53,19 @@ class Syncing(HeldStreams):
         """Acknowledge what is on the disk, if it is still ours to say so."""
         handle.clean = upto
         handle.used = True
-        self._must_hold(handle)
+        log = self._must_hold(handle)
         handle.synced = upto
-        self._tell_news(handle)
+        self._tell_news(handle, log.written_ns)
 
-    def _tell_news(self, handle: Handle) -> None:
+    def _tell_news(self, handle: Handle, written_ns: int) -> None:
         # Not before: a crash may leave a log that has its new length, and zeros for its new lines,
         # and the index would be believed.
         news = handle.news
         if news is not None and news[0] <= handle.synced:
-            handle.news = None
-            self._note(handle.lease.stream, news[1], news[2])
+            entry = Entry(handle.lease.stream, news[2], news[1], written_ns=written_ns)
+            # While we hold the stream an older entry is believed: so a full disk is tried again.
+            if self._note(entry) and handle.news is news:
+                handle.news = None
 
     def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
         outcomes: dict[Lease, StoreError] = {}

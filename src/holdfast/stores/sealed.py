@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 
@@ -49,6 +50,7 @@ from holdfast.store import (
 )
 from holdfast.stores import KEYS, ring
 from holdfast.stores.around_waypoints import AroundWaypoints
+from holdfast.stores.blobs import say_mended
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
 from holdfast.stores.hidden import HiddenNames
 from holdfast.stores.sealed_facts import SealedFacts
@@ -324,9 +326,19 @@ class SealedStore(Wrapped):
     # Blobs
 
     def put_blob(self, data: bytes, name: str = "") -> str:
-        name = name or sha256(data).hexdigest()
-        self.inner.put_blob(self._blob(name).close(data, "blob", name), self._names.hidden(name))
-        return name
+        digest = name or sha256(data).hexdigest()
+        box, hidden = self._blob(digest), self._names.hidden(digest)
+        closed = None
+        with suppress(LogDamaged):  # it is not there, or can't be read
+            closed = self.inner.get_blob(hidden, checked=False)
+        # What opens is put again as it is, which makes it young; closed anew it would look changed.
+        if closed is not None and box.open(closed, "blob", digest) == data:
+            self.inner.put_blob(closed, hidden)
+        else:
+            self.inner.put_blob(box.close(data, "blob", digest), hidden)
+            if closed is not None and not name:
+                say_mended(digest)
+        return digest
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
         closed = self.inner.get_blob(self._names.hidden(name), checked=False)
