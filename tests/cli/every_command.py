@@ -32,11 +32,9 @@ def _code(words: list[str]) -> int:
     try:
         root.main(words, prog_name="holdfast")
     except SystemExit as end:
-        return int(end.code or 0)
-    finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    return 99
+        return int(end.code or 0)
 
 
 if __name__ == "__main__":

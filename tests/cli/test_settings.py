@@ -63,7 +63,12 @@ def test_a_url_with_a_scheme_is_left_as_it_is(tmp_path):
         ("[tool.holdfast]\napp = [3]", "app"),
         ("[tool.holdfast]\nurls = 'x'", "urls"),
         ("tool.holdfast = 3", "object"),
+        ("x = " + "[" * 100_000, "can't read the settings"),
+        ("x = " + "1" * 5_000, "can't read the settings"),
+        ("x = 1\x00", "can't read the settings"),
+        ("# " + "x" * (5 << 20), "more than 4 MiB"),
     ],
+    ids=lambda text: text[:20],
 )
 def test_wrong_settings_name_the_file(tmp_path, text, complaint):
     (tmp_path / "pyproject.toml").write_text(text)

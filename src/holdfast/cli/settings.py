@@ -36,6 +36,7 @@ Setting = Literal["app", "redact", "secrets", "engine"]
 
 DEFAULT_URL = "workspace"
 PROJECT = "pyproject.toml"
+_LONGEST_BYTES = 4 << 20
 
 
 class Given(Struct):
@@ -189,14 +190,18 @@ def nearest_project(folder: Path) -> Path | None:
 
 def _read(project: Path) -> _Table:
     try:
-        document = tomllib.loads(project.read_text(encoding="utf-8"))
+        with project.open("rb") as file:
+            data = file.read(_LONGEST_BYTES + 1)
+        if len(data) > _LONGEST_BYTES:
+            raise ValueError(f"it has more than {_LONGEST_BYTES >> 20} MiB")
+        document = tomllib.loads(data.decode())
         tool = document.get("tool", {})
         return msgspec.convert(tool.get("holdfast", {}) if isinstance(tool, dict) else {}, _Table)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"can't read the settings in {project}: {error}") from None
     except msgspec.ValidationError as error:
         raise BadInput(
             f'{project}, [tool.holdfast]: {error}. It knows url = "…", app = "…" or ["…"], '
             f'redact = "…", secrets = "…", '
             f'key_file = "…", sign_key_file = "…" and engine = "…" or a table of it'
         ) from None
+    except (OSError, ValueError, RecursionError) as error:  # the file may be anybody's
+        raise BadInput(f"can't read the settings in {project}: {error}") from None
