@@ -67,7 +67,7 @@ def context(
     """
     if form is not None and step is None:
         raise click.UsageError("--format is of one call: name it with --step")
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
         with incoherent_is_damage(stream_of(view.id)):
             calls = list(asked_in(view))

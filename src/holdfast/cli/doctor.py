@@ -51,7 +51,7 @@ def doctor(given: Given, task: str | None, as_json: bool) -> Exit:
       holdfast doctor trip-42
       holdfast doctor --json | jq -e .healthy
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         logs = Logs(hf.store)
         root = folder_of(hf.store.url)
         check = _check_task(hf, root, logs, task) if task else _check_all(hf, root, logs)

@@ -16,7 +16,14 @@ from holdfast.cli.code import load_app
 from holdfast.cli.cohort import replay_all
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import is_there, not_found, opened
-from holdfast.cli.options import code_options, complete_task, json_option, pairs, pass_given
+from holdfast.cli.options import (
+    code_options,
+    complete_task,
+    imports,
+    json_option,
+    pairs,
+    pass_given,
+)
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
@@ -67,6 +74,7 @@ def _values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
 )
 @json_option
 @code_options
+@imports("app", "redact", "secrets")
 @pass_given
 def replay(
     given: Given,

@@ -72,7 +72,7 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
       holdfast show trip-42 --layer failures --full
       holdfast show trip-42 --json | jq .position
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
         seen = Seen(
             at_work(hf.store, view),
