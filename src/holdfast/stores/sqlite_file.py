@@ -119,7 +119,7 @@ def bring_up_to_date(
         conn.execute(f"pragma user_version = {version}")
         conn.execute("commit")
     except BaseException:
-        conn.execute("rollback")
+        conn.rollback()  # unless SQLite has done so itself, after an error of the disk
         raise
 
 
