@@ -12,11 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed
+from holdfast import BadInput, Conflict, Holdfast, NewerFormat, StorageFailed
 from holdfast.store import Facts, Query
 from holdfast.stores import open_store, sqlite_file
 from holdfast.stores.queries import migration, queries, schema
@@ -412,6 +412,69 @@ def test_a_file_that_lost_its_name_acknowledges_nothing(store, path, how):
     store.append(lease, 1, [b"two"])
     with pytest.raises(StorageFailed):
         store.sync(lease)
+
+
+@contextmanager
+def held_up(store):
+    """A block in which a commit is under way: what is added waits for the next one."""
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def wait(conn):
+        under_way.set()
+        assert go_on.wait(60)
+
+    def commit():
+        with suppress(StorageFailed):
+            store._write(wait)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    assert under_way.wait(60)
+    try:
+        yield
+    finally:
+        go_on.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_was_under_way_when_its_lease_failed_is_not_written(store, path, count):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    others = store.acquire("tasks/other", "me", LONG_S)
+    store.append(lease, 0, [b"one"])
+    with held_up(store):
+        for seq in range(1, 1 + count):
+            store.append(lease, seq, [b"%d" % seq])
+        store.append(others, 0, [b"theirs"])
+        path.rename(path.with_name("away"))
+    # The first line is there, but nobody could know: so nothing may follow it under that lease.
+    path.with_name("away").rename(path)
+    with pytest.raises(StorageFailed):
+        store.sync(lease)
+    store.sync(others)
+    assert list(store.read(STREAM)) == [b"one"]
+    assert list(store.read("tasks/other")) == [b"theirs"]
+
+
+@pytest.mark.parametrize("wrong", [None, 2, 3])
+def test_what_is_committed_together_is_told_and_refused_each_for_itself(store, wrong):
+    facts = [Facts("job", "failed", labels={"n": str(n)}) if n > 2 else None for n in range(6)]
+    leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(6)]
+    with held_up(store):
+        for n, lease in enumerate(leases):
+            seq = 7 if n == wrong else 0
+            store._leases.of(lease).head = seq
+            store.append(lease, seq, [lease.stream.encode()], facts[n])
+    outcomes = store.sync_many(leases)
+    assert [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Conflict)] == (
+        [] if wrong is None else [wrong]
+    )
+    right = {lease.stream: fact for lease, fact in zip(leases, facts, strict=True)}
+    right.pop(f"tasks/{wrong}", None)
+    assert dict(store.facts("tasks/")) == right
+    for lease in leases:
+        assert list(store.read(lease.stream)) == [name.encode() for name in right
+                                                  if name == lease.stream]  # fmt: skip
 
 
 def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(path):
