@@ -401,6 +401,65 @@ def test_a_full_disk_is_named_and_costs_nothing_that_was_acknowledged(store, pat
     store.sync(again)
 
 
+def test_the_write_ahead_log_stays_small_beside_the_data(path):
+    store = SqliteStore(path, sync=False)
+    log = path.with_name("tasks.db-wal")
+    most = 0
+
+    def write(stream: str, count: int) -> None:
+        nonlocal most
+        lease = store.acquire(stream, "me", LONG_S)
+        for seq in range(count):
+            store.append(lease, seq, [b"%0300d" % seq])
+            store.sync(lease)
+            most = max(most, log.stat().st_size)
+
+    write("tasks/a", 2000)
+    limit = sqlite_file._WAL_BYTES
+    assert most <= limit + (64 << 10)  # of the transaction that made it full
+    store.put_blob(b"x" * (3 * limit))
+    assert log.stat().st_size > 3 * limit
+    write("tasks/b", 5)
+    assert log.stat().st_size <= limit
+    assert list(store.read("tasks/a")) == [b"%0300d" % seq for seq in range(2000)]
+    store.close()
+
+
+FILLING = """
+import resource, sys
+from pathlib import Path
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.errors import StorageFailed
+
+size = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+try:
+    store = SqliteStore(Path(sys.argv[1]))
+    lease = store.acquire("tasks/t", "me", 60)
+    for seq in range(9999):
+        store.append(lease, seq, [b"x" * 3000])
+        store.sync(lease)
+        print(seq, flush=True)
+except StorageFailed as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("size", [1 << 10, 20 << 10, 100 << 10, 300 << 10])
+def test_a_file_that_may_not_grow_is_named_and_costs_nothing_that_was_acknowledged(path, size):
+    # SIGXFSZ is ignored by Python, so that a write fails, and SQLite undoes the transaction itself.
+    done = subprocess.run(
+        [sys.executable, "-c", FILLING, str(path), str(size)],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    *acknowledged, said = done.stdout.splitlines() or [""]
+    assert re.search("disk I/O error|disk is full", said), done.stdout[-500:] + done.stderr[-2000:]
+    store = SqliteStore(path)
+    found = list(store.read("tasks/t"))
+    assert len(found) >= len(acknowledged)
+    store.close()
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_file_that_lost_its_name_acknowledges_nothing(store, path, how):
     lease = store.acquire(STREAM, "me", LONG_S)
