@@ -319,11 +319,7 @@ class Log:
     def _keep(self, version: Version) -> None:
         """See to it that a list is in the log."""
         with self._keeping:
-            parts: list[bytes] = []
-            base: Version | None = version
-            while base is not None and base.digest not in self.state.lists:
-                parts.append(base.items)
-                base = base.base
+            parts, base = self._not_kept(version)
             if parts:
                 items = b"[%b]" % b",".join(reversed(parts))
                 self.redact.must_be_free(items)
@@ -339,6 +335,15 @@ class Log:
                 )
                 self.append(grown)
             version.is_stored()
+
+    def _not_kept(self, version: Version) -> tuple[list[bytes], Version | None]:
+        """What a list has more than one that is in the log, the last first; and which one."""
+        parts: list[bytes] = []
+        base: Version | None = version
+        while base is not None and base.digest not in self.state.lists:
+            parts.append(base.items)
+            base = base.base
+        return parts, base
 
     def _base_of(self, base: Version | None) -> str | None:
         """How an event says which list it goes on from: not at all, if it is the newest."""

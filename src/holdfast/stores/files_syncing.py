@@ -84,23 +84,25 @@ class Syncing(HeldStreams):
 
     def _sync_whole_disk(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Sync many logs at once; returns those that are still to be synced, or to be refused."""
-        whole = self._whole
-        with whole.turn, ExitStack() as syncing:  # one turn at a time: many locks are held in it
-            handles = [found for lease in leases if (found := self._handles.get(lease))]
-            for handle in handles:
-                syncing.enter_context(handle.syncing)
-            device = whole.device()
-            written = [(h, h.appended) for h in handles if _is_sound_and_on(h, device)]
-            if not whole.sync(len(written)):
-                return leases
-            done = set()
-            for handle, upto in written:
-                with suppress(OSError, LeaseLost):  # which `sync` then raises
-                    if handle.new:
-                        self._names_are_synced(handle)
-                    self._is_durable(handle, upto)
-                    done.add(handle.lease)
-            return [lease for lease in leases if lease not in done]
+        with self._whole.turn, ExitStack() as syncing:  # one at a time: many locks are held in it
+            return self._sync_held(leases, syncing)
+
+    def _sync_held(self, leases: Sequence[Lease], syncing: ExitStack) -> Sequence[Lease]:
+        handles = [found for lease in leases if (found := self._handles.get(lease))]
+        for handle in handles:
+            syncing.enter_context(handle.syncing)
+        device = self._whole.device()
+        written = [(h, h.appended) for h in handles if _is_sound_and_on(h, device)]
+        if not self._whole.sync(len(written)):
+            return leases
+        done = set()
+        for handle, upto in written:
+            with suppress(OSError, LeaseLost):  # which `sync` then raises
+                if handle.new:
+                    self._names_are_synced(handle)
+                self._is_durable(handle, upto)
+                done.add(handle.lease)
+        return [lease for lease in leases if lease not in done]
 
     def _sync_names(self, handle: Handle) -> None:
         """What is only to be done once: the names on the way to the log are made durable."""

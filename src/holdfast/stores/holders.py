@@ -122,7 +122,7 @@ class Holder:
             # The first line before the others: who marks a record afterwards marks it anew.
             self._disk.overwrite(fd, b"-", _MAIL)
             marks = self._disk.read_all(fd)[_MAIL::RECORD_BYTES]
-            found = [record for record, mark in enumerate(marks) if record and mark == ord("+")]
+            found = _marked(marks)
             for record in found:
                 self._disk.overwrite(fd, b"-", record * RECORD_BYTES + _MAIL)
             return found
@@ -207,6 +207,10 @@ def _sweep(disk: Disk, folder: int) -> None:
 def _holds_any(data: bytes) -> bool:
     records = range(RECORD_BYTES, len(data), RECORD_BYTES)
     return any(data[at : at + len(_NOBODY)] != _NOBODY for at in records)
+
+
+def _marked(marks: bytes) -> list[int]:
+    return [record for record, mark in enumerate(marks) if record and mark == ord("+")]
 
 
 def _time_in(data: bytes) -> float:

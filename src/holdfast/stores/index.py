@@ -165,7 +165,7 @@ class Index:
         with self._lock:
             self.entries()
             if self._in_order is None:
-                live = [entry for entry in self._entries.values() if entry.facts is not None]
+                live = (entry for entry in self._entries.values() if entry.facts is not None)
                 self._in_order = sorted(live, key=_place, reverse=True)
             return self._in_order
 

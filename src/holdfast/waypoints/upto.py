@@ -195,7 +195,7 @@ def _heads_of(store: Store, kept: Waypoints, stream: str, seqs: list[int]) -> li
     """
     with _lock:
         known = _remembered.setdefault(store, OrderedDict())
-        found = {seq: known[stream, seq] for seq in seqs if (stream, seq) in known}
+        found = dict(_known_of(known, stream, seqs))
     missing = [seq for seq in seqs if seq not in found]
     try:
         stored = kept.get(stream, missing, "head") if missing else {}
@@ -203,19 +203,27 @@ def _heads_of(store: Store, kept: Waypoints, stream: str, seqs: list[int]) -> li
         return [None]
     read = {seq: decode_head(stored.get(seq, b""), seq) for seq in missing}
     with _lock:
-        for seq in seqs:
-            if (head := found.get(seq) or read.get(seq)) is not None:
-                known[stream, seq] = head
-                known.move_to_end((stream, seq))
-        while len(known) > _MOST_HEADS:
-            known.popitem(last=False)
+        _remember(known, stream, {seq: found.get(seq) or read.get(seq) for seq in seqs})
     return [found.get(seq) or read[seq] for seq in seqs]
+
+
+def _known_of(known: dict[tuple[str, int], Any], stream: str, seqs: list[int]) -> Iterator[Any]:
+    return ((seq, known[stream, seq]) for seq in seqs if (stream, seq) in known)
+
+
+def _remember(known: OrderedDict[tuple[str, int], Any], stream: str, heads: dict[int, Any]) -> None:
+    for seq, head in heads.items():
+        if head is not None:
+            known[stream, seq] = head
+            known.move_to_end((stream, seq))
+    while len(known) > _MOST_HEADS:
+        known.popitem(last=False)
 
 
 def _forget(store: Store, stream: str) -> None:
     with _lock:
         known = _remembered.get(store, OrderedDict())
-        for key in [key for key in known if key[0] == stream]:
+        for key in list(filter(lambda key: key[0] == stream, known)):
             del known[key]
 
 

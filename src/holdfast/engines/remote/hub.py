@@ -135,10 +135,13 @@ class Hub:
                 _logger.exception("a log could not be let go of; it is tried again")
 
     def _let_go_of_idle(self, since: float) -> None:
+        def is_idle(task_id: str) -> bool:
+            held = self._held[task_id]
+            return not held.users and held.idle_since <= since
+
         with self._lock:
-            for task_id, held in list(self._held.items()):
-                if not held.users and held.idle_since <= since:
-                    self._let_go(task_id)
+            for task_id in list(filter(is_idle, self._held)):
+                self._let_go(task_id)
 
     def close(self) -> None:
         """Let go of everything that nobody is at work on."""
