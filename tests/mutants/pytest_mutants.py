@@ -18,7 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if into := os.environ.get("MUTANTS_NOTE"):
         config.pluginmanager.register(Noting(Path(into)))
     if asked := os.environ.get("MUTANTS_TRY"):
-        config.pluginmanager.register(Trying(Path(asked), time.monotonic()))
+        config.pluginmanager.register(Trying(Path(asked)))
 
 
 class Noting:
@@ -49,10 +49,11 @@ class Noting:
 class Trying:
     """Runs the tests it is asked to, in that order, until one fails or the time is up."""
 
-    def __init__(self, asked: Path, began: float) -> None:
+    def __init__(self, asked: Path) -> None:
         given = json.loads(asked.read_text())
         self._limits: dict[str, float] = given["limits"]
-        self._until = began + given["bound_s"]
+        self._bound_s: float = given["bound_s"]
+        self._until = 0.0
         self._into = asked.with_suffix(".done")
 
     @pytest.hookimpl(trylast=True)
@@ -62,6 +63,7 @@ class Trying:
         for item in items:
             limit = pytest.mark.timeout(self._limits[item.nodeid], func_only=False)
             item.add_marker(limit, append=False)
+        self._until = time.monotonic() + self._bound_s
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
