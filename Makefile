@@ -30,7 +30,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo engine test thorough torture check bench pins clean
+.PHONY: help demo engine test thorough torture mutants check bench pins clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ torture: $(VENV)/.dev-stamp  ## try to lose data, for long; SEED=7 MINUTES=30 to
 	@mkdir -p build
 	@$(VENV)/bin/python -m tests.torture --json build/torture.json \
 	  $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+# The first run also finds out which tests run which lines, and keeps that in build/.
+mutants: $(VENV)/.dev-stamp  ## change the core at random and see whether a test notices; SEED=7 COUNT=100
+	@mkdir -p build
+	@$(VENV)/bin/python -m tests.mutants --json build/mutants.json \
+	  $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
 check: $(VENV)/.dev-stamp  ## check format, lint and types
 	@$(VENV)/bin/python -m ruff format --check $(CODE)

@@ -1113,6 +1113,20 @@ def test_different_data_has_different_canonical_bytes(one: Any, other: Any) -> N
     assert (canonical(a) == canonical(b)) == (plain(one) == plain(other))
 
 
+@pytest.mark.parametrize("around", [lambda n: n, lambda n: [n, 0], lambda n: {"a": [0, n]}])
+@pytest.mark.parametrize(
+    ("number", "fits"),
+    [(2**63 - 1, True), (2**63, False), (-(2**63), True), (-(2**63) - 1, False)],
+)
+def test_a_number_of_more_than_64_bits_is_a_text_for_readers_that_keep_no_more(
+    number, fits, around
+) -> None:
+    shape = shape_of(Any)
+    data, settled = shape.settle(around(number))
+    assert json.loads(data) == around(number if fits else {"$int": str(number)})
+    assert settled == shape.load(data) == around(number)
+
+
 def test_huge_numbers_keep_every_digit_in_canonical_bytes() -> None:
     assert canonical(b'{"b":%d,"a":1.0}' % 10**40) == b'{"a":1.0,"b":%d}' % 10**40
     assert args_hash(b'{"a":%d}' % (2**70)) != args_hash(b'{"a":%d}' % (2**70 + 1))

@@ -409,6 +409,61 @@ def test_equal_is_not_the_same() -> None:
         assert repr(two.copies()[-1]["n"]) == repr(after)
 
 
+class Word(msgspec.Struct, frozen=True):
+    text: str
+
+
+class AnyWord(msgspec.Struct, frozen=True):
+    """Equal to every other."""
+
+    text: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyWord)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class OwnWord(msgspec.Struct, frozen=True, eq=False):
+    """Equal to itself alone."""
+
+    text: str
+
+
+class NewWord(msgspec.Struct):
+    """May be changed, unlike the rest."""
+
+    text: str
+
+
+@pytest.mark.parametrize("kind", [Word, AnyWord, OwnWord, NewWord, str])
+def test_a_list_of_any_items_is_known_by_what_they_hold(kind: Any) -> None:
+    shape, growing = shape_of(list[kind]), Growing(dict)
+
+    def found(*last: str) -> tuple[str, list[Any]]:
+        known = growing.find([kind(text) for text in (*["p" * 160] * FEWEST_ITEMS, *last)], shape)
+        assert known is not None
+        copies = known.copies()
+        assert [type(item) for item in copies] == [kind] * len(copies)
+        return known.version.digest, [getattr(item, "text", item) for item in copies]
+
+    one, two, three = found("a"), found("b"), found("b", "c")
+    assert one[1][FEWEST_ITEMS:] == ["a"] and two[1][FEWEST_ITEMS:] == ["b"]
+    assert three[1][FEWEST_ITEMS:] == ["b", "c"]
+    assert len({one[0], two[0], three[0]}) == 3
+    assert found("a") == one and found("b", "c") == three
+
+
+def test_items_that_can_be_changed_are_handed_out_as_copies() -> None:
+    shape, growing = shape_of(list[NewWord]), Growing(dict)
+    given = [NewWord("p" * 160) for _ in range(FEWEST_ITEMS)]
+    known = growing.find(given, shape)
+    assert known is not None
+    known.copies()[0].text = "changed by who got it"
+    given[1].text = "changed by who gave it"
+    assert [item.text for item in known.copies()] == ["p" * 160] * FEWEST_ITEMS
+
+
 def test_each_call_is_shown_with_the_list_it_got(tmp_path: Path) -> None:
     with Holdfast(tmp_path / "w") as hf:
         hf.run(grow_talk, 30, id="t")

@@ -1,0 +1,251 @@
+"""Change the core at random, one line at a time, and see whether a test notices.
+
+    python -m tests.mutants                        100 changes, by a seed of today
+    python -m tests.mutants --seed 7 --count 20    these twenty, the same each time
+    python -m tests.mutants --only stores/disk     changes to the files with this in their path
+
+A change that no test notices is a hole in the tests, or makes no difference: `mutants.toml` names
+those that make none, with the reason, and they are left out. The tests of a line are found by
+running all of them once under coverage, which takes as long as `make test`; a change of tests alone
+costs the run of those. Then each mutant gets the tests of its line, the fastest first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import random
+import secrets
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from tests.mutants.mapping import Map
+from tests.mutants.mutating import Mutant, mutants_of
+from tests.mutants.trees import HERE, Tree
+
+_AT_ONCE = 2
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Verdict(NamedTuple):
+    mutant: Mutant
+    killed_by: str | None
+    ran: int
+    of: int
+
+
+def main(argv: list[str]) -> int:
+    """Draw mutants, try to kill each, and say which survived."""
+    given = _arguments(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    plan = Plan(given.root, tomllib.loads(given.config.read_text()))
+    fresh, equivalent = plan.mutants(given.only)
+    chosen = plan.drawn(fresh, given.seed, given.count)
+    print(f"seed {given.seed}: {len(chosen)} of {len(fresh):,} mutants", flush=True)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as place, Pool(given.root, place) as pool:
+        known = plan.map(given.root / "build/mutants")
+        _complete(known, pool)
+        verdicts = list(_tried(pool, plan, known, chosen, given))
+    return _report(given, verdicts, equivalent)
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    about, _, more = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants",
+        description=about,
+        epilog=more,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seed", default=secrets.token_hex(4), help="where chance begins")
+    parser.add_argument("--count", type=int, default=100, help="how many mutants")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="of paths that have this in them"
+    )
+    parser.add_argument("--bound-s", type=float, default=30, help="the time for one mutant's tests")
+    parser.add_argument("--hang-s", type=float, default=20, help="the time for one test, at least")
+    parser.add_argument("--minutes", type=float, default=30, help="begin no mutant after this time")
+    parser.add_argument("--least", type=float, default=93, help="the score to reach, in percent")
+    parser.add_argument("--json", metavar="FILE", help="write what was found to a file as well")
+    parser.add_argument("--root", type=Path, default=HERE.parents[1], help="the tree to change")
+    parser.add_argument("--config", type=Path, default=HERE / "mutants.toml", help="what is core")
+    return parser.parse_args(argv)
+
+
+class Plan:
+    """What `mutants.toml` says."""
+
+    def __init__(self, root: Path, given: dict[str, Any]) -> None:
+        self._root = root
+        self._files = self._found(given["tests"])
+        self._skipped = given.get("skipped", "")
+        self._rooms = {
+            path: self._found(room["tests"])
+            for room in given["room"]
+            for path in self._found(room["paths"])
+        }
+        self._equivalent = {
+            (one["where"], one["old"], one["new"]): one["reason"]
+            for one in given.get("equivalent", ())
+        }
+
+    def _found(self, patterns: list[str]) -> list[str]:
+        found = sorted({path for pattern in patterns for path in self._root.glob(pattern)})
+        return [str(path.relative_to(self._root)) for path in found]
+
+    def mutants(self, only: str) -> tuple[list[Mutant], list[tuple[Mutant, str]]]:
+        """Every mutant that a test could notice; and those that none can, with the reason."""
+        fresh, equivalent = [], []
+        for path in self._rooms:
+            for mutant in mutants_of(path, (self._root / path).read_text()):
+                key = (mutant.where, mutant.old.strip(), mutant.new.strip())
+                if only in path and key in self._equivalent:
+                    equivalent.append((mutant, self._equivalent[key]))
+                elif only in path:
+                    fresh.append(mutant)
+        return fresh, equivalent
+
+    def drawn(self, fresh: list[Mutant], seed: str, count: int) -> list[Mutant]:
+        """So many of them, by chance."""
+        shuffled = random.Random(seed).sample(fresh, len(fresh))
+        sound = (one for one in shuffled if one.compiles((self._root / one.path).read_text()))
+        return list(islice(sound, count))
+
+    def map(self, kept: Path) -> Map:
+        return Map(self._root, kept, list(self._rooms), self._files, self._skipped)
+
+    def tests_of(self, mutant: Mutant, known: Map) -> list[str]:
+        """The tests to run, the fastest first; those of the room, if none runs the line."""
+        found = known.of_lines(mutant.path, *mutant.span)
+        if not found:
+            room = tuple(f"{file}::" for file in self._rooms[mutant.path])
+            found = {test for test in known.times if test.startswith(room)}
+        return sorted(found, key=lambda test: known.times[test])
+
+
+class Pool:
+    """Copies of the tree, each used by one at a time."""
+
+    def __init__(self, root: Path, place: str) -> None:
+        self._trees = [Tree(root, Path(place, str(number))) for number in range(_AT_ONCE)]
+        self._free: queue.Queue[Tree] = queue.Queue()
+        for tree in self._trees:
+            self._free.put(tree)
+        self._threads = ThreadPoolExecutor(_AT_ONCE)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for tree in self._trees:
+            tree.end()
+        self._threads.shutdown()
+
+    def each(self, function: Callable[[Tree, T], R], items: Iterable[T]) -> Iterator[R]:
+        """Call a function with a tree and each of the items, some at once; as they are done."""
+
+        def call(item: T) -> R:
+            tree = self._free.get()
+            try:
+                return function(tree, item)
+            finally:
+                self._free.put(tree)
+
+        for done in as_completed([self._threads.submit(call, item) for item in items]):
+            yield done.result()
+
+
+def _complete(known: Map, pool: Pool) -> None:
+    """Run the test files of which it is not known yet what they run."""
+    if missing := known.missing():
+        print(f"looking at what the tests of {len(missing)} files run", flush=True)
+        began = time.monotonic()
+        for spent_s, file in pool.each(known.note, missing):
+            print(f"  {file} {spent_s:.0f} s", flush=True)
+        print(f"  done in {time.monotonic() - began:.0f} s", flush=True)
+    known.read()
+
+
+def _tried(
+    pool: Pool, plan: Plan, known: Map, chosen: list[Mutant], given: argparse.Namespace
+) -> Iterator[Verdict]:
+    end = time.monotonic() + given.minutes * 60
+    tests = {mutant: plan.tests_of(mutant, known) for mutant in chosen}
+
+    def kill(tree: Tree, mutant: Mutant) -> Verdict | None:
+        if time.monotonic() > end:
+            return None
+        limits = {test: given.hang_s + 10 * known.times[test] for test in tests[mutant]}
+        return _kill(tree, mutant, limits, given.bound_s)
+
+    for number, verdict in enumerate(pool.each(kill, chosen), 1):
+        if verdict is None:
+            continue
+        yield verdict
+        end_of = f"killed by {verdict.killed_by}" if verdict.killed_by else "SURVIVED"
+        print(f"  {number}/{len(chosen)} {verdict.mutant} {end_of}", flush=True)
+
+
+def _kill(tree: Tree, mutant: Mutant, limits: dict[str, float], bound_s: float) -> Verdict:
+    """Run the tests on the mutant. A test that fails without it as well says nothing."""
+    total, ran = len(limits), 0
+    while limits:
+        with _applied(tree, mutant):
+            tried = tree.attempt(limits, bound_s)
+        ran += tried.ran
+        if tried.failed is None:
+            break
+        suspect = tried.failed or next(iter(limits))
+        if tree.attempt({suspect: limits[suspect]}, bound_s).failed is None:
+            return Verdict(mutant, tried.failed or "what can't even begin", ran, total)
+        names = list(limits)
+        limits = {name: limits[name] for name in names[names.index(suspect) + 1 :]}
+    return Verdict(mutant, None, ran, total)
+
+
+@contextmanager
+def _applied(tree: Tree, mutant: Mutant) -> Iterator[None]:
+    path = tree.root / mutant.path
+    source = path.read_text()
+    path.write_text(mutant.applied(source))
+    try:
+        yield
+    finally:
+        path.write_text(source)
+
+
+def _report(
+    given: argparse.Namespace, verdicts: list[Verdict], equivalent: list[tuple[Mutant, str]]
+) -> int:
+    survived = sorted(verdict for verdict in verdicts if verdict.killed_by is None)
+    killed = len(verdicts) - len(survived)
+    score = 100 * killed / max(1, len(verdicts))
+    print(f"\n{len(equivalent)} mutants are left out, which no test can notice:")
+    for mutant, reason in equivalent:
+        print(f"  {mutant}\n      {reason}")
+    print(f"{len(survived)} survived:")
+    for verdict in survived:
+        print(f"  {verdict.mutant}\n      {verdict.ran} of {verdict.of} tests were run")
+    print(f"seed {given.seed}: {killed} of {len(verdicts)} mutants killed, {score:.1f}%")
+    if given.json:
+        found = {"seed": given.seed, "score": score, "killed": killed, "tried": len(verdicts)}
+        found |= {"survived": [str(verdict.mutant) for verdict in survived]}
+        Path(given.json).write_text(json.dumps(found, indent=1))
+    return 0 if verdicts and score >= given.least else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
