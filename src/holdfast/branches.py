@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.engines import local
 from holdfast.engines.execution import must_be_open, recorded_result
+from holdfast.engines.functions import make_spec
 from holdfast.engines.lookup import must_hold_no_call
 from holdfast.engines.run import Run
 from holdfast.errors import (
@@ -29,7 +30,7 @@ from holdfast.events import Failure, Progressed
 from holdfast.journal import describe
 from holdfast.meter import Meter
 from holdfast.scope import Scope, inside, scope_var
-from holdfast.spec import Spec, make_spec
+from holdfast.spec import Spec
 
 T = TypeVar("T")
 R = TypeVar("R")

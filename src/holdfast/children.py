@@ -12,9 +12,8 @@ from holdfast.errors import BadInput
 from holdfast.events import OnCancel
 from holdfast.journal import Asked, Flow, await_child, start_child
 from holdfast.scope import Scope, inside
-from holdfast.spec import Spec
+from holdfast.spec import Spec, task_spec
 from holdfast.state import Call
-from holdfast.task import task_spec
 from holdfast.words import checked_id
 
 R = TypeVar("R")

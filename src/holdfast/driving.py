@@ -299,8 +299,8 @@ class Driving:
         """What a fork, or a task that was put back, needs to go its own way."""
         if run.log.state.fork is None and not run.log.state.rewinds:
             return
+        from holdfast.branching import rewind_sessions
         from holdfast.travel.answers import Answering
-        from holdfast.travel.rewinding import rewind_sessions
 
         run.answers = Answering(self.store, run.log.state)
         rewind_sessions(self.holding, run.log.state)

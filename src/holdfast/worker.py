@@ -32,7 +32,7 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.listing import read_facts
+from holdfast.folding import read_facts
 from holdfast.news import TellsNews
 from holdfast.spec import Spec, registry
 from holdfast.store import Facts
