@@ -9,19 +9,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from holdfast.cli import opening
-from holdfast.cli.settings import Given
+from holdfast.cli.settings import Given, remember
 from holdfast.errors import HoldfastError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 pass_given = click.make_pass_decorator(Given, ensure=True)
-
-
-def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep an option's value where every part of a command finds it."""
-    # The same option may stand before and after the command's name; the later one counts.
-    if value:
-        setattr(ctx.ensure_object(Given), str(param.name), value)
 
 
 url_option = click.option(

@@ -23,7 +23,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import click
 import msgspec
 from msgspec import Struct
 
@@ -197,3 +199,10 @@ def _read(project: Path) -> _Table:
             f'redact = "…", secrets = "…", '
             f'key_file = "…", sign_key_file = "…" and engine = "…" or a table of it'
         ) from None
+
+
+def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep an option's value where every part of a command finds it."""
+    # The same option may stand before and after the command's name; the later one counts.
+    if value:
+        setattr(ctx.ensure_object(Given), str(param.name), value)
