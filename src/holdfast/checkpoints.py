@@ -76,8 +76,7 @@ def restore(default: T) -> T:
     if scope.calls or scope.named:
         run.halt(BadInput("restore() comes first in a task: before any step, decision or note"))
     run.checkpoints = known = Checkpoints(shape_of_value(default))
-    # A remote engine runs the function again from where it began, however far the log is by now.
-    state = run.log.state if run.remote is None else run.remote.begun
+    state = run.driver.begun(run)
     if not state.checkpoints:
         return cast("T", known.shape.settle(default)[1])
     _go_on_from(scope, f"@{state.checkpoints}")
@@ -138,8 +137,7 @@ def checkpoint(state: T) -> T:
         run.sync()
     else:
         known.newest = _plain(raw)
-    if run.remote is not None:
-        run.remote.checkpoints += 1
+    run.driver.pass_checkpoint()
     _go_on_from(scope, f"@{run.checkpoints_passed}")
     return cast("T", settled)
 

@@ -20,6 +20,7 @@ from holdfast.codec import args_hash
 from holdfast.control import tell_parent
 from holdfast.engines import local
 from holdfast.engines.elsewhere import driven_by, elsewhere, must_be_driven_by
+from holdfast.engines.here import HERE
 from holdfast.engines.holding import Holding
 from holdfast.engines.lookup import older_code
 from holdfast.engines.run import Family, Run, moved
@@ -269,7 +270,7 @@ class Driving:
 
     @contextmanager
     def _running(self, log: Log, patience_s: float | None) -> Iterator[Run]:
-        run = Run(log, log.state.id, family=self.family(), patience_s=patience_s)
+        run = Run(log, log.state.id, HERE, family=self.family(), patience_s=patience_s)
         self.prepare(run)
         self._heed(run)
         outer = scope_var.get()

@@ -14,6 +14,7 @@ from msgspec import Struct
 from holdfast.branching import rewind_sessions, said_by, sessions_of
 from holdfast.driving import Driving
 from holdfast.engines.elsewhere import must_be_here
+from holdfast.engines.here import HERE
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.engines.undoing import undo_all
@@ -170,7 +171,7 @@ def _undo(driving: Driving, log: Log, past: State) -> None:
     """Undo what can be undone of what came since, the last first."""
     from holdfast.family import Children
 
-    run = Run(log, log.state.id, family=Children(driving))
+    run = Run(log, log.state.id, HERE, family=Children(driving))
     token = provider.set(driving.holding.secrets)
     try:
         undo_all(run, lambda call: call.path not in past.calls)
