@@ -20,6 +20,7 @@ from holdfast.codec import args_hash
 from holdfast.control import tell_parent
 from holdfast.engines import local
 from holdfast.engines.elsewhere import driven_by, elsewhere, must_be_driven_by
+from holdfast.engines.here import HERE
 from holdfast.engines.holding import Holding
 from holdfast.engines.lookup import older_code
 from holdfast.engines.run import Family, Run, moved
@@ -269,7 +270,7 @@ class Driving:
 
     @contextmanager
     def _running(self, log: Log, patience_s: float | None) -> Iterator[Run]:
-        run = Run(log, log.state.id, family=self.family(), patience_s=patience_s)
+        run = Run(log, log.state.id, HERE, family=self.family(), patience_s=patience_s)
         self.prepare(run)
         self._heed(run)
         outer = scope_var.get()
@@ -299,8 +300,8 @@ class Driving:
         """What a fork, or a task that was put back, needs to go its own way."""
         if run.log.state.fork is None and not run.log.state.rewinds:
             return
+        from holdfast.branching import rewind_sessions
         from holdfast.travel.answers import Answering
-        from holdfast.travel.rewinding import rewind_sessions
 
         run.answers = Answering(self.store, run.log.state)
         rewind_sessions(self.holding, run.log.state)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast import conversation, remembering
 from holdfast.conversation import Conversation
 from holdfast.errors import LogDamaged
 from holdfast.events import AnyEvent, MemoryBegan, Pinned, SessionBegan, Summarized
-from holdfast.facts import facts_of, facts_of_session
+from holdfast.facts import Facts, facts_of, facts_of_session
 from holdfast.fold import advance
 from holdfast.kinds import MEMORY, SESSION, kind_of
 from holdfast.reading import Readable, read_events
 from holdfast.remembering import Memories
 from holdfast.state import State
-from holdfast.store import Facts
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 Folded = State | Conversation | Memories
 
@@ -80,3 +84,13 @@ def _misfit(state: Conversation, event: AnyEvent) -> str:
         case Pinned(number=number) | Summarized(upto=number) if number > state.messages:
             return f"it is about message {number}, and there are {state.messages}"
     return ""
+
+
+def read_facts(store: Store, stream: str) -> Facts | None:
+    """The facts of a log, read from it, which the store then remembers; None if there is none."""
+    state = read_folded(store, stream)
+    if state.seq == 0:
+        return None
+    facts = facts_in(state)
+    store.remember(stream, facts, lines_of(state))
+    return facts

@@ -7,7 +7,7 @@ that ended it. Forks, rewinds, snapshots and replays all start from such a place
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
@@ -27,8 +27,10 @@ from holdfast.reading import (
     stream_of,
 )
 from holdfast.state import UNDO, Call, State, scope_of
-from holdfast.store import Store
 from holdfast.waypoints.upto import find_call, state_upto
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 When = Literal["before", "after"]
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,10 +21,12 @@ from holdfast import chain
 from holdfast.conversation import Conversation, advance
 from holdfast.errors import BadInput, LogDamaged, TaskBusy
 from holdfast.events import AnyEvent, SessionRewound, dump_event, load_event
-from holdfast.facts import facts_of_session
+from holdfast.facts import Facts, facts_of_session
 from holdfast.reading import base_of, read_lines, read_on, session_stream
 from holdfast.redact import DEFAULT, Redact
-from holdfast.store import Facts, Lease, Store
+
+if TYPE_CHECKING:
+    from holdfast.store import Lease, Store
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.05
 _PATIENCE_S = 30.0

@@ -25,6 +25,11 @@ from holdfast.events import ListGrew
 LISTED = b'{"$lists":'
 """How a value begins whose long lists were taken out."""
 
+BLOB = b'{"$blob":'
+"""How a reference to a blob begins. A value that looks like a reference is put in a blob."""
+
+REFERENCES = (BLOB, LISTED)
+
 FEWEST_ITEMS = 8
 FEWEST_BYTES = 1024
 """How much they have to come to as JSON: a hundred small numbers are not worth it."""
@@ -52,6 +57,13 @@ class Place(Struct, frozen=True, array_like=True, order=True):
     path: tuple[str | int, ...]
     length: int
     digest: str
+
+
+class BlobRef(Struct):
+    """What stands in a line for a value that is kept beside it."""
+
+    digest: str = msgspec.field(name="$blob")
+    size_bytes: int
 
 
 class Listed(Struct, frozen=True):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -31,12 +31,13 @@ from holdfast.events import (
     dump_event,
     load_event,
 )
-from holdfast.facts import facts_of
+from holdfast.facts import Facts, facts_of
 from holdfast.fold import advance
 from holdfast.lists import (
     FEWEST_BYTES,
     FEWEST_COPIED,
     LISTED,
+    REFERENCES,
     Listed,
     Lists,
     Place,
@@ -51,9 +52,11 @@ from holdfast.reading import advance_checked, all_lists, since_checkpoint, strea
 from holdfast.redact import DEFAULT
 from holdfast.scope import Scope, given_up
 from holdfast.state import State
-from holdfast.store import Facts, Lease, Store
-from holdfast.values import INLINE_BYTES, MAX_VALUE_BYTES, REFERENCES, fetch, items_of, stow
+from holdfast.values import INLINE_BYTES, MAX_VALUE_BYTES, fetch, items_of, stow
 from holdfast.waypoints.leaving import Leaving
+
+if TYPE_CHECKING:
+    from holdfast.store import Lease, Store
 
 Clock = Callable[[], datetime]
 Appended = AnyEvent | Callable[[State], AnyEvent | None]

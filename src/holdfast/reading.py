@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain as joined
 from itertools import islice
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import msgspec
 from msgspec import Raw
@@ -31,8 +31,10 @@ from holdfast.fold import advance
 from holdfast.kinds import kind_of
 from holdfast.lists import Lists
 from holdfast.state import State
-from holdfast.store import Store
 from holdfast.values import fetch
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 _FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = {

@@ -21,10 +21,10 @@ from holdfast.branching import said_by, sessions_of
 from holdfast.conversation import Conversation, advance
 from holdfast.differences.differing import Diff, diff
 from holdfast.history import Place, When, ended_at_seq, place_of, state_at
+from holdfast.known import Known
 from holdfast.state import FINISHED, Call, State
 from holdfast.store import Store
 from holdfast.values import fetch
-from holdfast.views import TaskView
 
 _LONGEST_TEXT = 256 * 1024
 """How long a file may be that is compared word by word."""
@@ -64,7 +64,7 @@ class Snapshot:
 
     def __init__(self, store: Store, state: State, place: Place) -> None:
         self._store = store
-        self.view = TaskView(store, state)
+        self.view = Known(store, state)
         """The task as it was then."""
         self.place = place
 
@@ -163,7 +163,7 @@ def snapshot_of(
     return Snapshot(store, state_at(store, state.id, place.seq), place)
 
 
-def shown_call(view: TaskView, call: Call) -> dict[str, Any]:
+def shown_call(view: Known, call: Call) -> dict[str, Any]:
     """What a snapshot holds of a call."""
     shown: dict[str, Any] = {"name": call.name, "kind": call.kind, "status": call.status}
     if call.args is not UNSET:

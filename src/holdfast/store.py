@@ -54,13 +54,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from holdfast.errors import BadInput, StoreError
-from holdfast.events import NEVER
+from holdfast.facts import Facts
 from holdfast.words import must_be_texts
+
+__all__ = [
+    "BLOB_AGE_S",
+    "LONGEST_PAGE",
+    "MOST_LABELS",
+    "Blob",
+    "Facts",
+    "Lease",
+    "Leftovers",
+    "ManyAtOnce",
+    "Page",
+    "Place",
+    "Post",
+    "Query",
+    "Store",
+    "TextIndex",
+    "TextSearch",
+    "WaypointStore",
+    "Waypoints",
+]
 
 LONGEST_PAGE = 1000
 MOST_LABELS = 100
@@ -75,29 +95,6 @@ class Lease(Struct, frozen=True, eq=False):
     epoch: int
     head: int | None = None
     """How many lines the stream had when the lease was taken, where the store says so."""
-
-
-Time = Annotated[datetime, Meta(tz=True)]
-
-
-class Facts(Struct, frozen=True, omit_defaults=True):
-    """What is asked of a stream most often: kept beside the log, so that nobody has to read it.
-
-    The status and the times of change and of waking change; the others are those of its beginning.
-    """
-
-    task: str = ""
-    status: str = ""
-    user: str = ""
-    session: str = ""
-    labels: dict[str, str] = {}
-    parent: str = ""
-    created_at: Time = NEVER
-    updated_at: Time = NEVER
-    wake_at: Time | None = None
-    """From when on somebody should drive it; None while there is nothing to do."""
-    origin: str = ""
-    """The id of the task whose past it shares, if it is a fork of one."""
 
 
 class Place(NamedTuple):

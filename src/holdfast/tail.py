@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from holdfast import chain
 from holdfast.errors import LogDamaged, TaskNotFound
@@ -10,7 +11,9 @@ from holdfast.events import AnyEvent
 from holdfast.news import pause
 from holdfast.reading import advance_checked, base_of, read_lines, read_on, stream_of
 from holdfast.state import FINISHED, State
-from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 
 class Tail:

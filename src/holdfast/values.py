@@ -14,15 +14,20 @@ from msgspec import UNSET, Raw
 
 from holdfast.errors import StoreError, TooLarge
 from holdfast.events import ListGrew
-from holdfast.lists import LISTED, Listed, Lists, Place, pieces, whole
-
-BLOB = b'{"$blob":'
-"""How a reference to a blob begins. A value that looks like a reference is put in a blob."""
+from holdfast.lists import (
+    BLOB,
+    LISTED,
+    REFERENCES,
+    BlobRef,
+    Listed,
+    Lists,
+    Place,
+    pieces,
+    whole,
+)
 
 INLINE_BYTES = 64 * 1024
 MAX_VALUE_BYTES = 64 * 1024 * 1024
-
-REFERENCES = (BLOB, LISTED)
 
 
 class Blobs(Protocol):
@@ -50,13 +55,6 @@ class Parts(msgspec.Struct, frozen=True):
     """What is in the blob that an artifact names."""
 
     parts: list[Part]
-
-
-class BlobRef(msgspec.Struct):
-    """What stands in a line for a value that is kept beside it."""
-
-    digest: str = msgspec.field(name="$blob")
-    size_bytes: int
 
 
 def stow(store: Blobs, value: bytes, max_value_bytes: int = MAX_VALUE_BYTES) -> Raw:

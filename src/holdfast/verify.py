@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw, Struct
@@ -22,9 +23,11 @@ from holdfast.folding import empty, follow
 from holdfast.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, named
 from holdfast.naming import references
 from holdfast.reading import base_of, read_sums, stream_of
-from holdfast.store import Store
 from holdfast.values import blobs_in
 from holdfast.words import checked_id
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 Progress = Callable[[int, int], None]
 """Told how many logs were checked, and of how many."""

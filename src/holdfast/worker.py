@@ -33,7 +33,7 @@ from holdfast.errors import (
     TaskWaiting,
 )
 from holdfast.events import NEVER
-from holdfast.listing import read_facts
+from holdfast.folding import read_facts
 from holdfast.news import TellsNews
 from holdfast.spec import Spec, registry
 from holdfast.store import Facts

@@ -70,8 +70,8 @@ from holdfast.folding import facts_in, follow, read_folded
 from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream
 from holdfast.remembering import Memories
+from holdfast.spec import task_spec
 from holdfast.stores.workspace import safe_name
-from holdfast.task import task_spec
 from holdfast.workspace import files
 
 FOLDER = Path(__file__).parent

@@ -24,8 +24,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.code import load_named
-from holdfast.cli.options import remember
-from holdfast.cli.settings import Given, engine_settings
+from holdfast.cli.settings import Given, engine_settings, remember
 from holdfast.engines.elsewhere import LOCAL
 from holdfast.engines.port import Engine
 from holdfast.errors import BadInput

@@ -13,9 +13,8 @@ from holdfast import events as e
 from holdfast.cli.text import count, cut, plain, precise_clock
 from holdfast.events import AnyEvent, TaskEvent
 from holdfast.history import left_at, put_back_to
-from holdfast.lists import in_short
+from holdfast.lists import BLOB, BlobRef, in_short
 from holdfast.state import State
-from holdfast.values import BLOB, BlobRef
 
 MOST = 160
 _WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(TaskEvent))

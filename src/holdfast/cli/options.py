@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 
 from holdfast.cli import opening
-from holdfast.cli.settings import Given, Setting
+from holdfast.cli.settings import Given, Setting, remember
 from holdfast.errors import HoldfastError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,13 +55,6 @@ def pass_given(command: F) -> F:
         return context.invoke(command, given, *args, **words)
 
     return cast(F, update_wrapper(with_given, command))
-
-
-def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep an option's value where every part of a command finds it."""
-    # The same option may stand before and after the command's name; the later one counts.
-    if value:
-        setattr(ctx.ensure_object(Given), str(param.name), value)
 
 
 url_option = click.option(

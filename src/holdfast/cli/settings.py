@@ -23,8 +23,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import click
 import msgspec
 from msgspec import Struct
 
@@ -205,3 +206,10 @@ def _read(project: Path) -> _Table:
         ) from None
     except (OSError, ValueError, RecursionError) as error:  # the file may be anybody's
         raise BadInput(f"can't read the settings in {project}: {error}") from None
+
+
+def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep an option's value where every part of a command finds it."""
+    # The same option may stand before and after the command's name; the later one counts.
+    if value:
+        setattr(ctx.ensure_object(Given), str(param.name), value)

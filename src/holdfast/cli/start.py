@@ -29,7 +29,7 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
 from holdfast.driving import new_id
 from holdfast.errors import BadInput
-from holdfast.task import task_spec
+from holdfast.spec import task_spec
 from holdfast.words import checked_id
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -24,7 +24,6 @@ from holdfast.engines.execution import (
     conclude,
     family_of,
     must_be_open,
-    recorded_result,
     sleeping,
     stopped,
     task_arguments,
@@ -32,7 +31,7 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
-from holdfast.engines.landing import land, park, stop
+from holdfast.engines.landing import land, park, stop, under_way
 from holdfast.engines.lookup import altered, look_up
 from holdfast.engines.run import Run
 from holdfast.engines.threads import off_loop
@@ -59,12 +58,10 @@ from holdfast.journal import (
     Returned,
     Sleep,
     Stopped,
-    Undo,
     conduct,
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.journal.requests import REMOTE
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, is_async
 from holdfast.state import Call
@@ -116,21 +113,15 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     branch_asyncio_tasks()
     data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
-    if run.remote is None and record is not None and record.status == "completed":
-        # Without waiting, so that a replay runs in the order the code is written.
-        return recorded_result(run, spec, record)
-    mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
-    try:
-        if run.remote is not None:
-            await run.remote.awaited(run.remote.calling(asked, record, data))
-            ended: Returned | Call = run.remote.made(asked)
-        else:
-            body = Body(run, asked, data)
-            check = partial(run_check, body)
-            ended = await drive(perform(asked, record), run, path, partial(run_body, body), check)
-    finally:
-        land(run, path, mark)
-    return conclude(run, spec, ended, path)
+    return conclude(run, spec, await run.driver.amake(run, asked, record, data), path)
+
+
+async def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+    """Make a call on this loop."""
+    with under_way(run, asked.path):
+        body = Body(run, asked, data)
+        once, check = partial(run_body, body), partial(run_check, body)
+        return await drive(perform(asked, record), run, asked.path, once, check)
 
 
 async def run_task(
@@ -205,7 +196,7 @@ async def drive(
             elif isinstance(request, Append) and may_act:
                 answer = await append(request, run, path, strand)
             else:
-                answer = await carry_out(request, run, path, strand, check)
+                answer = await run.driver.acarry_out(request, run, path, strand, check)
     except StopIteration as end:
         ended: T = end.value
         return ended
@@ -247,8 +238,6 @@ async def carry_out(
         await park(run, path, beyond(run, path))
     if isinstance(request, Append):
         return await append(request, run, path, strand)
-    if run.remote is not None and isinstance(request, REMOTE):
-        return await run.remote.awaited(run.remote.carry_out(request, path))
     if isinstance(request, Look | Now):
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
@@ -261,10 +250,6 @@ async def carry_out(
         return await park(run, path, request.waiting)
     if isinstance(request, DriveChild):
         return await _drive_child(run, path, request.id)
-    if isinstance(request, Undo):
-        from holdfast.engines import undoing
-
-        return await undoing.aundo_all(run)
     return await off_loop(local.carry_out, request, run, path, strand, local.nothing)
 
 
@@ -343,9 +328,7 @@ async def operate(
         await stop(run, path)
     branch_asyncio_tasks()
     asked, record = look_up(run, path, spec, data)
-    if run.remote is not None:
-        await run.remote.awaited(run.remote.repeating(path, record))
-        record = run.log.state.calls.get(path)
+    record = await run.driver.arepeat(run, path, record)
     return end(run, await drive(flow_of(asked, record), run, path, nothing, nothing))
 
 

@@ -19,7 +19,6 @@ from holdfast.engines.execution import (
     create_child,
     family_of,
     must_be_open,
-    recorded_result,
     sleeping,
     stopped,
     task_arguments,
@@ -53,7 +52,6 @@ from holdfast.journal import (
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.journal.requests import REMOTE
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
 from holdfast.state import Call
@@ -79,25 +77,19 @@ def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     run.must_go_on(path)
     data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
-    if run.remote is not None:
-        run.remote.wait(run.remote.calling(asked, record, data))
-        return conclude(run, spec, run.remote.made(asked), path)
-    if record is not None and record.status == "completed":
-        return recorded_result(run, spec, record)
-    return conclude(run, spec, _perform(run, asked, record, data), path)
+    return conclude(run, spec, run.driver.make(run, asked, record, data), path)
 
 
 def operate(run: Run, path: str, spec: Spec, data: bytes, flow_of: FlowOf) -> Any:
     """Carry out a flow that has no body of its own, such as a sleep or a question."""
     run.must_go_on(path)
     asked, record = look_up(run, path, spec, data)
-    if run.remote is not None:
-        run.remote.wait(run.remote.repeating(path, record))
-        record = run.log.state.calls.get(path)
+    record = run.driver.repeat(run, path, record)
     return drive(flow_of(asked, record), run, path, nothing, nothing)
 
 
-def _perform(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+    """Make a call in this thread."""
     body = Body(run, asked, data)
     flow = perform(asked, record)
     run.working.add(asked.path)
@@ -165,7 +157,7 @@ def drive(
             elif isinstance(request, Append) and may_act:
                 answer = append(request, run, path, strand)
             else:
-                answer = carry_out(request, run, path, strand, check)
+                answer = run.driver.carry_out(request, run, path, strand, check)
     except StopIteration as end:
         ended: T = end.value
         return ended
@@ -185,10 +177,8 @@ def carry_out(
         run.park(path, beyond(run, path))
     if isinstance(request, Append):
         return append(request, run, path, strand)
-    if run.remote is not None and isinstance(request, REMOTE):
-        return run.remote.wait(run.remote.carry_out(request, path))
     if isinstance(request, Now):
-        return run.log.clock() if run.remote is None else run.remote.time(path)
+        return run.log.clock()
     if isinstance(request, Sleep):
         if request.park and run.is_too_long(request.until, path):
             run.park(path, sleeping(run, request.until))
@@ -221,9 +211,7 @@ def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
         return _drive_child(run, path, request.id)
     if isinstance(request, CancelChildren):
         return cancel_children(run)
-    from holdfast.engines import undoing
-
-    return undoing.undo_all(run)
+    raise TypeError(f"a flow asks for {request!r}, which its driver sees to")
 
 
 def _drive_child(run: Run, path: str, id: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol
 from weakref import WeakSet
 
 from holdfast.engines.clocks import Countdown
+from holdfast.engines.driver import Driver
 from holdfast.errors import (
     Halt,
     HoldfastError,
@@ -85,6 +86,7 @@ class Run:
         self,
         log: Log,
         task_id: str,
+        driver: Driver,
         *,
         family: Family | None = None,
         patience_s: float | None = None,
@@ -93,18 +95,15 @@ class Run:
     ) -> None:
         self.log = log
         self.task_id = task_id
+        self.driver = driver
         self.family = family
         self.patience_s = patience_s
         """How long it waits in this process; a task that has to wait for longer is let go of."""
         self.is_rehearsal = is_rehearsal
         """Whether it only finds out if the code fits the log: nothing is called or written."""
-        self.is_one_call = False
-        """Whether it makes a single call for a remote engine, and no function runs in it."""
         self.is_replay = False
         """Whether a log that is written already answers: nothing but the code in between runs."""
         self.answers: Answers | None = None
-        self.remote: Any = None
-        """Of a run on a remote engine: what its function waits for. See `engines.remote`."""
         self.beyond: set[str] = set()
         """The calls that may not be made in this run: whoever makes one stops there."""
         self.stop: Signal | None = None
@@ -158,17 +157,12 @@ class Run:
     @property
     def checkpoints_passed(self) -> int:
         """How many checkpoints lie behind the place that the function has come to."""
-        if self.is_one_call:
-            return 0
-        if self.remote is None:
-            return self.log.state.checkpoints
-        passed: int = self.remote.checkpoints
-        return passed
+        return self.driver.checkpoints_passed(self)
 
     @property
     def is_ending(self) -> bool:
         """Whether what the task did is being undone, at the place that it has come to."""
-        return bool(self.log.state.ending if self.remote is None else self.remote.is_ending)
+        return self.driver.is_ending(self)
 
     # Being told to stop
 
@@ -221,8 +215,7 @@ class Run:
         self.stop = None
         self.doomed.clear()
         self.woken.clear()
-        if self.remote is not None:
-            self.remote.is_ending = True
+        self.driver.begin_to_end()
 
     # Stopping
 
@@ -276,8 +269,7 @@ class Run:
             return True
         if isinstance(error, Signal | GeneratorExit) or self.is_over:
             return False
-        is_shared = self.patience_s is not None
-        return is_shared and (self.is_one_call or self.remote is not None)
+        return self.patience_s is not None and not self.driver.may_exit
 
     def is_stopped(self, path: str) -> bool:
         """Whether the task is to stop at a call. Inside a tool only if it can't go on at all: a

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.events.base import FORMAT, NEVER, NEWEST_FORMAT, Event, Failure
+from holdfast.events.base import FORMAT, NEVER, NEWEST_FORMAT, VERSION, Event, Failure
 from holdfast.events.calls import (
     AnswerRefused,
     AttemptFailed,
@@ -108,6 +108,7 @@ __all__ = [
     "FORMAT",
     "NEVER",
     "NEWEST_FORMAT",
+    "VERSION",
     "Adopted",
     "AnswerRefused",
     "AnyEvent",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
@@ -14,8 +15,8 @@ from holdfast.fold import reads
 from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.history import branched
 from holdfast.fold.waits import place, took, waits_for_a_person
-from holdfast.lists import with_results
-from holdfast.plan import numbered, with_status
+from holdfast.lists import newest, with_results
+from holdfast.plan import numbered, recorded, with_status
 from holdfast.state import (
     FINISHED,
     UNDO,
@@ -289,3 +290,27 @@ def task_retried(state: State, event: e.TaskRetried) -> None:
         else:
             try_again(state, path, event.at)
     state.causes = ()
+
+
+def carried(state: State, stow: Callable[[bytes], Raw]) -> e.Carried:
+    """What has to be known of a state by those who begin to read at a whole checkpoint."""
+    calls = [c for c in state.calls.values() if c.status not in ("completed", "failed")]
+    return e.Carried(
+        state.status,
+        state.because,
+        recorded(state.plan),
+        state.until,
+        state.cancelling,
+        state.undoable,
+        state.posts,
+        tuple(Raw(msgspec.json.encode(call)) for call in calls),
+        newest(state.lists),
+        state.rewinds,
+        state.effects,
+        state.left_at,
+        state.mission,
+        stow(msgspec.json.encode(list(state.files.values()))) if state.files else UNSET,
+        state.driver,
+        state.driven_since,
+        state.taken_at,
+    )

@@ -19,12 +19,12 @@ from holdfast.agent.stored import load_turn
 from holdfast.conversation import Conversation
 from holdfast.errors import StoreError
 from holdfast.events import AnyEvent, Failure, Said, Summarized
-from holdfast.lists import Lists
+from holdfast.lists import REFERENCES, Lists
 from holdfast.reading import base_of, read_events, read_state, stream_of
 from holdfast.remembering import Memories
 from holdfast.state import Decision, State
 from holdfast.store import Store
-from holdfast.values import REFERENCES, fetch
+from holdfast.values import fetch
 from holdfast.views import TaskView
 from holdfast.workspace.contents import File, file_of
 

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast.agent.model import Prices
 from holdfast.errors import BadInput, StoreError
-from holdfast.lists import LISTED, value_of
-from holdfast.usage import Used, may_tell, used_in
-from holdfast.values import BLOB, BlobRef, Blobs
+from holdfast.lists import BLOB, LISTED, BlobRef, value_of
+from holdfast.usage import Prices, Used, may_tell, used_in
+from holdfast.values import Blobs
 
 ANY = "*"
 """The name under which the prices of all other models are given."""

@@ -22,10 +22,9 @@ from msgspec import Struct
 
 from holdfast import chain
 from holdfast.errors import Conflict, LogDamaged, StoreError, TaskBusy, WrongKey
-from holdfast.keys import KEY_BYTES, Keys
+from holdfast.keys import KEY_BYTES, KEYS, Keys
 from holdfast.kinds import KINDS
 from holdfast.store import Store
-from holdfast.stores import KEYS
 from holdfast.stores.boxes import Box
 
 _OWNER, _LEASE_S = "who sets up the keys", 30.0

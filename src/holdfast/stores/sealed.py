@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.errors import BadInput, LogDamaged, StoreError
-from holdfast.keys import KEY_BYTES, Keys, derived
+from holdfast.keys import KEY_BYTES, KEYS, Keys, derived
 from holdfast.kinds import final_name, id_of
 from holdfast.store import (
     Blob,
@@ -48,7 +48,7 @@ from holdfast.store import (
     Waypoints,
     WaypointStore,
 )
-from holdfast.stores import KEYS, ring
+from holdfast.stores import ring
 from holdfast.stores.around_waypoints import AroundWaypoints
 from holdfast.stores.blobs import say_mended
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.engines.holding import Holding
 from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed, StoreError
+from holdfast.events import VERSION
 from holdfast.folding import read_folded
 from holdfast.kinds import MEMORY, SESSION, TASK, id_of, kind_of
 from holdfast.naming import blob_of, may_name, references
@@ -67,8 +68,6 @@ def place_for(path: Path, now: datetime) -> Path:
 
 def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> Archived:
     """Write tasks to an archive: see `Holdfast.archive_to`."""
-    from holdfast import __version__
-
     now, store = holding.clock(), holding.store
     place = place_for(path, now)
     told = told_by(store)
@@ -89,7 +88,7 @@ def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> A
             if wanted.is_by_name:
                 raise
             refused.append(why_refused(unit[0], error))
-    archived = write_archive(store, streams, place, now, __version__, tell)
+    archived = write_archive(store, streams, place, now, VERSION, tell)
     return replace(archived, refused=tuple(refused))
 
 

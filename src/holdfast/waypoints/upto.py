@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -27,7 +27,6 @@ from holdfast.events import Rewound
 from holdfast.later import Later
 from holdfast.reading import advance_checked, read_on, read_state
 from holdfast.state import Call, State
-from holdfast.store import Store, Waypoints, WaypointStore
 from holdfast.waypoints.encoding import (
     EVERY,
     RECORDS,
@@ -43,6 +42,9 @@ from holdfast.waypoints.encoding import (
 )
 from holdfast.waypoints.trail import Trail, Waypoint
 
+if TYPE_CHECKING:
+    from holdfast.store import Store, Waypoints
+
 _MANY = 32
 """From so many lines on, the log is read once from the first of them to the last."""
 
@@ -55,7 +57,8 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 def waypoints_of(store: object) -> Waypoints | None:
     """Where a store keeps waypoints, if it does."""
-    return store.waypoints() if isinstance(store, WaypointStore) else None
+    made: Callable[[], Waypoints | None] | None = getattr(store, "waypoints", None)
+    return made() if made is not None else None
 
 
 def put_all(kept: Waypoints, stream: str, made: list[Waypoint]) -> None:

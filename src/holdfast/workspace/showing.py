@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, UnsetType
 
-from holdfast.lists import in_short
-from holdfast.values import BLOB, REFERENCES, BlobRef
+from holdfast.lists import BLOB, REFERENCES, BlobRef, in_short
 from holdfast.workspace.markdown import one_line
 
 WHOLE_BYTES = 4096
