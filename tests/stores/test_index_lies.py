@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from holdfast import Holdfast, TaskFailed, Unanswered, Worker, ask, note, sleep,
 from holdfast.cli.root import root
 from holdfast.listing import TaskPage
 from holdfast.patrol import Patrol
+from holdfast.state import State
 from holdfast.store import Facts, Query
 from holdfast.stores import open_store
 from holdfast.stores.disk import Disk
@@ -66,7 +68,7 @@ def told_failing(n: int) -> int:
 
 @task
 def told_sleeping(n: int) -> int:
-    sleep(FAR - datetime.now(UTC))
+    sleep(1e7)
     return n
 
 
@@ -119,24 +121,35 @@ def folder(filled, tmp_path) -> Path:
     return Path(shutil.copytree(filled, tmp_path / "w"))
 
 
-def questions(hf: Holdfast) -> Iterator[tuple[dict[str, Any], Callable[[Any], bool]]]:
+Matches = Callable[[State], bool]
+
+
+def has(name: str, value: object) -> Matches:
+    return lambda state: getattr(state, name) == value
+
+
+def questions(hf: Holdfast) -> Iterator[tuple[dict[str, Any], Matches]]:
     """Filters, and the same by what the log of a task says."""
     states = [view.state for view in map(hf.task, sorted(ids_in(hf)))]
     for status in sorted({state.status for state in states} | {"in_progress", "awaiting_user"}):
-        yield {"status": status}, lambda state, want=status: state.status == want
+        yield {"status": status}, has("status", status)
     for kind in sorted({state.task for state in states}):
-        yield {"type": kind}, lambda state, want=kind: state.task == want
+        yield {"type": kind}, has("task", kind)
     for name in ("user", "session", "parent"):
         for text in sorted({getattr(state, name) for state in states} - {""}):
-            yield {name: text}, lambda s, n=name, want=text: getattr(s, n) == want
+            yield {name: text}, has(name, text)
     for label in sorted({pair for state in states for pair in state.labels.items()}):
-        yield {"labels": dict([label])}, lambda s, want=label: want in s.labels.items()
+        yield {"labels": dict([label])}, partial(is_labelled, label)
     yield {"origin": "completed"}, lambda s: s.fork is not None and s.fork.of == "completed"
     middle = sorted(state.created_at for state in states)[len(states) // 2]
     yield {"created_after": middle}, lambda state: state.created_at >= middle
     yield {"created_before": middle}, lambda state: state.created_at < middle
     yield {"status": "paused", "user": "ada"}, lambda s: (s.status, s.user) == ("paused", "ada")
     yield {}, lambda state: True
+
+
+def is_labelled(label: tuple[str, str], state: State) -> bool:
+    return label in state.labels.items()
 
 
 def ids_in(hf: Holdfast) -> set[str]:
@@ -150,7 +163,7 @@ def of_page(page: TaskPage) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def of_logs(hf: Holdfast, matches: Callable[[Any], bool]) -> dict[str, tuple[Any, ...]]:
+def of_logs(hf: Holdfast, matches: Matches) -> dict[str, tuple[Any, ...]]:
     states = [hf.task(id).state for id in ids_in(hf)]
     return {
         s.id: (s.task, s.status, s.user, s.session, s.labels, s.parent)

@@ -40,7 +40,8 @@ stops: set[int] = set()
 
 @task
 def carried_agent(turns: int) -> int:
-    state = restore({"turn": 0, "messages": said(12)})
+    begin: dict[str, Any] = {"turn": 0, "messages": said(12)}
+    state = restore(begin)
     for turn in range(state["turn"], turns):
         messages = carried_model(state["messages"])  # which are those from before the checkpoint
         if turn in stops:
