@@ -89,13 +89,14 @@ class Plan:
 
     def __init__(self, root: Path, given: dict[str, Any]) -> None:
         self._root = root
-        self._files = self._found(given["tests"])
         self._skipped = given.get("skipped", "")
         self._rooms = {
             path: self._found(room["tests"])
             for room in given["room"]
             for path in self._found(room["paths"])
         }
+        examples = (path for path in self._rooms if ">>> " in (root / path).read_text())
+        self._files = [*self._found(given["tests"]), *examples]
         self._equivalent = {
             (one["where"], one["old"], one["new"]): one["reason"]
             for one in given.get("equivalent", ())

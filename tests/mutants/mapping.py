@@ -42,7 +42,7 @@ class Map:
         self._root = root
         self._kept = kept
         self._paths = paths
-        self._skipped = ["-k", f"not {skipped}"] if skipped else []
+        self._skipped = ["-k", f"not ({skipped})"] if skipped else []
         shared = hashlib.sha256(json.dumps([sys.version, paths]).encode())
         for path in _shared_by_tests(root):
             shared.update(path.read_bytes())

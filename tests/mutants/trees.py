@@ -77,7 +77,12 @@ class Tree:
     def pytest(self, arguments: list[str], more: dict[str, str], timeout_s: float) -> int | None:
         """How pytest ended; None if it had to be killed."""
         command = [str(self._python), "-m", "pytest", "-p", "pytest_mutants", "-q", "--tb=short"]
-        places = ["-p", "no:cacheprovider", f"--basetemp={self._place / 'tmp'}"]
+        places = [
+            "-p",
+            "no:cacheprovider",
+            f"--basetemp={self._place / 'tmp'}",
+            "--doctest-modules",
+        ]
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | more
         with (self._place / "output").open("wb") as out:
             self._running = process = subprocess.Popen(
