@@ -95,6 +95,7 @@ LAYERS = (
     ("merging",),
     ("lists", "plan"),
     ("events",),
+    ("decoding",),
     ("patterns",),
     ("errors",),
 )

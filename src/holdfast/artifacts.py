@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
+from holdfast.decoding import Malformed, decode
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.scope import inside
 from holdfast.values import PARTS, Blobs, Part, Parts
@@ -192,8 +193,8 @@ def opened(store: Blobs, artifact: Artifact) -> BinaryIO:
 def _parts_of(store: Blobs, artifact: Artifact) -> list[Part]:
     data = store.get_blob(artifact.digest)
     try:
-        return msgspec.json.decode(data, type=Parts).parts
-    except msgspec.MsgspecError as error:
+        return decode(data, Parts).parts
+    except Malformed as error:
         raise LogDamaged(f"blob {artifact.digest}", 0, f"it lists no parts ({error})") from None
 
 

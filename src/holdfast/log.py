@@ -14,12 +14,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.codec import Growing, Listing, ListShape
+from holdfast.decoding import NONSENSE, Malformed
 from holdfast.errors import BadInput, Conflict, LeaseLost, StoreError
 from holdfast.events import (
     AnyEvent,
@@ -37,11 +37,11 @@ from holdfast.lists import (
     FEWEST_BYTES,
     FEWEST_COPIED,
     LISTED,
-    Listed,
     Lists,
     Place,
     Version,
     count_of,
+    form_of,
     listed,
     version_of,
     without_lists,
@@ -91,7 +91,7 @@ def _dumped(event: AnyEvent) -> bytes:
         data = dump_event(event)
         load_event(data)
         _must_fit_a_line(event, data)
-    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+    except (*NONSENSE, Malformed) as error:
         raise BadInput(f"a {type(event).__name__} can't be recorded: {error}") from None
     return data
 
@@ -274,7 +274,7 @@ class Log:
         """The value as it goes into an event: itself, or what says where it is kept."""
         self.redact.must_be_free(value)
         if isinstance(value, Listing):
-            form = msgspec.json.decode(value, type=Listed)
+            form = form_of(value)
             for known in value.known.values():
                 self._keep(known.version)
             return self._named(form.places, bytes(form.value))
@@ -338,7 +338,7 @@ class Log:
         data = bytes(value)
         if not data.startswith(LISTED):
             return None
-        first, *others = msgspec.json.decode(data, type=Listed).places
+        first, *others = form_of(data).places
         if others or first.path:
             return None
         lists = self.state.lists

@@ -19,6 +19,7 @@ from msgspec import UNSET, Struct
 from holdfast.artifacts import Artifact, opened
 from holdfast.branching import said_by, sessions_of
 from holdfast.conversation import Conversation, advance
+from holdfast.decoding import decode
 from holdfast.differences.differing import Diff, diff
 from holdfast.history import Place, When, ended_at_seq, place_of, state_at
 from holdfast.state import FINISHED, Call, State
@@ -186,7 +187,7 @@ def conversation_at(store: Store, state: State) -> Iterator[dict[str, Any]]:
         for event, _ in said_by(store, session, state):
             advance(said, event)
         for turn in said.turns:
-            yield from msgspec.json.decode(fetch(store, turn.messages, {}, dict))
+            yield from decode(fetch(store, turn.messages, {}, dict))
         return
 
 

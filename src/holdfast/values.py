@@ -6,15 +6,17 @@ the event holds a reference. Long lists are taken out and stored once (see `list
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
+from holdfast.decoding import Malformed, decode, decoder
 from holdfast.errors import StoreError, TooLarge
 from holdfast.events import ListGrew
-from holdfast.lists import LISTED, Listed, Lists, Place, pieces, whole
+from holdfast.lists import LISTED, Lists, Place, form_of, pieces, whole
 
 BLOB = b'{"$blob":'
 """How a reference to a blob begins. A value that looks like a reference is put in a blob."""
@@ -59,6 +61,10 @@ class BlobRef(msgspec.Struct):
     size_bytes: int
 
 
+_blob_ref = decoder(BlobRef)
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
 def stow(store: Blobs, value: bytes, max_value_bytes: int = MAX_VALUE_BYTES) -> Raw:
     """A value as it goes into an event: itself, or a reference to a blob that holds it."""
     size = len(value)
@@ -81,7 +87,7 @@ def fetch(store: Blobs, value: Raw, lists: Lists, all_lists: Callable[[], Lists]
     if not data.startswith(REFERENCES):
         return data
     if data.startswith(BLOB):
-        return store.get_blob(msgspec.json.decode(data, type=BlobRef).digest)
+        return store.get_blob(_blob_ref(data).digest)
 
     def array_of(place: Place) -> bytes:
         grown = pieces(lists, place.digest) or pieces(all_lists(), place.digest)
@@ -105,8 +111,8 @@ class Reader:
         """A value as plain JSON data. It may share parts with others, so it is for reading."""
         data = bytes(value)
         if not data.startswith(LISTED):
-            return msgspec.json.decode(fetch(self._store, value, {}, dict))
-        form = msgspec.json.decode(data, type=Listed)
+            return decode(fetch(self._store, value, {}, dict))
+        form = form_of(data)
         found = self.plain(form.value)
         for place in form.places:
             items = list(self._items(place.digest))
@@ -125,7 +131,7 @@ class Reader:
             digest = grown[-1].base or ""
         items = self._known.get(digest, [])
         for event in reversed(grown):
-            new = msgspec.json.decode(b"[%b]" % items_of(self._store, event))
+            new = decode(b"[%b]" % items_of(self._store, event))
             items = self._known[event.digest] = items + new
         return items
 
@@ -145,13 +151,32 @@ def items_of(store: Blobs, grown: ListGrew) -> bytes:
     return fetch(store, raw, {}, dict)[1:-1]
 
 
+def must_refer_well(event: Struct) -> None:
+    """`Malformed` if a value of an event begins like a reference, and is none."""
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, Raw):
+            _must_refer_well(bytes(value))
+        elif isinstance(value, Struct):
+            must_refer_well(value)
+
+
+def _must_refer_well(data: bytes) -> None:
+    if data.startswith(BLOB):
+        digest = _blob_ref(data).digest
+        if not _DIGEST.fullmatch(digest):
+            raise Malformed(f"{digest[:80]!r} names no blob")
+    elif data.startswith(LISTED):
+        _must_refer_well(bytes(form_of(data).value))
+
+
 def blobs_in(value: Raw) -> Iterator[str]:
     """The digests of the blobs that a value in an event names. One that makes no sense is told."""
     data = bytes(value)
     try:
         if data.startswith(BLOB):
-            yield msgspec.json.decode(data, type=BlobRef).digest
+            yield _blob_ref(data).digest
         elif data.startswith(LISTED):
-            yield from blobs_in(msgspec.json.decode(data, type=Listed).value)
-    except (UnicodeDecodeError, msgspec.MsgspecError):
+            yield from blobs_in(form_of(data).value)
+    except Malformed:
         yield data.decode(errors="replace")

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-import msgspec
 from msgspec import Raw, Struct
 
 from holdfast import chain
+from holdfast.decoding import Malformed, decode
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent
 from holdfast.folding import empty, follow
@@ -130,9 +130,9 @@ class _Placed(Struct):
 def _head(stream: str, newest: bytes, base: int) -> Head:
     kind = kind_of(stream)
     try:
-        seq = base + msgspec.json.decode(newest, type=_Placed).seq
+        seq = base + decode(newest, _Placed).seq
         total = chain.sum_of(newest).decode("ascii")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except Malformed as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"
         raise LogDamaged(stream, 0, what) from None
     return Head(kind.shown(id_of(stream)), seq, total, kind.name)
@@ -162,7 +162,7 @@ def _check(
                 seen = True
                 if total.decode() != head.sum:
                     raise LogDamaged(stream, event.seq, "it is another one than when it was noted")
-            follow(state, event)
+            follow(state, event, stream)
         if not seen and head is not None:
             raise LogDamaged(stream, head.seq, _cut(kind, state.seq, head))
         if hasattr(store, "refused") and store.refused([stream]):
@@ -172,9 +172,6 @@ def _check(
         found.damage.append(Damage(shown, error.seq, what_in(stream, error), kind.name))
     except StoreError as error:
         found.damage.append(Damage(shown, 0, f"it can't be checked: {error}", kind.name))
-    except (LookupError, TypeError, ValueError) as error:
-        what = f"it does not follow from those before it ({error!r})"
-        found.damage.append(Damage(shown, state.seq + 1, what, kind.name))
     else:
         _count(found, kind, bool(state.seq))
         return state.seq

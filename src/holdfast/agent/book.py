@@ -15,13 +15,13 @@ from datetime import datetime
 from itertools import islice
 from weakref import WeakKeyDictionary
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.messages import Message
 from holdfast.agent.stored import Turn, load_turn
 from holdfast.agent.tokens import Counter, calibrate
 from holdfast.conversation import Conversation, as_it_is
+from holdfast.decoding import decode
 from holdfast.errors import BadInput, Conflict, LogDamaged, SessionNotFound
 from holdfast.events import FORMAT, Pinned, Said, SessionBegan, SessionEnded, Summarized
 from holdfast.ledger import session_ledger
@@ -225,7 +225,7 @@ class Book:
 
     def summary_text(self, summary: Summarized) -> str:
         """What a summary says."""
-        return msgspec.json.decode(fetch(self.store, summary.text, {}, dict), type=str)
+        return decode(fetch(self.store, summary.text, {}, dict), str)
 
     def summary_shown(self, seq: int) -> str:
         """The summary of an event, as a model reads it."""

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
+from holdfast.decoding import Malformed, decode
 from holdfast.kinds import KINDS
 from holdfast.stores.leftovers import DELETED, TEMPORARY, TORN
 from holdfast.stores.locks import LOCK, LOG, was_started
@@ -43,8 +42,8 @@ def _named_in(folder: Path) -> str | None:
     try:
         fd = os.open(folder / LOG, os.O_RDONLY | os.O_NOFOLLOW)
         with open(fd, "rb") as log:
-            named = msgspec.json.decode(log.readline(), type=Named).id
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+            named = decode(log.readline(), Named).id
+    except (OSError, Malformed):
         return None
     return named if safe_name(named) == folder.name else None
 

@@ -189,7 +189,7 @@ def _read(project: Path) -> _Table:
         document = tomllib.loads(project.read_text(encoding="utf-8"))
         tool = document.get("tool", {})
         return msgspec.convert(tool.get("holdfast", {}) if isinstance(tool, dict) else {}, _Table)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"can't read the settings in {project}: {error}") from None
     except msgspec.ValidationError as error:
         raise BadInput(

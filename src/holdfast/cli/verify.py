@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 from msgspec.structs import asdict
 from rich.progress import Progress as Bar
 from rich.text import Text
@@ -18,6 +17,7 @@ from holdfast.cli.options import complete_task, json_option, pass_given, store_o
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import counts, plain
+from holdfast.decoding import Malformed, decode
 from holdfast.errors import BadInput, StoreError
 from holdfast.reading import stream_of
 from holdfast.store import Store
@@ -108,8 +108,8 @@ def may_be_there(store: Store, task: str) -> bool:
 def read_heads(path: Path) -> list[Head]:
     """What `holdfast head` printed into a file."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Head])
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        return decode(path.read_bytes(), list[Head])
+    except (OSError, Malformed) as error:
         raise BadInput(f"{path} is not what `holdfast head` prints: {error}") from None
 
 

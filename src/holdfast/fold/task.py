@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from holdfast import events as e
+from holdfast.decoding import decoder
 from holdfast.fold import reads
 from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.history import branched
@@ -29,7 +29,7 @@ from holdfast.state import (
     scope_of,
 )
 
-_load_call = msgspec.json.Decoder(Call).decode
+_load_call = decoder(Call)
 
 
 def created(state: State, event: e.TaskCreated) -> None:
@@ -184,7 +184,7 @@ def _result_of(state: State, path: str, seq: int) -> bytes:
     return bytes(call.result)
 
 
-_load_files = msgspec.json.Decoder(list[KeptFile]).decode
+_load_files = decoder(list[KeptFile])
 
 
 def _files(carried: Raw | UnsetType) -> list[KeptFile]:

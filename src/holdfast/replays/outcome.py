@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from holdfast.decoding import decode
 from holdfast.errors import CodeChanged, HoldfastError, TaskWaiting
 from holdfast.events import AnyEvent
 from holdfast.journal.words import describe
@@ -153,7 +154,7 @@ def _shown_end(store: Store, state: State) -> str:
 
 
 def _plain(store: Store, state: State, value: Raw | UnsetType) -> Any:
-    return msgspec.json.decode(value_in(store, state, value)) if isinstance(value, Raw) else None
+    return decode(value_in(store, state, value)) if isinstance(value, Raw) else None
 
 
 def _compared(

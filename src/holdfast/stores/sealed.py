@@ -33,6 +33,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import chain
+from holdfast.decoding import Malformed, decode, decoder
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
 from holdfast.kinds import final_name, id_of
@@ -85,7 +86,7 @@ class _End:
         self.writing = threading.Lock()
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = decoder(_Line)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -297,7 +298,7 @@ class SealedStore(Wrapped):
         opened = box.open(post.data, "message", post.stream, post.name)
         if opened is None:
             return None
-        found = msgspec.json.decode(opened, type=_Message)
+        found = decode(opened, _Message)
         return Post(post.stream, found.name, found.data)
 
     def unpost(self, stream: str, name: str) -> None:
@@ -367,5 +368,5 @@ def _must_be_free_of_keys(stream: str) -> None:
 def _parsed(stream: str, seq: int, line: bytes) -> _Line:
     try:
         return _decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Malformed:
         raise LogDamaged(stream, seq, "it is not encrypted, as all of this store is") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.decoding import decode
 from holdfast.events import NEVER
 from holdfast.store import Facts
 from holdfast.stores import rows
@@ -36,7 +37,7 @@ def facts_in(columns: Sequence[Any]) -> Facts | None:
     if first[0] is None:
         return None
     times = (_time(created_at), _time(updated_at), None if wake_at is None else _time(wake_at))
-    return rows.facts_in([*first, msgspec.json.decode(labels or "{}"), parent, *times, origin])
+    return rows.facts_in([*first, decode(labels or "{}"), parent, *times, origin])
 
 
 def micros_of(time: datetime) -> int:

@@ -22,8 +22,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
+from holdfast.decoding import decode
 from holdfast.errors import StoreError
 from holdfast.stores.groups import Groups, Job
 from holdfast.stores.held import Append
@@ -176,7 +175,7 @@ def tell(conn: sqlite3.Connection, query: str, given: dict[str, Any]) -> int:
     after = (given.get("labels"), given.get("created_at"))
     if changed and before != after:  # rare: they come with the first event
         for change, (labels, created_at) in (("drop_label", before), ("add_label", after)):
-            pairs = msgspec.json.decode(labels or "{}", type=dict[str, str]).items()
+            pairs = decode(labels or "{}", dict[str, str]).items()
             rows = [(name, value, created_at, given["id"]) for name, value in pairs]
             conn.executemany(SQL[change], rows)
     return changed

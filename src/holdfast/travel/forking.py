@@ -23,6 +23,7 @@ from holdfast.branching import (
 )
 from holdfast.checkpoints import carried
 from holdfast.codec import Shape, args_hash, shape_of
+from holdfast.decoding import decode
 from holdfast.driving import new_id
 from holdfast.engines.holding import Holding
 from holdfast.errors import (
@@ -225,7 +226,7 @@ def _input(store: Store, past: State, changes: Changes) -> bytes | None:
     if not changes.input:
         return None
     name = _function(past, changes)
-    given = msgspec.json.decode(value_in(store, past, raw_args(past)), type=dict[str, Raw])
+    given = decode(value_in(store, past, raw_args(past)), dict[str, Raw])
     spec = _known(registry.task, name)
     data = msgspec.json.encode(given | _arguments(spec, name, changes.input))
     if spec is not None:  # else whoever runs it has the code, and checks it then

@@ -24,9 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-import msgspec
 from msgspec import Struct
 
+from holdfast.decoding import Malformed, decode
 from holdfast.errors import ArchiveDamaged, BadInput, NewerFormat, StorageFailed
 from holdfast.kinds import TASK, Kind, id_of
 from holdfast.store import Post
@@ -196,14 +196,14 @@ class Archive:
         if len(data) > _MANIFEST_BYTES:
             raise self._damaged("its manifest is too large to be one")
         try:
-            found = msgspec.json.decode(data, type=_Format).format
+            found = decode(data, _Format).format
             if found > ARCHIVE_FORMAT:
                 raise NewerFormat(
                     f"{self.url} was written by a newer Holdfast: it is of format {found}, this "
                     f"version knows {ARCHIVE_FORMAT}. Upgrade this one"
                 )
-            return msgspec.json.decode(data, type=Manifest)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return decode(data, Manifest)
+        except Malformed as error:
             raise self._damaged(f"its manifest makes no sense ({error})") from None
 
     def _must_fit(self, max_bytes: int) -> None:

@@ -23,6 +23,7 @@ from msgspec import Raw, Struct
 
 from holdfast.app import Holdfast
 from holdfast.control import must_be_there
+from holdfast.decoding import decode
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, Conflict, HoldfastError, HoldsSecret
 from holdfast.events import MissionSet, Planned
@@ -274,7 +275,7 @@ def _mission_at(holding: Holding, state: State, seq: int | None) -> str:
 def _mission_text(holding: Holding, state: State) -> str:
     if not isinstance(state.mission, Raw):
         return ""
-    said = msgspec.json.decode(value_in(holding.store, state, state.mission))
+    said = decode(value_in(holding.store, state, state.mission))
     return said if isinstance(said, str) else ""
 
 
