@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain as joined
 from itertools import islice
-from typing import Protocol, get_args
+from typing import Any, Protocol, get_args
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import chain
-from holdfast.decoding import NONSENSE, Malformed, decoder, shown
+from holdfast.decoding import NONSENSE, Malformed, damage_in, decode, decoder, shown
 from holdfast.errors import LogDamaged, NewerFormat, WrongKey
 from holdfast.events import (
     NEWEST_FORMAT,
@@ -41,6 +41,7 @@ _FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = 
     "memories": ("memory", MemoryBegan),
 }
 """What a log is of, and begins with, by the first part of its stream's name."""
+_BEGINS = frozenset(first for _, first in _FIRST.values())
 _SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan)
 _WHOLE_CHECKPOINT = b'"carried":{'
 _CHECKPOINT = b'{"type":"checkpointed"'
@@ -208,6 +209,12 @@ def value_in(store: Store, state: State, value: Raw) -> bytes:
     return fetch(store, value, state.lists, lambda: all_lists(store, stream_of(state.id)))
 
 
+def plain_in(store: Store, state: State, value: Raw, kind: Any = object) -> Any:
+    """The same as plain data, or of a given kind."""
+    with damage_in(stream_of(state.id)):
+        return decode(value_in(store, state, value), kind)
+
+
 def first_event(store: Store, stream: str) -> TaskCreated | None:
     """What a log begins with, without reading the rest of it."""
     for event, _, _ in _checked(stream, store.read(stream), most=1):
@@ -294,6 +301,8 @@ def _checked(
             raise LogDamaged(stream, seq, f"it says it is event {event.seq}")
         if seq == 1:
             _must_begin(stream, event)
+        elif type(event) in _BEGINS:
+            raise LogDamaged(stream, seq, "a log begins only once")
         yield replace(event, seq=seq + base) if base else event, total, line
 
 

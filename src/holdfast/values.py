@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.decoding import Malformed, decode, decoder
+from holdfast.decoding import Malformed, damage_in, decode, decoder
 from holdfast.errors import StoreError, TooLarge
 from holdfast.events import ListGrew
 from holdfast.lists import LISTED, Lists, Place, form_of, pieces, whole
@@ -101,19 +101,26 @@ def fetch(store: Blobs, value: Raw, lists: Lists, all_lists: Callable[[], Lists]
 class Reader:
     """Values as plain data, for who looks at many: the items of lists that grew are shared."""
 
-    def __init__(self, store: Blobs, lists: Lists, all_lists: Callable[[], Lists]) -> None:
+    def __init__(
+        self, store: Blobs, stream: str, lists: Lists, all_lists: Callable[[], Lists]
+    ) -> None:
         self._store = store
+        self._stream = stream
         self._lists = lists
         self._all_lists = all_lists
         self._known: dict[str, list[Any]] = {}
 
     def plain(self, value: Raw) -> Any:
         """A value as plain JSON data. It may share parts with others, so it is for reading."""
+        with damage_in(self._stream):
+            return self._plain(value)
+
+    def _plain(self, value: Raw) -> Any:
         data = bytes(value)
         if not data.startswith(LISTED):
             return decode(fetch(self._store, value, {}, dict))
         form = form_of(data)
-        found = self.plain(form.value)
+        found = self._plain(form.value)
         for place in form.places:
             items = list(self._items(place.digest))
             if not place.path:
@@ -151,14 +158,20 @@ def items_of(store: Blobs, grown: ListGrew) -> bytes:
     return fetch(store, raw, {}, dict)[1:-1]
 
 
-def must_refer_well(event: Struct) -> None:
-    """`Malformed` if a value of an event begins like a reference, and is none."""
+def raws_in(event: Struct) -> Iterator[Raw]:
+    """The values that stand in an event."""
     for name in event.__struct_fields__:
         value = getattr(event, name)
         if isinstance(value, Raw):
-            _must_refer_well(bytes(value))
+            yield value
         elif isinstance(value, Struct):
-            must_refer_well(value)
+            yield from raws_in(value)
+
+
+def must_refer_well(event: Struct) -> None:
+    """`Malformed` if a value of an event begins like a reference, and is none."""
+    for value in raws_in(event):
+        _must_refer_well(bytes(value))
 
 
 def _must_refer_well(data: bytes) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from holdfast import chain
 from holdfast.decoding import Malformed, decode
@@ -23,7 +23,7 @@ from holdfast.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, na
 from holdfast.naming import references
 from holdfast.reading import base_of, read_sums, stream_of
 from holdfast.store import Store
-from holdfast.values import blobs_in
+from holdfast.values import blobs_in, raws_in
 from holdfast.words import checked_id
 
 Progress = Callable[[int, int], None]
@@ -203,14 +203,20 @@ class Blobs:
         self._store = store
         self.problems: dict[str, str] = {}
         """What is wrong with each; '' where it is sound."""
+        self._values: set[str] = set()
 
     def check(self, event: AnyEvent) -> Iterator[str]:
-        """What is wrong with those that an event names."""
-        for digest in digests(event):
-            if problem := self._known_problem(digest):
-                yield f"it has a value in a blob, and {problem}"
+        """What is wrong with those that an event names, and with the values that stand in it."""
+        for value in raws_in(event):
+            data = bytes(value)
+            if why := _why_no_json(data):
+                yield f"it has a value that makes no sense ({why})"
+                continue
+            problems = [self._known_problem(digest, is_value=True) for digest in blobs_in(value)]
+            problems += map(self._known_problem, parts_named(data))
+            yield from (f"it has a value in a blob, and {each}" for each in problems if each)
 
-    def _problem(self, digest: str) -> str:
+    def _problem(self, digest: str, is_value: bool) -> str:
         if not re.fullmatch("[0-9a-f]{64}", digest):
             return f"{digest[:80]!r} names no blob"
         try:
@@ -219,22 +225,26 @@ class Blobs:
             return f"{error.stream} is damaged: {error.what}"
         except StoreError as error:
             return str(error)
+        if is_value and (why := _why_no_json(data)):
+            return f"blobs/{digest} holds none ({why})"
         self.problems[digest] = ""
         return next(filter(None, map(self._known_problem, parts_named(data))), "")
 
-    def _known_problem(self, digest: str) -> str:
-        if digest not in self.problems:
-            self.problems[digest] = self._problem(digest)
+    def _known_problem(self, digest: str, *, is_value: bool = False) -> str:
+        """`is_value` says that it holds a value, and not the content of a file."""
+        if digest not in self.problems or (is_value and digest not in self._values):
+            if is_value:
+                self._values.add(digest)
+            self.problems[digest] = self._problem(digest, is_value)
         return self.problems[digest]
 
 
-def digests(event: AnyEvent) -> Iterator[str]:
-    """The blobs that an event names: where it has a value in one, and those of artifacts."""
-    for name in event.__struct_fields__:
-        value = getattr(event, name)
-        if isinstance(value, Raw):
-            yield from blobs_in(value)
-            yield from parts_named(bytes(value))
+def _why_no_json(data: bytes) -> str:
+    try:
+        decode(data)
+    except Malformed as error:
+        return error.what
+    return ""
 
 
 def parts_named(data: bytes) -> Iterator[str]:

@@ -67,7 +67,7 @@ class TaskView:
         self._store = store
         self.state = state
         stream = stream_of(state.id)
-        self._reader = Reader(store, state.lists, lambda: all_lists(store, stream))
+        self._reader = Reader(store, stream, state.lists, lambda: all_lists(store, stream))
 
     @property
     def id(self) -> str:

@@ -66,7 +66,7 @@ def _read(store: Store, stream: str) -> _Read:
         for event, total in read_sums(store, stream):
             advance_checked(state, event, stream)
             if reader is None or isinstance(event, Rewound):  # whose state is another one
-                reader = Reader(store, state.lists, lambda: all_lists(store, stream))
+                reader = Reader(store, stream, state.lists, lambda: all_lists(store, stream))
             _take(read, event, seen, reader)
             read.total = total.decode()
     except LogDamaged as error:

@@ -23,7 +23,6 @@ from holdfast.branching import (
 )
 from holdfast.checkpoints import carried
 from holdfast.codec import Shape, args_hash, shape_of
-from holdfast.decoding import decode
 from holdfast.driving import new_id
 from holdfast.engines.holding import Holding
 from holdfast.errors import (
@@ -44,7 +43,7 @@ from holdfast.events import (
 )
 from holdfast.history import When, known_state, must_be_still, past_at, place_in
 from holdfast.log import Log
-from holdfast.reading import stream_of, value_in
+from holdfast.reading import plain_in, stream_of
 from holdfast.spec import Spec, registry
 from holdfast.state import State
 from holdfast.store import Store
@@ -226,7 +225,7 @@ def _input(store: Store, past: State, changes: Changes) -> bytes | None:
     if not changes.input:
         return None
     name = _function(past, changes)
-    given = decode(value_in(store, past, raw_args(past)), dict[str, Raw])
+    given = plain_in(store, past, raw_args(past), dict[str, Raw])
     spec = _known(registry.task, name)
     data = msgspec.json.encode(given | _arguments(spec, name, changes.input))
     if spec is not None:  # else whoever runs it has the code, and checks it then
