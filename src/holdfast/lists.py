@@ -238,6 +238,8 @@ def pieces(lists: Lists, digest: str) -> Iterator[ListGrew] | None:
         event = lists.get(digest)
         if event is None or event.items is UNSET:
             return None
+        if grown and event.length >= grown[-1].length:  # or else there may be no end to it
+            return None
         grown.append(event)
         digest = event.base or ""
     return reversed(grown)

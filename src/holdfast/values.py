@@ -132,10 +132,13 @@ class Reader:
         return found
 
     def _items(self, digest: str) -> list[Any]:
-        grown = []
+        grown: list[ListGrew] = []
         while digest and digest not in self._known:
-            grown.append(self._grown(digest))
-            digest = grown[-1].base or ""
+            event = self._grown(digest)
+            if grown and event.length >= grown[-1].length:  # or else there may be no end to it
+                raise Malformed(f"a list of {event.length:,} items comes before a shorter one")
+            grown.append(event)
+            digest = event.base or ""
         items = self._known.get(digest, [])
         for event in reversed(grown):
             new = decode(b"[%b]" % items_of(self._store, event))

@@ -84,16 +84,24 @@ class Verified(Struct):
         return not self.damage
 
 
-def heads(store: Store, ids: Iterable[str] = ()) -> list[Head]:
-    """How far the logs of some tasks go, or all logs."""
+def heads(
+    store: Store, ids: Iterable[str] = (), unreadable: list[StoreError] | None = None
+) -> list[Head]:
+    """How far the logs of some tasks go, or all logs. What is wrong with those that can't be read
+    is raised, or added to `unreadable`."""
     asked = [stream_of(checked_id(id)) for id in ids]
     found = []
     for stream in asked or _all(store):
-        newest = next(iter(store.tail(stream)), None)
-        if newest is not None:
-            found.append(_head(stream, newest, base_of(store, stream)))
-        elif asked:
-            raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
+        try:
+            newest = next(iter(store.tail(stream)), None)
+            if newest is not None:
+                found.append(_head(stream, newest, base_of(store, stream)))
+            elif asked:
+                raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
+        except StoreError as error:
+            if unreadable is None:
+                raise
+            unreadable.append(error)
     return found
 
 

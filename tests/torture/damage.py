@@ -393,8 +393,10 @@ class Database:
         self.ask("insert or replace into blobs (digest, data) values (?, ?)", digest, data)
 
 
-_COLUMNS = ("owner", "process", "lease_s", "expires_at", "status", "task", "user", "session")
-_COLUMNS += ("labels", "parent", "created_at", "updated_at", "wake_at", "origin")
+_COLUMNS = [
+    *("owner", "process", "lease_s", "expires_at", "status", "task", "user", "session"),
+    *("labels", "parent", "created_at", "updated_at", "wake_at", "origin"),
+]
 
 
 def change_a_row(store: Database, chance: Random) -> Done:

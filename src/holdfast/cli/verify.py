@@ -16,6 +16,7 @@ from holdfast.cli.opening import is_there, not_found, opened
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
+from holdfast.cli.telling import print_error
 from holdfast.cli.text import counts, plain
 from holdfast.decoding import Malformed, decode
 from holdfast.errors import BadInput, StoreError
@@ -93,8 +94,11 @@ def head(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
         for task in tasks:
             if not is_there(hf.store, task):
                 raise not_found(hf.store, task)
-        print_json(heads(hf.store, tasks))
-    return Exit.OK
+        unreadable: list[StoreError] = []
+        print_json(heads(hf.store, tasks, unreadable))
+    for error in unreadable:
+        print_error(f"warning: {error}")
+    return Exit.DAMAGED if unreadable else Exit.OK
 
 
 def may_be_there(store: Store, task: str) -> bool:

@@ -166,6 +166,11 @@ def observed(state: State, event: e.Observed) -> None:
 def list_grew(state: State, event: e.ListGrew) -> None:
     if event.base is None:
         event = replace(event, base=next(reversed(state.lists), ""))
+    base, known = state.lists.get(event.base or ""), state.lists.get(event.digest)
+    if base is not None and base.length >= event.length:
+        raise ValueError(f"a list of {event.length} items that goes on from {base.length}")
+    if known is not None and known.length != event.length:
+        raise ValueError(f"a list of {event.length} items that had {known.length}")
     if event.copied and isinstance(event.items, Raw):
         try:
             items = with_results(bytes(event.items), event.copied, partial(_result_of, state))
