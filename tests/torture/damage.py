@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from copy import deepcopy
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -111,9 +112,12 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def _changed(value: Any, chance: Random) -> Any:
-    *inside, key = (None, *chance.choice(list(_places(value))))
+    places = list(_places(value))
+    if isinstance(value, dict) and "type" in value:
+        places += [("type",)] * (len(places) // 8 + 1)
+    *inside, key = (None, *chance.choice(places))
     if key is None:
-        return chance.choice([_MARK, *chance.sample(_ODD, 3)])
+        return chance.choice([_MARK, *(_odd(chance) for _ in range(3))])
     holder = value
     for each in inside[1:]:
         holder = holder[each]
@@ -129,8 +133,12 @@ def _changed(value: Any, chance: Random) -> Any:
     elif how < 0.6 and isinstance(holder[key], str):
         holder[key] += chance.choice(("x", ".1", "\ud800", "\n", "~2", "\0"))
     else:
-        holder[key] = chance.choice(_ODD)
+        holder[key] = _odd(chance)
     return value
+
+
+def _odd(chance: Random) -> Any:
+    return deepcopy(chance.choice(_ODD))  # for it may be changed in turn
 
 
 # Logs
@@ -329,11 +337,11 @@ def change_a_waypoint(store: Folder, chance: Random) -> Done:
     """Something else in a part of a waypoint, sealed as it should be or not."""
     part = chance.choice(sorted(store.root.glob("*/*/waypoints/*")))
     total = part.with_suffix(".head").read_bytes()[:16]
-    part.write_bytes(changed_waypoint(part.read_bytes(), part.suffix[1:], total, chance))
+    part.write_bytes(_changed_waypoint(part.read_bytes(), part.suffix[1:], total, chance))
     return Done(f"the waypoint {part.relative_to(store.root)}")
 
 
-def changed_waypoint(data: bytes, part: str, total: bytes, chance: Random) -> bytes:
+def _changed_waypoint(data: bytes, part: str, total: bytes, chance: Random) -> bytes:
     if chance.random() < 0.1:
         return broken(data, chance)
     if part == "head":
@@ -350,8 +358,8 @@ IN_A_FOLDER: dict[str, Damaging] = {
     "index": change_the_index,
     "lock": change_a_lock,
     "message": change_a_message,
-    "waypoint": change_a_waypoint,
 }
+WAYPOINTS: dict[str, Damaging] = {"waypoint": change_a_waypoint, "line": change_a_line}
 
 
 # A database
@@ -419,16 +427,6 @@ def change_a_posted_row(store: Database, chance: Random) -> Done:
     return Done(f"a message: {new[:200]!r}")
 
 
-def change_a_waypoint_row(store: Database, chance: Random) -> Done:
-    """Something else in a part of a waypoint."""
-    id, seq, part, data = chance.choice(store.ask("select stream, seq, part, data from waypoints"))
-    where = "where stream = ? and seq = ? and part = ?"
-    total = bytes(store.ask(f"select data from waypoints {where}", id, seq, "head")[0][0])[:16]
-    new = changed_waypoint(bytes(data), part, total, chance)
-    store.ask(f"update waypoints set data = ? {where}", new, id, seq, part)
-    return Done(f"the waypoint {seq}.{part}")
-
-
 IN_A_DATABASE: dict[str, Damaging] = {
     "line": change_a_line,
     "lines": move_lines,
@@ -436,7 +434,6 @@ IN_A_DATABASE: dict[str, Damaging] = {
     "spoilt blob": spoil_a_blob,
     "row": change_a_row,
     "message": change_a_posted_row,
-    "waypoint": change_a_waypoint_row,
 }
 
 

@@ -1,8 +1,8 @@
 """A store with something of everything in it, to be damaged: made once, and copied for each case.
 
 Its logs are the golden ones, which have every type of event, and some that were made just now:
-tasks for a worker to drive, a long one with waypoints, one that waits, messages in inboxes, values
-in blobs. So that a damaged log hides another is seen at once, most of them are good in each case.
+tasks for a worker to drive, one that waits, messages in inboxes, values in blobs. Most of them are
+good in each case, so it shows if a damaged log hides another.
 """
 
 from __future__ import annotations
@@ -61,25 +61,49 @@ def fuzz_large(size: int) -> str:
     return "y" * size
 
 
-def make(url: str) -> None:
-    """Make the store: a folder, or a database."""
-    folder = None if ":" in url else Path(url)
-    with Holdfast(url) as hf:
-        hf.run(fuzz_long, _MANY, id=LONG)
+def make(folder: Path) -> None:
+    """Make the store."""
+    with Holdfast(folder) as hf:
         hf.run(fuzz_large, 70_000, id=LARGE)
         hf.session("talk-now", user="ada").say(user("hello"))
         for id in (ASKED, MAILED):
             with suppress(TaskWaiting):
                 hf.run(fuzz_asks, "Oslo", id=id)
-        for number, id in enumerate(PENDING):
-            hf.start(fuzz_job, number, id=id)
-        hf.store.post(f"tasks/{MAILED}", "by hand", dump_event(PauseRequested(by="ada")))
-        hf.task(LONG).at(seq=1028)  # which leaves waypoints
-    if folder is not None:
-        _add_golden(folder)
-    with Holdfast(url) as hf:
+        _start(hf)
+        _post(hf)
+    _add_golden(folder)
+    with Holdfast(folder) as hf:
         assert hf.verify().sound, hf.verify().damage
         hf.page()  # which fills the index
+
+
+def make_long(folder: Path) -> None:
+    """Make one with waypoints, which only a long log has, and little else."""
+    with Holdfast(folder) as hf:
+        hf.run(fuzz_long, _MANY, id=LONG)
+        hf.session("talk-now", user="ada").say(user("hello"))
+        _start(hf)
+        hf.task(LONG).at(seq=_MANY)
+    assert list(folder.glob("tasks/*/waypoints/*")), "nobody left a waypoint"
+
+
+def into_a_database(folder: Path, url: str) -> None:
+    """The same store in a database."""
+    with Holdfast(folder) as hf:
+        hf.copy_to(url, paused=True)
+    with Holdfast(url) as hf:
+        for id in PENDING:
+            hf.unpause(id)
+        _post(hf)
+
+
+def _post(hf: Holdfast) -> None:
+    hf.store.post(f"tasks/{MAILED}", "by hand", dump_event(PauseRequested(by="ada")))
+
+
+def _start(hf: Holdfast) -> None:
+    for number, id in enumerate(PENDING):
+        hf.start(fuzz_job, number, id=id)
 
 
 def _add_golden(folder: Path) -> None:
