@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.codec import Growing, Listing, ListShape
 from holdfast.decoding import NONSENSE, Malformed
-from holdfast.errors import BadInput, Conflict, LeaseLost, StoreError
+from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StoreError
 from holdfast.events import (
     AnyEvent,
     Checkpointed,
@@ -330,8 +330,10 @@ class Log:
 
     def fetch(self, value: Raw) -> bytes:
         """The bytes that `stow` was given."""
-        lists = self.state.lists
-        return fetch(self.store, value, lists, self._all_lists)
+        try:
+            return fetch(self.store, value, self.state.lists, self._all_lists)
+        except Malformed as error:
+            raise LogDamaged(self.lease.stream, 0, error.what) from error
 
     def recall(self, value: Raw, shape: ListShape) -> list[Any] | None:
         """A list that was stowed, made quickly of one that is remembered; None if none is."""

@@ -32,7 +32,7 @@ from holdfast.kinds import kind_of
 from holdfast.lists import Lists
 from holdfast.state import State
 from holdfast.store import Store
-from holdfast.values import fetch, must_refer_well
+from holdfast.values import fetch
 
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 _FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = {
@@ -46,8 +46,6 @@ _SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan)
 _WHOLE_CHECKPOINT = b'"carried":{'
 _CHECKPOINT = b'{"type":"checkpointed"'
 _REWOUND = b'{"type":"rewound"'
-_REFERENCE = b':{"$'
-"""What a line holds that refers to something. Tags of the codec look like that too."""
 
 
 class Readable(Protocol):
@@ -206,7 +204,9 @@ def all_lists(store: Store, stream: str) -> Lists:
 
 def value_in(store: Store, state: State, value: Raw) -> bytes:
     """The bytes of a value of a task, for those who only read."""
-    return fetch(store, value, state.lists, lambda: all_lists(store, stream_of(state.id)))
+    stream = stream_of(state.id)
+    with damage_in(stream):
+        return fetch(store, value, state.lists, lambda: all_lists(store, stream))
 
 
 def plain_in(store: Store, state: State, value: Raw, kind: Any = object) -> Any:
@@ -327,8 +327,6 @@ def _must_begin(stream: str, event: AnyEvent) -> None:
 def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
     try:
         event = load_event(line)
-        if _REFERENCE in line:
-            must_refer_well(event)
     except Malformed as error:
         # Its sum is right, so these are the bytes that were written: by somebody who knew more, if
         # they have a type that we don't know. Anything else nobody writes like that.

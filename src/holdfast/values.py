@@ -6,7 +6,6 @@ the event holds a reference. Long lists are taken out and stored once (see `list
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -62,7 +61,6 @@ class BlobRef(msgspec.Struct):
 
 
 _blob_ref = decoder(BlobRef)
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def stow(store: Blobs, value: bytes, max_value_bytes: int = MAX_VALUE_BYTES) -> Raw:
@@ -169,21 +167,6 @@ def raws_in(event: Struct) -> Iterator[Raw]:
             yield value
         elif isinstance(value, Struct):
             yield from raws_in(value)
-
-
-def must_refer_well(event: Struct) -> None:
-    """`Malformed` if a value of an event begins like a reference, and is none."""
-    for value in raws_in(event):
-        _must_refer_well(bytes(value))
-
-
-def _must_refer_well(data: bytes) -> None:
-    if data.startswith(BLOB):
-        digest = _blob_ref(data).digest
-        if not _DIGEST.fullmatch(digest):
-            raise Malformed(f"{digest[:80]!r} names no blob")
-    elif data.startswith(LISTED):
-        _must_refer_well(bytes(form_of(data).value))
 
 
 def blobs_in(value: Raw) -> Iterator[str]:
