@@ -195,7 +195,7 @@ def _parts_of(store: Blobs, artifact: Artifact) -> list[Part]:
     try:
         return decode(data, Parts).parts
     except Malformed as error:
-        raise LogDamaged(f"blob {artifact.digest}", 0, f"it lists no parts ({error})") from None
+        raise LogDamaged(f"blobs/{artifact.digest}", 0, f"it lists no parts ({error})") from None
 
 
 class _Reading(io.RawIOBase):

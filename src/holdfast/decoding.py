@@ -10,6 +10,7 @@ from says so, and a reader of derived data goes to the log instead.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -29,8 +30,11 @@ NONSENSE = (
 )  # fmt: skip
 """What is raised, far from any decoder, by data that is well formed and makes no sense."""
 
-_ENOUGH_LEVELS = 256
-"""More than any value that is written has. Where fewer are too many, the stack is to blame."""
+MOST_LEVELS = 400
+"""How deeply what is written may be nested: less than any Python can read, and more than a value
+of 100 levels takes with all its tags. Where fewer are too many, the stack is to blame."""
+
+_PIECE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{])|[\]}]')
 
 
 class Malformed(LogDamaged):
@@ -46,7 +50,7 @@ def decoder(kind: type[T]) -> Callable[[Data], T]:
 
     >>> decoder(list[int])(b"[1, 2]")
     [1, 2]
-    >>> decoder(list[int])(b"[" * 5000)
+    >>> decoder(object)(b"[" * 5000)
     Traceback (most recent call last):
     holdfast.decoding.Malformed: it is nested too deeply
     """
@@ -62,7 +66,7 @@ def _decoder(kind: Any) -> Callable[[Data], Any]:
         try:
             return read(data)
         except NONSENSE as error:
-            if isinstance(error, RecursionError) and _levels(data) <= _ENOUGH_LEVELS:
+            if isinstance(error, RecursionError) and not is_too_deep(data):
                 raise  # it is the caller who has gone too deep
             raise Malformed(_why(error)) from None
 
@@ -84,14 +88,24 @@ def decode(data: Data, kind: Any = object) -> Any:
 
 @contextmanager
 def damage_in(stream: str, seq: int = 0) -> Iterator[None]:
-    """Say whose damage it is where events of one log are read that make no sense together."""
+    """Say whose damage it is where events of one log are read that make no sense together, or
+    values of it."""
     try:
         yield
-    except Malformed as error:
-        raise LogDamaged(stream, seq, error.what) from error
+    except LogDamaged as error:
+        raise placed(error, stream, seq) from error.__cause__
     except NONSENSE as error:
         what = f"its events make no sense together ({shown(error)})"
         raise LogDamaged(stream, seq, what) from error
+
+
+def placed(error: LogDamaged, stream: str, seq: int = 0) -> LogDamaged:
+    """An error of somebody who did not know in which log it is."""
+    if isinstance(error, Malformed):
+        return LogDamaged(stream, seq, error.what)
+    if error.stream.startswith("blobs/"):
+        return LogDamaged(stream, seq, f"it has a value in {error.stream}, and {error.what}")
+    return error
 
 
 def shown(error: BaseException) -> str:
@@ -107,14 +121,25 @@ def _why(error: Exception) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _levels(data: Data) -> int:
-    """How deeply JSON is nested, at most: brackets in texts count too."""
+def is_too_deep(data: Data) -> bool:
+    """Whether JSON has more levels than may be written.
+
+    >>> (
+    ...     is_too_deep(b"[" * 400 + b"]" * 400),
+    ...     is_too_deep(b"[" * 401),
+    ...     is_too_deep(b'"%b"' % (b"[" * 999)),
+    ... )
+    (False, True, False)
+    """
     text = data.encode() if isinstance(data, str) else bytes(data)
-    level = deepest = 0
-    for byte in text:
-        if byte in b"[{":
+    if text.count(b"[") + text.count(b"{") <= MOST_LEVELS:
+        return False
+    level = 0
+    for found in _PIECE.finditer(text):
+        if found[1]:
             level += 1
-            deepest = max(deepest, level)
-        elif byte in b"]}":
+            if level > MOST_LEVELS:
+                return True
+        elif found[0] in b"]}":
             level -= 1
-    return deepest
+    return False

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.codec import Growing, Listing, ListShape
-from holdfast.decoding import NONSENSE, Malformed
+from holdfast.decoding import NONSENSE, Malformed, placed
 from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StoreError
 from holdfast.events import (
     AnyEvent,
@@ -332,8 +332,8 @@ class Log:
         """The bytes that `stow` was given."""
         try:
             return fetch(self.store, value, self.state.lists, self._all_lists)
-        except Malformed as error:
-            raise LogDamaged(self.lease.stream, 0, error.what) from error
+        except LogDamaged as error:
+            raise placed(error, self.lease.stream) from error.__cause__
 
     def recall(self, value: Raw, shape: ListShape) -> list[Any] | None:
         """A list that was stowed, made quickly of one that is remembered; None if none is."""

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.decoding import Malformed, damage_in, decode, decoder
-from holdfast.errors import StoreError, TooLarge
+from holdfast.decoding import MOST_LEVELS, Malformed, damage_in, decode, decoder, is_too_deep
+from holdfast.errors import TooLarge, Unserializable
 from holdfast.events import ListGrew
 from holdfast.lists import LISTED, Lists, Place, form_of, pieces, whole
 
@@ -66,6 +66,11 @@ _blob_ref = decoder(BlobRef)
 def stow(store: Blobs, value: bytes, max_value_bytes: int = MAX_VALUE_BYTES) -> Raw:
     """A value as it goes into an event: itself, or a reference to a blob that holds it."""
     size = len(value)
+    if is_too_deep(value):
+        raise Unserializable(
+            f"a value is nested more than {MOST_LEVELS} deep, and could not be read again "
+            f"everywhere: flatten it, or pass it as a text"
+        )
     if size <= INLINE_BYTES and not value.startswith(REFERENCES):
         return Raw(value)
     if size > max_value_bytes:
@@ -90,7 +95,7 @@ def fetch(store: Blobs, value: Raw, lists: Lists, all_lists: Callable[[], Lists]
     def array_of(place: Place) -> bytes:
         grown = pieces(lists, place.digest) or pieces(all_lists(), place.digest)
         if grown is None:
-            raise StoreError(f"a value names a list that is not in its log ({place.digest})")
+            raise Malformed(f"a value names a list that is not in its log ({place.digest:.80})")
         return b"[%b]" % b",".join(items_of(store, each) for each in grown)
 
     return whole(data, array_of, lambda raw: fetch(store, raw, lists, all_lists))
@@ -149,7 +154,7 @@ class Reader:
             self._lists = self._all_lists()
             event = self._lists.get(digest)
         if event is None:
-            raise StoreError(f"a value names a list that is not in its log ({digest})")
+            raise Malformed(f"a value names a list that is not in its log ({digest:.80})")
         return event
 
 

@@ -23,6 +23,7 @@ from holdfast.beginning import Begin
 from holdfast.errors import (
     BadInput,
     CodeMissing,
+    DrivenElsewhere,
     HoldfastError,
     LeaseLost,
     Suspend,
@@ -277,8 +278,9 @@ class Worker:
                 self._tell_end(task_id, cancelled or future.exception())
 
     def _tell_end(self, task_id: str, error: BaseException | None) -> None:
+        is_elsewhere = isinstance(error, DrivenElsewhere)
         went_on = (TaskFailed, TaskCancelled, TaskWaiting, TaskBusy, LeaseLost)
-        if error is None or isinstance(error, went_on):
+        if error is None or (isinstance(error, went_on) and not is_elsewhere):
             self._trouble.pop(task_id, None)
         if error is None or isinstance(error, TaskFailed | TaskCancelled):
             # Whatever the store still thinks of it.
@@ -286,11 +288,12 @@ class Worker:
             self._say(f"{task_id}: {error or 'completed'}")
         elif isinstance(error, TaskWaiting):
             self._say(f"{task_id}: let go of: {str(error).partition(chr(10))[0]}")
-        elif isinstance(error, TaskBusy | LeaseLost):
+        elif isinstance(error, TaskBusy | LeaseLost) and not is_elsewhere:
             # Held for a moment, or driven by others now: the next look tells which.
             self._say(f"{task_id}: {error}")
         else:
-            # The task can't go on here: its code changed, or something is wrong with the store.
+            # The task can't go on here: its code changed, an engine has it, or something is wrong
+            # with the store.
             self._pass_by(task_id, f"{type(error).__name__}: {error}")
 
     def _drain(self) -> None:

@@ -47,6 +47,9 @@ from tests.torture.damage import (
 )
 from tests.torture.model import fast_folder
 
+GOALS = (("files", 12_000, 50), ("sqlite", 4500, 30), ("waypoints", 2500, 20), ("archive", 1500, 8))
+"""How many cases of each kind a long run makes, and `make test`."""
+
 TREE = Path(__file__).parents[2]
 LONGEST_S = 30
 _IN_A_PROCESS = 400
@@ -149,8 +152,8 @@ def cases(kind: str, seed: str, bug: str = "") -> Iterator[Case]:
     before = Path.cwd()
     try:
         os.chdir(folder)
-        fuzzing = _Fuzzing(kind, folder)
-        with seeded(bug):
+        fuzzing = _Fuzzing(kind, folder, BUGS.get(bug))
+        with seeded(BUGS.get(bug)):
             for number in itertools.count():
                 yield fuzzing.case(Random(f"{seed} {number}"), number)
     finally:
@@ -159,8 +162,9 @@ def cases(kind: str, seed: str, bug: str = "") -> Iterator[Case]:
 
 
 class _Fuzzing:
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, bug: Bug | None) -> None:
         self.kind = kind
+        self._bug = bug
         self._folder = folder
         self._made, self._case = folder / "made", folder / "case"
         self._made.mkdir()
@@ -205,6 +209,8 @@ class _Fuzzing:
         return Case([f"{told}\n        {each}" for each in broken])
 
     def _named(self, chance: Random) -> str:
+        if self._bug is not None:
+            return chance.choice(self._bug.commands)
         if self.kind == "archive":
             return chance.choice(list(RESTORING))
         if self.kind == "waypoints":
@@ -221,7 +227,7 @@ class _Fuzzing:
         self._fresh()
         chance = Random(how)
         kinds, store = self._damages()
-        what = chance.choice(list(kinds))
+        what = chance.choice(list(kinds) if self._bug is None else self._bug.damage)
         return what, kinds[what](store, chance)
 
     def _damages(self) -> tuple[dict[str, Damaging], Any]:
@@ -264,7 +270,7 @@ class _Fuzzing:
         if self.kind == "archive":
             yield from self._restored(name, what, done, ended)
             return
-        about = {target, f"tasks/{world.LARGE}"} if name == "compare" else {target}
+        about = self._kin[target] | ({f"tasks/{world.LARGE}"} if name == "compare" else set())
         is_about_another = name in {**OF_A_TASK, **OF_A_SESSION} and not about & done.victims
         if (what in _DERIVED or is_about_another) and ended.code != usual.code:
             yield f"exit {ended.code}, and {usual.code} without the damage: {ended.told[-500:]}"
@@ -432,27 +438,44 @@ def _without(*left: type[Exception]) -> tuple[type[Exception], ...]:
     return tuple(each for each in decoding.NONSENSE if each not in left)
 
 
-BUGS: dict[str, tuple[Any, str, Any]] = {
-    "too deep is not caught": (decoding, "NONSENSE", _without(RecursionError)),
-    "only errors of msgspec are caught": (decoding, "NONSENSE", (msgspec.MsgspecError,)),
-    "a type may be an object": (reading, "_type_of", _type_in),
-    "nobody says whose value it is": (values, "damage_in", nullcontext),
-    "a fold may raise": (reading, "NONSENSE", ()),
-    "a list stops at a damaged log": (listing, "StoreError", _Never),
-    "a worker stops at a damaged log": (worker, "HoldfastError", _Never),
+class Bug(Struct):
+    """What is put in place of something, and where that has to be seen."""
+
+    module: Any
+    name: str
+    instead: Any
+    damage: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+_READ = ("show", "log", "ls", "doctor", "verify", "sql of tasks", "stats")
+
+BUGS = {
+    "too deep is not caught": Bug(
+        decoding, "NONSENSE", _without(RecursionError), ("line", "index", "lock", "message"), _READ
+    ),
+    "only errors of msgspec are caught": Bug(
+        decoding, "NONSENSE", (msgspec.MsgspecError,), ("line", "index", "lock", "message"), _READ
+    ),
+    "a type may be an object": Bug(reading, "_type_of", _type_in, ("line",), _READ),
+    "nobody says whose value it is": Bug(
+        values, "damage_in", nullcontext, ("blob", "line"), ("show, full", "handoff", "audit")
+    ),
+    "a fold may raise": Bug(reading, "NONSENSE", (), ("lines",), _READ),
+    "a list stops at a damaged log": Bug(listing, "StoreError", _Never, ("line",), ("ls", "stats")),
+    "a worker stops at a damaged log": Bug(worker, "HoldfastError", _Never, ("line",), (WORKER,)),
 }
 
 
 @contextmanager
-def seeded(bug: str) -> Iterator[None]:
+def seeded(bug: Bug | None) -> Iterator[None]:
     """The product with a bug in it."""
-    if not bug:
+    if bug is None:
         yield
         return
-    module, name, broken = BUGS[bug]
-    before = getattr(module, name)
-    setattr(module, name, broken)
+    before = getattr(bug.module, bug.name)
+    setattr(bug.module, bug.name, bug.instead)
     try:
         yield
     finally:
-        setattr(module, name, before)
+        setattr(bug.module, bug.name, before)

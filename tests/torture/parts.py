@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.store import Store
 from tests.freezing import is_unlocked
-from tests.torture import frozen, full, model, power, server, strace
+from tests.torture import frozen, full, fuzz, model, power, server, strace
 from tests.torture.recording import BUGS
 
 Results = Iterator[Any]
@@ -113,12 +113,17 @@ def parts() -> list[Part]:
             Part(f"short of room, {kind}", 50, 3, partial(full.files_that_may_not_grow, kind))
             for kind in power.STORES
         ),
+        *(
+            Part(f"damage, {kind}", goal, bounded, partial(fuzz.cases, kind))
+            for kind, goal, bounded in fuzz.GOALS
+        ),
         *seeded(),
     ]
 
 
 def seeded() -> Iterator[Part]:
-    """What runs against a store that forgets to sync. Its first round with a loss ends it."""
+    """What runs against a store that forgets to sync, or a decoder that forgets to catch. The first
+    round that shows it ends it."""
     for bug in BUGS:
         run = partial(model.crashes, bug=bug)
         yield Part(f"seeded bug, modelled: {bug}", 3000, 3000, run, has_bug=True)
@@ -126,3 +131,6 @@ def seeded() -> Iterator[Part]:
             cuts = partial(power.cuts, system, "files", bug=bug)
             why = partial(_why_no_power, system)
             yield Part(f"seeded bug, cut on {system}: {bug}", 300, 150, cuts, why, has_bug=True)
+    for bug in fuzz.BUGS:
+        run = partial(fuzz.cases, "files", bug=bug)
+        yield Part(f"seeded bug, damage: {bug}", 2000, 400, run, has_bug=True)
