@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.scope import inside
 from holdfast.values import PARTS, Blobs, Part, Parts
@@ -194,7 +194,7 @@ def _parts_of(store: Blobs, artifact: Artifact) -> list[Part]:
     data = store.get_blob(artifact.digest)
     try:
         return decode(data, Parts).parts
-    except Malformed as error:
+    except Illegible as error:
         raise LogDamaged(f"blobs/{artifact.digest}", 0, f"it lists no parts ({error})") from None
 
 

@@ -4,7 +4,7 @@ msgspec says of bytes that are no JSON of a kind that they are not (`MsgspecErro
 errors too, which its pages don't name: `RecursionError` at about 1,000 levels, `TypeError` where
 the name of a type is an object, `UnicodeDecodeError`, `OverflowError` and `ValueError` in numbers
 and times. A line with a right sum, a lock file or an archive may hold any of that. So whoever reads
-has one error to think of, `Malformed`. It is damage by itself; whoever knows where the bytes came
+has one error to think of, `Illegible`. It is damage by itself; whoever knows where the bytes came
 from says so, and a reader of derived data goes to the log instead.
 """
 
@@ -37,7 +37,7 @@ of 100 levels takes with all its tags. Where fewer are too many, the stack is to
 _PIECE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{])|[\]}]')
 
 
-class Malformed(LogDamaged):
+class Illegible(LogDamaged):
     """Bytes that are no JSON of the kind that was expected. `what` says why not."""
 
     def __init__(self, what: str) -> None:
@@ -46,13 +46,13 @@ class Malformed(LogDamaged):
 
 
 def decoder(kind: type[T]) -> Callable[[Data], T]:
-    """What makes a value of that type of JSON, or raises `Malformed`.
+    """What makes a value of that type of JSON, or raises `Illegible`.
 
     >>> decoder(list[int])(b"[1, 2]")
     [1, 2]
     >>> decoder(object)(b"[" * 5000)
     Traceback (most recent call last):
-    holdfast.decoding.Malformed: it is nested too deeply
+    holdfast.decoding.Illegible: it is nested too deeply
     """
     made: Callable[[Data], T] = _decoder(cast(Any, kind))
     return made
@@ -68,7 +68,7 @@ def _decoder(kind: Any) -> Callable[[Data], Any]:
         except NONSENSE as error:
             if isinstance(error, RecursionError) and not is_too_deep(data):
                 raise  # it is the caller who has gone too deep
-            raise Malformed(_why(error)) from None
+            raise Illegible(_why(error)) from None
 
     return decoded
 
@@ -101,7 +101,7 @@ def damage_in(stream: str, seq: int = 0) -> Iterator[None]:
 
 def placed(error: LogDamaged, stream: str, seq: int = 0) -> LogDamaged:
     """An error of somebody who did not know in which log it is."""
-    if isinstance(error, Malformed):
+    if isinstance(error, Illegible):
         return LogDamaged(stream, seq, error.what)
     if error.stream.startswith("blobs/"):
         return LogDamaged(stream, seq, f"it has a value in {error.stream}, and {error.what}")

@@ -20,7 +20,7 @@ from operator import attrgetter
 
 import msgspec
 
-from holdfast.decoding import NONSENSE, Malformed, decoder
+from holdfast.decoding import NONSENSE, Illegible, decoder
 from holdfast.errors import BadInput
 from holdfast.store import Facts, Page, Place, Query
 
@@ -119,7 +119,7 @@ def place_in(cursor: str) -> Place:
         place = Place(created_at.astimezone(UTC), stream)
         if created_at.tzinfo is not None and stream.isprintable() and cursor_of(place) == cursor:
             return place
-    except (*NONSENSE, Malformed):
+    except (*NONSENSE, Illegible):
         pass
     raise BadInput(
         f"cursor={cursor!a:.60} is none that was given out: take it from the page before, whole"

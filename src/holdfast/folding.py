@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast import conversation, remembering
 from holdfast.conversation import Conversation
-from holdfast.decoding import NONSENSE, Malformed
+from holdfast.decoding import NONSENSE, Illegible
 from holdfast.errors import LogDamaged
 from holdfast.events import AnyEvent, MemoryBegan, Pinned, SessionBegan, Summarized
 from holdfast.facts import facts_of, facts_of_session
@@ -29,7 +29,7 @@ def follow(state: Folded, event: AnyEvent, stream: str) -> None:
     damage to the log."""
     try:
         _advance(state, event)
-    except (*NONSENSE, Malformed) as error:
+    except (*NONSENSE, Illegible) as error:
         raise senseless(stream, event, error) from error
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast import chain
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, LogDamaged, TaskNotFound
 from holdfast.events import Fork, Rewound
 from holdfast.fold.waits import perhaps_open
@@ -116,7 +116,7 @@ def known_state(store: Store, task_id: str) -> State:
             raise TaskNotFound(f"no task {task_id!r} in {store.url}")
         own = decode(last, _Placed).seq
         return state_at(store, task_id, own + base_of(store, stream))
-    except Malformed:
+    except Illegible:
         return _before_damage(store, task_id)
     except LogDamaged as error:
         if error.stream != stream or error.seq < 2:

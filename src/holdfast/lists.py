@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.decoding import NONSENSE, Malformed, decode, decoder, shown
+from holdfast.decoding import NONSENSE, Illegible, decode, decoder, shown
 from holdfast.events import ListGrew
 
 LISTED = b'{"$lists":'
@@ -204,9 +204,9 @@ def whole(data: bytes, array_of: Callable[[Place], bytes], fetch: Callable[[Raw]
         value = fetch(form.value)
         for place in form.places:
             value = _put(value, place.path, array_of(place))
-    except (*NONSENSE, Malformed) as error:
+    except (*NONSENSE, Illegible) as error:
         why = f"a value names its lists in a way that makes no sense: {shown(error)}"
-        raise Malformed(why) from None
+        raise Illegible(why) from None
     return value
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.codec import Growing, Listing, ListShape
-from holdfast.decoding import NONSENSE, Malformed, placed
+from holdfast.decoding import NONSENSE, Illegible, placed
 from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StoreError
 from holdfast.events import (
     AnyEvent,
@@ -91,7 +91,7 @@ def _dumped(event: AnyEvent) -> bytes:
         data = dump_event(event)
         load_event(data)
         _must_fit_a_line(event, data)
-    except (*NONSENSE, Malformed) as error:
+    except (*NONSENSE, Illegible) as error:
         raise BadInput(f"a {type(event).__name__} can't be recorded: {error}") from None
     return data
 

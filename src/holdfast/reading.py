@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import chain
-from holdfast.decoding import NONSENSE, Malformed, damage_in, decode, decoder, shown
+from holdfast.decoding import NONSENSE, Illegible, damage_in, decode, decoder, shown
 from holdfast.errors import LogDamaged, NewerFormat, WrongKey
 from holdfast.events import (
     NEWEST_FORMAT,
@@ -268,7 +268,7 @@ def advance_checked(state: State, event: AnyEvent, stream: str) -> None:
     """Change a state by an event that was read: one that makes no sense after it is damage."""
     try:
         advance(state, event)
-    except (*NONSENSE, Malformed) as error:
+    except (*NONSENSE, Illegible) as error:
         raise senseless(stream, event, error) from error
 
 
@@ -327,7 +327,7 @@ def _must_begin(stream: str, event: AnyEvent) -> None:
 def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
     try:
         event = load_event(line)
-    except Malformed as error:
+    except Illegible as error:
         # Its sum is right, so these are the bytes that were written: by somebody who knew more, if
         # they have a type that we don't know. Anything else nobody writes like that.
         kind = _type_of(line)
@@ -354,7 +354,7 @@ _typed = decoder(_Typed)
 def _type_of(line: bytes) -> str | None:
     try:
         return _typed(line).type
-    except Malformed:
+    except Illegible:
         return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.decoding import MOST_LEVELS, Malformed, damage_in, decode, decoder, is_too_deep
+from holdfast.decoding import MOST_LEVELS, Illegible, damage_in, decode, decoder, is_too_deep
 from holdfast.errors import TooLarge, Unserializable
 from holdfast.events import ListGrew
 from holdfast.lists import LISTED, Lists, Place, form_of, pieces, whole
@@ -95,7 +95,7 @@ def fetch(store: Blobs, value: Raw, lists: Lists, all_lists: Callable[[], Lists]
     def array_of(place: Place) -> bytes:
         grown = pieces(lists, place.digest) or pieces(all_lists(), place.digest)
         if grown is None:
-            raise Malformed(f"a value names a list that is not in its log ({place.digest:.80})")
+            raise Illegible(f"a value names a list that is not in its log ({place.digest:.80})")
         return b"[%b]" % b",".join(items_of(store, each) for each in grown)
 
     return whole(data, array_of, lambda raw: fetch(store, raw, lists, all_lists))
@@ -139,7 +139,7 @@ class Reader:
         while digest and digest not in self._known:
             event = self._grown(digest)
             if grown and event.length >= grown[-1].length:  # or else there may be no end to it
-                raise Malformed(f"a list of {event.length:,} items comes before a shorter one")
+                raise Illegible(f"a list of {event.length:,} items comes before a shorter one")
             grown.append(event)
             digest = event.base or ""
         items = self._known.get(digest, [])
@@ -154,7 +154,7 @@ class Reader:
             self._lists = self._all_lists()
             event = self._lists.get(digest)
         if event is None:
-            raise Malformed(f"a value names a list that is not in its log ({digest:.80})")
+            raise Illegible(f"a value names a list that is not in its log ({digest:.80})")
         return event
 
 
@@ -182,5 +182,5 @@ def blobs_in(value: Raw) -> Iterator[str]:
             yield _blob_ref(data).digest
         elif data.startswith(LISTED):
             yield from blobs_in(form_of(data).value)
-    except Malformed:
+    except Illegible:
         yield data.decode(errors="replace")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct
 
 from holdfast import chain
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent
 from holdfast.folding import empty, follow
@@ -140,7 +140,7 @@ def _head(stream: str, newest: bytes, base: int) -> Head:
     try:
         seq = base + decode(newest, _Placed).seq
         total = chain.sum_of(newest).decode("ascii")
-    except Malformed as error:
+    except Illegible as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"
         raise LogDamaged(stream, 0, what) from None
     return Head(kind.shown(id_of(stream)), seq, total, kind.name)
@@ -250,7 +250,7 @@ class Blobs:
 def _why_no_json(data: bytes) -> str:
     try:
         decode(data)
-    except Malformed as error:
+    except Illegible as error:
         return error.what
     return ""
 

@@ -132,5 +132,5 @@ def seeded() -> Iterator[Part]:
             why = partial(_why_no_power, system)
             yield Part(f"seeded bug, cut on {system}: {bug}", 300, 150, cuts, why, has_bug=True)
     for bug in fuzz.BUGS:
-        run = partial(fuzz.cases, "files", bug=bug)
-        yield Part(f"seeded bug, damage: {bug}", 2000, 400, run, has_bug=True)
+        damaged = partial(fuzz.cases, "files", bug=bug)
+        yield Part(f"seeded bug, damage: {bug}", 2000, 400, damaged, has_bug=True)

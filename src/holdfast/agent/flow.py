@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.engines.lookup import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, StoreError
@@ -112,7 +112,7 @@ def _recorded(scope: Scope, path: str, name: str, kind: Any) -> tuple[bool, Any]
     data = run.log.fetch(record.result if isinstance(record.result, Raw) else Raw(b"null"))
     try:
         return True, decode(data, kind)
-    except Malformed as error:
+    except Illegible as error:
         run.halt(CodeChanged(run.task_id, path, f"a {name} of another kind", f"reads it ({error})"))
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.agent.state import AgentState
-from holdfast.decoding import NONSENSE, Malformed, decoder
+from holdfast.decoding import NONSENSE, Illegible, decoder
 from holdfast.errors import Undecodable, Unserializable
 
 VERSION = 1
@@ -39,7 +39,7 @@ def dump(state: AgentState) -> bytes:
     try:
         data = msgspec.json.encode(_Saved(VERSION, state))
         same = _load(data).state == state
-    except (*NONSENSE, Malformed) as error:
+    except (*NONSENSE, Illegible) as error:
         raise Unserializable(f"the agent state {state.session_id!r}: {error}") from None
     if not same:
         raise Unserializable(
@@ -63,7 +63,7 @@ def load(data: bytes | str) -> AgentState:
                 f"an agent state of version {version}: this Holdfast knows {VERSION}. Upgrade it"
             )
         return _load(data).state
-    except Malformed as error:
+    except Illegible as error:
         raise Undecodable(
             f"this is no agent state that dump() made: {error} (it begins with {data[:40]!r})"
         ) from None

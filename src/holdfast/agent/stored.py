@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.messages import Media, Message, Part, ToolResult
 from holdfast.artifacts import Artifact, kept, opened
-from holdfast.decoding import NONSENSE, Malformed, decoder
+from holdfast.decoding import NONSENSE, Illegible, decoder
 from holdfast.errors import BadInput
 from holdfast.events import Said
 from holdfast.values import Blobs, fetch
@@ -23,7 +23,7 @@ def stored_form(store: Blobs, turn: Turn) -> bytes:
     try:
         data = msgspec.json.encode(bare)
         again = _decode(data)
-    except (*NONSENSE, Malformed) as error:
+    except (*NONSENSE, Illegible) as error:
         raise BadInput(f"a message can't be stored: {error}") from None
     if again != bare:
         raise BadInput(

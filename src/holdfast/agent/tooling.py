@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.agent.messages import ToolCall
 from holdfast.agent.model import ToolInfo
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, Undecodable
 from holdfast.spec import IdempotencyKey, Spec, is_async
 
@@ -76,7 +76,7 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     """The arguments that a model wrote, or `BadCall`."""
     try:
         data = decode(call.arguments or "{}")
-    except (Malformed, UnicodeError) as error:
+    except (Illegible, UnicodeError) as error:
         raise BadCall(f"the arguments of {call.name} are not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise BadCall(f"the arguments of {call.name} must be a JSON object, by parameter name")

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.cli.text import short, to_json
 from holdfast.codec import shape_of
 from holdfast.codec.misfit import name_of
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, Undecodable
 from holdfast.secret import Secret
 from holdfast.spec import Spec
@@ -113,7 +113,7 @@ def value_of(word: str) -> Any:
     """
     try:
         return decode(word.encode())
-    except (Malformed, UnicodeError):
+    except (Illegible, UnicodeError):
         return word
 
 
@@ -125,7 +125,7 @@ def json_of(word: str) -> Any:
     """
     try:
         return decode(word.encode())
-    except (Malformed, UnicodeError) as error:
+    except (Illegible, UnicodeError) as error:
         raise BadInput(
             f"{word!r} is not JSON ({error}): a text needs quotes inside quotes, '\"like this\"'"
         ) from None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.kinds import KINDS
 from holdfast.stores.leftovers import DELETED, TEMPORARY, TORN
 from holdfast.stores.locks import LOCK, LOG, was_started
@@ -43,7 +43,7 @@ def _named_in(folder: Path) -> str | None:
         fd = os.open(folder / LOG, os.O_RDONLY | os.O_NOFOLLOW)
         with open(fd, "rb") as log:
             named = decode(log.readline(), Named).id
-    except (OSError, Malformed):
+    except (OSError, Illegible):
         return None
     return named if safe_name(named) == folder.name else None
 

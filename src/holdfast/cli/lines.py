@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast import events as e
 from holdfast.cli.text import count, cut, plain, precise_clock
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.events import AnyEvent, TaskEvent
 from holdfast.history import left_at, put_back_to
 from holdfast.lists import in_short
@@ -247,6 +247,6 @@ def short_raw(raw: Raw | UnsetType) -> str:
         return ""
     data = bytes(raw)
     if data.startswith(BLOB):
-        with suppress(Malformed):
+        with suppress(Illegible):
             return f"({decode(data, BlobRef).size_bytes:,} bytes, kept aside)"
     return cut(plain(in_short(data).decode(errors="replace")), MOST)

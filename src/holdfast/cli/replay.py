@@ -21,7 +21,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.cli.when import when
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.replays import REAL, Replayed
 
 _MOST_SHOWN = 5
@@ -33,7 +33,7 @@ def _values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
     for name, text in pairs(ctx, param, given).items():
         try:
             found[name] = decode(text)
-        except Malformed as error:
+        except Illegible as error:
             raise click.BadParameter(
                 f"{name}={text}: that is no JSON ({error})", ctx, param
             ) from None

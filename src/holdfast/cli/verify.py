@@ -18,7 +18,7 @@ from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.telling import print_error
 from holdfast.cli.text import counts, plain
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, StoreError
 from holdfast.reading import stream_of
 from holdfast.store import Store
@@ -113,7 +113,7 @@ def read_heads(path: Path) -> list[Head]:
     """What `holdfast head` printed into a file."""
     try:
         return decode(path.read_bytes(), list[Head])
-    except (OSError, Malformed) as error:
+    except (OSError, Illegible) as error:
         raise BadInput(f"{path} is not what `holdfast head` prints: {error}") from None
 
 

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from holdfast.decoding import Malformed
+from holdfast.decoding import Illegible
 from holdfast.engines.elsewhere import driven_by
 from holdfast.errors import Conflict
 from holdfast.events import (
@@ -94,7 +94,7 @@ def _take(log: Log, event: Message, name: str) -> bool:
 def _message(post: Post) -> Message | None:
     try:
         event: AnyEvent = load_event(post.data)
-    except Malformed:
+    except Illegible:
         return None
     return event if isinstance(event, Message) else None
 

@@ -103,7 +103,7 @@ dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
 """The event as a JSON object, without `seq` and `at` while no log has taken it."""
 
 load_event: Callable[[bytes], AnyEvent] = decoder(AnyEvent)  # type: ignore[arg-type]
-"""The event of one line of a log. Raises `Malformed` where it is none."""
+"""The event of one line of a log. Raises `Illegible` where it is none."""
 
 __all__ = [
     "FORMAT",

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from holdfast.agent.model import Prices
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, StoreError
 from holdfast.lists import LISTED, value_of
 from holdfast.usage import Used, may_tell, used_in
@@ -70,7 +70,7 @@ def usage_in(result: bytes) -> Used | None:
             return None
         data = value_of(result) if result.startswith(LISTED) else result
         return used_in(decode(data))
-    except Malformed:
+    except Illegible:
         return None
 
 

@@ -17,7 +17,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.store import Post
 from holdfast.stores.disk import Disk
 
@@ -74,7 +74,7 @@ def messages(disk: Disk, stream: str, folder: int) -> Sequence[Post]:
     try:
         for file_name in disk.names(box):
             # Taken meanwhile, or no message of ours.
-            with suppress(OSError, ValueError, Malformed):
+            with suppress(OSError, ValueError, Illegible):
                 head, data = _read(disk, file_name, box)
                 found.append((head, Post(stream, head.name, data)))
     finally:

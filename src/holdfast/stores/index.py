@@ -25,7 +25,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from holdfast.decoding import Malformed, decoder
+from holdfast.decoding import Illegible, decoder
 from holdfast.events import NEVER
 from holdfast.store import Facts
 from holdfast.stores.disk import Disk
@@ -69,14 +69,14 @@ def _newest(data: bytes) -> dict[str, Entry]:
     which spoils that line alone."""
     lines: dict[str, tuple[list[bytes], list[bytes]]] = {}
     for line in filter(None, data.split(b"\n")):
-        with suppress(Malformed):
+        with suppress(Illegible):
             heading = _decode_heading(line)
             lines.setdefault(heading.stream, ([], []))[not heading.copied].append(line)
     found = {}
     for stream, (copied, written) in lines.items():
         # Only the last is decoded: a task changes a few times, and nobody asks for what was.
         for line in reversed(copied + written):
-            with suppress(Malformed):
+            with suppress(Illegible):
                 found[stream] = _decode(line)
                 break
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from holdfast import chain
-from holdfast.decoding import Malformed, decoder
+from holdfast.decoding import Illegible, decoder
 from holdfast.errors import LogDamaged
 from holdfast.stores.disk import Disk
 
@@ -45,7 +45,7 @@ def seq_of(line: bytes) -> int:
     """The number that a line says it has; 0 if it says none."""
     try:
         return _decode(line).seq
-    except Malformed:
+    except Illegible:
         return 0
 
 

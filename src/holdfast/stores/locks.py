@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.decoding import Malformed, decoder
+from holdfast.decoding import Illegible, decoder
 from holdfast.errors import LogDamaged, TaskBusy
 from holdfast.stores import holders
 from holdfast.stores.disk import Disk, Status
@@ -311,7 +311,7 @@ def _read(disk: Disk, fd: int) -> tuple[bytes, Lock | None]:
 def _parsed(data: bytes) -> Lock | None:
     try:
         lock = _decode(data)
-    except Malformed:
+    except Illegible:
         return None
     return lock if lock.turn or lock.is_old else None
 

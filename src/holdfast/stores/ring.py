@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import chain
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import Conflict, LogDamaged, StoreError, TaskBusy, WrongKey
 from holdfast.keys import KEY_BYTES, Keys
 from holdfast.kinds import KINDS
@@ -104,7 +104,7 @@ def _read(store: Store, number: int) -> _Line | None:
     try:
         if chain.check(chain.ROOT, line) is not None:
             return decode(line, _Line)
-    except Malformed:
+    except Illegible:
         pass
     raise LogDamaged(stream, 1, "the key of the store is not what was written")
 

@@ -33,7 +33,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import chain
-from holdfast.decoding import Malformed, decode, decoder
+from holdfast.decoding import Illegible, decode, decoder
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, Keys, derived
 from holdfast.kinds import final_name, id_of
@@ -368,5 +368,5 @@ def _must_be_free_of_keys(stream: str) -> None:
 def _parsed(stream: str, seq: int, line: bytes) -> _Line:
     try:
         return _decode(line)
-    except Malformed:
+    except Illegible:
         raise LogDamaged(stream, seq, "it is not encrypted, as all of this store is") from None

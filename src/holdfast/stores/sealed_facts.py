@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.keys import derived
 from holdfast.kinds import TASK, final_name, kind_of
 from holdfast.store import Facts, Query
@@ -66,7 +66,7 @@ class SealedFacts:
             box = b64decode(facts.labels.get(_SEALED, ""), validate=True)
             opened = self._box(stream).open(box, "facts", stream)
             clear = None if opened is None else decode(opened, _Clear)
-        except (ValueError, Malformed):
+        except (ValueError, Illegible):
             return None
         if clear is None:
             return None

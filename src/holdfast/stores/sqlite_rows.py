@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.decoding import NONSENSE, Malformed, decode
+from holdfast.decoding import NONSENSE, Illegible, decode
 from holdfast.events import NEVER
 from holdfast.store import Facts
 from holdfast.stores import rows
@@ -40,7 +40,7 @@ def facts_in(columns: Sequence[Any]) -> Facts | None:
         times = (_time(created_at), _time(updated_at), None if wake_at is None else _time(wake_at))
         found = rows.facts_in([*first, decode(labels or "{}"), parent, *times, origin])
         return msgspec.convert(found, Facts, from_attributes=True)  # SQLite takes any type
-    except (*NONSENSE, Malformed):
+    except (*NONSENSE, Illegible):
         return None
 
 

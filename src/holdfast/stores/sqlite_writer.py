@@ -22,7 +22,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import StoreError
 from holdfast.stores.groups import Groups, Job
 from holdfast.stores.held import Append
@@ -184,7 +184,7 @@ def tell(conn: sqlite3.Connection, query: str, given: dict[str, Any]) -> int:
 def _labels_in(column: str | None) -> dict[str, str]:
     try:
         return decode(column or "{}", dict[str, str])
-    except Malformed:  # it is a copy of what the log says
+    except Illegible:  # it is a copy of what the log says
         return {}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, StorageFailed
 from holdfast.store import Blob, Facts, Leftovers, Page, Post, Query
 from holdfast.stores import blobs, inbox, leftovers, lines, locks
@@ -197,7 +197,7 @@ class Workspace:
         try:
             start = self._disk.read_file((kind, name, LOG), self._root, lines.LONGEST_TAIL_BYTES)
             return decode(start.partition(b"\n")[0], Named).id
-        except (OSError, Malformed):
+        except (OSError, Illegible):
             return None
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:

@@ -26,7 +26,7 @@ from typing import IO, Any, Self
 
 from msgspec import Struct
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import ArchiveDamaged, BadInput, NewerFormat, StorageFailed
 from holdfast.kinds import TASK, Kind, id_of
 from holdfast.store import Post
@@ -203,7 +203,7 @@ class Archive:
                     f"version knows {ARCHIVE_FORMAT}. Upgrade this one"
                 )
             return decode(data, Manifest)
-        except Malformed as error:
+        except Illegible as error:
             raise self._damaged(f"its manifest makes no sense ({error})") from None
 
     def _must_fit(self, max_bytes: int) -> None:

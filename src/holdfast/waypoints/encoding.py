@@ -29,7 +29,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import FieldInfo, fields, replace
 
-from holdfast.decoding import Malformed, decoder
+from holdfast.decoding import Illegible, decoder
 from holdfast.events import ListGrew
 from holdfast.state import Call, State
 
@@ -242,7 +242,7 @@ def decode_head(stored: bytes, seq: int) -> Any:
         return None
     try:
         head = _decode_head(data)
-    except Malformed:
+    except Illegible:
         return None
     is_it = head.format == FORMAT and head.seq == seq and head.total.encode() == total
     return head if is_it else None

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput
 from holdfast.plan import Plan, PlanItem, PlanStatus, circle_in, numbered
 from holdfast.workspace.checklist_lines import MARKS, Entry, entries, escaped
@@ -191,7 +191,7 @@ def _unquoted(entry: Entry, id: str) -> str:
         return id
     try:
         return decode(id, str)
-    except Malformed:
+    except Illegible:
         raise BadInput(f"line {entry.line}: {id:.60} is no text in double quotes") from None
 
 

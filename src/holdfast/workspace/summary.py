@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from holdfast.decoding import Malformed, decode
+from holdfast.decoding import Illegible, decode
 from holdfast.plan import PlanItem, ready
 from holdfast.seen import Choice, FailureContext
 from holdfast.state import FINISHED, Call
@@ -204,7 +204,7 @@ def size_of(file: Raw) -> int | None:
     """How large a file of a task is, if its record says so."""
     try:
         return decode(file, _Sized).size_bytes
-    except Malformed:
+    except Illegible:
         return None
 
 
