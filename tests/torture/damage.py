@@ -264,6 +264,13 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.touched: set[Path] = set()
+        """The files that were damaged, or made."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Put other bytes into a file."""
+        self.touched.add(path)
+        path.write_bytes(data)
 
     def streams(self) -> list[str]:
         return sorted(
@@ -280,7 +287,7 @@ class Folder:
 
     def set_lines(self, stream: str, lines: list[bytes]) -> None:
         data = b"".join(line + b"\n" for line in lines)
-        (self.place(stream) / "events.jsonl").write_bytes(data)
+        self.write(self.place(stream) / "events.jsonl", data)
 
     def _blob_at(self, digest: str) -> Path:
         return self.root / "blobs" / digest[:2] / digest
@@ -290,7 +297,7 @@ class Folder:
 
     def set_blob(self, digest: str, data: bytes) -> None:
         self._blob_at(digest).parent.mkdir(exist_ok=True)
-        self._blob_at(digest).write_bytes(data)
+        self.write(self._blob_at(digest), data)
 
 
 def _first_line(log: Path) -> bytes:
@@ -308,14 +315,14 @@ def change_the_index(store: Folder, chance: Random) -> Done:
         lines[place] = new
     else:
         lines.append(new)
-    index.write_bytes(b"".join(b"\n" + line + b"\n" for line in lines))
+    store.write(index, b"".join(b"\n" + line + b"\n" for line in lines))
     return Done(f"the index: {new[:200]!r}")
 
 
 def change_a_lock(store: Folder, chance: Random) -> Done:
     """Something else in the lock file of a log."""
     lock = chance.choice(sorted(store.root.glob("*/*/lock")))
-    lock.write_bytes(mutated(lock.read_bytes(), chance))
+    store.write(lock, mutated(lock.read_bytes(), chance))
     return Done(f"{lock.relative_to(store.root)}: {lock.read_bytes()[:200]!r}")
 
 
@@ -329,7 +336,7 @@ def change_a_message(store: Folder, chance: Random) -> Done:
         data = mutated(data, chance)
     if chance.random() < 0.5:
         file = file.with_name(chance.choice(("x", "f" * 32, ".draft")))
-    file.write_bytes(head + b"\n" + data)
+    store.write(file, head + b"\n" + data)
     return Done(f"a message: {head[:100]!r} {data[:200]!r}")
 
 
@@ -337,7 +344,7 @@ def change_a_waypoint(store: Folder, chance: Random) -> Done:
     """Something else in a part of a waypoint, sealed as it should be or not."""
     part = chance.choice(sorted(store.root.glob("*/*/waypoints/*")))
     total = part.with_suffix(".head").read_bytes()[:16]
-    part.write_bytes(_changed_waypoint(part.read_bytes(), part.suffix[1:], total, chance))
+    store.write(part, _changed_waypoint(part.read_bytes(), part.suffix[1:], total, chance))
     return Done(f"the waypoint {part.relative_to(store.root)}")
 
 

@@ -122,6 +122,8 @@ RESTORING: Commands = {
     "restore, dry": ("restore", "PACK", "--url", "OTHER", "--dry-run", "--json"),
 }
 WORKER = "a worker"
+_WRITE = {"rebuild", "mirror", "pause", "cancel", "fork", "resume"}
+_ONLY_READ = (ALL.keys() | OF_A_TASK.keys() | OF_A_SESSION.keys()) - _WRITE
 _OF_WHAT_IS_LEFT = ("fork", "snapshot", "snapshot of an event", "diff")
 """What can be asked of a damaged log too: of what comes before the damage."""
 _OF_THE_PAST = ("snapshot", "snapshot of an event", "diff", "fork", "resume", "show", WORKER)
@@ -179,7 +181,11 @@ class _Fuzzing:
         with Holdfast(url) as hf:
             self._streams = {s for kind in ("tasks/", "sessions/") for s in hf.store.streams(kind)}
             self._kin = _kin(hf)
+        if kind == "archive":
+            shutil.rmtree(self._made / "files")
         self._known: dict[tuple[str, str], Ended] = {}
+        self._touched: set[Path] | None = None
+        """Which files are not as they were; None if nobody knows."""
 
     def _url(self, folder: Path) -> str:
         return f"sqlite:///{folder}/store.db" if self.kind == "sqlite" else str(folder / "files")
@@ -205,6 +211,8 @@ class _Fuzzing:
             broken.append(f"it took longer than {LONGEST_S} s")
         except Exception as error:
             broken.append(f"{error!r}\n{traceback.format_exc()[-1500:]}")
+        if name not in _ONLY_READ or broken:
+            self._touched = None
         told = f"case {number}, {' '.join(args)} after {what}: {done.what}"
         return Case([f"{told}\n        {each}" for each in broken])
 
@@ -220,15 +228,27 @@ class _Fuzzing:
         return chance.choice(list(group))
 
     def _fresh(self) -> None:
-        shutil.rmtree(self._case, ignore_errors=True)
-        shutil.copytree(self._made, self._case)
+        """The store without damage: what was touched is put back, after a command that only reads;
+        or all of it is made anew."""
+        if self._touched is None:
+            shutil.rmtree(self._case, ignore_errors=True)
+            shutil.copytree(self._made, self._case)
+            return
+        for path in self._touched | {self._case / "files" / "index.jsonl"}:
+            good = self._made / path.relative_to(self._case)
+            if good.exists():
+                shutil.copyfile(good, path)
+            else:
+                path.unlink(missing_ok=True)
 
     def _damage(self, how: str) -> tuple[str, Done]:
         self._fresh()
         chance = Random(how)
         kinds, store = self._damages()
         what = chance.choice(list(kinds) if self._bug is None else self._bug.damage)
-        return what, kinds[what](store, chance)
+        done = kinds[what](store, chance)
+        self._touched = store.touched if isinstance(store, Folder) else None
+        return what, done
 
     def _damages(self) -> tuple[dict[str, Damaging], Any]:
         if self.kind == "sqlite":
@@ -290,7 +310,7 @@ class _Fuzzing:
         if key not in self._known:
             saved = self._folder / "saved"
             self._case.rename(saved)
-            self._fresh()
+            shutil.copytree(self._made, self._case)
             self._known[key] = run(self._args(name, target))
             shutil.rmtree(self._case)
             saved.rename(self._case)
