@@ -32,6 +32,7 @@ HOLDFAST_MODULES = {
     "holdfast.control",
     "holdfast.conversation",
     "holdfast.decisions",
+    "holdfast.decoding",
     "holdfast.driving",
     "holdfast.engines",
     "holdfast.engines.clocks",

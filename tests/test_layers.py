@@ -96,6 +96,7 @@ LAYERS = (
     ("merging",),
     ("lists", "plan"),
     ("events",),
+    ("decoding",),
     ("patterns",),
     ("errors",),
 )

@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, Struct
 
 from holdfast.change import change_between, patched_state
 from holdfast.codec import Shape, shape_of_value
+from holdfast.decoding import decode
 from holdfast.engines.lookup import must_have_made_every_call, older_code
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, Undecodable
@@ -170,7 +171,7 @@ def _event(run: Run, known: Checkpoints, raw: bytes) -> Callable[[State], Checkp
 
 
 def _plain(raw: bytes) -> Any:
-    return msgspec.json.decode(raw)
+    return decode(raw)
 
 
 def _body(what: str) -> Scope:

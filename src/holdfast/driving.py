@@ -46,7 +46,7 @@ from holdfast.events import (
     TaskCreated,
     TaskRetried,
 )
-from holdfast.facts import facts_of
+from holdfast.facts import facts_of, wake_at
 from holdfast.family import Children
 from holdfast.journal import Raised, Returned, Stopped
 from holdfast.log import Log
@@ -159,8 +159,9 @@ class Driving:
             if log.state.seq == 0:  # it was removed, and taking hold of it made it anew
                 log.store.delete(log.lease)
                 raise TaskNotFound(f"no task {id!r} in {log.store.url}")
-            if log.state.task != spec.name or log.state.status in FINISHED:
-                # Whoever sent us here did not know.
+            due = wake_at(log.state)
+            if log.state.task != spec.name or due is None or due > log.clock():
+                # Whoever sent us here did not know, and would at once send us again.
                 log.store.remember(log.lease.stream, facts_of(log.state), log.state.seq - log.base)
             if log.state.task != spec.name:
                 raise BadInput(f"task {id!r} is a {log.state.task}, not a {spec.name}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
 from msgspec import Struct
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, LogDamaged, TaskNotFound
 from holdfast.events import Fork, Rewound
 from holdfast.fold.waits import perhaps_open
@@ -116,9 +116,9 @@ def known_state(store: Store, task_id: str) -> State:
         last = next(store.tail(stream), None)
         if last is None:
             raise TaskNotFound(f"no task {task_id!r} in {store.url}")
-        own = msgspec.json.decode(last, type=_Placed).seq
+        own = decode(last, _Placed).seq
         return state_at(store, task_id, own + base_of(store, stream))
-    except msgspec.MsgspecError:
+    except Illegible:
         return _before_damage(store, task_id)
     except LogDamaged as error:
         if error.stream != stream or error.seq < 2:

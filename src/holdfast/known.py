@@ -48,7 +48,7 @@ class Known:
         self._store = store
         self.state = state
         stream = stream_of(state.id)
-        self._reader = Reader(store, state.lists, lambda: all_lists(store, stream))
+        self._reader = Reader(store, stream, state.lists, lambda: all_lists(store, stream))
 
     @property
     def id(self) -> str:

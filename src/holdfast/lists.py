@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.errors import BadInput
+from holdfast.decoding import NONSENSE, Illegible, decode, decoder, shown
 from holdfast.events import ListGrew
 
 LISTED = b'{"$lists":'
@@ -40,8 +40,8 @@ FEWEST_COPIED = 256
 _DEEPEST = 6
 _CARRIED = 16
 
-_split_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_split_array = msgspec.json.Decoder(list[Raw]).decode
+_split_object = decoder(dict[str, Raw])
+_split_array = decoder(list[Raw])
 _encode = msgspec.json.Encoder().encode
 _sorted = msgspec.json.Encoder(order="deterministic").encode
 
@@ -73,6 +73,10 @@ class Listed(Struct, frozen=True):
     value: Raw
 
 
+form_of = decoder(Listed)
+"""A value that begins like one without its lists, as what it says."""
+
+
 class Sum:
     """The digest of a list that grows: the same whatever the order of the keys in its items.
 
@@ -87,7 +91,7 @@ class Sum:
 
     def add(self, items: bytes) -> Sum:
         """Go on with the items of a JSON array."""
-        plain = _sorted(msgspec.json.decode(items)) if b"{" in items else items
+        plain = _sorted(decode(items)) if b"{" in items else items
         self._hash.update(plain[1:-1] + b"," if len(plain) > 2 else b"")
         return self
 
@@ -187,7 +191,7 @@ def count_of(items: bytes) -> int:
 
 def value_of(data: bytes) -> bytes:
     """What is left of a value that names its lists: null where they stood."""
-    return bytes(msgspec.json.decode(data, type=Listed).value)
+    return bytes(form_of(data).value)
 
 
 def for_hashing(data: bytes) -> bytes:
@@ -198,7 +202,7 @@ def for_hashing(data: bytes) -> bytes:
     """
     known: tuple[Place, ...] = ()
     if data.startswith(LISTED):
-        form = msgspec.json.decode(data, type=Listed)
+        form = form_of(data)
         known, data = form.places, bytes(form.value)
     left, lists = without_lists(data, deepest=1)
     places = [Place(p, count_of(d), digest_of(d)) for p, d in lists]
@@ -208,12 +212,13 @@ def for_hashing(data: bytes) -> bytes:
 def whole(data: bytes, array_of: Callable[[Place], bytes], fetch: Callable[[Raw], bytes]) -> bytes:
     """The value again, with its lists where they were."""
     try:
-        form = msgspec.json.decode(data, type=Listed)
+        form = form_of(data)
         value = fetch(form.value)
         for place in form.places:
             value = _put(value, place.path, array_of(place))
-    except (msgspec.MsgspecError, LookupError, TypeError) as error:
-        raise BadInput(f"a value names its lists in a way that makes no sense: {error}") from None
+    except (*NONSENSE, Illegible) as error:
+        why = f"a value names its lists in a way that makes no sense: {shown(error)}"
+        raise Illegible(why) from None
     return value
 
 
@@ -244,6 +249,8 @@ def pieces(lists: Lists, digest: str) -> Iterator[ListGrew] | None:
     while digest:
         event = lists.get(digest)
         if event is None or event.items is UNSET:
+            return None
+        if grown and event.length >= grown[-1].length:  # or else there may be no end to it
             return None
         grown.append(event)
         digest = event.base or ""

@@ -14,13 +14,13 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.codec import Growing, Listing, ListShape
-from holdfast.errors import BadInput, Conflict, LeaseLost, StoreError
+from holdfast.decoding import NONSENSE, Illegible, placed
+from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StoreError
 from holdfast.events import (
     AnyEvent,
     Checkpointed,
@@ -38,11 +38,11 @@ from holdfast.lists import (
     FEWEST_COPIED,
     LISTED,
     REFERENCES,
-    Listed,
     Lists,
     Place,
     Version,
     count_of,
+    form_of,
     listed,
     version_of,
     without_lists,
@@ -94,7 +94,7 @@ def _dumped(event: AnyEvent) -> bytes:
         data = dump_event(event)
         load_event(data)
         _must_fit_a_line(event, data)
-    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+    except (*NONSENSE, Illegible) as error:
         raise BadInput(f"a {type(event).__name__} can't be recorded: {error}") from None
     return data
 
@@ -294,7 +294,7 @@ class Log:
         """The value as it goes into an event: itself, or what says where it is kept."""
         self.redact.must_be_free(value)
         if isinstance(value, Listing):
-            form = msgspec.json.decode(value, type=Listed)
+            form = form_of(value)
             for known in value.known.values():
                 self._keep(known.version)
             return self._named(form.places, bytes(form.value))
@@ -355,15 +355,17 @@ class Log:
 
     def fetch(self, value: Raw) -> bytes:
         """The bytes that `stow` was given."""
-        lists = self.state.lists
-        return fetch(self.store, value, lists, self._all_lists)
+        try:
+            return fetch(self.store, value, self.state.lists, self._all_lists)
+        except LogDamaged as error:
+            raise placed(error, self.lease.stream) from error.__cause__
 
     def recall(self, value: Raw, shape: ListShape) -> list[Any] | None:
         """A list that was stowed, made quickly of one that is remembered; None if none is."""
         data = bytes(value)
         if not data.startswith(LISTED):
             return None
-        first, *others = msgspec.json.decode(data, type=Listed).places
+        first, *others = form_of(data).places
         if others or first.path:
             return None
         lists = self.state.lists

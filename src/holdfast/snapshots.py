@@ -8,6 +8,7 @@ of one task or of two, and a replay can be held against what it replays.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
@@ -19,9 +20,11 @@ from msgspec import UNSET, Struct
 from holdfast.artifacts import Artifact, opened
 from holdfast.branching import said_by, sessions_of
 from holdfast.conversation import Conversation, advance
+from holdfast.decoding import damage_in, decode
 from holdfast.differences.differing import Diff, diff
 from holdfast.history import Place, When, ended_at_seq, place_of, state_at
 from holdfast.known import Known
+from holdfast.reading import session_stream
 from holdfast.state import FINISHED, Call, State
 from holdfast.store import Store
 from holdfast.values import fetch
@@ -182,11 +185,12 @@ def shown_call(view: Known, call: Call) -> dict[str, Any]:
 def conversation_at(store: Store, state: State) -> Iterator[dict[str, Any]]:
     """What had been said in the session of a task by the time of its newest event."""
     for session in sessions_of(store, state):
-        said = Conversation()
-        for event, _ in said_by(store, session, state):
-            advance(said, event)
-        for turn in said.turns:
-            yield from msgspec.json.decode(fetch(store, turn.messages, {}, dict))
+        with damage_in(session_stream(session)):
+            said = Conversation()
+            for event, _ in said_by(store, session, state):
+                advance(said, event)
+            turns = [decode(fetch(store, turn.messages, {}, dict)) for turn in said.turns]
+        yield from itertools.chain.from_iterable(turns)
         return
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 
+from holdfast.decoding import decode
 from holdfast.lists import BLOB, REFERENCES, BlobRef
 from holdfast.state import Call, scope_of
 
@@ -107,7 +107,7 @@ def may_tell(result: Raw) -> bool:
     """
     data = bytes(result)
     if data.startswith(BLOB):
-        return msgspec.json.decode(data, type=BlobRef).size_bytes <= MOST_BYTES
+        return decode(data, BlobRef).size_bytes <= MOST_BYTES
     return _MARK in data or data.startswith((_REPLY, *REFERENCES))
 
 

@@ -23,6 +23,7 @@ from holdfast.beginning import Begin
 from holdfast.errors import (
     BadInput,
     CodeMissing,
+    DrivenElsewhere,
     HoldfastError,
     LeaseLost,
     Suspend,
@@ -99,6 +100,8 @@ class Worker:
         self._active: dict[str, tuple[str, Future[Any]]] = {}
         self._not_before: dict[str, float] = {}
         self._unknown: set[str] = set()
+        self._trouble: dict[str, str] = {}
+        """Why tasks could not go on, as it was last said."""
         self._news: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
         self._newest = NEVER
@@ -231,7 +234,7 @@ class Worker:
                 self._say(f"leaves tasks of type {found.task} to others: {error}")
             return None
         except HoldfastError as error:
-            self._put_off(stream.removeprefix(_TASKS), _TROUBLE_S, f"{error}")
+            self._pass_by(stream.removeprefix(_TASKS), f"{error}")
             return None
         holder = self._store.holder(stream)
         if holder is not None:
@@ -247,19 +250,29 @@ class Worker:
     def _count(self, kind: str) -> int:
         return sum(other == kind for other, _ in self._active.values())
 
-    def _put_off(self, task_id: str, seconds: float, why: str = "") -> None:
+    def _put_off(self, task_id: str, seconds: float) -> None:
         now = time.monotonic()
         if len(self._not_before) > _MOST_PUT_OFF:
             self._not_before = {id: at for id, at in self._not_before.items() if at > now}
+            self._trouble = {
+                id: self._trouble[id] for id in self._not_before if id in self._trouble
+            }
         self._not_before[task_id] = now + seconds
-        if why:
+
+    def _pass_by(self, task_id: str, why: str) -> None:
+        """Leave a task for a while that can't go on here. It is looked at again and again, and
+        why not is said once."""
+        self._put_off(task_id, _TROUBLE_S)
+        if self._trouble.get(task_id) != why:
+            self._trouble[task_id] = why
             self._say(f"{task_id}: {why}")
 
     # Driving them
 
     def _begin(self, task_id: str, spec: Spec, threads: Any) -> None:
         task = self._driving.taking(task_id, spec)
-        self._say(f"{task_id}: taken up ({spec.name})")
+        if task_id not in self._trouble:
+            self._say(f"{task_id}: taken up ({spec.name})")
         if spec.is_async:
             self._loop = self._loop or _new_loop()
             future = self._loop.submit(_contained(self._driving.adrive(task, self._patience_s)))
@@ -282,17 +295,23 @@ class Worker:
                 self._tell_end(task_id, cancelled or future.exception())
 
     def _tell_end(self, task_id: str, error: BaseException | None) -> None:
+        is_elsewhere = isinstance(error, DrivenElsewhere)
+        went_on = (TaskFailed, TaskCancelled, TaskWaiting, TaskBusy, LeaseLost)
+        if error is None or (isinstance(error, went_on) and not is_elsewhere):
+            self._trouble.pop(task_id, None)
         if error is None or isinstance(error, TaskFailed | TaskCancelled):
             # Whatever the store still thinks of it.
-            self._put_off(task_id, _TROUBLE_S, f"{error or 'completed'}")
+            self._put_off(task_id, _TROUBLE_S)
+            self._say(f"{task_id}: {error or 'completed'}")
         elif isinstance(error, TaskWaiting):
             self._say(f"{task_id}: let go of: {str(error).partition(chr(10))[0]}")
-        elif isinstance(error, TaskBusy | LeaseLost):
+        elif isinstance(error, TaskBusy | LeaseLost) and not is_elsewhere:
             # Held for a moment, or driven by others now: the next look tells which.
             self._say(f"{task_id}: {error}")
         else:
-            # The task can't go on here: its code changed, or something is wrong with the store.
-            self._put_off(task_id, _TROUBLE_S, f"{type(error).__name__}: {error}")
+            # The task can't go on here: its code changed, an engine has it, or something is wrong
+            # with the store.
+            self._pass_by(task_id, f"{type(error).__name__}: {error}")
 
     def _drain(self) -> None:
         """Let go of what is in hand, each after the step it is in."""

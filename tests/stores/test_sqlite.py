@@ -23,7 +23,8 @@ from holdfast.stores.queries import migration, queries, schema
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import VERSION, bring_up_to_date, statements
 from holdfast.testing import StoreContract
-from holdfast.testing.finding import AT, put
+from holdfast.testing.contract.samples import AT
+from holdfast.testing.finding import put
 from tests.stores import agents
 from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore
 

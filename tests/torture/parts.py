@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.store import Store
 from tests.freezing import is_unlocked
-from tests.torture import frozen, full, model, power, server, strace, thawed
+from tests.torture import frozen, full, fuzz, model, power, server, strace, thawed
 from tests.torture.recording import BUGS
 
 Results = Iterator[Any]
@@ -120,12 +120,17 @@ def parts() -> list[Part]:
             Part(f"short of room, {kind}", 50, 3, partial(full.files_that_may_not_grow, kind))
             for kind in power.STORES
         ),
+        *(
+            Part(f"damage, {kind}", goal, bounded, partial(fuzz.cases, kind))
+            for kind, goal, bounded in fuzz.GOALS
+        ),
         *seeded(),
     ]
 
 
 def seeded() -> Iterator[Part]:
-    """What runs against a build that is broken on purpose. Its first round with a loss ends it."""
+    """What runs against a store that forgets to sync, or a decoder that forgets to catch. The first
+    round that shows it ends it."""
     for name, freeze in (("at random", thawed.at_random), ("at boundaries", thawed.at_boundaries)):
         unsure = partial(_frozen, "files", partial(freeze, bug="a lease is never confirmed"))
         yield Part(f"seeded bug, freezes {name}: no look", 100, 100, unsure, has_bug=True)
@@ -136,3 +141,6 @@ def seeded() -> Iterator[Part]:
             cuts = partial(power.cuts, system, "files", bug=bug)
             why = partial(_why_no_power, system)
             yield Part(f"seeded bug, cut on {system}: {bug}", 300, 150, cuts, why, has_bug=True)
+    for bug in fuzz.BUGS:
+        damaged = partial(fuzz.cases, "files", bug=bug)
+        yield Part(f"seeded bug, damage: {bug}", 2000, 400, damaged, has_bug=True)

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
+from holdfast.decoding import Illegible, decode
 from holdfast.kinds import KINDS
 from holdfast.stores.index import INDEX
 from holdfast.stores.index import spoiled as index_spoiled
@@ -45,8 +44,8 @@ def _named_in(folder: Path) -> str | None:
     try:
         fd = os.open(folder / LOG, os.O_RDONLY | os.O_NOFOLLOW)
         with open(fd, "rb") as log:
-            named = msgspec.json.decode(log.readline(), type=Named).id
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+            named = decode(log.readline(), Named).id
+    except (OSError, Illegible):
         return None
     return named if safe_name(named) == folder.name else None
 

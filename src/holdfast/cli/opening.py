@@ -13,7 +13,8 @@ from holdfast.app import Holdfast
 from holdfast.cli.code import load_named
 from holdfast.cli.settings import Given, Setting, keys_in, url_of
 from holdfast.cli.telling import print_error
-from holdfast.errors import LogDamaged, SessionNotFound, StoreError, TaskNotFound
+from holdfast.decoding import damage_in
+from holdfast.errors import SessionNotFound, StoreError, TaskNotFound
 from holdfast.keys import Keys
 from holdfast.reading import stream_of
 from holdfast.state import FINISHED
@@ -125,17 +126,8 @@ def find_task(hf: Holdfast, task_id: str) -> TaskView:
 
 def read_task(store: Store, task_id: str) -> TaskView:
     """The task, or `TaskNotFound`, or what is wrong with its log."""
-    with incoherent_is_damage(stream_of(task_id)):
+    with damage_in(stream_of(task_id)):
         return view_task(store, task_id)
-
-
-@contextmanager
-def incoherent_is_damage(stream: str, seq: int = 0) -> Iterator[None]:
-    """For events that are whole but make no sense together: a result of a call never made."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError) as error:
-        raise LogDamaged(stream, seq, f"its events make no sense together ({error!r})") from error
 
 
 def not_found(store: Store, task_id: str) -> TaskNotFound:

@@ -28,6 +28,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.cli.when import when
+from holdfast.decoding import Illegible, decode
 from holdfast.replays import REAL, Replayed
 
 _MOST_SHOWN = 5
@@ -38,8 +39,8 @@ def _values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
     found = {}
     for name, text in pairs(ctx, param, given).items():
         try:
-            found[name] = msgspec.json.decode(text)
-        except msgspec.MsgspecError as error:
+            found[name] = decode(text)
+        except Illegible as error:
             raise click.BadParameter(
                 f"{name}={text}: that is no JSON ({error})", ctx, param
             ) from None

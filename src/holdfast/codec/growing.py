@@ -167,6 +167,8 @@ class Growing:
             event = lists.get(digest)
             if event is None or not event.base:
                 return None
+            if grown and event.length >= grown[-1].length:  # there may be no end to it
+                return None
             grown.append(event)
             digest = event.base
         known = found

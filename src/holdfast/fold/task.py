@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from holdfast import events as e
+from holdfast.decoding import decoder
 from holdfast.fold import reads
 from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.history import branched
@@ -30,7 +31,7 @@ from holdfast.state import (
     scope_of,
 )
 
-_load_call = msgspec.json.Decoder(Call).decode
+_load_call = decoder(Call)
 
 
 def created(state: State, event: e.TaskCreated) -> None:
@@ -167,6 +168,11 @@ def observed(state: State, event: e.Observed) -> None:
 def list_grew(state: State, event: e.ListGrew) -> None:
     if event.base is None:
         event = replace(event, base=next(reversed(state.lists), ""))
+    base, known = state.lists.get(event.base or ""), state.lists.get(event.digest)
+    if base is not None and base.length >= event.length:
+        raise ValueError(f"a list of {event.length} items that goes on from {base.length}")
+    if known is not None and known.length != event.length:
+        raise ValueError(f"a list of {event.length} items that had {known.length}")
     if event.copied and isinstance(event.items, Raw):
         try:
             items = with_results(bytes(event.items), event.copied, partial(_result_of, state))
@@ -185,7 +191,7 @@ def _result_of(state: State, path: str, seq: int) -> bytes:
     return bytes(call.result)
 
 
-_load_files = msgspec.json.Decoder(list[KeptFile]).decode
+_load_files = decoder(list[KeptFile])
 
 
 def _files(carried: Raw | UnsetType) -> list[KeptFile]:

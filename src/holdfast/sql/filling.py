@@ -7,11 +7,11 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.conversation import Conversation
-from holdfast.errors import LogDamaged, StoreError
+from holdfast.decoding import damage_in
+from holdfast.errors import StoreError
 from holdfast.events import Fork
 from holdfast.folding import read_folded
 from holdfast.kinds import MEMORY, SESSION, id_of
@@ -31,8 +31,6 @@ Tell = Callable[[str, int, int], None]
 Log = TaskLog | SessionLog | MemoryLog
 Wanted = Mapping[str, Collection[str]]
 """The columns that a query reads, by table."""
-
-_INCOHERENT = (LookupError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
 
 
 class _Part(Struct, frozen=True):
@@ -147,14 +145,12 @@ class Filling:
     ) -> None:
         for done, stream in enumerate(streams, 1):
             try:
-                log = opened(stream)
-                if log is not None:  # else it was deleted meanwhile
-                    self._insert(log, parts)
+                with damage_in(stream):
+                    log = opened(stream)
+                    if log is not None:  # else it was deleted meanwhile
+                        self._insert(log, parts)
             except StoreError as error:
                 self._unreadable.append(error)
-            except _INCOHERENT as error:
-                what = f"its events make no sense together ({error!r:.200})"
-                self._unreadable.append(LogDamaged(stream, 0, what))
             self._tell(id_of(stream), done, len(streams))
 
     def _insert(self, log: Log, parts: tuple[_Part, ...]) -> None:

@@ -29,6 +29,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decoder
 from holdfast.events import NEVER
 from holdfast.store import Facts
 from holdfast.stores.disk import Disk
@@ -61,8 +62,8 @@ class _Heading(Struct):
     copied: bool = False
 
 
-_decode = msgspec.json.Decoder(Entry).decode
-_decode_heading = msgspec.json.Decoder(_Heading).decode
+_decode = decoder(Entry)
+_decode_heading = decoder(_Heading)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -86,7 +87,7 @@ def _newest(data: bytes) -> dict[str, Entry]:
     which spoils that line alone; so does whatever else happened to one."""
     lines: dict[str, tuple[list[bytes], list[bytes]]] = {}
     for line in filter(None, data.split(b"\n")):
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        with suppress(Illegible):
             heading = _decode_heading(line)
             lines.setdefault(heading.stream, ([], []))[not heading.copied].append(line)
     found = {}
@@ -95,7 +96,7 @@ def _newest(data: bytes) -> dict[str, Entry]:
         for line in reversed(copied + written):
             if chain.check(chain.ROOT, line) is None:
                 continue
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            with suppress(Illegible):
                 found[stream] = _decode(line)
                 break
     return found

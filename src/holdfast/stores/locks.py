@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.decoding import Illegible, decoder
 from holdfast.errors import LogDamaged, TaskBusy
 from holdfast.stores import holders
 from holdfast.stores.disk import Disk, Status
@@ -317,11 +318,11 @@ def _read(disk: Disk, fd: int) -> tuple[bytes, Lock | None]:
 def _parsed(data: bytes) -> Lock | None:
     try:
         lock = _decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Illegible:
         return None
     return lock if lock.turn or lock.is_old else None
 
 
 _MOST_BYTES = 1 << 13
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Lock).decode
+_decode = decoder(Lock)

@@ -34,6 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decode, decoder
 from holdfast.errors import BadInput, LogDamaged, StoreError
 from holdfast.keys import KEY_BYTES, KEYS, Keys, derived
 from holdfast.kinds import final_name, id_of
@@ -87,7 +88,7 @@ class _End:
         self.writing = threading.Lock()
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = decoder(_Line)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -299,7 +300,7 @@ class SealedStore(Wrapped):
         opened = box.open(post.data, "message", post.stream, post.name)
         if opened is None:
             return None
-        found = msgspec.json.decode(opened, type=_Message)
+        found = decode(opened, _Message)
         return Post(post.stream, found.name, found.data)
 
     def unpost(self, stream: str, name: str) -> None:
@@ -379,5 +380,5 @@ def _must_be_free_of_keys(stream: str) -> None:
 def _parsed(stream: str, seq: int, line: bytes) -> _Line:
     try:
         return _decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Illegible:
         raise LogDamaged(stream, seq, "it is not encrypted, as all of this store is") from None

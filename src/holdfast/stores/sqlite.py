@@ -259,7 +259,9 @@ class SqliteStore(NothingLeft):
 
             statement, given = patiently(lambda: find_statement(query, count))
             rows = patiently(lambda: conn.execute(statement, given).fetchall())
-        found = [(name, facts) for name, *columns, _ in rows if (facts := facts_in(columns))]
+        told = [(name, facts_in(columns)) for name, *columns, _ in rows]
+        unknown += [name for name, facts in told if facts is None]
+        found = [(name, facts) for name, facts in told if facts is not None]
         return Page(found[: query.limit], len(found) > query.limit, unknown)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:

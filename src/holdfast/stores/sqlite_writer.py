@@ -22,8 +22,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import StoreError
 from holdfast.stores.groups import Groups, Job
 from holdfast.stores.held import Append
@@ -193,7 +192,14 @@ def tell(conn: sqlite3.Connection, query: str, given: dict[str, Any]) -> int:
     after = (given.get("labels"), given.get("created_at"))
     if changed and before != after:  # rare: they come with the first event
         for change, (labels, created_at) in (("drop_label", before), ("add_label", after)):
-            pairs = msgspec.json.decode(labels or "{}", type=dict[str, str]).items()
+            pairs = _labels_in(labels).items()
             rows = [(name, value, created_at, given["id"]) for name, value in pairs]
             conn.executemany(SQL[change], rows)
     return changed
+
+
+def _labels_in(column: str | None) -> dict[str, str]:
+    try:
+        return decode(column or "{}", dict[str, str])
+    except Illegible:  # it is a copy of what the log says
+        return {}

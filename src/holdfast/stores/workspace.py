@@ -14,9 +14,9 @@ from hashlib import sha256
 from itertools import chain as chained
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, StorageFailed
 from holdfast.store import Blob, Facts, Leftovers, Page, Post, Query
 from holdfast.stores import blobs, inbox, leftovers, lines, locks
@@ -197,8 +197,8 @@ class Workspace:
     def _name_in(self, kind: str, name: str) -> str | None:
         try:
             start = self._disk.read_file((kind, name, LOG), self._root, lines.LONGEST_TAIL_BYTES)
-            return msgspec.json.decode(start.partition(b"\n")[0], type=Named).id
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return decode(start.partition(b"\n")[0], Named).id
+        except (OSError, Illegible):
             return None
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:

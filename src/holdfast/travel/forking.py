@@ -43,7 +43,7 @@ from holdfast.events import (
 from holdfast.fold.task import carried
 from holdfast.history import When, known_state, must_be_still, past_at, place_in
 from holdfast.log import Log
-from holdfast.reading import stream_of, value_in
+from holdfast.reading import plain_in, stream_of
 from holdfast.spec import Spec, registry, task_spec
 from holdfast.state import State
 from holdfast.store import Store
@@ -224,7 +224,7 @@ def _input(store: Store, past: State, changes: Changes) -> bytes | None:
     if not changes.input:
         return None
     name = _function(past, changes)
-    given = msgspec.json.decode(value_in(store, past, raw_args(past)), type=dict[str, Raw])
+    given = plain_in(store, past, raw_args(past), dict[str, Raw])
     spec = _known(registry.task, name)
     data = msgspec.json.encode(given | _arguments(spec, name, changes.input))
     if spec is not None:  # else whoever runs it has the code, and checks it then

@@ -26,9 +26,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Annotated, Any, Self
 
-import msgspec
 from msgspec import Meta, Struct
 
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import ArchiveDamaged, BadInput, NewerFormat, StorageFailed
 from holdfast.kinds import TASK, Kind, id_of
 from holdfast.store import Post
@@ -235,14 +235,14 @@ class Archive:
         with self._opened(MANIFEST) as entry:
             data = b"".join(self._pieces(entry))
         try:
-            format = msgspec.json.decode(data, type=_Format).format
+            format = decode(data, _Format).format
             if format > ARCHIVE_FORMAT:
                 raise NewerFormat(
                     f"{self.url} was written by a newer Holdfast: it is of format {format}, this "
                     f"version knows {ARCHIVE_FORMAT}. Upgrade this one"
                 )
-            return msgspec.json.decode(data, type=Manifest)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return decode(data, Manifest)
+        except Illegible as error:
             raise self._damaged(f"its manifest makes no sense ({error})") from None
 
     def _must_fit(self, max_bytes: int) -> None:

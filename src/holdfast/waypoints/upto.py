@@ -22,6 +22,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import chain
+from holdfast.decoding import decode, decoder
 from holdfast.errors import BadInput, HoldfastError, LogDamaged, StoreError
 from holdfast.events import Rewound
 from holdfast.later import Later
@@ -52,7 +53,7 @@ _MOST_HEADS = 32
 _remembered: WeakKeyDictionary[Store, OrderedDict[tuple[str, int], Any]] = WeakKeyDictionary()
 _lock = Lock()
 
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_fields = decoder(dict[str, Raw])
 
 
 def waypoints_of(store: object) -> Waypoints | None:
@@ -110,7 +111,7 @@ def find_call(store: Store, stream: str, path: str, every: int = EVERY) -> Call 
     kept, last = waypoints_of(store), next(store.tail(stream), None)
     if kept is None or last is None:
         return None
-    number = msgspec.json.decode(last, type=_Placed).seq // every
+    number = decode(last, _Placed).seq // every
     way = way_to(number)
     if not number or not _there(kept, stream, every, number).issuperset(way):
         return None
@@ -326,7 +327,7 @@ class Records:
     def _fetch(self, name: str, numbers: list[int]) -> None:
         if not numbers:
             return
-        with suppress(StoreError, msgspec.MsgspecError, UnicodeDecodeError, zlib.error):
+        with suppress(StoreError, zlib.error):
             stored = self._kept.get(self._stream, [n * self._every for n in numbers], name)
             for number in numbers:
                 data = stored.get(number * self._every, b"")
