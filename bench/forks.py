@@ -13,7 +13,7 @@ import time
 
 from bench.snapshots import long_task
 from holdfast import Holdfast
-from holdfast.history import known_state
+from holdfast.log.past import known_state
 
 FORKS = 40
 

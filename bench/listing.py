@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.store import Facts
 from holdfast.stores import open_store
+from holdfast.stores.port import Facts
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 ROUNDS = 7
@@ -86,7 +86,7 @@ def fill_by_appends(url: str, count: int) -> None:
 def fill_sqlite(path: str, count: int) -> None:
     import sqlite3
 
-    from holdfast.stores.sqlite_rows import columns_of
+    from holdfast.stores.sqlite.rows import columns_of
 
     rows = [
         {"id": n, "name": name, **columns_of(facts)}
@@ -111,7 +111,7 @@ def fill_sqlite(path: str, count: int) -> None:
 def fill_postgres(url: str, count: int) -> None:
     import psycopg
 
-    from holdfast.stores.rows import columns_of
+    from holdfast.stores.queries import columns_of
 
     with psycopg.connect(url, autocommit=True) as conn:
         names = ", ".join(f'"{name}"' for name in columns_of(Facts()))

@@ -15,10 +15,9 @@ import sys
 import time
 
 from holdfast import Holdfast, decide, note, step, task
-from holdfast.reading import read_state
-from holdfast.store import WaypointStore
-from holdfast.waypoints.leaving import Leaving
-from holdfast.waypoints.upto import state_upto
+from holdfast.log.reading import read_state
+from holdfast.log.upto import WaypointWriter, state_upto
+from holdfast.stores.port import WaypointStore
 
 OPENED = 200
 TURNS = 5
@@ -87,17 +86,17 @@ def waypoint_bytes(store: object, stream: str) -> int:
 def writing(steps: int, url: str) -> dict[str, object]:
     """What they cost the writer: in time, and in CPU time, which others disturb less."""
     took: dict[str, list[tuple[float, float]]] = {"with": [], "without": []}
-    passed = Leaving.passed
+    passed = WaypointWriter.passed
     with Holdfast(url, projections=False) as hf:
         hf.run(plain_steps, 100, id="warm")
         for turn in range(TURNS):
             for how, seconds in took.items():
                 leave = passed if how == "with" else (lambda *given: None)
-                Leaving.passed = leave  # type: ignore[method-assign,assignment]
+                WaypointWriter.passed = leave  # type: ignore[method-assign,assignment]
                 wall, cpu = time.perf_counter(), time.process_time()
                 hf.run(plain_steps, steps, id=f"{how}-{turn}")
                 seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
-    Leaving.passed = passed  # type: ignore[method-assign]
+    WaypointWriter.passed = passed  # type: ignore[method-assign]
     wall_of, cpu_of = (
         {how: statistics.median(each[n] for each in found) for how, found in took.items()}
         for n in (0, 1)

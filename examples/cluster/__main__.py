@@ -17,7 +17,7 @@ from pathlib import Path
 from examples.cluster.agent import REPORT, write_report
 from examples.cluster.engines import SERVERS, engine_of
 from holdfast import Holdfast
-from holdfast.handle import Handle
+from holdfast.api.handle import Handle
 from holdfast.testing.servers import NoServer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from rich.table import Table
 from examples.trip.agent import TRIP
 from examples.trip.client import ROOT, World, start_world
 from holdfast import Holdfast
-from holdfast.views import TaskView
+from holdfast.views.task import TaskView
 
 KINDS = {"bookings": "hotel bookings", "payments": "payments", "invites": "calendar invites",
          "mails": "mails"}  # fmt: skip

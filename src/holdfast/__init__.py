@@ -8,13 +8,21 @@ it has already made, and can say at any time where it is and what happened to ge
 
 from typing import Any
 
-from holdfast.above import lead_to
-from holdfast.app import Holdfast
-from holdfast.artifacts import Artifact, keep
-from holdfast.branches import ItemFailed, Results, each, gather
-from holdfast.checkpoints import checkpoint, restore
-from holdfast.children import Child, start
-from holdfast.decisions import decide
+from holdfast.api.above import lead_to
+from holdfast.api.app import Holdfast
+from holdfast.api.branches import ItemFailed, Results, each, gather
+from holdfast.api.checkpoints import checkpoint, restore
+from holdfast.api.children import Child, start
+from holdfast.api.decisions import decide
+from holdfast.api.handle import Handle, NotFinished
+from holdfast.api.steps import step, tool
+from holdfast.api.tasks import current, note, patched, progress, task
+from holdfast.api.waiting import ask, now, random, sleep, uuid
+from holdfast.codec.redact import Redact
+from holdfast.codec.secret import Secret
+from holdfast.core.events import VERSION, PlanItem
+from holdfast.core.spec import Happened, IdempotencyKey, Retry
+from holdfast.engines.local.worker import Worker
 from holdfast.errors import (
     AlreadyAnswered,
     ArchiveDamaged,
@@ -50,17 +58,9 @@ from holdfast.errors import (
     WrongArguments,
     WrongKey,
 )
-from holdfast.events import VERSION, PlanItem
-from holdfast.handle import Handle, NotFinished
-from holdfast.keys import Keys
-from holdfast.redact import Redact
-from holdfast.secret import Secret
-from holdfast.spec import Happened, IdempotencyKey, Retry
-from holdfast.step import step, tool
-from holdfast.task import current, note, patched, progress, task
+from holdfast.log.artifacts import Artifact, keep
+from holdfast.stores.sealed.keys import Keys
 from holdfast.upkeep.retention import Retention
-from holdfast.waiting import ask, now, random, sleep, uuid
-from holdfast.worker import Worker
 
 __version__ = VERSION
 

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast.branches import Results
-    from holdfast.events import Failure
+    from holdfast.api.branches import Results
+    from holdfast.core.events import Failure
 
 
 class HoldfastError(Exception):
@@ -427,7 +427,7 @@ class AlreadyAnswered(HoldfastError):
 class IllegalTransition(HoldfastError):
     """An agent was to go to a phase that may not follow the one it is in. Nothing was changed.
 
-    >>> from holdfast.agent.phases import AGENT
+    >>> from holdfast.agent.state import AGENT
     >>> try:
     ...     AGENT.move("planning", "done")
     ... except IllegalTransition as error:

@@ -7,17 +7,16 @@ import io
 from rich.console import Console
 
 from holdfast.cli.compared import print_alignment, print_diff, print_figures, told
-from holdfast.cli.layers import Page
-from holdfast.comparing.aligning import align
-from holdfast.comparing.made import Made, Ran
-from holdfast.comparing.sides import Figures, Spent
-from holdfast.differences.differing import diff
-from holdfast.events import PlanItem
+from holdfast.cli.layers import LayerPage
+from holdfast.core.events import PlanItem
+from holdfast.history.compare.aligning import Made, RanTask, align
+from holdfast.history.compare.comparison import Figures, Spent
+from holdfast.history.differences.differing import diff
 
 HOSTILE = "red \x1b[31m\r\u202e"
 
 
-def page(*, on_terminal: bool = False, full: bool = False) -> Page:
+def page(*, on_terminal: bool = False, full: bool = False) -> LayerPage:
     out = Console(
         file=io.StringIO(),
         force_terminal=on_terminal,
@@ -27,10 +26,10 @@ def page(*, on_terminal: bool = False, full: bool = False) -> Page:
         highlight=False,
         emoji=False,
     )
-    return Page(out, full=full)
+    return LayerPage(out, full=full)
 
 
-def printed(on: Page) -> list[str]:
+def printed(on: LayerPage) -> list[str]:
     assert isinstance(on.out.file, io.StringIO)
     return [line.rstrip() for line in on.out.file.getvalue().splitlines()]
 
@@ -42,7 +41,9 @@ BOOK = Made("2", "book", input=[7], output={"price": 120})
 def test_the_calls_are_shown_up_to_where_they_part_and_what_differs_there():
     other = Made("2", "book", input=[7], output={"price": 95})
     for on in (page(), page(on_terminal=True)):
-        print_alignment(on, align(Ran("trip-1", (LOOK, BOOK)), Ran("trip-2", (LOOK, other))))
+        print_alignment(
+            on, align(RanTask("trip-1", (LOOK, BOOK)), RanTask("trip-2", (LOOK, other)))
+        )
         lines = printed(on)
         assert lines[1] == "Calls  trip-1 and trip-2"
         assert lines[2].split() == ["PATH", "trip-1", "PATH", "trip-2", "DIFFERENCE"]
@@ -59,7 +60,7 @@ def test_the_calls_are_shown_up_to_where_they_part_and_what_differs_there():
 
 def test_a_terminal_gets_the_rows_around_it_and_full_gets_all():
     calls = tuple(Made(str(n), "look", input=[n]) for n in range(1, 101))
-    a, b = Ran("a", calls), Ran("b", (*calls[:49], Made("50", "pay"), *calls[50:]))
+    a, b = RanTask("a", calls), RanTask("b", (*calls[:49], Made("50", "pay"), *calls[50:]))
     on = page(on_terminal=True)
     print_alignment(on, align(a, b))
     lines = printed(on)
@@ -73,7 +74,7 @@ def test_a_terminal_gets_the_rows_around_it_and_full_gets_all():
 
 def test_each_kind_of_divergence_is_told_in_a_sentence():
     def between(*made: Made, status: str = "completed") -> str:
-        return told(align(Ran("a", (LOOK, BOOK)), Ran("b", made, status=status)))
+        return told(align(RanTask("a", (LOOK, BOOK)), RanTask("b", made, status=status)))
 
     failed = Made("2", "book", input=[7], outcome="failed", failure="Full: no room")
     assert between(LOOK, BOOK) == "a and b did the same"
@@ -84,8 +85,8 @@ def test_each_kind_of_divergence_is_told_in_a_sentence():
     assert between(LOOK, status="paused") == ("the same so far: b has not done call 2, as a has")
     assert between(LOOK, BOOK, status="paused") == ("the same so far: only one of them has ended")
     assert between(LOOK, BOOK, status="failed") == "every call is the same, but they end otherwise"
-    going = Ran("b", (LOOK,), status="in_progress")
-    assert told(align(going, Ran("a", (LOOK, BOOK)))) == (
+    going = RanTask("b", (LOOK,), status="in_progress")
+    assert told(align(going, RanTask("a", (LOOK, BOOK)))) == (
         "the same so far: b has not done call 2, as a has"
     )
 
@@ -116,7 +117,7 @@ def test_figures_are_shown_side_by_side():
 def test_nothing_that_is_shown_acts_on_the_terminal():
     made = Made(HOSTILE, HOSTILE, HOSTILE, input=HOSTILE, outcome="failed", failure=HOSTILE)
     for on in (page(full=True), page(on_terminal=True)):
-        print_alignment(on, align(Ran(HOSTILE, (made,), input=HOSTILE), Ran("b", (LOOK,))))
+        print_alignment(on, align(RanTask(HOSTILE, (made,), input=HOSTILE), RanTask("b", (LOOK,))))
         print_figures(
             on,
             [

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Worker, chain, step, task
-from holdfast.stores.inbox import _file_name
-from holdfast.stores.locks import LOCK
+from holdfast import Holdfast, Worker, step, task
+from holdfast.log import chain
+from holdfast.stores.files.inbox import _file_name
+from holdfast.stores.files.locks import LOCK
 
 from .conftest import Ended, run
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Keys, chain, task
+from holdfast import Holdfast, Keys, task
 from holdfast.cli.folder import check_filesystem, filesystem_of
-from holdfast.log import open_log
-from holdfast.stores.workspace import safe_name
+from holdfast.log import chain
+from holdfast.log.log import open_log
+from holdfast.stores.files.folder import safe_name
 from tests.stores import sessions
 
 from .conftest import COMMAND, environment

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.log import open_log
+from holdfast.log.log import open_log
 
 from .conftest import begin, environment, line_of, run
 

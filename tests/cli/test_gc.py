@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.amounts import Age, Size
+from holdfast.cli.amounts import AgeParam, Size
 from tests.stores import sessions
 
 
@@ -103,7 +103,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_goes(recorded, cli, words, m
 
 def test_times_and_sizes_as_people_write_them():
     spans = [
-        Age().convert(text, None, None).total_seconds() for text in ("90s", "1.5h", "2w", "3D")
+        AgeParam().convert(text, None, None).total_seconds() for text in ("90s", "1.5h", "2w", "3D")
     ]
     assert spans == [90, 5400, 1209600, 259200]
     sizes = [Size().convert(text, None, None) for text in ("0", "12b", "1kB", "1 KiB", "2g")]

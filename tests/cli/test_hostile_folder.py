@@ -17,7 +17,7 @@ from holdfast import Holdfast
 from holdfast.cli.options import imports_of
 from holdfast.cli.root import root
 from holdfast.cli.settings import Setting, _Table
-from holdfast.keys import Keys
+from holdfast.stores.sealed.keys import Keys
 from holdfast.workspace.harness import init
 
 from .conftest import HERE, Ended, environment, run
@@ -29,7 +29,7 @@ EVIL = {
     "app": "from agents import *",
     "redact": "from holdfast import Redact; found = Redact()",
     "secrets": "found = {}",
-    "engine": "from holdfast.app import Local; found = Local()",
+    "engine": "from holdfast.api.app import Local; found = Local()",
 }
 MARK = "from pathlib import Path; Path(__file__).with_suffix('.mark').touch()\n"
 PROJECT = """\

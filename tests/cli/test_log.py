@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import chain
+from holdfast.core.events import FORMAT, NEWEST_FORMAT, Claimed, Completed, TaskCreated, dump_event
 from holdfast.errors import LogDamaged, NewerFormat, TaskNotFound
-from holdfast.events import FORMAT, NEWEST_FORMAT, Claimed, Completed, TaskCreated, dump_event
-from holdfast.stores.files import FileStore
-from holdfast.tail import Tail
+from holdfast.log import chain
+from holdfast.log.tail import Tail
+from holdfast.stores.files.store import FileStore
 
 from .conftest import begin, environment, line_of, on_terminal, run
 

@@ -13,7 +13,7 @@ from holdfast import errors
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
 from holdfast.cli.reference import reference
 from holdfast.cli.root import root
-from holdfast.events import Failure
+from holdfast.core.events import Failure
 
 from .conftest import environment, run
 
@@ -104,7 +104,7 @@ def test_a_fault_of_our_own_is_told_as_such(cli, recorded, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("holdfast.cli.ls._listed", broken)
+    monkeypatch.setattr("holdfast.cli.commands.ls._listed", broken)
     code, out, err = cli("ls")
     assert (code, out) == (70, "")
     assert err.startswith("error: unexpected ZeroDivisionError: oops")

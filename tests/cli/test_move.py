@@ -11,9 +11,9 @@ import pytest
 from holdfast import Holdfast, Unanswered, ask, task
 from holdfast.cli.engines import engine_of
 from holdfast.cli.settings import Given, engine_settings
+from holdfast.core.events import PauseRequested
 from holdfast.errors import BadInput
-from holdfast.events import PauseRequested
-from holdfast.reading import read_events, stream_of
+from holdfast.log.reading import read_events, stream_of
 from tests.engines.toy import SHARED, drive
 
 TOY = "tests.engines.toy:SHARED"

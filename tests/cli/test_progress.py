@@ -4,7 +4,7 @@ import io
 import sys
 
 from holdfast.cli import progress
-from holdfast.upkeep.copied import Progress
+from holdfast.upkeep.copied import CopyProgress
 
 
 class Terminal(io.StringIO):
@@ -14,7 +14,7 @@ class Terminal(io.StringIO):
 
 def tell_all(tell):
     for done in range(3):
-        tell(Progress("copying", "trip-\x1b[31m", done, 3, 1000 * done))
+        tell(CopyProgress("copying", "trip-\x1b[31m", done, 3, 1000 * done))
 
 
 def test_a_terminal_shows_a_bar_and_nothing_that_an_id_may_hold(monkeypatch):

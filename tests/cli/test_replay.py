@@ -236,7 +236,7 @@ def test_a_cohort_lists_what_changed_and_whose_code_is_gone(agents):
     agents.change("city.upper()", "city.lower()")  # inside a step: that is not run
     assert agents("replay", "--all").code == 0
     agents.change("return [first,", "return [first.lower(),")
-    from holdfast.spec import registry
+    from holdfast.core.spec import registry
 
     registry._found.pop(("task", f"{agents.name}_all"))
     code, out, _ = agents("replay", "--all", "--since", "7d")

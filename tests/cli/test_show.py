@@ -11,8 +11,8 @@ from msgspec import Raw
 
 from holdfast import Holdfast
 from holdfast.cli.text import clock
-from holdfast.events import FORMAT, Claimed, TaskCreated, TimerSet
-from holdfast.log import open_log
+from holdfast.core.events import FORMAT, Claimed, TaskCreated, TimerSet
+from holdfast.log.log import open_log
 
 from .conftest import begin, line_of, on_terminal, run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, PlanItem, current, task
-from holdfast.stores.workspace import safe_name
+from holdfast.stores.files.folder import safe_name
 
 from .conftest import begin, effects, line_of, run, until
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.root import root
-from holdfast.sql.tables import TABLES
+from holdfast.views.sql.tables import TABLES
 
 from .conftest import on_terminal
 

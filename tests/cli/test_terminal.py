@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import encode
 
-from holdfast import Holdfast, chain, step, task
+from holdfast import Holdfast, step, task
 from holdfast.agent import (
     Context,
     Foreign,
@@ -30,9 +30,9 @@ from holdfast.agent import (
     tool_result,
     user,
 )
-from holdfast.agent.book import Book, Means
+from holdfast.agent.book import Book, BookMeans
 from holdfast.cli.text import plain, plain_json, plain_lines
-from holdfast.events import (
+from holdfast.core.events import (
     FORMAT,
     NEWEST_FORMAT,
     Adopted,
@@ -88,9 +88,10 @@ from holdfast.events import (
     WorkspaceEvent,
     dump_event,
 )
-from holdfast.log import open_log
-from holdfast.stores.locks import LOG
-from holdfast.stores.workspace import safe_name
+from holdfast.log import chain
+from holdfast.log.log import open_log
+from holdfast.stores.files.folder import safe_name
+from holdfast.stores.files.locks import LOG
 
 from .conftest import on_terminal, run
 
@@ -273,7 +274,7 @@ def talks_evil() -> None:
 
 def talk(folder) -> None:
     with Holdfast(folder / "workspace") as hf:
-        Book(Means(hf.store, EVIL, hf._holding.clock), ID).begin(EVIL, {EVIL: EVIL})
+        Book(BookMeans(hf.store, EVIL, hf._holding.clock), ID).begin(EVIL, {EVIL: EVIL})
         chat = hf.session("talk", user=EVIL, labels={EVIL: EVIL})
         chat.say(Message("user", EVIL, name=EVIL), EVIL * 30)
         chat.pin(1)

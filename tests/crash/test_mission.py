@@ -16,14 +16,13 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.fold import fold
-from holdfast.reading import read_events
-from holdfast.views import TaskView
-from holdfast.workspace.footers import footer_of, is_untouched
-from holdfast.workspace.harness import init, loop
-from holdfast.workspace.means import Means
+from holdfast.core.fold import fold
+from holdfast.log.reading import read_events
+from holdfast.views.task import TaskView
+from holdfast.workspace.harness import Means, init, loop
+from holdfast.workspace.pages import footer_of, is_untouched
 from holdfast.workspace.projecting import task_folder
-from holdfast.workspace.rendering import Changes, rendered
+from holdfast.workspace.rendering import PageChanges, rendered
 from tests.thorough import THOROUGH
 
 MODULES = ("auth", "billing", "mail", "search", "web")
@@ -113,7 +112,7 @@ def must_be_true(store: Path, looked_at: set[str]) -> None:
                 assert found is not None
                 seq = found[0].seq
                 state = fold(event for event in events if event.seq <= seq)
-                changes = Changes()
+                changes = PageChanges()
                 for event in events[:seq]:
                     changes.note(event)
                 assert rendered(TaskView(hf.store, state), changes)[name] == data

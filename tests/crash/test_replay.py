@@ -19,11 +19,11 @@ from examples.trip import agent as trip
 from holdfast import Holdfast
 from holdfast.agent import Request
 from holdfast.agent.adapters import OpenAIChat
-from holdfast.reading import stream_of
-from holdfast.replays.running import Wanted, replay
-from holdfast.snapshots import tags
-from holdfast.spec import registry
-from holdfast.state import FINISHED
+from holdfast.core.spec import registry
+from holdfast.core.state import FINISHED
+from holdfast.history.replay.running import WantedReplay, replay
+from holdfast.history.snapshots import tags
+from holdfast.log.reading import stream_of
 from holdfast.stores.aside import Aside
 from tests.crash import agents, external_agents, flow_agents, workspace_agents
 from tests.crash.agents import world
@@ -119,7 +119,7 @@ def test_the_whole_and_from_every_step_every_snapshot_is_there_again(name, tmp_p
         for task in list(hf.tasks()):
             places = [None, *(tag.path for tag in tags(task.state) if tag.when == "before")]
             for place in places:
-                found = replay(hf._holding, task.id, Wanted(start=place, always=True))
+                found = replay(hf._holding, task.id, WantedReplay(start=place, always=True))
                 assert found.same, (task.id, place, found.divergence, found.differing)
                 assert found.outcome == found.recorded
                 assert found.recorded == (task.status if task.status in FINISHED else "open")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.events import TaskCompleted
+from holdfast.core.events import TaskCompleted
 from tests.crash import worker_agents as agents
 from tests.thorough import THOROUGH
 

@@ -15,7 +15,7 @@ from typing import Any
 from holdfast import Holdfast, TaskCancelled, step, task
 from holdfast.testing.crash import boundary
 from holdfast.workspace import files
-from holdfast.workspace.batches import process
+from holdfast.workspace.batches import process, rows
 from holdfast.workspace.ensure import (
     ensure_absent,
     ensure_block,
@@ -25,7 +25,6 @@ from holdfast.workspace.ensure import (
     ensure_line,
 )
 from holdfast.workspace.materializing import materialize
-from holdfast.workspace.rows import rows
 
 FOLDER = Path(tempfile.mkdtemp(prefix="holdfast-crash-agents-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)  # those that are killed never come by

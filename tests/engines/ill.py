@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast import StorageFailed, ask, step, task
-from holdfast.spec import registry
-from holdfast.store import Lease
+from holdfast.core.spec import registry
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Lease
 
 made: list[str] = []
 """What steps have made, in this process."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import BadInput, Holdfast, HoldfastError
-from holdfast.events import Claimed, Parked
-from holdfast.reading import read_events, stream_of
-from holdfast.state import FINISHED, State
+from holdfast.core.events import Claimed, Parked
+from holdfast.core.state import FINISHED, State
+from holdfast.log.reading import read_events, stream_of
 from tests.engines.working import until
 
 ROOT = Path(__file__).parents[2]

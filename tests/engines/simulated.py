@@ -13,15 +13,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.engines.elsewhere import CANCEL
+from holdfast.core.journal import Asked
+from holdfast.core.state import FINISHED, State
 from holdfast.engines.port import Driven, Job
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Lost, Pending, Waits
-from holdfast.engines.remote.course import End, drive
+from holdfast.engines.remote.course import RunEnd, drive
 from holdfast.engines.remote.host import Host
-from holdfast.journal import Asked
-from holdfast.reading import read_state, stream_of
-from holdfast.state import FINISHED, State
+from holdfast.engines.routing import CANCEL
+from holdfast.log.reading import read_state, stream_of
 
 
 class OtherwiseAsked(AssertionError):
@@ -137,7 +137,7 @@ class Flow:
         self.open: set[int] = set()
         self.given_up: set[int] = set()
         self.carrier: Carrier | None = None
-        self.course: Coroutine[Any, Any, End] | None = None
+        self.course: Coroutine[Any, Any, RunEnd] | None = None
         self.has_begun = False
 
     # The function
@@ -148,7 +148,7 @@ class Flow:
         if course is not None:
             course.close()
 
-    def think(self, *, dies: bool = False) -> End | None:
+    def think(self, *, dies: bool = False) -> RunEnd | None:
         """Let the function go on with what has come; if the worker dies, for nothing."""
         end = self._caught_up()
         assert end is None, f"{self.id} ended when it ran again, and not before"
@@ -171,7 +171,7 @@ class Flow:
         self.given_up = {thing.number for thing in carrier.things if thing.is_given_up}
         return end
 
-    def _caught_up(self) -> End | None:
+    def _caught_up(self) -> RunEnd | None:
         if self.course is not None or not self.has_begun:
             return None
         end = self._step(None, self.began_at)
@@ -186,7 +186,7 @@ class Flow:
             raise OtherwiseAsked(f"{before} before, {now} now")
         return end
 
-    def _step(self, lump: Sequence[tuple[Any, ...]] | None, at: datetime) -> End | None:
+    def _step(self, lump: Sequence[tuple[Any, ...]] | None, at: datetime) -> RunEnd | None:
         if self.course is None:
             self.carrier = Carrier(self)
             self.course = drive(self.engine.host, self.carrier, self.id, self.seq)
@@ -197,7 +197,7 @@ class Flow:
             self.course.send(None)
         except StopIteration as ended:
             self.course = None
-            found: End = ended.value
+            found: RunEnd = ended.value
             return found
         return None
 

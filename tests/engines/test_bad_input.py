@@ -26,12 +26,12 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.engines.elsewhere import job_for
-from holdfast.engines.sweeping import Memory, sweep
+from holdfast.core.events import AnyEvent, CancelRequested
+from holdfast.engines.routing import job_for
+from holdfast.engines.sweeping import SweepMemory, sweep
 from holdfast.engines.temporal import Temporal
 from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError
-from holdfast.events import AnyEvent, CancelRequested
-from holdfast.reading import read_events, stream_of
+from holdfast.log.reading import read_events, stream_of
 from holdfast.testing.servers import TemporalServer
 from tests.engines.ill import (
     HOSTILE,
@@ -237,11 +237,11 @@ def test_a_workflow_that_was_terminated_is_left_so_until_somebody_goes_on_with_i
         handle = hf.start(ill_ask, "Ada", id="page-2")
         until(lambda: handle.status == "awaiting_user")
         ask_temporal(temporal, terminate)
-        swept = sweep(hf.store, hf.engine, Memory(), 0.0)
+        swept = sweep(hf.store, hf.engine, SweepMemory(), 0.0)
         assert swept.started == ()
         assert "page-2" in swept.trouble[0] and "terminated" in swept.trouble[0]
         hf.answer("page-2", True)
-        swept = sweep(hf.store, hf.engine, Memory(), 0.0)
+        swept = sweep(hf.store, hf.engine, SweepMemory(), 0.0)
         assert swept.started == ()
         assert hf.resume("page-2") == "Ada: True"
     assert made == ["Ada"]

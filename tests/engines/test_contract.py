@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.engines.local.engine import Local
 from holdfast.engines.port import Engine
 from holdfast.engines.restate import Restate
 from holdfast.engines.temporal import Temporal
-from holdfast.locally import Local
 from holdfast.testing import EngineContract
-from holdfast.testing.engine_contract.branching import Branching
 from holdfast.testing.engine_contract.ending import Ending
-from holdfast.testing.engine_contract.families import Families
+from holdfast.testing.engine_contract.families import Branching, Families
 from holdfast.testing.engine_contract.people import People
 from holdfast.testing.servers import RestateServer, TemporalServer
 from holdfast.testing.servers.running import free_ports

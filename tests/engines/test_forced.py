@@ -24,10 +24,10 @@ from holdfast import (
     step,
     task,
 )
-from holdfast.engines.elsewhere import Taken, job_for, must_not_be_taken
+from holdfast.core.events import Moved
+from holdfast.engines.routing import Taken, job_for, must_not_be_taken
 from holdfast.errors import DrivenElsewhere, EngineError
-from holdfast.events import Moved
-from holdfast.reading import stream_of
+from holdfast.log.reading import stream_of
 from tests.engines.serve import engine_of
 from tests.engines.test_live_moves import where
 from tests.engines.toy import Toy

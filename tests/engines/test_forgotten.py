@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Holdfast, ask, checkpoint, restore, step, task
+from holdfast.core.spec import registry
 from holdfast.engines.remote.attempt import attempt
 from holdfast.engines.remote.host import Host
 from holdfast.errors import Unanswered
-from holdfast.spec import registry
 
 made: list[int] = []
 

@@ -12,7 +12,7 @@ import pytest
 
 from examples.trip.client import World, start_world
 from holdfast import Holdfast
-from holdfast.state import FINISHED
+from holdfast.core.state import FINISHED
 from holdfast.testing.servers.running import free_ports
 from tests.crash.flow_agents import aexpedition, expedition
 from tests.engines.killing import Person, Workers, effects, family, takeovers, until_all_ended

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Worker
-from holdfast.events import Moved
+from holdfast.core.events import Moved
 from holdfast.testing.servers.running import free_ports
 from tests.engines.movers import house
 from tests.engines.serve import engine_of

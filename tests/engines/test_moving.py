@@ -24,12 +24,12 @@ from holdfast import (
     step,
     task,
 )
-from holdfast.engines.elsewhere import job_for
+from holdfast.core.events import Claimed, Moved, Parked
 from holdfast.engines.port import Driven, Job
-from holdfast.engines.sweeping import Memory, sweep
+from holdfast.engines.routing import job_for
+from holdfast.engines.sweeping import SweepMemory, sweep
 from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError
-from holdfast.events import Claimed, Moved, Parked
-from holdfast.reading import stream_of
+from holdfast.log.reading import stream_of
 from tests.engines.toy import Toy, bring, drive
 
 made: list[str] = []
@@ -316,7 +316,7 @@ def test_a_move_that_dies_before_its_engine_is_told_is_finished_by_a_worker() ->
         with pytest.raises(EngineError, match="can't be reached"):
             hf.move("d-1", DownWhenItMatters())
         toy = Toy()
-        assert sweep(hf.store, toy, Memory(), 0.0).started == ("d-1",)
+        assert sweep(hf.store, toy, SweepMemory(), 0.0).started == ("d-1",)
 
 
 def test_a_task_whose_new_engine_can_t_be_reached_or_has_its_id_stays_where_it_is() -> None:
@@ -342,7 +342,7 @@ def test_a_task_whose_engine_has_no_worker_stays_there_and_moves_when_one_comes(
         assert hf.task("t-1").state.driver == "toy"
         with toy.serve(hf):
             until(lambda: hf.task("t-1").state.driver == "other")
-        assert sweep(hf.store, other, Memory(), 0.0).started == ("t-1",)
+        assert sweep(hf.store, other, SweepMemory(), 0.0).started == ("t-1",)
 
 
 def test_from_one_engine_to_another(url: str) -> None:

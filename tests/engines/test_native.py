@@ -12,8 +12,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from holdfast import Holdfast, Retry, TaskCancelled, ask, sleep, start, step, task, tool
-from holdfast.engines.elsewhere import job_for
 from holdfast.engines.restate import Restate
+from holdfast.engines.routing import job_for
 from holdfast.testing.servers import RestateServer, TemporalServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines.temporally import ask_temporal, temporal_at, until, working

@@ -23,9 +23,9 @@ from holdfast import (
     step,
     task,
 )
-from holdfast.engines.elsewhere import job_for
 from holdfast.engines.restate import Restate
 from holdfast.engines.restate.http import Address
+from holdfast.engines.routing import job_for
 from holdfast.stores import open_store, rotate
 from holdfast.testing.servers import RestateServer, TemporalServer
 from holdfast.testing.servers.running import free_ports

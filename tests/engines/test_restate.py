@@ -21,15 +21,15 @@ import msgspec
 import pytest
 
 from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Unanswered, Worker
-from holdfast.cli.lines import event_line
-from holdfast.engines.elsewhere import job_for
+from holdfast.cli.commands.log import event_line
+from holdfast.core.events import Claimed, Moved, Parked
+from holdfast.core.spec import task_spec
 from holdfast.engines.port import Job
 from holdfast.engines.restate import Restate
-from holdfast.engines.sweeping import Memory, sweep
+from holdfast.engines.routing import job_for
+from holdfast.engines.sweeping import SweepMemory, sweep
 from holdfast.errors import BadInput, EngineConflict, EngineError
-from holdfast.events import Claimed, Moved, Parked
-from holdfast.reading import read_events, read_state, stream_of
-from holdfast.spec import task_spec
+from holdfast.log.reading import read_events, read_state, stream_of
 from holdfast.testing.servers import RestateServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines import restate_tasks as tasks
@@ -261,7 +261,7 @@ def test_a_workflow_that_somebody_killed_stays_so_until_it_is_begun_again_where_
     assert known is not None and isinstance(hf.engine, Restate)
     hf.engine.admin.ask("PATCH", f"/invocations/{known.run}/kill")
     wait_until(lambda: hf.engine.query(job_of(hf, "shot")).status == "stopped")  # type: ignore[union-attr]
-    [said] = sweep(hf.store, hf.engine, Memory(), 0.0).trouble
+    [said] = sweep(hf.store, hf.engine, SweepMemory(), 0.0).trouble
     assert "shot: somebody ended it on restate ([409] killed), and it is left so" in said
     with pytest.raises(Unanswered):
         hf.resume("shot")

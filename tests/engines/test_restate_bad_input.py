@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, task
-from holdfast.engines.elsewhere import job_for
 from holdfast.engines.restate import Restate
+from holdfast.engines.routing import job_for
 from holdfast.errors import EngineError
 from holdfast.testing.servers import RestateServer
 from holdfast.testing.servers.running import free_ports

@@ -28,11 +28,11 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.engines.elsewhere import job_for
+from holdfast.core.facts import BY_ENGINE
 from holdfast.engines.holding import Holding
+from holdfast.engines.routing import job_for
 from holdfast.errors import AlreadyAnswered, DrivenElsewhere, EngineConflict, EngineError
-from holdfast.facts import BY_ENGINE
-from holdfast.reading import read_state, stream_of
+from holdfast.log.reading import read_state, stream_of
 from tests.engines.toy import Toy, bring, drive
 
 made: list[str] = []

@@ -18,7 +18,6 @@ from holdfast import (
     Retry,
     ask,
     checkpoint,
-    control,
     each,
     gather,
     note,
@@ -30,9 +29,10 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.core.state import FINISHED
+from holdfast.engines import control
 from holdfast.errors import AlreadyAnswered, HoldfastError
-from holdfast.reading import stream_of
-from holdfast.state import FINISHED
+from holdfast.log.reading import stream_of
 from tests.engines.simulated import Simulated
 
 SEEDS = 8

@@ -13,12 +13,12 @@ import pytest
 
 from holdfast import Holdfast, ask, task
 from holdfast.engines.port import Driven, Job
-from holdfast.engines.remote import caring
-from holdfast.engines.remote.caring import look_after
-from holdfast.engines.sweeping import Memory, Swept, sweep
+from holdfast.engines.remote import host as caring
+from holdfast.engines.remote.host import look_after
+from holdfast.engines.sweeping import SweepMemory, SweepResult, sweep
 from holdfast.errors import EngineError
-from holdfast.reading import stream_of
-from holdfast.store import Facts, Post
+from holdfast.log.reading import stream_of
+from holdfast.stores.port import Facts, Post
 from tests.engines.toy import Toy, bring, drive
 
 
@@ -43,20 +43,20 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_a_task_whose_engine_was_never_told_is_started_once(url: str) -> None:
-    toy, memory = Toy(), Memory()
+    toy, memory = Toy(), SweepMemory()
     with Holdfast(url, engine=toy) as hf:
         toy.is_down = True
         hf.start(swept, "Ada", id="t-1")
         assert sweep(hf.store, toy, memory, 0.0).trouble == ("toy can't be reached",)
         toy.is_down = False
-        assert sweep(hf.store, toy, memory, 1.0) == Swept(started=("t-1",))
-        assert sweep(hf.store, toy, memory, 2.0) == Swept()
-        assert sweep(hf.store, toy, memory, 1000.0) == Swept()
+        assert sweep(hf.store, toy, memory, 1.0) == SweepResult(started=("t-1",))
+        assert sweep(hf.store, toy, memory, 2.0) == SweepResult()
+        assert sweep(hf.store, toy, memory, 1000.0) == SweepResult()
         assert toy.started == ["t-1"]
 
 
 def test_a_message_that_nobody_told_of_is_told_and_told_again_ever_more_rarely() -> None:
-    toy, memory = Toy(), Memory()
+    toy, memory = Toy(), SweepMemory()
     with Holdfast("memory://", engine=toy) as hf:
         hf.start(swept, "Ada", id="m-1")
         Holdfast(hf.store).pause("m-1")
@@ -65,7 +65,7 @@ def test_a_message_that_nobody_told_of_is_told_and_told_again_ever_more_rarely()
         assert times == [0, 1, 3, 7, 15]
         assert set(toy.told) == {("m-1", post.name)}
         bring(hf, "m-1")
-        assert sweep(hf.store, toy, memory, 100.0) == Swept()
+        assert sweep(hf.store, toy, memory, 100.0) == SweepResult()
         assert memory.tell_at == {}
 
 
@@ -74,7 +74,7 @@ def test_a_message_to_end_is_told_as_such() -> None:
     with Holdfast("memory://", engine=toy) as hf:
         hf.start(swept, "Ada", id="c-1")
         Holdfast(hf.store).cancel("c-1")
-        assert sweep(hf.store, toy, Memory(), 0.0).told == (("c-1", "cancel"),)
+        assert sweep(hf.store, toy, SweepMemory(), 0.0).told == (("c-1", "cancel"),)
         assert toy.told == [("c-1", "to end")]
 
 
@@ -84,28 +84,28 @@ def test_what_others_drive_is_left_to_them(url: str) -> None:
         hf.start(swept, "Ada", id="o-1")
         Holdfast(hf.store).start(swept, "Bob", id="o-2")
         Holdfast(hf.store).pause("o-1")
-        assert sweep(hf.store, toy, Memory(), 0.0) == Swept()
+        assert sweep(hf.store, toy, SweepMemory(), 0.0) == SweepResult()
         assert (toy.started, toy.told) == ([], [])
 
 
 def test_an_ended_task_is_not_looked_after_until_it_is_opened_again() -> None:
-    toy, memory = Toy(), Memory()
+    toy, memory = Toy(), SweepMemory()
     with Holdfast("memory://", engine=toy) as hf:
         hf.start(swept, "Ada", id="e-1")
         drive("toy", hf, "e-1")
         toy.jobs.clear()
-        assert sweep(hf.store, toy, memory, 0.0) == Swept()
+        assert sweep(hf.store, toy, memory, 0.0) == SweepResult()
         assert memory.look_at == {}
 
 
 def test_a_task_that_the_engine_lost_is_started_again_in_time() -> None:
-    toy, memory = Toy(), Memory()
+    toy, memory = Toy(), SweepMemory()
     with Holdfast("memory://", engine=toy) as hf:
         hf.start(swept_asking, "Ada", id="l-1")
         drive("toy", hf, "l-1")
-        assert sweep(hf.store, toy, memory, 0.0) == Swept()
+        assert sweep(hf.store, toy, memory, 0.0) == SweepResult()
         toy.jobs.clear()
-        assert sweep(hf.store, toy, memory, 1.0) == Swept()
+        assert sweep(hf.store, toy, memory, 1.0) == SweepResult()
         assert sweep(hf.store, toy, memory, 61.0).started == ("l-1",)
 
 
@@ -117,31 +117,31 @@ def test_one_task_in_trouble_does_not_hold_up_the_others() -> None:
             hf.start(swept, "Ada", id=id)
         toy.is_down = False
         toy.refuses.add("x-2")
-        done = sweep(hf.store, toy, Memory(), 0.0)
+        done = sweep(hf.store, toy, SweepMemory(), 0.0)
         assert sorted(done.started) == ["x-1", "x-3"]
         assert [text.partition(":")[0] for text in done.trouble] == ["x-2"]
 
 
 def test_a_task_is_left_to_who_made_it_for_a_moment_but_not_by_a_worker_that_begins() -> None:
-    toy, memory = Toy(), Memory()
+    toy, memory = Toy(), SweepMemory()
     with Holdfast("memory://", engine=toy) as hf:
         start_unheard(hf, toy, "old-1")
         assert sweep(hf.store, toy, memory, 0.0).started == ("old-1",)
         start_unheard(hf, toy, "new-1")
         Holdfast(hf.store).pause("new-1")
-        assert sweep(hf.store, toy, memory, 1.02) == Swept()
+        assert sweep(hf.store, toy, memory, 1.02) == SweepResult()
         done = sweep(hf.store, toy, memory, 2.04)
         assert (done.started, [id for id, _ in done.told]) == (("new-1",), ["new-1"])
 
 
 def test_a_task_that_is_just_being_started_is_not_started_by_a_worker_too() -> None:
-    toy, memory = Toy(), Memory()
+    toy, memory = Toy(), SweepMemory()
     with Holdfast("memory://", engine=toy) as hf:
         sweep(hf.store, toy, memory, 0.0)
         start_unheard(hf, toy, "n-1")
-        assert sweep(hf.store, toy, memory, 1.02) == Swept()
+        assert sweep(hf.store, toy, memory, 1.02) == SweepResult()
         hf.start(swept, "Ada", id="n-1")
-        assert sweep(hf.store, toy, memory, 2.04) == Swept()
+        assert sweep(hf.store, toy, memory, 2.04) == SweepResult()
         assert toy.started == ["n-1"]
 
 
@@ -246,7 +246,7 @@ PASSES_S = [1.02 * n for n in range(12)]
 @pytest.mark.parametrize("unserved", [1, 2, 3, 7])
 def test_tasks_that_nobody_serves_do_not_hold_up_those_behind_them(url: str, unserved: int) -> None:
     bad, good = [f"a-{n}" for n in range(unserved)], [f"b-{n}" for n in range(5)]
-    toy, memory = Unserved(*bad), Memory()
+    toy, memory = Unserved(*bad), SweepMemory()
     with Holdfast(url, engine=toy) as hf:
         start_unheard(hf, toy, *bad, *good)
         for now_s in PASSES_S[:4]:
@@ -261,11 +261,11 @@ def test_tasks_that_nobody_serves_do_not_hold_up_those_behind_them(url: str, uns
         for now_s in PASSES_S[6:]:
             sweep(hf.store, toy, memory, now_s)
         assert sorted(toy.started) == [*bad, *good, "c-1"]
-        assert sweep(hf.store, toy, memory, 100.0) == Swept()
+        assert sweep(hf.store, toy, memory, 100.0) == SweepResult()
 
 
 def test_a_pass_over_an_engine_that_can_not_be_reached_asks_it_little() -> None:
-    toy, memory = Asked(), Memory()
+    toy, memory = Asked(), SweepMemory()
     ids = [f"d-{n:02}" for n in range(20)]
     with Holdfast("memory://", engine=toy) as hf:
         start_unheard(hf, toy, *ids)
@@ -311,7 +311,7 @@ class Counting:
 
 
 def test_a_pass_with_nothing_to_do_asks_two_questions_whatever_the_number_of_tasks() -> None:
-    toy, memory = Asked(), Memory()
+    toy, memory = Asked(), SweepMemory()
     with Holdfast("memory://", engine=toy) as hf:
         for n in range(50):
             hf.start(swept, "Ada", id=f"n-{n}")
@@ -319,5 +319,5 @@ def test_a_pass_with_nothing_to_do_asks_two_questions_whatever_the_number_of_tas
         sweep(counting, toy, memory, 0.0)
         assert toy.queries == 50
         counting.calls.clear()
-        assert sweep(counting, toy, memory, 1.0) == Swept()
+        assert sweep(counting, toy, memory, 1.0) == SweepResult()
         assert (counting.calls, toy.queries) == (["due", "inbox"], 50)

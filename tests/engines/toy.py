@@ -14,12 +14,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.beginning import Begin
-from holdfast.driving import Driving
+from holdfast.core.state import State
+from holdfast.engines.local.driving import Driving
+from holdfast.engines.local.family import Begin
 from holdfast.engines.mail import deliver
 from holdfast.engines.port import Driven, EngineWorker, Job
 from holdfast.engines.run import Run
-from holdfast.engines.sweeping import Memory, sweep
+from holdfast.engines.sweeping import SweepMemory, sweep
 from holdfast.errors import (
     EngineConflict,
     EngineError,
@@ -29,9 +30,8 @@ from holdfast.errors import (
     TaskFailed,
     TaskWaiting,
 )
-from holdfast.log import open_log
-from holdfast.reading import read_state, stream_of
-from holdfast.state import State
+from holdfast.log.log import open_log
+from holdfast.log.reading import read_state, stream_of
 
 
 class Toy:
@@ -109,7 +109,7 @@ class ToyWorker:
         self._hf = hf
 
     def run(self) -> None:
-        memory = Memory()
+        memory = SweepMemory()
         while id := self._next():
             try:
                 drive(self._toy.name, self._hf, id)
@@ -121,7 +121,7 @@ class ToyWorker:
         while True:
             with suppress(Empty):
                 return self._toy.to_do.get(timeout=0.1)
-            sweep(self._hf.store, self._toy, Memory(), time.monotonic())
+            sweep(self._hf.store, self._toy, SweepMemory(), time.monotonic())
 
     def stop(self) -> None:
         self._toy.to_do.put("")

@@ -36,7 +36,6 @@ from holdfast import (
     now,
     patched,
     progress,
-    remembering,
     restore,
     sleep,
     start,
@@ -57,8 +56,8 @@ from holdfast.agent import (
 )
 from holdfast.agent.compaction import compact
 from holdfast.agent.externals import external, fact
-from holdfast.beginning import Given
-from holdfast.events import (
+from holdfast.core import memories as remembering
+from holdfast.core.events import (
     FORMAT,
     NEWEST_FORMAT,
     Forgotten,
@@ -67,12 +66,13 @@ from holdfast.events import (
     Moved,
     Remembered,
 )
-from holdfast.folding import facts_in, read_folded
-from holdfast.ledger import Ledger
-from holdfast.reading import memory_stream
-from holdfast.remembering import Memories
-from holdfast.spec import task_spec
-from holdfast.stores.workspace import safe_name
+from holdfast.core.memories import Memories
+from holdfast.core.spec import task_spec
+from holdfast.engines.local.family import TaskOptions
+from holdfast.log.folding import facts_in, read_folded
+from holdfast.log.ledger import Ledger
+from holdfast.log.reading import memory_stream
+from holdfast.stores.files.folder import safe_name
 from holdfast.workspace import files
 
 FOLDER = Path(__file__).parent
@@ -304,7 +304,7 @@ def golden_engine(city: str) -> str:
 
 def run_engine(hf: Holdfast) -> None:
     """A task that was made for a remote engine, and was moved here, there, and here again."""
-    given = Given(id="golden-engine", engine="temporal")
+    given = TaskOptions(id="golden-engine", engine="temporal")
     made = hf._driving.starting(task_spec(golden_engine), ("Oslo",), {}, given)
     with hf._holding.hold(made.task_id) as log:
         made.begin(log)

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, TaskCancelled
-from holdfast.events import FORMAT, NEWEST_FORMAT, AnyEvent
-from holdfast.folding import read_folded
-from holdfast.reading import read_events
-from holdfast.stores.workspace import safe_name
+from holdfast.core.events import FORMAT, NEWEST_FORMAT, AnyEvent
+from holdfast.log.folding import read_folded
+from holdfast.log.reading import read_events
+from holdfast.stores.files.folder import safe_name
 from tests.golden import record
 
 EVERY = sorted(Path(__file__).parent.glob("format-*"))

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from holdfast import Artifact, Holdfast, HoldfastError, ask, each, keep, start, step, task, tool
-from holdfast.store import Store
 from holdfast.stores import open_store
+from holdfast.stores.port import Store
 
 
 @step(name="stored_add")

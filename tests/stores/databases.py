@@ -30,8 +30,8 @@ from holdfast import (
     Unanswered,
     Worker,
 )
-from holdfast.store import Facts
 from holdfast.stores import open_store
+from holdfast.stores.port import Facts
 from tests.stores import agents
 
 ROOT = Path(__file__).parents[2]

@@ -45,8 +45,8 @@ def family(hf: Holdfast) -> None:
 
 def all_of(hf: Holdfast) -> dict[str, list[tuple[int, str]]]:
     """The events of every log, as whoever reads them sees them."""
-    from holdfast.kinds import KINDS
-    from holdfast.reading import read_sums
+    from holdfast.core.kinds import KINDS
+    from holdfast.log.reading import read_sums
 
     streams = sorted(stream for kind in KINDS for stream in hf.store.streams(kind.prefix))
     return {

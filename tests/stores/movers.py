@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Holdfast, TaskNotFound, Worker, ask, start, step, task, tool
-from holdfast.state import FINISHED
+from holdfast.core.state import FINISHED
 from holdfast.stores import open_store
 from holdfast.upkeep import transfer
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from holdfast import Holdfast, HoldfastError, step, task
-from holdfast.stores.files import FileStore
+from holdfast.stores.files.store import FileStore
 
 
 def with_few_files() -> None:

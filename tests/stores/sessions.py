@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec import Raw
 
-from holdfast import conversation, remembering
-from holdfast.artifacts import Artifact, kept
-from holdfast.conversation import Conversation
-from holdfast.events import (
+from holdfast.core import conversation
+from holdfast.core import memories as remembering
+from holdfast.core.conversation import Conversation
+from holdfast.core.events import (
     FORMAT,
     Forgotten,
     MemoryBegan,
@@ -22,12 +22,13 @@ from holdfast.events import (
     SessionEnded,
     Summarized,
 )
-from holdfast.facts import facts_of_session
-from holdfast.folding import facts_in
-from holdfast.ledger import Ledger
-from holdfast.reading import memory_stream, session_stream
-from holdfast.remembering import Memories
-from holdfast.store import Store
+from holdfast.core.facts import facts_of_session
+from holdfast.core.memories import Memories
+from holdfast.log.artifacts import Artifact, kept
+from holdfast.log.folding import facts_in
+from holdfast.log.ledger import Ledger
+from holdfast.log.reading import memory_stream, session_stream
+from holdfast.stores.port import Store
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Clock = Callable[[], datetime]

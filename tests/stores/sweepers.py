@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from holdfast import Holdfast, Retention, Unanswered
-from holdfast.state import FINISHED
+from holdfast.core.state import FINISHED
 from holdfast.stores import open_store
 from tests.stores import agents, movers
 from tests.stores.movers import CHANGES, Mortal, in_a_process

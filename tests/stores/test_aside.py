@@ -6,9 +6,9 @@ import pytest
 
 from holdfast import Holdfast, step, task
 from holdfast.errors import LogDamaged
-from holdfast.store import Facts
 from holdfast.stores.aside import Aside
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Facts
 
 STREAM = "tasks/a"
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import LogDamaged
 from holdfast.stores import open_store
 from holdfast.stores.queries import migration
-from holdfast.stores.sqlite_file import _APPLICATION
+from holdfast.stores.sqlite.database import _APPLICATION
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
 
 DATA = b"y" * 70_000
@@ -22,8 +22,8 @@ OLD_S = 0.25
 @pytest.fixture(params=KINDS)
 def store(request, new_url, monkeypatch):  # noqa: F811
     # Else a blob that is less than a minute old need not be made younger.
-    monkeypatch.setattr("holdfast.stores.sqlite.BLOB_AGE_S", 0.0)
-    monkeypatch.setattr("holdfast.stores.postgres.BLOB_AGE_S", 0.0)
+    monkeypatch.setattr("holdfast.stores.sqlite.store.BLOB_AGE_S", 0.0)
+    monkeypatch.setattr("holdfast.stores.postgres.store.BLOB_AGE_S", 0.0)
     store = open_store(new_url(request.param))
     yield store
     store.close()

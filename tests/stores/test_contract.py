@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.stores.files import FileStore
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import StoreContract
 

@@ -23,8 +23,8 @@ from holdfast import (
     TaskPaused,
     Unanswered,
     Worker,
-    chain,
 )
+from holdfast.log import chain
 from holdfast.stores import open_store
 from holdfast.stores.memory import MemoryStore
 from holdfast.upkeep import transfer

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.stores.disk import Disk
-from holdfast.workspace.exchange import exchange as exchange_in_workspace
+from holdfast.stores.files.disk import Disk
+from holdfast.workspace.placing import exchange as exchange_in_workspace
 
 Exchange = Callable[[str, str, int], object]
 BOTH: dict[str, Exchange] = {"disk": Disk().exchange, "workspace": exchange_in_workspace}

@@ -25,7 +25,6 @@ from holdfast import (
     Unanswered,
     WrongKey,
     ask,
-    chain,
     checkpoint,
     decide,
     note,
@@ -35,13 +34,15 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.store import Query
-from holdfast.stores import open_store, ring, secured
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
-from holdfast.stores.hidden import StreamNames
+from holdfast.log import chain
+from holdfast.stores import open_store, secured
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.packed import unpacked
+from holdfast.stores.port import Query
+from holdfast.stores.queries import unpacked
+from holdfast.stores.sealed import ring
+from holdfast.stores.sealed.hidden import StreamNames
 from tests.stores import sessions
 from tests.stores.postgres_server import (
     PostgresServer,

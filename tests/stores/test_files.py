@@ -21,15 +21,15 @@ from holdfast import (
     NewerFormat,
     StorageFailed,
     TaskBusy,
-    chain,
     decide,
     note,
     step,
     task,
     tool,
 )
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
+from holdfast.log import chain
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
 from tests.thorough import THOROUGH, some
 
 ran: list[str] = []

@@ -19,9 +19,10 @@ import pytest
 
 from holdfast import LeaseLost, StorageFailed, TaskBusy
 from holdfast.errors import LogDamaged
-from holdfast.stores import descriptors, files_mail
-from holdfast.stores.disk import Disk, Status
-from holdfast.stores.files import FileStore
+from holdfast.stores.files import held as descriptors
+from holdfast.stores.files import held as files_mail
+from holdfast.stores.files.disk import Disk, Status
+from holdfast.stores.files.store import FileStore
 from tests.stores import open_tasks
 
 FIRST = b'{"id":"t"}'

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from holdfast.errors import LogDamaged
-from holdfast.stores import lines as log_lines
-from holdfast.stores.files import FileStore
+from holdfast.stores.files import lines as log_lines
+from holdfast.stores.files.store import FileStore
 from tests.unit.random_logs import Story
 
 STREAM = "tasks/t-1"

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import BadInput, Holdfast, LogDamaged
-from holdfast.finding import cursor_of, place_in
-from holdfast.store import Facts, Place, Query
 from holdfast.stores import open_store
-from holdfast.testing.finding import complete, plain_filter, put
+from holdfast.stores.finding import cursor_of, place_in
+from holdfast.stores.port import Facts, PagePlace, Query
+from holdfast.testing.contract.facts import complete, plain_filter, put
 from tests.stores import agents
 from tests.stores.databases import HOSTILE
 from tests.stores.postgres_server import postgres_server, postgres_url
@@ -66,7 +66,9 @@ def queries(prefix: str):
         **dict.fromkeys(times, near | time),
         "status": st.lists(st.sampled_from(["failed", "completed", "x'"]), min_size=1).map(tuple),
         "labels": st.dictionaries(few, few, min_size=1, max_size=2),
-        "beyond": st.builds(Place, near, st.sampled_from("abcdef").map(lambda name: prefix + name)),
+        "beyond": st.builds(
+            PagePlace, near, st.sampled_from("abcdef").map(lambda name: prefix + name)
+        ),
     }
     some = st.lists(st.sampled_from(sorted(filters)), max_size=2, unique=True)
     chosen = some.flatmap(lambda names: st.fixed_dictionaries({n: filters[n] for n in names}))
@@ -273,7 +275,7 @@ CURSORS = (
     "", "garbage", "🚀", "\ud800", "x" * 100_000, "=", "====", encoded([]), encoded(["x", "y"]),
     encoded(["2026-01-01T00:00:00", "tasks/t"]), encoded(["2026-01-01T00:00:00Z", "a\0b"]),
     encoded(["2026-01-01T00:00:00+01:00", "tasks/t"]), encoded({"created_at": 1}),
-    cursor_of(Place(AT, "tasks/t")) + " ", cursor_of(Place(AT, "tasks/t"))[:-1],
+    cursor_of(PagePlace(AT, "tasks/t")) + " ", cursor_of(PagePlace(AT, "tasks/t"))[:-1],
     encoded(["0001-01-01T00:00:00+23:59", "t"]), 7, b"x", ["x"],
 )  # fmt: skip
 
@@ -286,7 +288,7 @@ def test_a_cursor_that_was_not_given_out_is_refused(ten):
 
 @given(st.datetimes(timezones=st.just(UTC)), text)
 def test_a_cursor_comes_back_as_it_was(at, stream):
-    place = Place(at, f"tasks/{stream}")
+    place = PagePlace(at, f"tasks/{stream}")
     if stream.isprintable():
         assert place_in(cursor_of(place)) == place
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Keys, Retention
-from holdfast.store import Query
+from holdfast.stores.port import Query
 from tests.stores import forks
 
 DAY = timedelta(days=1)

@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Conflict, Holdfast, LogDamaged, Retention, TaskBusy, TaskNotFound, Worker
-from holdfast.kinds import SESSION
-from holdfast.reading import fork_of, lineage, read_state, stream_of
-from holdfast.tail import Tail
+from holdfast.core.kinds import SESSION
+from holdfast.log.reading import fork_of, lineage, read_state, stream_of
+from holdfast.log.tail import Tail
 from tests.stores import forks
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
 

@@ -23,10 +23,10 @@ from holdfast import (
     TaskCancelled,
     TaskFailed,
     Unanswered,
-    chain,
 )
-from holdfast.events import FORMAT, TaskCreated, dump_event
-from holdfast.store import Facts
+from holdfast.core.events import FORMAT, TaskCreated, dump_event
+from holdfast.log import chain
+from holdfast.stores.port import Facts
 from holdfast.upkeep.census import Census
 from holdfast.upkeep.copied import nothing
 from tests.stores import agents, movers

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, Worker, ask, note, step, task
-from holdfast.store import Facts, Query
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
-from holdfast.stores.index import Entry, Index
-from holdfast.testing.finding import line_of, put
+from holdfast.stores.files.catalog import Index, IndexEntry
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
+from holdfast.stores.port import Facts, Query
+from holdfast.testing.contract.facts import line_of, put
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW = datetime.now(UTC) + timedelta(days=1)
@@ -226,9 +226,9 @@ def test_an_index_that_has_grown_is_rewritten_and_says_the_same(tmp_path):
     disk, root = Disk(), os.open(tmp_path, os.O_RDONLY)
     index = Index(disk, root)
     for n in range(5000):
-        index.note(Entry(f"tasks/{n % 7}", n, Facts("x", f"status {n}")))
-    index.note(Entry("tasks/gone", 1, Facts("x")))
-    index.note(Entry("tasks/gone"))
+        index.note(IndexEntry(f"tasks/{n % 7}", n, Facts("x", f"status {n}")))
+    index.note(IndexEntry("tasks/gone", 1, Facts("x")))
+    index.note(IndexEntry("tasks/gone"))
     found = index.entries()
     assert {name: entry.size for name, entry in found.items() if entry.facts} == {
         f"tasks/{n % 7}": n for n in range(4993, 5000)
@@ -278,11 +278,11 @@ class Beside:
     def act(self) -> None:
         if self.how == "rewrites":
             for n in range(50):
-                self.index.note(Entry("tasks/much", n, Facts("x")))
+                self.index.note(IndexEntry("tasks/much", n, Facts("x")))
             self.index.entries()
         self.said += 1
         facts = None if self.how == "deletes" and self.said == 2 else Facts("x")
-        self.index.note(Entry("tasks/both", 100 + self.said, facts))
+        self.index.note(IndexEntry("tasks/both", 100 + self.said, facts))
 
 
 def sizes(index: Index) -> dict[str, int]:
@@ -297,10 +297,10 @@ def interrupt(folder: Path, how: str, at: set[int]) -> int:
     disk = InterruptedDisk(at, beside.act)
     index = Index(Disk(), root)
     for n in range(40):
-        index.note(Entry("tasks/both", n, Facts("x")))
+        index.note(IndexEntry("tasks/both", n, Facts("x")))
     index._disk = disk
     index.entries()
-    index.note(Entry("tasks/mine", 7, Facts("x")))
+    index.note(IndexEntry("tasks/mine", 7, Facts("x")))
     calls, index._disk = disk.calls, Disk()
     is_gone = how == "deletes" and beside.said == 2
     expected = {"tasks/mine": 7} | (
@@ -321,7 +321,7 @@ def interrupt(folder: Path, how: str, at: set[int]) -> int:
 def test_whoever_comes_between_while_the_index_is_rewritten_loses_nothing(
     tmp_path, monkeypatch, how
 ):
-    monkeypatch.setattr("holdfast.stores.index._SPARE_LINES", 20)
+    monkeypatch.setattr("holdfast.stores.files.catalog._SPARE_LINES", 20)
     calls = interrupt(tmp_path / "calm", how, set())
     assert calls > 10
     for first in range(1, calls + 3):
@@ -374,7 +374,7 @@ def test_threads_that_append_and_read_agree(tmp_path):
 
     def work(who: int) -> None:
         for n in range(2000):
-            index.note(Entry(f"tasks/{who}", n, Facts("x")))
+            index.note(IndexEntry(f"tasks/{who}", n, Facts("x")))
             if n % 20 == 0:
                 assert index.entries()[f"tasks/{who}"].size == n
 
@@ -394,7 +394,7 @@ def test_an_entry_is_one_line_that_can_be_read_by_anybody(folder):
     for line in (folder / "index.jsonl").read_bytes().split():
         entry = msgspec.json.decode(line)
         assert entry["stream"].startswith("tasks/")
-        msgspec.json.decode(line, type=Entry)
+        msgspec.json.decode(line, type=IndexEntry)
 
 
 # Inboxes

@@ -26,15 +26,15 @@ from click.testing import CliRunner
 
 from holdfast import Holdfast, TaskFailed, Unanswered, Worker, ask, note, sleep, step, task
 from holdfast.cli.root import root
-from holdfast.listing import TaskPage
-from holdfast.patrol import Patrol
-from holdfast.state import State
-from holdfast.store import Facts, Query
+from holdfast.core.state import State
 from holdfast.stores import open_store
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
-from holdfast.stores.index import Entry, Index
-from holdfast.testing.finding import line_of
+from holdfast.stores.files.catalog import Index, IndexEntry
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
+from holdfast.stores.listing import TaskPage
+from holdfast.stores.patrol import Patrol
+from holdfast.stores.port import Facts, Query
+from holdfast.testing.contract.facts import line_of
 from tests.stores.every import new_url, postgres_server
 
 __all__ = ["new_url", "postgres_server"]
@@ -365,7 +365,7 @@ def lie_in_files(url: str, facts: Facts) -> None:
     opened = os.open(url, os.O_RDONLY)
     log = (Path(url) / "tasks/t/events.jsonl").stat()
     index = Index(Disk(), opened)
-    index.note(Entry("tasks/t", log.st_size, facts, written_ns=log.st_mtime_ns))
+    index.note(IndexEntry("tasks/t", log.st_size, facts, written_ns=log.st_mtime_ns))
     index.close()
     os.close(opened)
 
@@ -417,7 +417,7 @@ def test_a_well_made_lie_is_named_by_doctor_and_found_out_by_a_worker(new_url, k
 
 
 def test_a_patrol_says_nothing_of_what_is_right(folder, monkeypatch):
-    monkeypatch.setattr("holdfast.patrol._AT_ONCE_S", 60.0)
+    monkeypatch.setattr("holdfast.stores.patrol._AT_ONCE_S", 60.0)
     store = open_store(str(folder))
     assert Patrol(store).step() == []
     store.close()
@@ -438,8 +438,8 @@ def test_doctor_has_nothing_to_say_of_what_is_right_and_notes_lines_that_are_not
 
 
 def test_a_patrol_rests_and_goes_on_where_it_was(folder, monkeypatch):
-    monkeypatch.setattr("holdfast.patrol._AT_ONCE_S", 0.0)
-    monkeypatch.setattr("holdfast.patrol._REST", 0)
+    monkeypatch.setattr("holdfast.stores.patrol._AT_ONCE_S", 0.0)
+    monkeypatch.setattr("holdfast.stores.patrol._REST", 0)
     store = open_store(str(folder))
     read: list[str] = []
     tail = store.tail

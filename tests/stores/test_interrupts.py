@@ -16,8 +16,8 @@ from functools import partial
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast.store import Facts, Store
 from holdfast.stores import open_store
+from holdfast.stores.port import Facts, Store
 from tests.interrupting import interrupted
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401 (fixtures)
 from tests.thorough import THOROUGH

@@ -17,7 +17,7 @@ from hypothesis import Phase, settings
 from holdfast.errors import HoldfastError, LeaseLost, StorageFailed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import StoreMachine, StoreProcesses, run_store_machine
-from holdfast.testing.machine.story import NOW
+from holdfast.testing.machine.model import NOW
 from tests.stores.postgres_server import postgres_server, postgres_url
 from tests.thorough import THOROUGH
 

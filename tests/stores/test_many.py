@@ -9,13 +9,14 @@ from contextlib import suppress
 import pytest
 
 from holdfast.errors import LeaseLost, StorageFailed, TaskBusy
-from holdfast.keys import Keys
-from holdfast.store import Lease, ManyAtOnce
-from holdfast.stores import secured, together
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
+from holdfast.stores import secured
+from holdfast.stores.files import syncing as together
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.port import Lease, ManyAtOnce
+from holdfast.stores.sealed.keys import Keys
+from holdfast.stores.sqlite.store import SqliteStore
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -30,7 +31,7 @@ def store(request, tmp_path):
     if request.param in WAYS:
         made = secured(FileStore(tmp_path / "w"), *WAYS[request.param])
     elif request.param == "postgres":
-        from holdfast.stores.postgres import PostgresStore
+        from holdfast.stores.postgres.store import PostgresStore
 
         made = PostgresStore(request.getfixturevalue("postgres_url"))
     elif request.param == "sqlite":

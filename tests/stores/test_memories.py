@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import Holdfast, Keys
 from holdfast.agent.indexing import _BATCH
-from holdfast.reading import memory_stream
-from holdfast.store import TextSearch
-from holdfast.stores import sqlite as sqlite_store
+from holdfast.log.reading import memory_stream
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import TextSearch
+from holdfast.stores.sqlite import store as sqlite_store
 from tests.stores.every import KINDS, LASTING, new_url, postgres_server, postgres_url
 
 __all__ = ["new_url", "postgres_server", "postgres_url"]

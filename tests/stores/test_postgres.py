@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed, TaskBusy, Worker
-from holdfast.store import Facts
 from holdfast.stores import open_store
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_database import VERSION, bring_up_to_date
+from holdfast.stores.port import Facts
+from holdfast.stores.postgres.database import VERSION, bring_up_to_date
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.queries import migration, schema
 from holdfast.testing import StoreContract
 from tests.stores import agents

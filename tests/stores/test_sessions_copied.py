@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from holdfast import Conflict, Holdfast, Keys, LogDamaged, NewerFormat, Retention, task
-from holdfast.folding import facts_in, read_folded
-from holdfast.kinds import KINDS as LOGS
-from holdfast.kinds import SESSION
-from holdfast.upkeep import archive, keeping, transfer
+from holdfast.core.kinds import KINDS as LOGS
+from holdfast.core.kinds import SESSION
+from holdfast.log.folding import facts_in, read_folded
+from holdfast.upkeep import archive, transfer
+from holdfast.upkeep import transfer as keeping
 from holdfast.upkeep.archive import Archive
 from tests.stores import sessions
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast import BadInput, Holdfast, Keys, LogDamaged
-from holdfast.listing import page_of_sessions
-from holdfast.store import Query
+from holdfast.stores.listing import page_of_sessions
+from holdfast.stores.port import Query
 from tests.stores import sessions
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
 

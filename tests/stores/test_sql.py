@@ -16,8 +16,8 @@ from examples.trip.client import World, start_world
 from holdfast import Holdfast, Keys, step, task, tool
 from holdfast.agent import user
 from holdfast.agent.adapters import OpenAIChat
-from holdfast.sql.tables import TABLES
 from holdfast.testing.scripted import ScriptedModel
+from holdfast.views.sql.tables import TABLES
 from tests.stores.every import KINDS, new_url, postgres_server
 from tests.unit.sql_tasks import record
 

@@ -17,14 +17,15 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 
 from holdfast import BadInput, Conflict, Holdfast, NewerFormat, StorageFailed
-from holdfast.store import Facts, Query
-from holdfast.stores import open_store, sqlite_file
+from holdfast.stores import open_store
+from holdfast.stores.port import Facts, Query
 from holdfast.stores.queries import migration, queries, schema
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import VERSION, bring_up_to_date, statements
+from holdfast.stores.sqlite import database as sqlite_file
+from holdfast.stores.sqlite.database import VERSION, bring_up_to_date, statements
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import StoreContract
+from holdfast.testing.contract.facts import put
 from holdfast.testing.contract.samples import AT
-from holdfast.testing.finding import put
 from tests.stores import agents
 from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore
 
@@ -158,7 +159,8 @@ def test_writes_are_synced_unless_asked_otherwise(path):
 def test_a_commit_is_a_sync_of_the_disk(path):
     trace = path.with_name("trace")
     script = (
-        "import sys; from pathlib import Path; from holdfast.stores.sqlite import SqliteStore\n"
+        "import sys; from pathlib import Path\n"
+        "from holdfast.stores.sqlite.store import SqliteStore\n"
         "store = SqliteStore(Path(sys.argv[1])); lease = store.acquire('tasks/t', 'me', 60)\n"
         "for n in range(20):\n"
         "    store.append(lease, n, [b'x']); store.sync(lease)\n"

@@ -14,22 +14,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast import (
-    Artifact,
-    Holdfast,
-    Keys,
-    LogDamaged,
-    TaskNotFound,
-    WrongKey,
-    chain,
-    keep,
-    step,
-    task,
-)
+from holdfast import Artifact, Holdfast, Keys, LogDamaged, TaskNotFound, WrongKey, keep, step, task
+from holdfast.log import chain
+from holdfast.log.verify import Head
 from holdfast.stores import open_store, secured
+from holdfast.stores.files.folder import safe_name
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.workspace import safe_name
-from holdfast.verify import Head
 from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]

@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from holdfast import Holdfast, Keys, LogDamaged, TaskNotFound, chain, task
-from holdfast.events import FORMAT, Pinned, Said, SessionBegan, Summarized, dump_event
-from holdfast.stores.workspace import safe_name
-from holdfast.verify import Damage, Head
+from holdfast import Holdfast, Keys, LogDamaged, TaskNotFound, task
+from holdfast.core.events import FORMAT, Pinned, Said, SessionBegan, Summarized, dump_event
+from holdfast.log import chain
+from holdfast.log.verify import Damage, Head
+from holdfast.stores.files.folder import safe_name
 from tests.stores import sessions
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
 from tests.stores.test_verify import LONG_S, Rows, resummed, spoiled

@@ -6,14 +6,14 @@ import inspect
 
 import pytest
 
-from holdfast import chain
 from holdfast.errors import BadInput, LeaseLost, TaskBusy
-from holdfast.keys import KEYS, Keys
-from holdfast.store import Facts, ManyAtOnce, Place, Query, Store
+from holdfast.log import chain
 from holdfast.stores import open_store, secured
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sealed import SealedStore
-from holdfast.stores.signed import SignedStore
+from holdfast.stores.port import Facts, ManyAtOnce, PagePlace, Query, Store
+from holdfast.stores.sealed.keys import KEYS, Keys
+from holdfast.stores.sealed.signed import SignedStore
+from holdfast.stores.sealed.store import SealedStore
 from holdfast.stores.wrapped import Wrapped
 from holdfast.testing.stores import StoreContract
 from tests.stores.databases import AT
@@ -141,7 +141,7 @@ def test_sessions_keep_the_port_too_though_their_names_are_others_below(way, tmp
         seen += [stream for stream, _ in page.found]
         if not page.more:
             break
-        beyond = Place(AT, seen[-1])
+        beyond = PagePlace(AT, seen[-1])
     assert seen == streams[::-1]
     assert store.find(Query(prefix="sessions/S 3")).found[0][0] == streams[3]
     store.delete(leases[0])

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast import chain
-from holdfast.stores.workspace import safe_name
-from holdfast.waypoints.encoding import sealed
+from holdfast.log import chain
+from holdfast.log.waypoints import sealed
+from holdfast.stores.files.folder import safe_name
 
 DEEP = 2000
 _BLOB = re.compile(rb'\{"\$blob":"([0-9a-f]{64})","size_bytes":\d+\}')

@@ -14,8 +14,8 @@ from random import Random
 
 from msgspec import Struct
 
-from holdfast import chain
-from holdfast.store import Store
+from holdfast.log import chain
+from holdfast.stores.port import Store
 from tests.freezing import freeze
 from tests.torture.hand import Hand
 from tests.torture.process import Process, Tell

@@ -12,8 +12,8 @@ from random import Random
 from msgspec import Struct
 
 from holdfast.errors import StoreError
-from holdfast.store import Store
-from holdfast.stores.disk import Disk
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.port import Store
 from tests.torture.hand import Hand
 from tests.torture.model import fast_folder
 from tests.torture.power import STORES, Mounted

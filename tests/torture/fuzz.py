@@ -30,9 +30,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast import Holdfast, decoding, listing, reading, values, worker
+from holdfast import Holdfast
 from holdfast.cli.exits import Exit
 from holdfast.cli.root import root
+from holdfast.core import decoding
+from holdfast.engines.local import worker
+from holdfast.log import reading, values
+from holdfast.stores import listing
 from tests.torture import world
 from tests.torture.damage import (
     IN_A_DATABASE,

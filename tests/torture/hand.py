@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import cast
 
-from holdfast import chain
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.store import Lease, Store
+from holdfast.log import chain
+from holdfast.stores.port import Lease, Store
 from tests.torture.promises import Mark, data_of, facts_at, lines_of, sealed
 
 Tell = Callable[[Mark], None]

@@ -18,7 +18,7 @@ from random import Random
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.stores.files import FileStore
+from holdfast.stores.files.store import FileStore
 from tests.torture.crashes import Medium, State, states
 from tests.torture.hand import Hand
 from tests.torture.promises import STUCK, Mark, Promises, broken

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.store import Store
+from holdfast.stores.port import Store
 from tests.freezing import is_unlocked
 from tests.torture import frozen, full, fuzz, model, power, server, strace, thawed
 from tests.torture.recording import BUGS
@@ -47,7 +47,7 @@ def _folder() -> Iterator[Path]:
 
 def _frozen(kind: str, freeze: Callable[..., Results], seed: str) -> Results:
     if kind == "postgres":
-        from holdfast.stores.postgres import PostgresStore
+        from holdfast.stores.postgres.store import PostgresStore
 
         url = server.running().new_database()
         yield from freeze(lambda: PostgresStore(url), seed)

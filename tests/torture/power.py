@@ -21,9 +21,9 @@ from random import Random
 
 from msgspec import Struct
 
-from holdfast.store import Store
-from holdfast.stores.files import FileStore
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.files.store import FileStore
+from holdfast.stores.port import Store
+from holdfast.stores.sqlite.store import SqliteStore
 from tests.torture.model import fast_folder
 from tests.torture.process import Process, at_work
 from tests.torture.promises import Promises, broken

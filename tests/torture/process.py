@@ -20,7 +20,7 @@ from random import Random
 import msgspec
 
 from holdfast.errors import StoreError
-from holdfast.store import Store
+from holdfast.stores.port import Store
 from tests.torture.hand import Hand
 from tests.torture.promises import Mark
 

@@ -22,9 +22,9 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast import chain
 from holdfast.errors import HoldfastError, LogDamaged, StoreError, TaskBusy
-from holdfast.store import Facts, Store
+from holdfast.log import chain
+from holdfast.stores.port import Facts, Store
 
 Mark = list[str | int]
 T = TypeVar("T")

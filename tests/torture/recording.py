@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.stores.disk import Disk
+from holdfast.stores.files.disk import Disk
 
 BUGS = ("no fsync", "no fsync before rename", "no fsync of the folder")
 """What a store may forget, each of which loses something."""

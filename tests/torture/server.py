@@ -16,7 +16,7 @@ import psycopg
 from msgspec import Struct
 
 from holdfast.errors import StoreError
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from tests.stores.postgres_server import PostgresServer
 from tests.torture.hand import Hand
 from tests.torture.process import Process, Tell, at_work, is_clear

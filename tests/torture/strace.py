@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.store import Store
+from holdfast.stores.port import Store
 from tests.torture.model import fast_folder
 from tests.torture.process import Process, acts_in_turn, is_clear
 from tests.torture.promises import Promises, broken

@@ -9,11 +9,11 @@ from unittest.mock import ANY
 
 import pytest
 
-from holdfast import chain
 from holdfast.errors import StorageFailed
-from holdfast.store import Facts
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
+from holdfast.log import chain
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
+from holdfast.stores.port import Facts
 from tests.torture.promises import sealed
 from tests.torture.recording import Made, Recorder, Synced, Wrote
 

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from holdfast import chain
-from holdfast.stores import files
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
+from holdfast.log import chain
+from holdfast.stores.files import store as files
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
 from tests.torture.crashes import Medium, states
 from tests.torture.full import Short
 from tests.torture.hand import Hand

@@ -26,11 +26,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast import Holdfast, TaskFailed
-from holdfast.engines.tenure import Tenure
-from holdfast.events import AnyEvent, Claimed, Completed, Settled
-from holdfast.log import Log
-from holdfast.store import Store
-from holdfast.views import view_task
+from holdfast.core.events import AnyEvent, Claimed, Completed, Settled
+from holdfast.engines.clocks import Tenure
+from holdfast.log.log import Log
+from holdfast.stores.port import Store
+from holdfast.views.task import view_task
 from tests.freezing import freeze, wait_until_stopped
 from tests.torture import thaw_tasks
 from tests.torture.process import Process, Tell

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from holdfast import Artifact, Holdfast, TaskWaiting, Worker, ask, decide, keep, note, step, task
 from holdfast.agent import user
-from holdfast.events import PauseRequested, dump_event
-from holdfast.stores.workspace import safe_name
+from holdfast.core.events import PauseRequested, dump_event
+from holdfast.stores.files.folder import safe_name
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LONG, PENDING, ASKED, MAILED, LARGE = "long", ("job-1", "job-2"), "asks", "mailed", "large"

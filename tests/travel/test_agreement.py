@@ -24,11 +24,10 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.differences.applying import apply
-from holdfast.differences.differing import diff, inverse
-from holdfast.fold import fold
-from holdfast.history import newest_state
-from holdfast.snapshots import Snapshot
+from holdfast.core.fold import fold
+from holdfast.history.differences.differing import apply, diff, inverse
+from holdfast.history.snapshots import Snapshot
+from holdfast.log.past import newest_state
 from holdfast.workspace import files
 
 

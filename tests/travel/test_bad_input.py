@@ -23,7 +23,7 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.events import Started
+from holdfast.core.events import Started
 
 NO_KEY = IdempotencyKey("")
 

@@ -7,8 +7,8 @@ import pytest
 from holdfast import Conflict, Holdfast, Keys, step, task
 from holdfast.agent import session
 from holdfast.agent.asked import asked_in, saw
-from holdfast.branching import branch_at, branch_session
-from holdfast.history import state_at
+from holdfast.engines.conversations import branch_at, branch_session
+from holdfast.log.past import state_at
 from tests.unit.agent.talking import AsyncModel, Model, calls, done, make, ring
 
 

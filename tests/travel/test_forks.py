@@ -32,7 +32,7 @@ from holdfast import (
     tool,
     uuid,
 )
-from holdfast.comparing import comparison
+from holdfast.history.compare import comparison
 
 NO_KEY = IdempotencyKey("")
 world: list[tuple[Any, ...]] = []

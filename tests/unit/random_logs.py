@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from holdfast import chain
-from holdfast import events as e
-from holdfast.events import AnyEvent, Failure, dump_event
-from holdfast.fold import advance
-from holdfast.state import State
+from holdfast.core import events as e
+from holdfast.core.events import AnyEvent, Failure, dump_event
+from holdfast.core.fold import advance
+from holdfast.core.state import State
+from holdfast.log import chain
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 STREAM = "tasks/t-1"

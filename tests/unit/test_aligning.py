@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.comparing.aligning import Alignment, align, align_all
-from holdfast.comparing.made import Made, Ran, in_tree
-from holdfast.differences.differing import diff
 from holdfast.errors import BadInput
+from holdfast.history.compare.aligning import Alignment, Made, RanTask, align, align_all, in_tree
+from holdfast.history.differences.differing import diff
 
 seeds = st.integers(0, 2**40)
 
@@ -44,17 +43,17 @@ def side_by_side(order: Random, branches: list[list[Made]]) -> list[Made]:
     return found
 
 
-def some_task(seed: int, id: str = "one", order: int = 0) -> Ran:
-    return Ran(id, tuple(strand(Random(seed), Random(order))), result=seed)
+def some_task(seed: int, id: str = "one", order: int = 0) -> RanTask:
+    return RanTask(id, tuple(strand(Random(seed), Random(order))), result=seed)
 
 
-def changed(task: Ran, number: int, **fields: Any) -> Ran:
+def changed(task: RanTask, number: int, **fields: Any) -> RanTask:
     calls = list(task.calls)
     calls[number] = replace(calls[number], **fields)
     return replace(task, id="two", calls=tuple(calls))
 
 
-def must_hold_all(found: Alignment, a: Ran, b: Ran) -> None:
+def must_hold_all(found: Alignment, a: RanTask, b: RanTask) -> None:
     """Every call is in one row, and calls that share one are calls of the same function."""
     assert [row.a for row in found.rows if row.a] == in_tree(a.calls)
     assert sorted(row.b.path for row in found.rows if row.b) == sorted(m.path for m in b.calls)
@@ -149,9 +148,9 @@ def test_any_two_tasks_can_be_compared_both_ways(seed, other_seed):
     assert (found.first is None) == (turned.first is None)
 
 
-def body(*names: str, **more: Any) -> Ran:
+def body(*names: str, **more: Any) -> RanTask:
     calls = [Made(str(n), name, args_hash=name) for n, name in enumerate(names, 1)]
-    return Ran("-".join(names), tuple(calls), **more)
+    return RanTask("-".join(names), tuple(calls), **more)
 
 
 def seen(found: Alignment) -> list[tuple[str, str, str]]:
@@ -178,8 +177,8 @@ def test_calls_that_changed_places_are_found_again():
 
 
 def test_a_call_with_other_arguments_is_shown_beside_the_one_it_would_have_been():
-    a = Ran("a", (Made("1", "ask"), Made("2", "mail"), Made("3", "book", input="attic")))
-    b = Ran("b", (Made("1", "look"), Made("2", "book", input="cellar")))
+    a = RanTask("a", (Made("1", "ask"), Made("2", "mail"), Made("3", "book", input="attic")))
+    b = RanTask("b", (Made("1", "look"), Made("2", "book", input="cellar")))
     assert seen(align(a, b)) == [
         ("", "look", "only in B"),
         ("ask", "", "only in A"),
@@ -189,8 +188,8 @@ def test_a_call_with_other_arguments_is_shown_beside_the_one_it_would_have_been(
 
 
 def test_the_call_inside_is_the_first_and_not_the_step_that_failed_by_it():
-    a = Ran("a", (Made("1", "plan", output=1), Made("1.1", "look", output=1), Made("2", "go")))
-    b = Ran("b", (Made("1", "plan", output=2), Made("1.1", "look", output=2), Made("2", "go")))
+    a = RanTask("a", (Made("1", "plan", output=1), Made("1.1", "look", output=1), Made("2", "go")))
+    b = RanTask("b", (Made("1", "plan", output=2), Made("1.1", "look", output=2), Made("2", "go")))
     found = align(a, b)
     assert found.first is not None
     assert (found.first.path, found.first.row) == ("1.1", 1)
@@ -199,9 +198,9 @@ def test_the_call_inside_is_the_first_and_not_the_step_that_failed_by_it():
 
 def test_a_call_that_only_the_other_made_in_a_branch_comes_before_what_follows_the_branches():
     mine = ("1.1.1", "1.2.1", "2")
-    a = Ran("a", tuple(Made(path, "look", input=path) for path in mine))
+    a = RanTask("a", tuple(Made(path, "look", input=path) for path in mine))
     more = (("1.2.1", "1.2.1"), ("1.1.1", "1.1.1"), ("1.1.2", "more"), ("2", "other"))
-    b = Ran("b", tuple(Made(path, "look", input=given) for path, given in more))
+    b = RanTask("b", tuple(Made(path, "look", input=given) for path, given in more))
     found = align(a, b)
     assert found.first is not None
     assert (found.first.what, found.first.path) == ("only in B", "1.1.2")
@@ -211,7 +210,10 @@ def test_a_call_that_only_the_other_made_in_a_branch_comes_before_what_follows_t
 def test_the_clock_and_chance_do_not_count_but_are_told_of():
     now = Made("now?1", "now", "reading", output="10:00")
     later = replace(now, output="10:05")
-    a, b = Ran("a", (now, Made("1", "go", output=1))), Ran("b", (later, Made("1", "go", output=1)))
+    a, b = (
+        RanTask("a", (now, Made("1", "go", output=1))),
+        RanTask("b", (later, Made("1", "go", output=1))),
+    )
     assert align(a, b).first is None
     assert align(a, b).readings == ("now?1",)
     found = align(a, changed(b, 1, output=2))
@@ -240,15 +242,15 @@ def test_a_call_under_way_is_not_yet_another_unless_its_task_has_ended():
 
 
 def test_a_call_that_a_running_task_went_past_is_left_out_for_good():
-    went = Ran("a", (Made("1", "look"), Made("2", "book")), status="in_progress")
-    chose = Ran("b", (Made("1", "look"), Made("room?1", "room", "decision"), Made("2", "book")))
+    went = RanTask("a", (Made("1", "look"), Made("2", "book")), status="in_progress")
+    chose = RanTask("b", (Made("1", "look"), Made("room?1", "room", "decision"), Made("2", "book")))
     for a, b, what in ((went, chose, "only in B"), (chose, went, "only in A")):
         found = align(a, b).first
         assert found is not None and (found.what, found.path) == (what, "room?1")
 
 
 def test_what_they_were_started_with_is_compared_too():
-    found = align(Ran("a", input={"city": "Oslo"}), Ran("b", input={"city": "Bergen"}))
+    found = align(RanTask("a", input={"city": "Oslo"}), RanTask("b", input={"city": "Bergen"}))
     assert [change.where for change in found.input.changes] == [("city",)]
 
 
@@ -259,15 +261,15 @@ def test_many_are_compared_with_the_first_and_one_alone_with_nothing():
     with pytest.raises(BadInput, match="two tasks or more, not 1"):
         align_all([one])
     with pytest.raises(BadInput, match="two calls of the same path"):
-        align(Ran("a", (Made("1", "x"), Made("1", "y"))), one)
+        align(RanTask("a", (Made("1", "x"), Made("1", "y"))), one)
 
 
 def test_long_tasks_are_quick():
     calls = tuple(Made(str(n), f"step{n % 7}", input=[n]) for n in range(1, 10_001))
     shifted = tuple(replace(made, path=str(n + 2)) for n, made in enumerate(calls[5_000:], 5_000))
-    b = Ran("b", (*calls[:5_000], Made("5001", "more"), *shifted))
+    b = RanTask("b", (*calls[:5_000], Made("5001", "more"), *shifted))
     began = time.perf_counter()
-    found = align(Ran("a", calls), b)
+    found = align(RanTask("a", calls), b)
     assert time.perf_counter() - began < 2
     assert found.first is not None and found.first.path == "5001"
     assert sum(row.what != "" for row in found.rows) == 1

@@ -20,7 +20,7 @@ from holdfast import (
     Unserializable,
     Worker,
 )
-from holdfast.log import Log
+from holdfast.log.log import Log
 from holdfast.stores.memory import MemoryStore
 from tests.unit.flavors import Background, Crash, Flavor, eventually
 

@@ -28,8 +28,8 @@ from holdfast import (
     step,
     task,
 )
-from holdfast import artifacts as module
-from holdfast.artifacts import PART_BYTES, extended, kept, opened
+from holdfast.log import artifacts as module
+from holdfast.log.artifacts import PART_BYTES, extended, kept, opened
 from holdfast.stores.memory import MemoryStore
 
 

@@ -16,10 +16,10 @@ import pytest
 from msgspec import UNSET, Raw
 
 from holdfast import Holdfast, checkpoint, restore, step, task
-from holdfast.events import ListGrew
-from holdfast.lists import LISTED
-from holdfast.log import Log, open_log
-from holdfast.reading import own_events, read_state, stream_of, value_in
+from holdfast.core.events import ListGrew
+from holdfast.core.lists import LISTED
+from holdfast.log.log import Log, open_log
+from holdfast.log.reading import own_events, read_state, stream_of, value_in
 
 
 def said(count: int) -> list[str]:

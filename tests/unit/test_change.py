@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.change import change_between, patched, patched_state
+from holdfast.codec.change import change_between, patched, patched_state
 
 scalars = st.one_of(
     st.none(),

@@ -42,10 +42,10 @@ from holdfast import (
     tool,
     uuid,
 )
-from holdfast.events import Checkpointed, Progressed
-from holdfast.spec import registry
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
+from holdfast.core.events import Checkpointed, Progressed
+from holdfast.core.spec import registry
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
 
 ran: Counter[Any] = Counter()

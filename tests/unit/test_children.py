@@ -24,11 +24,11 @@ from holdfast import (
     Worker,
     start,
 )
-from holdfast.family import Children
-from holdfast.log import Log
-from holdfast.reading import read_state
-from holdfast.store import Lease
+from holdfast.engines.local.family import Children
+from holdfast.log.log import Log
+from holdfast.log.reading import read_state
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Lease
 from tests.unit.flavors import Background, Crash, Flavor, eventually
 
 Event = threading.Event

@@ -21,7 +21,7 @@ from holdfast import (
     checkpoint,
     restore,
 )
-from holdfast.log import Log
+from holdfast.log.log import Log
 from holdfast.stores.memory import MemoryStore
 from tests.unit.flavors import Background, Crash, Flavor, eventually
 

@@ -32,7 +32,7 @@ from holdfast import (
     current,
     restore,
 )
-from holdfast.events import CancelRequested, TaskStopped
+from holdfast.core.events import CancelRequested, TaskStopped
 from holdfast.stores.memory import MemoryStore
 from tests.unit.flavors import Background, Crash, Flavor, eventually
 

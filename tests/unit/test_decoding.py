@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from holdfast import Holdfast, TaskFailed, checkpoint, decide, note, restore, step, task
 from holdfast.agent import Message
-from holdfast.decoding import MOST_LEVELS, Illegible, damage_in, decode, decoder
+from holdfast.core.decoding import MOST_LEVELS, Illegible, damage_in, decode, decoder
+from holdfast.core.events import load_event
 from holdfast.errors import BadInput, HoldfastError, LogDamaged, Unserializable
-from holdfast.events import load_event
-from holdfast.stores.index import Entry
-from holdfast.stores.locks import Lock
+from holdfast.stores.files.catalog import IndexEntry
+from holdfast.stores.files.locks import Lock
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 
@@ -34,7 +34,7 @@ ODD = {
 }
 KINDS: dict[str, Any] = {
     "an event": load_event,
-    "a line of the index": decoder(Entry),
+    "a line of the index": decoder(IndexEntry),
     "a lock": decoder(Lock),
     "plain data": decode,
 }
@@ -93,7 +93,7 @@ def test_nobody_else_decodes_json():
         name = str(path.relative_to(SOURCE))
         if not name.startswith(OTHERS):
             found += [f"{name}:{line}" for line in _decoders(path.read_text())]
-    assert not found, f"use holdfast.decoding, which says what can be wrong: {found}"
+    assert not found, f"use holdfast.core.decoding, which says what can be wrong: {found}"
 
 
 def _decoders(source: str) -> list[int]:

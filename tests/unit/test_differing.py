@@ -12,13 +12,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.differences.applying import apply
-from holdfast.differences.described import describe
-from holdfast.differences.differing import Change, Diff, diff, inverse, place, same
-from holdfast.differences.hunks import hunks
-from holdfast.differences.items import canonical
-from holdfast.differences.matching import common
 from holdfast.errors import BadInput
+from holdfast.history.differences.described import describe
+from holdfast.history.differences.differing import (
+    Change,
+    Diff,
+    apply,
+    diff,
+    hunks,
+    inverse,
+    place,
+    same,
+)
+from holdfast.history.differences.matching import canonical, common
 
 scalars = st.one_of(
     st.none(),

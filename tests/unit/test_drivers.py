@@ -19,9 +19,9 @@ from holdfast import (
     StorageFailed,
     Unanswered,
 )
-from holdfast.spec import registry
+from holdfast.core.spec import registry
+from holdfast.log.values import INLINE_BYTES
 from holdfast.stores.memory import MemoryStore
-from holdfast.values import INLINE_BYTES
 from tests.unit.flavors import Crash, Flavor
 
 LARGE = "x" * (INLINE_BYTES + 1)

@@ -22,11 +22,11 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.engines.execute import execute
+from holdfast.core.events import FORMAT, TaskCreated
 from holdfast.engines.holding import Holding
-from holdfast.events import FORMAT, TaskCreated
-from holdfast.log import open_log
-from holdfast.stores.files import FileStore
+from holdfast.engines.remote.attempt import execute
+from holdfast.log.log import open_log
+from holdfast.stores.files.store import FileStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -138,7 +138,7 @@ def test_a_tool_whose_worker_died_is_in_doubt(store, monkeypatch):
 
     from msgspec.structs import replace
 
-    from holdfast.spec import registry
+    from holdfast.core.spec import registry
 
     spec = registry.call("post_remotely")
     monkeypatch.setattr(registry, "call", lambda name: replace(spec, fn=die))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.store import Facts
+from holdfast.stores.port import Facts
 from holdfast.upkeep.choosing import choose, wanted
 from holdfast.upkeep.families import Told, families, pasts_needed
 from holdfast.upkeep.retention import Retention, candidates

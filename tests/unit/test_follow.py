@@ -26,8 +26,8 @@ from holdfast import (
     step,
     task,
 )
-from holdfast.events import Progressed
-from holdfast.spec import registry
+from holdfast.core.events import Progressed
+from holdfast.core.spec import registry
 from holdfast.stores.memory import MemoryStore
 
 gate = threading.Event()

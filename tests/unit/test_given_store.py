@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast import BadInput, Holdfast
-from holdfast.store import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Store
 from holdfast.stores.wrapped import Wrapped
 
 PORT = [name for name in vars(Store) if not name.startswith("_")]

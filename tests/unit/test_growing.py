@@ -13,8 +13,8 @@ from msgspec import Raw
 
 from holdfast import CodeChanged, Holdfast, checkpoint, gather, restore, step, task
 from holdfast.codec import Growing, args_hash, naming, shape_of
-from holdfast.events import ListGrew, Started
-from holdfast.lists import FEWEST_ITEMS, LISTED, for_hashing, without_lists
+from holdfast.core.events import ListGrew, Started
+from holdfast.core.lists import FEWEST_ITEMS, LISTED, for_hashing, without_lists
 
 Chat = list[dict[str, Any]]
 LONG = "x" * 100
@@ -160,7 +160,7 @@ def test_a_task_that_goes_on_from_a_checkpoint_goes_on_with_its_lists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crashes.clear()
-    monkeypatch.setattr("holdfast.checkpoints.WHOLE_EVERY", 0)  # every one is whole
+    monkeypatch.setattr("holdfast.api.checkpoints.WHOLE_EVERY", 0)  # every one is whole
     for _ in range(2):
         with Holdfast(tmp_path / "w") as hf, pytest.raises(Crash):
             hf.run(checkpointed_talk, id="t")

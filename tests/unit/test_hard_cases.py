@@ -37,8 +37,8 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.core.events import Planned
 from holdfast.engines.run import Run
-from holdfast.events import Planned
 from tests.unit.test_tasks import Clock, Crash
 from tests.unit.test_waiting import Seat
 
@@ -307,7 +307,7 @@ def test_a_new_required_parameter_is_changed_code_not_a_failure(hf):
     def new(a: int, b: int) -> int:
         return a + b
 
-    from holdfast.spec import registry
+    from holdfast.core.spec import registry
 
     registry._found["task", "grows_a_parameter"] = {"new": new.holdfast_spec}
     with pytest.raises(CodeChanged, match="missing a required argument: 'b'"):
@@ -453,7 +453,7 @@ def test_a_result_that_does_not_fit_can_be_settled_again(hf):
         hf.run(posting, id="t")
     with pytest.raises(InDoubt):
         hf.run(posting, id="t")
-    from holdfast.spec import registry
+    from holdfast.core.spec import registry
 
     known = registry._found.pop(("call", "settled_twice"))  # as on a machine without the code
     hf.resolve("t", "1", happened=True, result="not a number", by="ada")
@@ -594,7 +594,7 @@ def test_an_interrupt_in_the_middle_of_an_append_stops_the_run_and_spoils_nothin
     hf, monkeypatch, where
 ):
     """A signal handler may raise anywhere, and user code may catch that and go on."""
-    import holdfast.log
+    import holdfast.log.log
 
     class Alarm(Exception):
         pass
@@ -606,14 +606,14 @@ def test_an_interrupt_in_the_middle_of_an_append_stops_the_run_and_spoils_nothin
     @task
     def counting() -> int:
         total = quick(0)
-        real: Any = functools.reduce(getattr, where.split("."), holdfast.log)
+        real: Any = functools.reduce(getattr, where.split("."), holdfast.log.log)
 
         def ring(*args: object) -> object:
             monkeypatch.undo()
             real(*args)
             raise Alarm
 
-        monkeypatch.setattr(f"holdfast.log.{where}", ring)
+        monkeypatch.setattr(f"holdfast.log.log.{where}", ring)
         with contextlib.suppress(Alarm):
             quick(1)
         return total + quick(2)

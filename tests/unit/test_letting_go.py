@@ -200,7 +200,7 @@ def test_a_child_made_just_before_a_crash_is_cancelled_with_its_parent(hf, monke
     def parent() -> int:
         return start(slow_child, 4, id="orphan").result()
 
-    monkeypatch.setattr("holdfast.engines.local.create_child", dies)
+    monkeypatch.setattr("holdfast.engines.sync_driver.create_child", dies)
     with pytest.raises(KeyboardInterrupt):
         hf.run(parent, id="p")
     monkeypatch.undo()

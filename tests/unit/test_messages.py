@@ -13,8 +13,7 @@ import pytest
 from msgspec import Raw
 
 from holdfast import Holdfast, InDoubt, Unanswered, ask, start, step, task, tool
-from holdfast.engines.mail import Message, take_in
-from holdfast.events import (
+from holdfast.core.events import (
     AnyEvent,
     CancelRequested,
     ChildEnded,
@@ -30,10 +29,11 @@ from holdfast.events import (
     TaskContinued,
     dump_event,
 )
-from holdfast.log import open_log
-from holdfast.reading import own_events, read_state, stream_of
-from holdfast.store import Store
+from holdfast.engines.mail import Message, take_in
+from holdfast.log.log import open_log
+from holdfast.log.reading import own_events, read_state, stream_of
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Store
 
 
 class Killed(BaseException):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, each, step, task
-from holdfast.meter import Meter
+from holdfast.api.meter import Meter
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.stores.packed import packed, unpacked
+from holdfast.stores.queries import packed, unpacked
 
 lines = st.binary(max_size=40) | st.binary(min_size=500, max_size=600)
 

@@ -24,8 +24,8 @@ from holdfast import (
     step,
     task,
 )
-from holdfast.events import Planned, PlanProgressed
-from holdfast.plan import STATUSES, marked, numbered, ready, recorded, revised
+from holdfast.core.events import Planned, PlanProgressed
+from holdfast.core.plan import STATUSES, marked, numbered, ready, recorded, revised
 
 Loose: Any = PlanItem
 """For fields of the wrong type."""

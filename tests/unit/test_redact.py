@@ -36,11 +36,11 @@ from holdfast import (
     tool,
 )
 from holdfast.cli.root import root
-from holdfast.engines.execute import execute
+from holdfast.codec.redact import DEFAULT, TEXTS
+from holdfast.core.events import AnyEvent, Planned
 from holdfast.engines.holding import Holding
-from holdfast.events import AnyEvent, Planned
-from holdfast.redact import DEFAULT, TEXTS
-from holdfast.stores.files import FileStore
+from holdfast.engines.remote.attempt import execute
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
 from tests.unit.flavors import Crash
 
@@ -552,7 +552,7 @@ def test_first_run_and_replay_see_the_same_failure(store):
 def test_a_secret_at_the_edge_of_a_cut_leaves_no_half():
     secret = "zv-" + "edge" * 30
     Secret(secret)
-    from holdfast.engines.failures import failure_of
+    from holdfast.engines.execution import failure_of
 
     for before in (*range(8 * 1024 - 130, 8 * 1024 + 20, 7), *range(131_000, 131_072, 7)):
         for between in ("y" * 20_000, "y" * 300_000, secret * 3000):

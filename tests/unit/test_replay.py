@@ -39,8 +39,8 @@ from holdfast import (
     uuid,
 )
 from holdfast.agent import session
-from holdfast.events import Planned
-from holdfast.replays import REAL
+from holdfast.core.events import Planned
+from holdfast.history.replay import REAL
 from holdfast.testing import replay_recorded
 from holdfast.workspace import files
 from holdfast.workspace.handoff import here
@@ -721,7 +721,7 @@ def test_nothing_is_said_in_a_session_again(hf):
 def test_code_that_is_gone_is_named(hf):
     def rp_gone() -> None: ...
 
-    from holdfast.spec import registry
+    from holdfast.core.spec import registry
 
     hf.run(task(rp_gone), id="gone")
     registry._found.pop(("task", "rp_gone"))

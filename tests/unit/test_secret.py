@@ -40,7 +40,7 @@ from holdfast import (
 )
 from holdfast.cli.arguments import arguments_of
 from holdfast.codec import Signature, shape_of
-from holdfast.codec.misfit import Misfit
+from holdfast.codec.scalars import Misfit
 from holdfast.codec.secrets import must_be_secret
 from tests.unit.flavors import Crash
 

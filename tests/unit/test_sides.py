@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from holdfast import Holdfast, Retry, ask, current, gather, now, step, task
 from holdfast.agent import Reply, Usage, assistant
-from holdfast.comparing.sides import Figures, Spent, figures
-from holdfast.comparing.spans import joined, seconds, without
+from holdfast.core.usage import used_in
 from holdfast.errors import TaskFailed, TaskWaiting, Unanswered
-from holdfast.usage import used_in
+from holdfast.history.compare.comparison import Figures, Spent, figures, joined, seconds, without
 from holdfast.workspace import files
 from tests.unit.agent.talking import Model, calls, make, ring, talk
 

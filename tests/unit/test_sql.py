@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadInput, Holdfast, checkpoint, restore, step, task
-from holdfast.sql.reference import reference, schema
-from holdfast.sql.tables import TABLES
 from holdfast.stores.memory import MemoryStore
+from holdfast.views.sql.tables import TABLES, reference, schema
 from tests.unit.sql_tasks import LARGE, record
 
 ROOT = Path(__file__).parents[2]
@@ -311,7 +310,7 @@ def test_rows_without_end_end_at_the_limit(hf):
 
 
 def test_time_that_the_reader_takes_does_not_count(hf):
-    from holdfast.sql.asking import asked
+    from holdfast.views.sql.asking import asked
 
     many = BOMB + "select x from n limit 500000"
     with asked(hf.store, many, timeout_s=30, filters={}) as answer:
@@ -431,7 +430,7 @@ def test_columns_of_the_same_name_are_told_apart(hf):
 def test_the_reference_page_is_current():
     page = ROOT / "docs/reference/sql.md"
     assert page.read_text(encoding="utf-8") == reference(), (
-        "make it again: python -m holdfast.sql.reference > docs/reference/sql.md"
+        "make it again: python -m holdfast.views.sql.tables > docs/reference/sql.md"
     )
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from holdfast import BadInput, Holdfast
-from holdfast.sql.process import MEMORY_BYTES
+from holdfast.views.sql.process import MEMORY_BYTES
 from tests.unit.sql_tasks import record
 
 NUMBERS = "with recursive n(x) as (select 1 union all select x + 1 from n) "
@@ -127,7 +127,7 @@ def test_a_store_in_sqlite_is_not_limited_by_a_query(tmp_path):
 
 
 def test_no_process_is_left_behind(store):
-    from holdfast.sql.asking import asked as ask
+    from holdfast.views.sql.asking import asked as ask
 
     with Holdfast(store) as hf, ask(hf.store, NUMBERS + "select x from n", filters={}) as answer:
         process = answer._process._process

@@ -24,7 +24,7 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.spec import registry
+from holdfast.core.spec import registry
 from holdfast.stores.memory import MemoryStore
 
 ran: Counter[Any] = Counter()

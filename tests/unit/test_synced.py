@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast import Happened, Holdfast, Retry, StepFailed, TaskCancelled, TaskFailed, Unanswered
-from holdfast.store import Facts, Lease
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Facts, Lease
 from tests.unit.flavors import Crash, Flavor
 from tests.unit.test_tasks import Clock
 

@@ -37,8 +37,8 @@ from holdfast import (
     task,
     tool,
 )
+from holdfast.core.events import Claimed, Parked, Started
 from holdfast.engines.run import Run
-from holdfast.events import Claimed, Parked, Started
 
 NOW = Retry(attempts=3, delay_s=0, jitter=0)
 
@@ -199,7 +199,7 @@ def test_a_task_whose_code_is_gone_says_what_is_missing(hf, calls):
     calls.die_at = 1
     with pytest.raises(Crash):
         hf.run(gone, id="t")
-    from holdfast.spec import registry
+    from holdfast.core.spec import registry
 
     del registry._found["task", "was_here_yesterday"]
     with pytest.raises(CodeMissing, match=r"'was_here_yesterday'.*Import its module"):

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, LeaseLost, StorageFailed, TaskBusy, Unanswered, ask, step, task
+from holdfast.core.scope import inside
+from holdfast.core.spec import registry
 from holdfast.engines.clocks import Moment
 from holdfast.engines.remote.attempt import attempt
 from holdfast.engines.remote.host import Host
-from holdfast.scope import inside
-from holdfast.spec import registry
-from holdfast.store import Lease
-from holdfast.stores.files import FileStore
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Lease
 from tests.unit.flavors import eventually
 
 

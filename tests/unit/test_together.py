@@ -10,11 +10,11 @@ import pytest
 
 from holdfast import Holdfast, StorageFailed, TaskBusy, step, task, tool
 from holdfast.errors import LeaseLost
-from holdfast.store import ManyAtOnce, Store
-from holdfast.stores import together
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
+from holdfast.stores.files import syncing as together
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import ManyAtOnce, Store
 
 TASKS, STEPS = 30, 4
 

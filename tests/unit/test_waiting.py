@@ -26,9 +26,10 @@ from holdfast import (
     task,
     uuid,
 )
-from holdfast.engines import aio, alarm
+from holdfast.core.spec import is_async
+from holdfast.engines import async_driver as aio
+from holdfast.engines import threads as alarm
 from holdfast.engines.run import Run
-from holdfast.spec import is_async
 from tests.unit.test_tasks import Clock, Crash
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

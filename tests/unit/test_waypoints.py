@@ -11,16 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import BadInput, Holdfast, LogDamaged, step, task
-from holdfast.events import Parked
-from holdfast.fold import advance, apply, fold
-from holdfast.later import Later
-from holdfast.reading import read_events, read_sums
-from holdfast.state import State
+from holdfast.core.events import Parked
+from holdfast.core.fold import advance, apply, fold
+from holdfast.core.state import Later, State
+from holdfast.log.reading import read_events, read_sums
+from holdfast.log.trail import Trail
+from holdfast.log.upto import WaypointWriter, find_call, state_upto, whole
+from holdfast.log.waypoints import PLAIN, RECORDS, way_to
 from holdfast.stores.memory import MemoryStore
-from holdfast.waypoints.encoding import PLAIN, RECORDS, way_to
-from holdfast.waypoints.leaving import Leaving
-from holdfast.waypoints.trail import Trail
-from holdfast.waypoints.upto import find_call, state_upto, whole
 from tests.unit.random_logs import STREAM, Story
 
 LENGTH = 300
@@ -207,7 +205,7 @@ def goes_far(count: int) -> int:
 
 @pytest.fixture
 def often(monkeypatch):
-    monkeypatch.setattr(Leaving.__init__, "__defaults__", (8,))
+    monkeypatch.setattr(WaypointWriter.__init__, "__defaults__", (8,))
 
 
 def test_the_writer_leaves_waypoints_that_are_those_of_a_reader(often):
@@ -226,7 +224,7 @@ def test_a_writer_that_goes_on_goes_on_with_them(often):
     story.go_on(100)
     store = stored(story.lines()[:50])
     state = State()
-    leaving = Leaving(store, STREAM, state, 8)
+    leaving = WaypointWriter(store, STREAM, state, 8)
     sums = [total for _, total in read_sums(stored(story.lines()), STREAM)]
     state_upto(store, STREAM, 50, 8)
     for event, total in zip(story.events, sums, strict=True):
@@ -247,7 +245,7 @@ def test_a_writer_that_goes_on_goes_on_with_them(often):
 def test_a_writer_that_does_not_know_the_whole_log_leaves_none(often):
     store = stored(Story(9).lines())
     state = State()
-    leaving = Leaving(store, STREAM, state, 1)
+    leaving = WaypointWriter(store, STREAM, state, 1)
     leaving.passed(state, Parked(seq=2), b"")
     leaving.put()
     assert store.waypoints().seqs(STREAM) == []

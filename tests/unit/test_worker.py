@@ -35,10 +35,10 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.events import Claimed
-from holdfast.spec import registry
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
+from holdfast.core.events import Claimed
+from holdfast.core.spec import registry
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
 
 ran: Counter[Any] = Counter()

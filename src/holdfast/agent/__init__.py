@@ -2,6 +2,9 @@
 
 Four things that most agents keep in one list of messages have a place of their own here:
 conversation, working memory, the state of a task, and what is known of the outside world.
+
+Public, by the names in `__all__`. It uses `api` and everything below. Read `sessions` first, then
+`contexts`, then `orchestrator`.
 """
 
 from holdfast.agent.compaction import Compaction, compact
@@ -9,7 +12,13 @@ from holdfast.agent.contexts import Context, LeftOut, Section, context, shown
 from holdfast.agent.externals import Reading, external, fact
 from holdfast.agent.loop import AgentResult, Limits, Loop
 from holdfast.agent.memories import Entry, Found, Memory, memory
-from holdfast.agent.messages import (
+from holdfast.agent.model import Reply, Request, ToolInfo
+from holdfast.agent.orchestrator import Orchestrator
+from holdfast.agent.sessions import Session, open_session, session
+from holdfast.agent.state import AgentState, Phases, ToolCallRecord, WorkingMemory
+from holdfast.agent.transcript import transcript
+from holdfast.core.usage import Prices, Usage
+from holdfast.log.messages import (
     Foreign,
     Media,
     Message,
@@ -24,13 +33,6 @@ from holdfast.agent.messages import (
     turns,
     user,
 )
-from holdfast.agent.model import Reply, Request, ToolInfo
-from holdfast.agent.orchestrator import Orchestrator
-from holdfast.agent.phases import Phases
-from holdfast.agent.sessions import Session, open_session, session
-from holdfast.agent.state import AgentState, ToolCallRecord, WorkingMemory
-from holdfast.agent.transcript import transcript
-from holdfast.usage import Prices, Usage
 
 __all__ = [
     "AgentResult",

@@ -16,24 +16,24 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.agent.contexts import Context, Kind, book_at, messages_in, messages_of
-from holdfast.agent.messages import Message
 from holdfast.agent.model import ToolInfo
 from holdfast.agent.modelling import ModelCall, tools_in
 from holdfast.agent.sessions import Session, open_session
-from holdfast.conversation import Conversation
+from holdfast.core.conversation import Conversation
+from holdfast.core.events import Observed, Started
+from holdfast.core.lists import REFERENCES
+from holdfast.core.state import scope_of
 from holdfast.errors import SessionNotFound
-from holdfast.events import Observed, Started
-from holdfast.lists import REFERENCES
-from holdfast.state import scope_of
-from holdfast.store import Store
-from holdfast.views import TaskView
+from holdfast.log.messages import Message
+from holdfast.stores.port import Store
+from holdfast.views.task import TaskView
 
 _FIELDS = {"session", "seq", "sections", "tokens", "budget", "digest"}
 """What makes a context of a dict."""
 _CALL = set(ModelCall.__struct_fields__)
 
 
-class Asked(Struct, frozen=True):
+class AskedModel(Struct, frozen=True):
     """One call of a model, as the log of its task has it."""
 
     path: str
@@ -56,14 +56,14 @@ class Asked(Struct, frozen=True):
 class Saw(Struct, frozen=True):
     """The same, whole: with the messages, each with what it is there for."""
 
-    asked: Asked
+    asked: AskedModel
     messages: tuple[tuple[Kind, Message], ...]
     nudges: tuple[Message, ...]
     """Those that came last, and are in no conversation."""
     tools: tuple[ToolInfo, ...]
 
 
-def asked_in(view: TaskView) -> Iterator[Asked]:
+def asked_in(view: TaskView) -> Iterator[AskedModel]:
     """The calls of a task that were given a context, or made one: those before a checkpoint too.
 
     >>> from holdfast import Holdfast, step, task
@@ -87,15 +87,15 @@ def asked_in(view: TaskView) -> Iterator[Asked]:
                 begun[path] = event
                 call = _call_in(view, args)
                 if call is not None:
-                    yield Asked(path, event.name, event.at, call)
+                    yield AskedModel(path, event.name, event.at, call)
             case Observed(name="context", value=value) if scope_of(event.path) in begun:
                 around = begun[scope_of(event.path)]
                 call = _call_in(view, value)
                 if call is not None:
-                    yield Asked(around.path, around.name, event.at, call)
+                    yield AskedModel(around.path, around.name, event.at, call)
 
 
-def saw(asked: Asked, session: Session, store: Store) -> Saw:
+def saw(asked: AskedModel, session: Session, store: Store) -> Saw:
     """Exactly what a model saw. `LogDamaged` if the session's log is not what it was made of."""
     book = book_at(asked.context, session.book)
     messages_of(asked.context, book)  # by its digest: they are the very ones
@@ -110,7 +110,7 @@ def saw(asked: Asked, session: Session, store: Store) -> Saw:
     return Saw(asked, tuple(messages), nudges, tools)
 
 
-def session_of(asked: Asked, store: Store) -> Session:
+def session_of(asked: AskedModel, store: Store) -> Session:
     """The session whose messages a model saw; `SessionNotFound` that says what it is wanted for."""
     try:
         return open_session(store, asked.context.session)

@@ -17,19 +17,18 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from holdfast.agent.messages import Message
-from holdfast.agent.stored import Turn, load_turn
-from holdfast.agent.tokens import Counter, calibrate
-from holdfast.conversation import Conversation, as_it_is
-from holdfast.decoding import damage_in, decode
+from holdfast.codec.redact import DEFAULT, Redact
+from holdfast.core.conversation import Conversation, as_it_is
+from holdfast.core.decoding import damage_in, decode
+from holdfast.core.events import FORMAT, Pinned, Said, SessionBegan, SessionEnded, Summarized
+from holdfast.core.words import checked_id
 from holdfast.errors import BadInput, Conflict, LogDamaged, SessionNotFound
-from holdfast.events import FORMAT, Pinned, Said, SessionBegan, SessionEnded, Summarized
-from holdfast.ledger import session_ledger
-from holdfast.reading import read_events, session_stream
-from holdfast.redact import DEFAULT, Redact
-from holdfast.store import Store
-from holdfast.values import MAX_VALUE_BYTES, fetch, stow
-from holdfast.words import checked_id
+from holdfast.log.ledger import session_ledger
+from holdfast.log.messages import Message, Turn, load_turn
+from holdfast.log.reading import read_events, session_stream
+from holdfast.log.tokens import Counter, calibrate
+from holdfast.log.values import MAX_VALUE_BYTES, fetch, stow
+from holdfast.stores.port import Store
 
 _MOST_BOOKS = 256
 _MOST_DECODED = 4096
@@ -37,7 +36,7 @@ _LOOKED_AT = 24
 """How many turns back the usage that providers reported is looked for."""
 
 
-class Means:
+class BookMeans:
     """What it takes to write to the sessions of a store."""
 
     __slots__ = ("clock", "max_value_bytes", "owner", "redact", "store")
@@ -61,7 +60,7 @@ _books: WeakKeyDictionary[Store, OrderedDict[str, Book]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def book_of(means: Means, id: str) -> Book:
+def book_of(means: BookMeans, id: str) -> Book:
     """The book of a session: the same one for all who ask in this process."""
     checked_id(id)
     with _lock:
@@ -78,7 +77,7 @@ def book_of(means: Means, id: str) -> Book:
 class Book:
     """A session's log, as far as it was read."""
 
-    def __init__(self, means: Means, id: str) -> None:
+    def __init__(self, means: BookMeans, id: str) -> None:
         self.id = id
         self.means = means
         self._ledger = session_ledger(means.store, id, means.owner, means.clock, means.redact)

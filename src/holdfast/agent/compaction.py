@@ -18,16 +18,16 @@ from msgspec import Raw, Struct
 
 from holdfast.agent.book import Book, book_of
 from holdfast.agent.flow import Flow, drive, once
-from holdfast.agent.messages import Message
 from holdfast.agent.model import Reply
 from holdfast.agent.sessions import Session, means_in_task, must_be_session
-from holdfast.agent.tokens import Counter, Estimate
+from holdfast.api.steps import step
+from holdfast.core.events import Summarized
+from holdfast.core.scope import inside
+from holdfast.core.spec import Spec, is_async
+from holdfast.core.usage import Usage
 from holdfast.errors import BadInput, StepFailed
-from holdfast.events import Summarized
-from holdfast.scope import inside
-from holdfast.spec import Spec, is_async
-from holdfast.step import step
-from holdfast.usage import Usage
+from holdfast.log.messages import Message
+from holdfast.log.tokens import Counter, Estimate
 
 Summarize = Callable[[Sequence[Message]], Any]
 """The user's function: messages in; out a text, or the `Reply` of a model (or an awaitable)."""

@@ -15,17 +15,16 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.api.steps import decorate, wrapped
 from holdfast.codec import shape_of_value
-from holdfast.engines.execution import beyond
-from holdfast.engines.lookup import must_have_restored
+from holdfast.core.events import Derived
+from holdfast.core.scope import inside
+from holdfast.core.spec import Retry, Spec
+from holdfast.core.state import Call
+from holdfast.core.words import must_be_texts
+from holdfast.engines.execution import beyond, must_have_restored
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, Undecodable
-from holdfast.events import Derived
-from holdfast.scope import inside
-from holdfast.spec import Retry, Spec
-from holdfast.state import Call
-from holdfast.step import decorate, wrapped
-from holdfast.words import must_be_texts
 
 P = ParamSpec("P")
 R = TypeVar("R")

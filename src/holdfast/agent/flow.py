@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from holdfast.decoding import Illegible, decode
-from holdfast.engines.lookup import seen_before
+from holdfast.core.decoding import Illegible, decode
+from holdfast.core.events import Observed
+from holdfast.core.scope import Scope, scope_var
+from holdfast.engines.execution import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, StoreError
-from holdfast.events import Observed
-from holdfast.scope import Scope, scope_var
 
 T = TypeVar("T")
 

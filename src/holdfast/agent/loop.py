@@ -19,12 +19,12 @@ from holdfast.agent.book import book_of
 from holdfast.agent.flow import Flow, drive
 from holdfast.agent.sessions import Session, means_in_task, must_be_session, session
 from holdfast.agent.state import AgentState, Phase
-from holdfast.checkpoints import checkpoint, restore
+from holdfast.api.checkpoints import checkpoint, restore
+from holdfast.api.tasks import task
+from holdfast.api.waiting import now
+from holdfast.core.scope import inside
+from holdfast.core.usage import Usage
 from holdfast.errors import BadInput
-from holdfast.scope import inside
-from holdfast.task import task
-from holdfast.usage import Usage
-from holdfast.waiting import now
 
 
 class Limits(Struct, frozen=True, kw_only=True):

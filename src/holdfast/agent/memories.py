@@ -20,21 +20,72 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from holdfast.agent.entries import checked_labels, filter_of, given_texts, must_be_short
 from holdfast.agent.flow import once
-from holdfast.agent.indexing import Indexed
-from holdfast.agent.vectors import Embed, Vectors
+from holdfast.agent.indexing import Embed, Indexed, Vectors
+from holdfast.codec.redact import DEFAULT, Redact
+from holdfast.core.events import FORMAT, Forgotten, MemoryBegan, Remembered
+from holdfast.core.memories import Entry, Memories, advance, entry_of
+from holdfast.core.scope import Scope, inside, scope_var
+from holdfast.core.words import checked_id, must_be_texts
 from holdfast.engines.execution import beyond
 from holdfast.errors import BadInput
-from holdfast.events import FORMAT, Forgotten, MemoryBegan, Remembered
-from holdfast.ledger import Ledger
-from holdfast.reading import memory_stream
-from holdfast.redact import DEFAULT, Redact
-from holdfast.remembering import Entry, Memories, advance, entry_of
-from holdfast.scope import Scope, inside, scope_var
-from holdfast.store import LONGEST_PAGE, Facts, Store
-from holdfast.texts import words_to_find
-from holdfast.words import checked_id, must_be_texts
+from holdfast.log.ledger import Ledger
+from holdfast.log.reading import memory_stream
+from holdfast.stores.port import LONGEST_PAGE, MOST_LABELS, Facts, Store
+from holdfast.stores.texts import words_to_find
+
+# Entries of a memory as users give them: what may be one, and which ones are meant.
+
+
+LONGEST_BYTES = 16 * 1024
+
+
+def must_be_short(text: Any) -> None:
+    """Refuse what is no text, or says nothing, or is too long for an entry."""
+    must_be_texts("remember()", text=text)
+    if not text.strip():
+        raise BadInput("remember(): there is nothing to remember: the text is empty")
+    size = len(text.encode())
+    if size > LONGEST_BYTES:
+        raise BadInput(
+            f"remember(): a text of {size:,} bytes is too long, at most {LONGEST_BYTES:,} are "
+            f"kept: keep the whole as an artifact (keep), and remember a summary of it"
+        )
+
+
+def checked_labels(what: str, labels: Any) -> dict[str, str]:
+    """Labels, if they are texts, and not too many."""
+    given = {} if labels is None else labels
+    if not isinstance(given, Mapping) or len(given) > MOST_LABELS:
+        raise BadInput(
+            f"{what}: labels={labels!a:.60} must be a dict of at most {MOST_LABELS} texts"
+        )
+    for name, value in given.items():
+        must_be_texts(what, **{"the name of a label": name, "a label": value})
+    return dict(given)
+
+
+def filter_of(
+    what: str, user: str | None, session: str | None, labels: Mapping[str, str] | None
+) -> Callable[[Remembered], bool]:
+    """Whether an entry is of a user and a session, where they are given, and has all labels."""
+    wanted = given_texts(what, user=user, session=session)
+    with_labels = checked_labels(what, labels).items()
+
+    def fits(event: Remembered) -> bool:
+        return all(getattr(event, name) == value for name, value in wanted.items()) and all(
+            event.labels.get(name) == value for name, value in with_labels
+        )
+
+    return fits
+
+
+def given_texts(what: str, **texts: str | None) -> dict[str, str]:
+    """Those that are given, if they are texts."""
+    given = {name: text for name, text in texts.items() if text is not None}
+    must_be_texts(what, **given)
+    return given
+
 
 __all__ = ["Entry", "Found", "Memory", "memory", "open_memory"]
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from holdfast.agent.messages import Message
-from holdfast.artifacts import Artifact
-from holdfast.usage import Usage
+from holdfast.core.usage import Usage
+from holdfast.log.artifacts import Artifact
+from holdfast.log.messages import Message
 
 Stop = Literal["end", "tool_calls", "length", "refusal", "other"]
 """Why a model stopped: it was done, it asks for calls, it was cut off, it won't."""

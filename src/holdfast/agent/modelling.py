@@ -17,20 +17,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.agent.adapters.errors import ModelRejected
+from holdfast.agent.adapters.calling import ModelRejected
 from holdfast.agent.contexts import Context
-from holdfast.agent.messages import Message, Part, Role, ToolCall, system, user
 from holdfast.agent.model import Model, Reply, Request, ToolInfo
-from holdfast.agent.stored import media_bytes
 from holdfast.agent.transcript import transcript
-from holdfast.artifacts import Artifact, kept, opened
+from holdfast.api.steps import step
+from holdfast.api.tasks import current
 from holdfast.codec import args_hash
-from holdfast.decoding import decode
+from holdfast.core.decoding import decode
+from holdfast.core.scope import inside
+from holdfast.core.spec import Retry
 from holdfast.errors import BadInput
-from holdfast.scope import inside
-from holdfast.spec import Retry
-from holdfast.step import step
-from holdfast.task import current
+from holdfast.log.artifacts import Artifact, kept, opened
+from holdfast.log.messages import Message, Part, Role, ToolCall, media_bytes, system, user
 
 SUMMARIZING = (
     "Summarize this conversation for the one who goes on with it, and has nothing else: what the "

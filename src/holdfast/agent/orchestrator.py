@@ -13,41 +13,102 @@ later; its plan, notes and limits are in its state.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.above import door
-from holdfast.agent.adapters.errors import model_retry
-from holdfast.agent.builtin import (
-    NAMES,
-    Accept,
-    AskUser,
-    Builtin,
-    MakePlan,
-    Revise,
-    UpdatePlan,
-    meant,
-    told_of,
-)
+from holdfast.agent.adapters.calling import model_retry
 from holdfast.agent.compaction import Compaction, Summarize, compact
 from holdfast.agent.contexts import Context, context
-from holdfast.agent.cutting import cut_text
+from holdfast.agent.fitting import cut_text
 from holdfast.agent.flow import Flow
 from holdfast.agent.loop import Limits, Loop
-from holdfast.agent.messages import Message, ToolCall, assistant, tool_result
 from holdfast.agent.model import Model, Reply, ToolInfo
 from holdfast.agent.modelling import Caller, ModelCall, Nudge, kept_tools, summarizing
 from holdfast.agent.state import AgentState, ToolCallRecord
-from holdfast.agent.tokens import Counter, Estimate
-from holdfast.agent.tooling import BadCall, Tools, as_text
+from holdfast.agent.tooling import BadCall, Tools, arguments_of, as_text
+from holdfast.api.above import door
+from holdfast.api.tasks import current
+from holdfast.api.waiting import ask
+from holdfast.core.spec import Retry, is_async
 from holdfast.errors import BadInput, StepFailed
-from holdfast.spec import Retry, is_async
-from holdfast.task import current
-from holdfast.waiting import ask
+from holdfast.log.messages import Message, ToolCall, assistant, tool_result
+from holdfast.log.tokens import Counter, Estimate
+
+# The tools that every agent has: for its plan, for questions, and for its own judgement.
+#
+# Each is a type: its docstring is what the model is told, its fields are what the model fills in.
+
+
+class MakePlan(Struct, frozen=True, forbid_unknown_fields=True):
+    """Write down the steps that lead to the goal, in order. A new plan replaces the old one."""
+
+    items: list[str]
+
+
+class UpdatePlan(Struct, frozen=True, forbid_unknown_fields=True):
+    """Say what became of an item of the plan. Items are numbered from 1."""
+
+    item: str
+    status: Literal["doing", "done", "failed", "skipped"]
+    because: str = ""
+
+
+class AskUser(Struct, frozen=True, forbid_unknown_fields=True):
+    """Ask the user something that only they know. The answer may take long."""
+
+    question: str
+
+
+class Accept(Struct, frozen=True, forbid_unknown_fields=True):
+    """The goal is reached: the answer goes to the user as it is."""
+
+
+class Revise(Struct, frozen=True, forbid_unknown_fields=True):
+    """The goal is not reached yet: say what is missing or wrong."""
+
+    reason: str
+
+
+Builtin = MakePlan | UpdatePlan | AskUser | Accept | Revise
+
+NAMES: dict[type[Any], str] = {
+    MakePlan: "make_plan",
+    UpdatePlan: "update_plan",
+    AskUser: "ask_user",
+    Accept: "accept",
+    Revise: "revise",
+}
+
+
+def told_of(kind: type[Any]) -> ToolInfo:
+    """What a model is told of a built-in tool.
+
+    >>> told_of(AskUser).name, told_of(AskUser).parameters["required"]
+    ('ask_user', ['question'])
+    """
+    _, definitions = msgspec.json.schema_components([kind])
+    schema = dict(definitions[kind.__name__])
+    schema = {k: v for k, v in schema.items() if k not in ("title", "description")}
+    return ToolInfo(NAMES[kind], inspect.getdoc(kind) or "", schema)
+
+
+def meant(call: ToolCall, kinds: tuple[type[Any], ...]) -> Builtin | None:
+    """The built-in tool that a call is for, if it is one of these; `BadCall` if it does not fit."""
+    for kind in kinds:
+        if NAMES[kind] == call.name:
+            try:
+                found: Builtin = msgspec.convert(arguments_of(call), kind)
+            except msgspec.ValidationError as error:
+                raise BadCall(f"the arguments of {call.name} do not fit: {error}") from None
+            return found
+    return None
+
 
 PLANNING = (
     "First write a plan: call make_plan with the few steps that lead to the goal. Do nothing else."

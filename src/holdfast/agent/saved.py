@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.agent.state import AgentState
-from holdfast.decoding import NONSENSE, Illegible, decoder
+from holdfast.core.decoding import NONSENSE, Illegible, decoder
 from holdfast.errors import Undecodable, Unserializable
 
 VERSION = 1

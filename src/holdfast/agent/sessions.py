@@ -17,23 +17,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Raw, Struct
 
-from holdfast.agent.book import Book, Means, book_of
+from holdfast.agent.book import Book, BookMeans, book_of
 from holdfast.agent.flow import Flow, drive, once
-from holdfast.agent.messages import Message, turns, user
-from holdfast.agent.stored import Turn, stored_form
 from holdfast.codec import args_hash
+from holdfast.core.events import Said as SaidEvent
+from holdfast.core.scope import Scope, inside, scope_var
+from holdfast.core.words import checked_id, must_be_texts
 from holdfast.errors import BadInput, CodeChanged, WrongArguments
-from holdfast.events import Said as SaidEvent
-from holdfast.scope import Scope, inside, scope_var
-from holdfast.words import checked_id, must_be_texts
+from holdfast.log.messages import Message, Turn, stored_form, turns, user
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.conversation import Conversation
+    from holdfast.api.app import Holdfast
+    from holdfast.api.handle import Handle
+    from holdfast.core.conversation import Conversation
     from holdfast.engines.holding import Holding
-    from holdfast.handle import Handle
-    from holdfast.store import Store
-    from holdfast.views import Tasks
+    from holdfast.stores.port import Store
+    from holdfast.views.task import Tasks
 
 R = TypeVar("R")
 
@@ -49,16 +48,16 @@ class Spoken(Struct, frozen=True):
     digests: tuple[str, ...]
 
 
-class Said(tuple[Message, ...]):
+class SaidMessages(tuple[Message, ...]):
     """The messages that were said. In an async task they are awaited, and so they may be anywhere.
 
-    >>> Said([user("hi")])[0].text
+    >>> SaidMessages([user("hi")])[0].text
     'hi'
     """
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, Any, Said]:
+    def __await__(self) -> Generator[Any, Any, SaidMessages]:
         yield from ()
         return self
 
@@ -98,7 +97,7 @@ class Session:
 
     # The conversation
 
-    def say(self, *messages: str | Message, key: str = "") -> Said:
+    def say(self, *messages: str | Message, key: str = "") -> SaidMessages:
         """Add messages to the conversation; a plain text is the user's. Then they are durable.
 
         Calls come together with their results: `say(reply, *results)`. In a task it is said once,
@@ -122,7 +121,7 @@ class Session:
         forms = cache(partial(self._forms, _turns_of(messages)))
         spoken = once("say", lambda own, path: self._say(forms(), own or key, scope, path), Spoken)
         if isinstance(spoken, Awaitable):
-            return cast("Said", self._awaited(spoken, forms))
+            return cast("SaidMessages", self._awaited(spoken, forms))
         return self._heard(spoken, forms())
 
     def _forms(self, given: Sequence[Turn]) -> list[Form]:
@@ -147,7 +146,7 @@ class Session:
             seqs.append(self.book.say(form, said))
         return Spoken(self.id, tuple(seqs), digests)
 
-    def _heard(self, spoken: Spoken, forms: list[Form]) -> Said:
+    def _heard(self, spoken: Spoken, forms: list[Form]) -> SaidMessages:
         """What was said, as it is in the conversation. The code must say what it said before."""
         same = tuple(args_hash(form) for form, _, _ in forms) == spoken.digests
         if not same or not self._is_of(spoken.session):
@@ -156,13 +155,15 @@ class Session:
             asked = f"says {forms[0][0][:60].decode(errors='replace')} to session {self.id!r}"
             run.halt(CodeChanged(run.task_id, "say", recorded, asked))
         found = (self.book.turn_at(seq) for seq in spoken.seqs)
-        return Said(message for turn in found for message in turn)
+        return SaidMessages(message for turn in found for message in turn)
 
     def _is_of(self, session: str) -> bool:
         """Whether it is the session of that id, or a fork of it."""
         return session == self.id or session in self.book.refresh().origins
 
-    async def _awaited(self, spoken: Awaitable[Spoken], forms: Callable[[], list[Form]]) -> Said:
+    async def _awaited(
+        self, spoken: Awaitable[Spoken], forms: Callable[[], list[Form]]
+    ) -> SaidMessages:
         return self._heard(await spoken, forms())
 
     def messages(self, first: int = 1, last: int | None = None) -> Iterator[Message]:
@@ -315,7 +316,7 @@ def begin_session(
     """The session of that id, begun if there is none: see `Holdfast.session`."""
     wanted = dict(labels or {})
     must_be_texts("session()", user=user or "", **{f"label {k!r}": v for k, v in wanted.items()})
-    means = Means(held.store, held.owner, held.clock, held.redact, held.max_value_bytes)
+    means = BookMeans(held.store, held.owner, held.clock, held.redact, held.max_value_bytes)
     book = book_of(means, checked_id(uuid.uuid4().hex if id is None else id))
     found = book.begin(user or "", wanted)
     if user is not None and found.user != user:
@@ -357,10 +358,10 @@ def must_be_session(what: str, given: object) -> None:
         raise BadInput(f"{what} takes a session, from hf.session(…), not {given!r:.60}")
 
 
-def means_in_task() -> Means:
+def means_in_task() -> BookMeans:
     """What it takes to write to sessions from inside of a task."""
     log = inside("this").run.log
-    return Means(log.store, log.lease.owner, log.clock, log.redact, log.max_value_bytes)
+    return BookMeans(log.store, log.lease.owner, log.clock, log.redact, log.max_value_bytes)
 
 
 def _step_of(scope: Scope | None, path: str) -> str:
@@ -379,7 +380,7 @@ def open_session(store: Store, id: str) -> Session:
     ...     next(open_session(hf.store, "chat-9").messages()).text
     'Hello'
     """
-    book = Book(Means(store, "a reader", _no_clock), checked_id(id))
+    book = Book(BookMeans(store, "a reader", _no_clock), checked_id(id))
     book.refresh()
     return Session(book)
 

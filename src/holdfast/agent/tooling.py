@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.messages import ToolCall
 from holdfast.agent.model import ToolInfo
-from holdfast.decoding import Illegible, decode
+from holdfast.core.decoding import Illegible, decode
+from holdfast.core.spec import IdempotencyKey, Spec, is_async
 from holdfast.errors import BadInput, Undecodable
-from holdfast.spec import IdempotencyKey, Spec, is_async
+from holdfast.log.messages import ToolCall
 
 _MOST_SHOWN = 10
 

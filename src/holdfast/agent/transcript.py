@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.agent.messages import (
+from holdfast.log.messages import (
     Foreign,
     Media,
     Message,
@@ -20,7 +20,7 @@ from holdfast.agent.messages import (
 def transcript(messages: Iterable[Message]) -> str:
     """Messages as lines of text.
 
-    >>> from holdfast.agent.messages import assistant, tool_result, user
+    >>> from holdfast.log.messages import assistant, tool_result, user
     >>> print(transcript([user("Where?"), assistant("", [ToolCall("c", "look", "{}")])]))
     user: Where?
     assistant calls look({})

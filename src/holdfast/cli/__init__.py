@@ -1,6 +1,9 @@
 """The command line, `holdfast`. It needs click and rich, which come with the extra `cli`.
 
 This module loads neither, so that a missing one is a sentence and not a traceback.
+
+Internal. Nothing but asking and printing: what a command tells, a room below knows. Read `root`
+first; each command is a module of `commands`, and what they share is beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ def main() -> NoReturn:
 
         if sys.argv[1:2] == ["once"]:
             # A script calls it for each of its steps: what the other commands need is not loaded.
-            from holdfast.cli.once import once
+            from holdfast.cli.commands.once import once
 
             once.main(sys.argv[2:], prog_name="holdfast once")
         import rich  # noqa: F401

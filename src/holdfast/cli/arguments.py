@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.api.tasks import RESERVED
 from holdfast.cli.text import short, to_json
 from holdfast.codec import shape_of
-from holdfast.codec.misfit import name_of
-from holdfast.decoding import Illegible, decode
+from holdfast.codec.scalars import name_of
+from holdfast.codec.secret import Secret
+from holdfast.core.decoding import Illegible, decode
+from holdfast.core.spec import Spec
 from holdfast.errors import BadInput, Undecodable
-from holdfast.secret import Secret
-from holdfast.spec import Spec
-from holdfast.task import RESERVED
 
 
 def arguments_of(

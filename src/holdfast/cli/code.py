@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from holdfast.cli.exits import print_error
 from holdfast.cli.settings import Given, Setting, code_of
-from holdfast.cli.telling import print_error
 from holdfast.errors import BadInput
 
 _told: set[Path] = set()

@@ -11,14 +11,13 @@ from typing import Any
 
 from rich.text import Text
 
-from holdfast.cli.layers import Page
+from holdfast.cli.layers import LayerPage
 from holdfast.cli.output import print_lines, print_table, status_text
 from holdfast.cli.text import count, cut, plain, short, took
-from holdfast.comparing.aligning import Alignment, Divergence, Row
-from holdfast.comparing.made import Made
-from holdfast.comparing.sides import Figures
-from holdfast.differences.described import Line, describe
-from holdfast.differences.differing import Diff
+from holdfast.history.compare.aligning import Alignment, Divergence, Made, Row
+from holdfast.history.compare.comparison import Figures
+from holdfast.history.differences.described import DiffLine, describe
+from holdfast.history.differences.differing import Diff
 
 STYLES = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 """The colour of a line of a diff, by its marker."""
@@ -27,7 +26,7 @@ _AHEAD, _BEHIND = 3, 20
 _WIDE = 48
 
 
-def print_diff(page: Page, made: Diff, *, indent: int = 2) -> None:
+def print_diff(page: LayerPage, made: Diff, *, indent: int = 2) -> None:
     """Print what is different, a line for each change."""
     lines = describe(made, most=None if page.full else 100)
     for line in lines:
@@ -36,11 +35,11 @@ def print_diff(page: Page, made: Diff, *, indent: int = 2) -> None:
         page.line("nothing is different", indent=indent)
 
 
-def _styled(line: Line) -> Text:
+def _styled(line: DiffLine) -> Text:
     return Text(str(line), STYLES.get(line.marker, "dim" if line.inside else ""))
 
 
-def print_alignment(page: Page, found: Alignment) -> None:
+def print_alignment(page: LayerPage, found: Alignment) -> None:
     """Print two tasks call by call, then where they part."""
     page.heading("Calls", f"{plain(found.a)} and {plain(found.b)}")
     rows, left_ahead, left_behind = _around(page, found)
@@ -61,8 +60,8 @@ def print_alignment(page: Page, found: Alignment) -> None:
 def told(found: Alignment) -> str:
     """Where two tasks part, in a sentence.
 
-    >>> from holdfast.comparing.aligning import align
-    >>> from holdfast.comparing.made import Ran
+    >>> from holdfast.history.compare.aligning import align
+    >>> from holdfast.history.compare.aligning import Ran
     >>> look, book, pay = Made("1", "look"), Made("2", "book"), Made("2", "pay")
     >>> told(align(Ran("trip-1", (look, book)), Ran("trip-2", (look, pay))))
     'call 2 is another one: trip-1 called book, trip-2 called pay'
@@ -115,7 +114,7 @@ def _went(made: Made | None) -> str:
     return f"failed ({cut(plain(made.failure), 80)})" if made.failure else plain(made.outcome)
 
 
-def _print_first(page: Page, found: Alignment) -> None:
+def _print_first(page: LayerPage, found: Alignment) -> None:
     page.heading("First divergence" if found.first else "No divergence")
     page.line(told(found))
     if found.first and found.first.diff:
@@ -128,7 +127,7 @@ def _print_first(page: Page, found: Alignment) -> None:
         print_diff(page, found.input, indent=4)
 
 
-def _around(page: Page, found: Alignment) -> tuple[Sequence[Row], int, int]:
+def _around(page: LayerPage, found: Alignment) -> tuple[Sequence[Row], int, int]:
     """The rows to print, and how many are left out ahead of them and behind."""
     rows = found.rows
     if page.whole:
@@ -155,7 +154,7 @@ def _side(made: Made | None) -> tuple[str, str]:
     return plain(made.path), cut(f"{called}{plain(came)}", _WIDE)
 
 
-def print_figures(page: Page, tasks: Sequence[Figures]) -> None:
+def print_figures(page: LayerPage, tasks: Sequence[Figures]) -> None:
     """Print tasks side by side: a column each. What is the same for all is dim."""
     page.heading("Side by side")
     rows = [_row(name, tasks, tell) for name, tell in _FIGURES]

@@ -25,8 +25,8 @@ import click
 
 from holdfast.cli.code import load_named
 from holdfast.cli.settings import Given, engine_settings, remember
-from holdfast.engines.elsewhere import LOCAL
 from holdfast.engines.port import Engine
+from holdfast.engines.routing import LOCAL
 from holdfast.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from holdfast.cli.settings import Given, code_of
 from holdfast.cli.text import clock
-from holdfast.engines.elsewhere import driven_by
+from holdfast.core.state import State
+from holdfast.engines.routing import driven_by
 from holdfast.errors import BadInput, InDoubt, TaskFailed, TaskPaused, Unanswered
-from holdfast.state import State
 
 APPROVAL = "approve-"
 """How the id of a question begins that asks whether a call may be made."""

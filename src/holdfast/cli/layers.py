@@ -5,18 +5,20 @@ Each function prints one layer of a view and says so where there is nothing in i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.agent.transcript import lines_of
 from holdfast.cli.output import print_lines, status_text
 from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
-from holdfast.events import PlanItem
-from holdfast.seen import Choice, RetryContext
-from holdfast.state import Attempt, Call
-from holdfast.views import TaskView
+from holdfast.core.events import PlanItem
+from holdfast.core.state import Attempt, Call
+from holdfast.history.known import Choice, RetryContext
+from holdfast.log.messages import Message
+from holdfast.views.task import TaskView
 
 MOST_LINES = 12
 MOST_CHARACTERS = 1_000
@@ -25,7 +27,7 @@ MOST_ITEMS = 40
 T = TypeVar("T")
 
 
-class Page:
+class LayerPage:
     """Where the layers are printed. Unless it is `whole`, what is long is cut, with a note."""
 
     def __init__(self, out: Console, *, full: bool) -> None:
@@ -66,7 +68,7 @@ def _beginning(text: str) -> str:
     return "\n".join(text[:MOST_CHARACTERS].split("\n")[:MOST_LINES])
 
 
-def print_position(page: Page, view: TaskView) -> None:
+def print_position(page: LayerPage, view: TaskView) -> None:
     """Layer 1: where the task is."""
     position = view.position
     page.heading("Position", str(position))
@@ -92,7 +94,7 @@ def _item(item: PlanItem) -> list[str | tuple[str, str]]:
     return [box, (f"{plain(item.id)}  ", "dim"), plain(item.text), (plain(after), "dim")]
 
 
-def _print_steps(page: Page, view: TaskView, title: str, paths: Sequence[str]) -> None:
+def _print_steps(page: LayerPage, view: TaskView, title: str, paths: Sequence[str]) -> None:
     if paths:
         kept = paths if page.whole else paths[-MOST_ITEMS:]
         names = ["…"] if len(kept) < len(paths) else []
@@ -107,7 +109,7 @@ def _step_name(call: Call) -> str:
     return plain(f"{call.path} {call.name} ({call.status}{until})")
 
 
-def print_outputs(page: Page, view: TaskView) -> None:
+def print_outputs(page: LayerPage, view: TaskView) -> None:
     """Layer 2: what each call returned, verbatim."""
     page.heading("Outputs", "" if view.outputs else "none yet")
     for each in page.newest(view.outputs):
@@ -115,14 +117,14 @@ def print_outputs(page: Page, view: TaskView) -> None:
         page.block(shown(each.output))
 
 
-def print_decisions(page: Page, view: TaskView) -> None:
+def print_decisions(page: LayerPage, view: TaskView) -> None:
     """Layer 3: what was chosen, from what, and why."""
     page.heading("Decisions", "" if view.decisions else "none")
     for each in page.newest(view.decisions):
         print_choice(page, each)
 
 
-def print_choice(page: Page, each: Choice) -> None:
+def print_choice(page: LayerPage, each: Choice) -> None:
     """One decision, and whether it still counts."""
     what = f"{plain(each.name)} = {short(each.choice, 200)}"
     over = f"  superseded by {plain(each.superseded_by)}" if each.superseded_by else ""
@@ -146,7 +148,7 @@ def _options(options: list[Any], choice: Any) -> list[str | tuple[str, str]]:
     return [*parts, f", … {more} more"] if more > 0 else parts
 
 
-def print_retries(page: Page, view: TaskView) -> None:
+def print_retries(page: LayerPage, view: TaskView) -> None:
     """Layer 4: the calls that were tried more than once."""
     page.heading("Retries", "" if view.retries else "none")
     for each in page.newest(view.retries):
@@ -170,7 +172,7 @@ def _attempt(attempt: Attempt, of: RetryContext) -> tuple[str | tuple[str, str],
     return (f"{attempt.number}  {precise_clock(attempt.at)[11:]}  ", "dim"), f"{span:>7}  {ended}"
 
 
-def print_failures(page: Page, view: TaskView) -> None:
+def print_failures(page: LayerPage, view: TaskView) -> None:
     """Layer 5: everything that broke, with all that was known."""
     page.heading("Failures", "" if view.failures else "none")
     for each in page.newest(view.failures):
@@ -185,7 +187,7 @@ def print_failures(page: Page, view: TaskView) -> None:
         page.line(("--full shows the tracebacks", "dim"))
 
 
-def print_notes(page: Page, view: TaskView) -> None:
+def print_notes(page: LayerPage, view: TaskView) -> None:
     """What the agent wanted to remember."""
     page.heading("Notes")
     for each in page.newest(view.notes):
@@ -193,7 +195,7 @@ def print_notes(page: Page, view: TaskView) -> None:
         page.line((f"{clock(each.at)[11:]}  ", "dim"), plain(each.text), (data, "dim"))
 
 
-def print_facts(page: Page, view: TaskView) -> None:
+def print_facts(page: LayerPage, view: TaskView) -> None:
     """What the agent made of what the outside world said, and how old that was."""
     page.heading("Facts")
     for each in page.newest(view.facts):
@@ -206,3 +208,58 @@ def print_facts(page: Page, view: TaskView) -> None:
 
 def _call(name: str, given: Any) -> str:
     return f"{plain(name)}({short(given, 120)})"
+
+
+# Messages for people: who says what, which one it is, and where it comes from.
+
+
+STYLES = {"system": "dim", "user": "bold", "assistant": "cyan", "tool": "green"}
+
+
+def print_message(page: LayerPage, message: Message, *more: str) -> None:
+    """A message: a line on what it is, and what it says set in below it."""
+    number = f"{message.number:>4} " if message.number else "     "
+    said = [part for part in (*more, *origin(message)) if part]
+    page.line(
+        (number, "dim"),
+        (plain(message.role), STYLES.get(message.role, "")),
+        (plain(f"  {', '.join(said)}") if said else "", "dim"),
+        indent=0,
+    )
+    for line in said_in(message):
+        page.block(plain_lines(line), indent=7)
+
+
+def said_in(message: Message) -> Iterator[str]:
+    """What a message says, a text for each thing in it, without who says it."""
+    who = f"{message.role} ({message.name}): " if message.name else f"{message.role}: "
+    if not message.parts:
+        yield "(nothing)"
+        return
+    for line in lines_of(message):
+        yield line.removeprefix(who)
+
+
+def origin(message: Message) -> tuple[str, ...]:
+    """When a message was said, and by which step of which task."""
+    at = clock(message.at) if message.at else ""
+    by = f"task {message.task}, {message.step}" if message.task else ""
+    return tuple(each for each in (at, f"as {message.name}" if message.name else "", by) if each)
+
+
+def ranges_text(ranges: tuple[tuple[int, int], ...]) -> str:
+    """Stretches of messages by their numbers.
+
+    >>> ranges_text(((3, 14), (20, 20)))
+    '3 to 14, 20'
+    """
+    return ", ".join(f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in ranges)
+
+
+def messages_text(number: int) -> str:
+    """So many messages.
+
+    >>> messages_text(1)
+    '1 message'
+    """
+    return count(number, "message")

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.app import Holdfast
+from holdfast.api.app import Holdfast
 from holdfast.cli.code import load_named
+from holdfast.cli.exits import print_error
 from holdfast.cli.settings import Given, Setting, keys_in, url_of
-from holdfast.cli.telling import print_error
-from holdfast.decoding import damage_in
+from holdfast.core.decoding import damage_in
+from holdfast.core.state import FINISHED
+from holdfast.core.words import checked_id
 from holdfast.errors import SessionNotFound, StoreError, TaskNotFound
-from holdfast.keys import Keys
-from holdfast.reading import stream_of
-from holdfast.state import FINISHED
-from holdfast.store import Store
-from holdfast.views import TaskView, view_task
-from holdfast.words import checked_id
+from holdfast.log.reading import stream_of
+from holdfast.stores.port import Store
+from holdfast.stores.sealed.keys import Keys
+from holdfast.views.task import TaskView, view_task
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import Session

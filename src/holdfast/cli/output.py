@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli import telling
+from holdfast.cli import exits as telling
 from holdfast.cli.text import plain
 
 print_error = telling.print_error

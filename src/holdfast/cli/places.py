@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct
 
-from holdfast.app import Holdfast
+from holdfast.api.app import Holdfast
 from holdfast.cli.arguments import json_of
-from holdfast.history import When
-from holdfast.snapshots import Snapshot
+from holdfast.history.snapshots import Snapshot
+from holdfast.log.past import When
 
 F = TypeVar("F", bound=Callable[..., Any])
 

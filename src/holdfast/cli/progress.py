@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.cli.output import console
 from holdfast.cli.text import count, plain
-from holdfast.upkeep.copied import Progress, Tell
+from holdfast.upkeep.copied import CopyProgress, Tell
 
 _LINE_S = 10.0
 _QUICK_S = 0.5
@@ -30,7 +30,7 @@ def telling() -> Iterator[Tell]:
 def _lines() -> Tell:
     told_at = time.monotonic()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: CopyProgress) -> None:
         nonlocal told_at
         if time.monotonic() - told_at >= _LINE_S:
             told_at = time.monotonic()
@@ -50,7 +50,7 @@ def _bar() -> Iterator[Tell]:
     began, shown = time.monotonic(), False
     task: Any = None
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: CopyProgress) -> None:
         nonlocal shown, task
         if not shown and time.monotonic() - began >= _QUICK_S:
             shown = True
@@ -68,7 +68,7 @@ def _bar() -> Iterator[Tell]:
             bar.stop()
 
 
-def _text(progress: Progress) -> str:
+def _text(progress: CopyProgress) -> str:
     of = f"{progress.done:,} of {count(progress.total, 'task')}"
     events = f", {count(progress.events, 'event')}" if progress.events else ""
     return f"{progress.what}: {of} ({plain(progress.id)}{events})"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import click
 
 import holdfast
-from holdfast.cli import (
+from holdfast.cli.commands import (
     answer,
-    archive,
     audit,
     check,
     compare,
     compensate,
-    completion,
     context,
     control,
     copy,
@@ -21,18 +19,13 @@ from holdfast.cli import (
     drive,
     fork,
     gc,
-    handoff,
-    harness,
     keys,
     log,
     ls,
     memory,
     mirror,
-    move,
     once,
     replay,
-    resolve,
-    session,
     sessions,
     show,
     snapshot,
@@ -44,16 +37,22 @@ from holdfast.cli import (
     why,
     worker,
 )
-from holdfast.cli.exits import MEANINGS
+from holdfast.cli.commands import control as move
+from holdfast.cli.commands import copy as archive
+from holdfast.cli.commands import doubt as resolve
+from holdfast.cli.commands import keys as completion
+from holdfast.cli.commands import missions as handoff
+from holdfast.cli.commands import missions as harness
+from holdfast.cli.commands import sessions as session
+from holdfast.cli.exits import MEANINGS, ToldCommand
 from holdfast.cli.options import app_option, debug_option, key_option, sign_key_option, url_option
-from holdfast.cli.telling import Told
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()
 )
 
 
-class Root(Told, click.Group):
+class Root(ToldCommand, click.Group):
     """The group of all commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

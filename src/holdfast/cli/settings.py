@@ -30,7 +30,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import BadInput
-from holdfast.keys import Keys
+from holdfast.stores.sealed.keys import Keys
 
 Setting = Literal["app", "redact", "secrets", "engine"]
 """A setting that can name code."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.harmless import cut, plain
-from holdfast.kinds import KINDS, MEMORY, SESSION
+from holdfast.core.kinds import KINDS, MEMORY, SESSION
+from holdfast.core.words import cut, plain
 
 __all__ = [
     "ago",

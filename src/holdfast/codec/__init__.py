@@ -7,6 +7,8 @@ leave nothing open are written as natural JSON (`closed`), all others with tags 
 
 Code may change between two runs. A field that a class has got since then takes its default, and
 one that it has lost is dropped. A parameter that a function has lost is an error.
+
+Internal. It uses `core`. Read `shape` first: how the values of one annotation become bytes.
 """
 
 from holdfast.codec.growing import Growing, Listing, ListShape, naming

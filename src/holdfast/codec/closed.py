@@ -22,8 +22,7 @@ import msgspec
 from msgspec import inspect as about
 
 from holdfast.codec.classes import lost_attributes, names_of, record_of
-from holdfast.codec.misfit import MAX_DEPTH, TOO_DEEP, Misfit, label, name_of
-from holdfast.codec.scalars import INT64
+from holdfast.codec.scalars import INT64, MAX_DEPTH, TOO_DEEP, Misfit, label, name_of
 from holdfast.codec.tags import Open
 
 # Starts what is written with tags after all.

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.events import ListGrew
-from holdfast.lists import (
+from holdfast.core.events import ListGrew
+from holdfast.core.lists import (
     FEWEST_ITEMS,
+    ListPlace,
     Lists,
-    Place,
     Sum,
     Version,
     is_long,
@@ -42,7 +42,7 @@ class ListShape(Protocol):
         """The value of some JSON."""
 
 
-class Known:
+class KnownList:
     """A list that was handed over: its version, and its items as nobody else has them."""
 
     __slots__ = ("_copy", "_data", "_items", "_numbers", "shape", "sum", "version")
@@ -93,12 +93,12 @@ class Known:
         self._numbers, self._copy = numbers, copy
         return True
 
-    def grown(self, data: bytes, items: list[Any], given: list[Any]) -> Known:
+    def grown(self, data: bytes, items: list[Any], given: list[Any]) -> KnownList:
         """This list with more items at its end; `given` are those that they were made of."""
         total = self.sum.copy().add(data)
         length = self.version.length + len(items)
         version = Version(total.digest(), length, self.version, data[1:-1])
-        known = Known(self.shape, version, total, self._items + items, None)
+        known = KnownList(self.shape, version, total, self._items + items, None)
         if self._is_exact([]):
             known._copy = self._copy
             known._look(len(self._items), given, list(self._numbers or ()))
@@ -119,7 +119,7 @@ class Known:
 class Listing(bytes):
     """A value that names lists, with what is remembered of them by the place where they stand."""
 
-    known: Mapping[tuple[str, ...], Known]
+    known: Mapping[tuple[str, ...], KnownList]
 
 
 class Growing:
@@ -127,24 +127,26 @@ class Growing:
 
     def __init__(self, stored: Callable[[], Lists]) -> None:
         self._stored = stored
-        self._known: list[Known] = []
+        self._known: list[KnownList] = []
         self._lock = threading.Lock()
 
-    def find(self, value: Any, shape: ListShape) -> Known | None:
+    def find(self, value: Any, shape: ListShape) -> KnownList | None:
         """What is known of a list, once it is; None for one that is not long."""
         if type(value) is not list or len(value) < FEWEST_ITEMS:
             return None
         with self._lock:
             return self._found(value, shape)
 
-    def _found(self, value: Any, shape: ListShape) -> Known | None:
+    def _found(self, value: Any, shape: ListShape) -> KnownList | None:
         for known in self._known:
             may_begin = known.shape is shape and known.version.length <= len(value)
             if may_begin and known.begins(value):
                 return self._remember(self._more(known, value), known)
         return self._remember(self._first(value, shape))
 
-    def _remember(self, known: Known | None, instead_of: Known | None = None) -> Known | None:
+    def _remember(
+        self, known: KnownList | None, instead_of: KnownList | None = None
+    ) -> KnownList | None:
         if known is not None:
             if instead_of is not None:
                 self._known.remove(instead_of)
@@ -179,31 +181,31 @@ class Growing:
         self._remember(known, found)
         return known.copies()
 
-    def _named(self, digest: str, shape: ListShape) -> Known | None:
+    def _named(self, digest: str, shape: ListShape) -> KnownList | None:
         for known in self._known:
             if known.version.digest == digest and known.shape is shape:
                 return known
         return None
 
-    def _more(self, known: Known, value: list[Any]) -> Known | None:
+    def _more(self, known: KnownList, value: list[Any]) -> KnownList | None:
         new = value[known.version.length :]
         if not new:
             return known
         data, items = known.shape.settle(new)
         return known.grown(data, items, new) if _is_array(data, items) else None
 
-    def _first(self, value: list[Any], shape: ListShape) -> Known | None:
+    def _first(self, value: list[Any], shape: ListShape) -> KnownList | None:
         data, items = shape.settle(value)
         if not is_long(len(value), data) or not _is_array(data, items):
             return None
         version, total = version_of(data, len(items), self._stored())
-        return Known(shape, version, total, items, data)
+        return KnownList(shape, version, total, items, data)
 
 
-def naming(value: bytes, known: Mapping[tuple[str, ...], Known]) -> Listing:
+def naming(value: bytes, known: Mapping[tuple[str, ...], KnownList]) -> Listing:
     """A value that names lists, given what is known of them."""
     versions = [(path, each.version) for path, each in known.items()]
-    named = Listing(listed(value, [Place(path, v.length, v.digest) for path, v in versions]))
+    named = Listing(listed(value, [ListPlace(path, v.length, v.digest) for path, v in versions]))
     named.known = known
     return named
 

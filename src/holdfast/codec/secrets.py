@@ -22,9 +22,9 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw
 
-from holdfast.codec.declared import hints_of
-from holdfast.codec.misfit import Misfit, label
-from holdfast.secret import Secret, by_name
+from holdfast.codec.classes import hints_of
+from holdfast.codec.scalars import Misfit, label
+from holdfast.codec.secret import Secret, by_name
 
 HIDDEN = b'{"$redacted":true}'
 """What stands in the log for an argument that was hidden."""

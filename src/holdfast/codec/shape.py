@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.codec.classes import reach
 from holdfast.codec.closed import Closed
-from holdfast.codec.declared import reach
-from holdfast.codec.misfit import TOO_DEEP, Misfit, decode, name_of
+from holdfast.codec.scalars import TOO_DEEP, Misfit, decode, name_of
 from holdfast.codec.secrets import Unkept, must_be_secret
 from holdfast.codec.tags import Open
+from holdfast.core.lists import for_hashing
 from holdfast.errors import HoldsSecret, Undecodable, Unserializable
-from holdfast.lists import for_hashing
 
 
 class Shape:

@@ -10,13 +10,13 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
-from holdfast.codec.growing import Growing, Known, Listing, naming
-from holdfast.codec.misfit import encode
+from holdfast.codec.growing import Growing, KnownList, Listing, naming
+from holdfast.codec.scalars import encode
+from holdfast.codec.secret import Secret
 from holdfast.codec.secrets import hidden_in, keeping, with_hidden, with_secrets, without
 from holdfast.codec.shape import Shape, shape_of
+from holdfast.core.lists import value_of
 from holdfast.errors import BadInput, HoldsSecret, Undecodable, Unserializable
-from holdfast.lists import value_of
-from holdfast.secret import Secret
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -113,7 +113,7 @@ class Signature:
     ) -> bytes:
         """The same for a call that is made from here: it may be given secrets by their value.
 
-        >>> from holdfast.secret import Secret
+        >>> from holdfast.codec.secret import Secret
         >>> def login(user: str, key: Secret) -> None: ...
         >>> data = Signature.of(login).dump_call(("ada", Secret("hunter22")), {})
         >>> data, Signature.of(login).load(data)
@@ -127,7 +127,7 @@ class Signature:
         self, given: dict[str, Any], growing: Growing | None, secrets: list[Secret] | None
     ) -> bytes:
         written = []
-        named: dict[tuple[str, ...], Known] = {}
+        named: dict[tuple[str, ...], KnownList] = {}
         name = ""
         try:
             for name, start, dump, _, shape, _, _, _ in self._slots:

@@ -20,12 +20,22 @@ from itertools import chain
 from operator import methodcaller
 from typing import Any
 
-from holdfast.codec.classes import Record, record_of
-from holdfast.codec.declared import names_for
-from holdfast.codec.misfit import MAX_DEPTH, TOO_DEEP, Misfit, decode, encode, label
-from holdfast.codec.scalars import BARE, INT64, READERS, SCALARS, Writer
+from holdfast.codec.classes import Record, names_for, record_of
+from holdfast.codec.scalars import (
+    BARE,
+    INT64,
+    MAX_DEPTH,
+    READERS,
+    SCALARS,
+    TOO_DEEP,
+    Misfit,
+    Writer,
+    decode,
+    encode,
+    label,
+)
+from holdfast.codec.secret import Secret
 from holdfast.codec.secrets import kept, read_secret, write_secret
-from holdfast.secret import Secret
 
 _JSON = BARE | {int, float, list, dict}
 _TEXT = frozenset({str})

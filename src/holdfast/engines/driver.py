@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from holdfast.core.journal import Asked, Raised, Request, Returned
+    from holdfast.core.scope import Scope
+    from holdfast.core.state import Call, State
     from holdfast.engines.run import Run
-    from holdfast.journal import Asked, Raised, Request, Returned
-    from holdfast.scope import Scope
-    from holdfast.state import Call, State
 
 Work = Iterator[Callable[[], Any]]
 

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.codec import Signature
+from holdfast.core.spec import ONCE, Doubt, FunctionKind, IdempotencyKey, Retry, Spec, is_async
 from holdfast.errors import BadInput
-from holdfast.spec import ONCE, Doubt, FunctionKind, IdempotencyKey, Retry, Spec, is_async
 
 
 def make_spec(

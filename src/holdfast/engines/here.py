@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.engines import local, undoing
+from holdfast.core.journal import Asked, Raised, Request, Returned, Undo
+from holdfast.core.scope import Scope
+from holdfast.core.state import Call, State
+from holdfast.engines import sync_driver as local
+from holdfast.engines import undoing
 from holdfast.engines.driver import Work
 from holdfast.engines.run import Run
-from holdfast.journal import Asked, Raised, Request, Returned, Undo
-from holdfast.scope import Scope
-from holdfast.state import Call, State
 
 
 class Here:
@@ -41,7 +42,7 @@ class Here:
     async def amake(
         self, run: Run, asked: Asked, record: Call | None, data: bytes
     ) -> Returned | Call:
-        from holdfast.engines import aio
+        from holdfast.engines import async_driver as aio
 
         if record is not None and record.status == "completed":
             # Without waiting, so that a replay runs in the order the code is written.
@@ -73,7 +74,7 @@ class Here:
     async def acarry_out(
         self, request: Request, run: Run, path: str, strand: Scope | None, check: Any
     ) -> Any:
-        from holdfast.engines import aio
+        from holdfast.engines import async_driver as aio
 
         if isinstance(request, Undo) and run.may_act(path):
             return await undoing.aundo_all(run)

@@ -2,29 +2,207 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
-from holdfast.engines.clocks import Moment
-from holdfast.engines.elsewhere import driven_by
-from holdfast.engines.heartbeat import Heartbeat
+from holdfast.codec.redact import Redact, checked_redact
+from holdfast.codec.secret import Secrets, checked_secrets
+from holdfast.core.events import Parked, dump_event
+from holdfast.core.state import FINISHED, State
+from holdfast.engines.clocks import Moment, Tenure
 from holdfast.engines.mail import Message, take_in
-from holdfast.engines.many import acquire_many, close_together
-from holdfast.engines.tenure import Tenure
-from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
-from holdfast.events import Parked, dump_event
-from holdfast.log import Clock, Log, open_log, opened
-from holdfast.reading import read_state, stream_of
-from holdfast.redact import Redact, checked_redact
-from holdfast.secret import Secrets, checked_secrets
-from holdfast.state import FINISHED, State
-from holdfast.store import Lease, Post, Store
-from holdfast.values import stow
+from holdfast.engines.routing import driven_by
+from holdfast.errors import (
+    Halt,
+    HoldfastError,
+    LeaseLost,
+    StoreError,
+    Suspend,
+    TaskBusy,
+    TaskReleased,
+    TaskWaiting,
+)
+from holdfast.log.log import Clock, Log, open_log, opened
+from holdfast.log.reading import read_state, stream_of
+from holdfast.log.values import stow
+from holdfast.stores.port import Lease, ManyAtOnce, Post, Store
+
+# Many leases and logs of one store at once.
+#
+# A store that can serves them together (`ManyAtOnce`); of another one each is asked by itself, a
+# few at a time, in threads. What is returned is, for each in order, the result or what went wrong.
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_THREADS = 16
+
+
+def acquire_many(
+    store: Store, streams: Sequence[str], owner: str, lease_s: float
+) -> Sequence[Lease | BaseException]:
+    """Take the leases of many streams."""
+    if isinstance(store, ManyAtOnce):
+        return store.acquire_many(streams, owner, lease_s)
+    return _each(partial(store.acquire, owner=owner, lease_s=lease_s), streams)
+
+
+def sync_together(logs: Sequence[Log]) -> Sequence[BaseException | None]:
+    """`sync` for logs of one store, each of which was flushed."""
+    store = logs[0].store
+    once = list(dict.fromkeys(logs))  # branches of one task wait for the same log
+    leases, upto = [log.lease for log in once], [log.flushed for log in once]
+    if isinstance(store, ManyAtOnce):
+        outcomes: Sequence[BaseException | None] = store.sync_many(leases)
+    else:
+        outcomes = _each(store.sync, leases)
+    for log, seq, error in zip(once, upto, outcomes, strict=True):
+        log.was_synced(seq, error)
+    by_log = dict(zip(once, outcomes, strict=True))
+    return [by_log[log] for log in logs]
+
+
+def close_together(store: Store, logs: Sequence[Log]) -> Sequence[BaseException | None]:
+    """`close` for logs of one store."""
+    failures: dict[Log, BaseException] = {}
+    unsynced = []
+    for log in logs:
+        try:
+            if log.has_to_be_synced():
+                log.flush()
+                unsynced.append(log)
+        except StoreError as error:
+            failures[log] = error
+    if unsynced:
+        for log, outcome in zip(unsynced, sync_together(unsynced), strict=True):
+            if outcome is not None:
+                failures[log] = outcome
+    leases = [log.lease for log in logs]
+    if isinstance(store, ManyAtOnce):
+        store.release_many(leases)
+    else:
+        for log, released in zip(logs, _each(store.release, leases), strict=True):
+            if released is not None:
+                failures.setdefault(log, released)
+    # What was acknowledged is safe; the rest belongs to who has the lease now.
+    return [None if isinstance(e := failures.get(log), LeaseLost) else e for log in logs]
+
+
+def _each(ask: Callable[[T], R], items: Sequence[T]) -> list[R | BaseException]:
+    def outcome(item: T) -> R | BaseException:
+        try:
+            return ask(item)
+        except Exception as error:
+            return error
+
+    if len(items) == 1:
+        return [outcome(items[0])]
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and rarely needed
+
+    with ThreadPoolExecutor(min(_THREADS, len(items)), "holdfast store") as pool:
+        return list(pool.map(outcome, items))
+
+
+# The heartbeat: for every task that is held, shows that its holder is alive, and what it does.
+
+
+TICK_S = 0.05
+
+
+class Heartbeat:
+    """One thread, running while tasks are held. It renews their leases well before they run out,
+    flushes their logs many times a second, so that a step that takes long is seen to run, and
+    brings them the messages that were left for them."""
+
+    flushes: ClassVar[bool] = True
+    """Off in a harness that counts writes: those of a heartbeat come sooner or later, or not."""
+
+    def __init__(self, store: Store, lease_s: float) -> None:
+        self._store = store
+        self._every_s = lease_s / 3
+        self._logs: set[Log] = set()
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, log: Log) -> None:
+        """Look after a log from now on."""
+        with self._lock:
+            self._logs.add(log)
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
+                self._closing.clear()
+                thread = threading.Thread(target=self._beat, name="holdfast heartbeat", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def remove(self, log: Log) -> None:
+        """Let a log be."""
+        with self._lock:
+            self._logs.discard(log)
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._logs.clear()
+        self._closing.set()
+        if thread is not None:
+            thread.join()
+
+    def _beat(self) -> None:
+        renewed = Moment()
+        while not self._closing.wait(min(TICK_S, self._every_s)):
+            with self._lock:
+                logs = list(self._logs)
+            due = renewed.ago_s() >= self._every_s
+            if due:
+                renewed = Moment()
+            for log in logs:
+                if self._closing.is_set():
+                    return
+                try:
+                    if self.flushes:
+                        log.flush()
+                    if due and log.tenure is not None:
+                        log.tenure.confirm()
+                except (HoldfastError, OSError):
+                    # A store that can't be reached may be the next time. Of a log that is broken
+                    # its own next append says so, where it matters.
+                    if log.is_broken:
+                        self.remove(log)
+            self._attend(logs)
+
+    def _attend(self, logs: list[Log]) -> None:
+        if not logs:
+            return
+        of_stream = {log.lease.stream: log for log in logs}
+        try:
+            posts = self._store.inbox(of_stream)
+        except (HoldfastError, OSError):
+            return  # they stay where they are
+        for post in posts:
+            log = of_stream[post.stream]
+            with self._lock:
+                if log not in self._logs:  # given back meanwhile
+                    continue
+            try:
+                take_in(log, [post])
+            except (HoldfastError, OSError):
+                if log.is_broken:
+                    self.remove(log)
+        for log in logs:
+            attended = log.attended  # who may leave at any moment
+            if attended is not None:
+                attended.tick()
+
 
 Make = Callable[[State, Callable[[bytes], Raw]], Message]
 """Makes a message for a task in a state, or raises; it stows large values where they belong."""

@@ -13,10 +13,8 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from holdfast.decoding import Illegible
-from holdfast.engines.elsewhere import driven_by
-from holdfast.errors import Conflict
-from holdfast.events import (
+from holdfast.core.decoding import Illegible
+from holdfast.core.events import (
     AnyEvent,
     CancelRequested,
     ChildEnded,
@@ -31,12 +29,13 @@ from holdfast.events import (
     TaskContinued,
     load_event,
 )
-from holdfast.filing import refused
-from holdfast.log import Log
-from holdfast.merging import merged
-from holdfast.plan import numbered, recorded
-from holdfast.state import FINISHED, State
-from holdfast.store import Post
+from holdfast.core.filing import refused
+from holdfast.core.plan import merged, numbered, recorded
+from holdfast.core.state import FINISHED, State
+from holdfast.engines.routing import driven_by
+from holdfast.errors import Conflict
+from holdfast.log.log import Log
+from holdfast.stores.port import Post
 
 Message = (
     QuestionAnswered

@@ -29,8 +29,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from holdfast.core.state import State
 from holdfast.errors import EngineError
-from holdfast.state import State
 
 
 class RunOver(EngineError):
@@ -115,7 +115,7 @@ class Engine(Protocol):
 
 
 class Closes(Protocol):
-    """Closes and opens bytes with a key of an encrypted store: see `holdfast.stores.boxes.Box`."""
+    """Closes and opens bytes with a key of an encrypted store: see `stores.sealed.boxes.Box`."""
 
     def close(self, data: bytes, *about: str | int) -> bytes:
         """The bytes, encrypted; to be opened with the same `about` only."""

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
-from holdfast.engines import local
+from holdfast.codec.secret import provider
+from holdfast.core.journal import Raised, Returned, Stopped
+from holdfast.core.scope import Scope
+from holdfast.core.spec import Spec
+from holdfast.engines import sync_driver as local
+from holdfast.engines.execution import older_code
 from holdfast.engines.here import HERE
 from holdfast.engines.holding import Holding
-from holdfast.engines.lookup import older_code
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, Halt, HoldfastError, Suspend
-from holdfast.journal import Raised, Returned, Stopped
-from holdfast.log import Appended, Log
-from holdfast.reading import stream_of
-from holdfast.scope import Scope
-from holdfast.secret import provider
-from holdfast.spec import Spec
-from holdfast.store import Lease
+from holdfast.log.log import Appended, Log
+from holdfast.log.reading import stream_of
+from holdfast.stores.port import Lease
 
 
 class Rehearsal(Struct, frozen=True):
@@ -89,8 +89,8 @@ def _in_loop(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     from concurrent.futures import ThreadPoolExecutor
     from contextvars import copy_context
 
-    from holdfast.engines import aio
-    from holdfast.engines.alarm import Alarm
+    from holdfast.engines import async_driver as aio
+    from holdfast.engines.threads import Alarm
 
     async def rehearsed() -> Returned | Raised | Stopped:
         return await aio.run_function(run, spec, Alarm(run))

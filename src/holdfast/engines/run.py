@@ -8,9 +8,27 @@ from datetime import datetime
 from typing import Any, NoReturn, Protocol
 from weakref import WeakSet
 
+import msgspec
+
+from holdfast.codec import shape_of
+from holdfast.core.decoding import is_too_deep
+from holdfast.core.events import (
+    AnyEvent,
+    CancelRequested,
+    Failure,
+    Moved,
+    PauseRequested,
+    PlanItem,
+    TaskContinued,
+)
+from holdfast.core.journal import Asked, Raised, Returned
+from holdfast.core.scope import Scope, scope_var
+from holdfast.core.spec import Spec
+from holdfast.core.state import State, scope_of
 from holdfast.engines.clocks import Countdown
 from holdfast.engines.driver import Driver
 from holdfast.errors import (
+    BadInput,
     Halt,
     HoldfastError,
     Signal,
@@ -20,20 +38,7 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.events import (
-    AnyEvent,
-    CancelRequested,
-    Failure,
-    Moved,
-    PauseRequested,
-    PlanItem,
-    TaskContinued,
-)
-from holdfast.journal import Asked, Raised, Returned
-from holdfast.log import Appended, Log
-from holdfast.scope import Scope, scope_var
-from holdfast.spec import Spec
-from holdfast.state import State, scope_of
+from holdfast.log.log import Appended, Log
 
 
 class Family(Protocol):
@@ -344,3 +349,43 @@ def time_is_up(until: datetime) -> Stop:
     """The signal for a task that did not end in time."""
     message = f"the task did not end by {until:%Y-%m-%d %H:%M:%S %Z}"
     return Stop(message, Failure("TaskTimedOut", message, module="holdfast", timed_out=True))
+
+
+# What a task says beside its calls: how it gets into the log.
+
+
+_any = shape_of(Any)
+
+
+def record(scope: Scope, event: Appended) -> None:
+    """Append what a task said, and wait until it is durable. A rehearsal leaves it out."""
+    if scope.run.is_rehearsal:
+        return
+    append(scope, event)
+    scope.run.sync()
+
+
+def append(scope: Scope, event: Appended) -> None:
+    """Append it, and let the next sync make it durable."""
+    try:
+        scope.run.log.append(event, scope)
+    except BadInput:
+        raise  # the caller's mistake, and nothing was written
+    except HoldfastError as error:
+        scope.run.halt(error)
+
+
+def plain(value: Any) -> bytes:
+    """Options and data, which are for people and views: classes are shown as their fields."""
+    try:
+        return _any.dump(value)
+    except HoldfastError:
+        try:
+            data = msgspec.json.encode(value, enc_hook=repr)
+            if is_too_deep(data):
+                raise RecursionError
+            return data
+        except RecursionError:
+            raise BadInput(f"a {type(value).__name__} is nested too deep to be recorded") from None
+        except (UnicodeError, ValueError) as error:
+            raise BadInput(f"{value!a:.60} can't be recorded: {error}") from None

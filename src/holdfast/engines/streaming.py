@@ -17,16 +17,14 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from holdfast.codec import Shape, shape_of
-from holdfast.engines import local
-from holdfast.engines.execution import Body, must_be_open, recorded_result
-from holdfast.engines.lookup import altered, look_up
+from holdfast.core.journal import Raised, Request, Returned, RunBody, perform, step_failed
+from holdfast.core.scope import Scope, scope_var
+from holdfast.core.spec import Spec
+from holdfast.core.state import Call
+from holdfast.engines import sync_driver as local
+from holdfast.engines.execution import Body, altered, look_up, must_be_open, recorded_result
 from holdfast.engines.run import Run
 from holdfast.errors import Unserializable
-from holdfast.journal import Raised, Request, Returned, perform, step_failed
-from holdfast.journal import Run as RunBody
-from holdfast.scope import Scope, scope_var
-from holdfast.spec import Spec
-from holdfast.state import Call
 
 
 def stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -48,7 +46,7 @@ def stream_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     return (_astream if spec.is_async else _stream)(Scope(run, ""), path, spec, data)
 
 
-class Parts:
+class StreamParts:
     """What one attempt of a streaming step has yielded, and who reads it."""
 
     def __init__(self, body: Body) -> None:
@@ -174,7 +172,7 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
             answer = local.carry_out(request, call.run, path, scope, check)
             continue
         call.run.must_hold()
-        parts, call.has_streamed = Parts(call.body), True
+        parts, call.has_streamed = StreamParts(call.body), True
         try:
             source = _scoped(parts.scope, parts.start)
             while (part := parts.next_part(source)) is not UNSET:
@@ -195,7 +193,7 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
 
 
 async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIterator[Any]:
-    from holdfast.engines import aio
+    from holdfast.engines import async_driver as aio
 
     call, answer = Streaming(scope, path, spec, data), None
     if call.whole is not None:
@@ -206,7 +204,7 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
             answer = await aio.carry_out(request, call.run, path, scope, check)
             continue
         await aio.must_hold(call.run)
-        parts, call.has_streamed = Parts(call.body), True
+        parts, call.has_streamed = StreamParts(call.body), True
         try:
             source = _scoped(parts.scope, parts.start)
             while (part := await parts.anext_part(source)) is not UNSET:

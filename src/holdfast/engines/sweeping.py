@@ -19,15 +19,14 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct, field
 
-from holdfast.engines.elsewhere import driven_by, is_to_end, job_for, let_know
-from holdfast.engines.handing import hand_over
+from holdfast.core.facts import BY_ENGINE
+from holdfast.core.state import State
 from holdfast.engines.port import Engine, NotServed
+from holdfast.engines.routing import driven_by, hand_over, is_to_end, job_for, let_know
 from holdfast.errors import EngineConflict, EngineError, StoreError, TaskBusy
-from holdfast.facts import BY_ENGINE
-from holdfast.folding import read_facts
-from holdfast.reading import read_state
-from holdfast.state import State
-from holdfast.store import Post, Store
+from holdfast.log.folding import read_facts
+from holdfast.log.reading import read_state
+from holdfast.stores.port import Post, Store
 
 _TASKS = "tasks/"
 _AGAIN_S = 60.0
@@ -41,7 +40,7 @@ _SOONEST_S, _LATEST_S = 1.0, 60.0
 """After how long the engine is told again of a message that stays in the inbox."""
 
 
-class Swept(Struct, frozen=True):
+class SweepResult(Struct, frozen=True):
     """What a pass did."""
 
     started: tuple[str, ...] = ()
@@ -54,7 +53,7 @@ class Swept(Struct, frozen=True):
     """A type of task that the engine knows of nobody to drive."""
 
 
-class Memory(Struct):
+class SweepMemory(Struct):
     """What is remembered from one pass to the next. May be lost: the next pass asks more then."""
 
     look_at: dict[str, float] = field(default_factory=dict)
@@ -67,7 +66,7 @@ class Memory(Struct):
     """Whether no pass was made yet."""
 
 
-def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
+def sweep(store: Store, engine: Engine, memory: SweepMemory, now_s: float) -> SweepResult:
     """Make one pass over the tasks of an engine. `now_s` is the time of any clock that only goes
     forward."""
     return _Pass(store, engine, memory, now_s).make()
@@ -76,7 +75,7 @@ def sweep(store: Store, engine: Engine, memory: Memory, now_s: float) -> Swept:
 class _Pass:
     """One pass: what it goes by, and what it has done so far."""
 
-    def __init__(self, store: Store, engine: Engine, memory: Memory, now_s: float) -> None:
+    def __init__(self, store: Store, engine: Engine, memory: SweepMemory, now_s: float) -> None:
         self._store, self._engine, self._memory, self._now_s = store, engine, memory, now_s
         self._started: list[str] = []
         self._told: list[tuple[str, str]] = []
@@ -85,7 +84,7 @@ class _Pass:
         self._failures = 0
         """How many tasks in a row the engine failed for."""
 
-    def make(self) -> Swept:
+    def make(self) -> SweepResult:
         try:
             posts = self._survey()
         except StoreError as error:
@@ -96,7 +95,7 @@ class _Pass:
                 if self._failures == _MOST_FAILURES:
                     break
         trouble = tuple(dict.fromkeys(self._trouble))
-        return Swept(tuple(self._started), tuple(self._told), trouble, self._unserved)
+        return SweepResult(tuple(self._started), tuple(self._told), trouble, self._unserved)
 
     def _survey(self) -> list[Post]:
         """See which tasks there are; returns the messages that the engine is to be told of now."""
@@ -134,7 +133,7 @@ class _Pass:
             self._unserved = error.task
             self._hinder(stream, posts, str(error))
             self._memory.look_at[stream] = self._now_s + _SOONEST_S
-        except (EngineConflict, Stopped, StoreError) as error:
+        except (EngineConflict, StoppedByEngine, StoreError) as error:
             self._failures = 0
             self._hinder(stream, posts, f"{stream.removeprefix(_TASKS)}: {error}")
         except EngineError as error:
@@ -180,14 +179,14 @@ def _driven_remotely(store: Store) -> Iterator[str]:
             yield stream
 
 
-def _due(memory: Memory, posts: Sequence[Post], now_s: float) -> list[Post]:
+def _due(memory: SweepMemory, posts: Sequence[Post], now_s: float) -> list[Post]:
     """The messages that the engine is to be told of now. Those that are gone are forgotten."""
     there = {(post.stream, post.name): post for post in posts}
     memory.tell_at = {key: at for key, at in memory.tell_at.items() if key in there}
     return [post for key, post in there.items() if memory.tell_at.get(key, (now_s, 0))[0] <= now_s]
 
 
-class Stopped(EngineError):
+class StoppedByEngine(EngineError):
     """Somebody ended a task by the means of its engine."""
 
 
@@ -203,7 +202,7 @@ def _start(store: Store, engine: Engine, stream: str, state: State, posts: Seque
         and known.status == "stopped"
         and not any(is_to_end(p.name) for p in posts)
     ):
-        raise Stopped(
+        raise StoppedByEngine(
             f"somebody ended it on {engine.name} ({known.detail}), and it is left so. To go on "
             f"with it: hf.resume({state.id!r}); to end it for good, and undo what it did: "
             f"hf.cancel({state.id!r})"
@@ -215,7 +214,7 @@ def _start(store: Store, engine: Engine, stream: str, state: State, posts: Seque
     return True
 
 
-def _put_off(post: Post, memory: Memory, now_s: float) -> None:
+def _put_off(post: Post, memory: SweepMemory, now_s: float) -> None:
     key = (post.stream, post.name)
     pause_s = memory.tell_at.get(key, (0.0, _SOONEST_S))[1]
     memory.tell_at[key] = (now_s + pause_s, min(2 * pause_s, _LATEST_S))

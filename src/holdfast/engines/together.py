@@ -13,17 +13,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from holdfast.engines.holding import Ending, Holding, Wanted
-from holdfast.engines.many import sync_together
+from holdfast.engines.holding import Ending, Holding, Wanted, sync_together
 from holdfast.engines.threads import off_loop
 from holdfast.errors import Halt, Suspend
-from holdfast.log import Log
+from holdfast.log.log import Log
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Line(Generic[T, R]):
+class WaitingLine(Generic[T, R]):
     """A line of those who want the same thing done, and a function that does it for many.
 
     The function is called in a thread. It returns, for each in order, the result or an exception.
@@ -86,9 +85,9 @@ class Lines:
 
     def __init__(self, holding: Holding) -> None:
         # Reading a long log takes a while, for which the others need not wait.
-        self.take: Line[Wanted, Log] = Line(holding.take_many, most_groups=4)
-        self.let_go: Line[Ending, None] = Line(holding.let_go_many, most_groups=4)
-        self._sync: Line[Log, None] = Line(sync_together)
+        self.take: WaitingLine[Wanted, Log] = WaitingLine(holding.take_many, most_groups=4)
+        self.let_go: WaitingLine[Ending, None] = WaitingLine(holding.let_go_many, most_groups=4)
+        self._sync: WaitingLine[Log, None] = WaitingLine(sync_together)
 
     def sync(self, log: Log) -> asyncio.Future[None]:
         """Done when everything appended to a log so far is durable."""
@@ -105,7 +104,7 @@ def lines_of(holding: Holding) -> Lines:
     return lines
 
 
-class Held:
+class HeldLog:
     """A task's log, held until the block ends. Signals leave it as the errors they carry."""
 
     def __init__(self, holding: Holding, task_id: str, begin: Callable[[Log], None]) -> None:

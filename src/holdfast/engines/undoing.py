@@ -15,18 +15,17 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast.codec import is_whole
-from holdfast.engines import local
-from holdfast.engines.execution import Body
+from holdfast.core.journal import Asked, Flow, settle
+from holdfast.core.journal.task import is_open, to_settle, to_undo, undo_path
+from holdfast.core.scope import Scope, scope_var
+from holdfast.core.spec import Spec, registry
+from holdfast.core.state import UNDO, Call
+from holdfast.engines import sync_driver as local
+from holdfast.engines.execution import Body, look_up
 from holdfast.engines.functions import undo_of
-from holdfast.engines.lookup import look_up
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, HoldfastError, StepFailed
-from holdfast.journal import Asked, Flow, settle
-from holdfast.journal.task import is_open, to_settle, to_undo, undo_path
-from holdfast.reading import read_state
-from holdfast.scope import Scope, scope_var
-from holdfast.spec import Spec, registry
-from holdfast.state import UNDO, Call
+from holdfast.log.reading import read_state
 
 
 class _Work(Struct):
@@ -161,7 +160,7 @@ def _do(run: Run, work: _Work) -> None:
 
 
 async def _ado(run: Run, work: _Work) -> None:
-    from holdfast.engines import aio
+    from holdfast.engines import async_driver as aio
 
     if work.path:
         await aio.call_at(run, work.path, work.spec, work.data)

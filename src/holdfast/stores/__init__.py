@@ -1,4 +1,9 @@
-"""The stores that come with Holdfast, and how a URL names one."""
+"""The stores that come with Holdfast, and how a URL names one.
+
+Internal but for the port, which a store of your own implements. A store keeps lines and blobs, and
+knows nothing of tasks. It uses `log` and `core`. Read `port` first: the rules, in words and in
+code; then `memory`, which keeps them and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadInput, WrongKey
-from holdfast.keys import KEYS, Keys, KeySource
-from holdfast.store import Store
+from holdfast.stores.port import Store
+from holdfast.stores.sealed.keys import KEYS, Keys, KeySource
 
 if TYPE_CHECKING:
-    from holdfast.stores.boxes import Box
+    from holdfast.stores.sealed.boxes import Box
 
 _LIKE_A_URL = re.compile(r"(postgres(ql)?|sqlite|memory|file):")
 
@@ -43,20 +48,20 @@ def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
     if not found and _LIKE_A_URL.match(text):
         raise BadInput(f"{text!r} is neither a folder nor a URL: write {_with_slashes(text)!r}")
     if not found or scheme == "file":
-        from holdfast.stores.files import FileStore
+        from holdfast.stores.files.store import FileStore
 
         if not (rest if found else text):
             raise BadInput("the store's folder has no name: give a path, as in Holdfast('state')")
         return FileStore(Path(rest if found else text), sync=sync)
     if scheme == "sqlite":
-        from holdfast.stores.sqlite import SqliteStore
+        from holdfast.stores.sqlite.store import SqliteStore
 
         if not rest.startswith("/") or rest in ("/", "/:memory:"):
             raise BadInput(f"{text!r} names no file: give sqlite:///trips.db, or memory://")
         return SqliteStore(Path(rest[1:]), sync=sync)
     if scheme in ("postgresql", "postgres"):
         try:
-            from holdfast.stores.postgres import PostgresStore
+            from holdfast.stores.postgres.store import PostgresStore
         except ModuleNotFoundError as error:
             raise BadInput(
                 f"a store in PostgreSQL needs {error.name}: pip install 'holdfast[postgres]'"
@@ -81,7 +86,7 @@ def whole_store(store: Store) -> Store:
     """
     port = [name for name in vars(Store) if not name.startswith("_")]
     missing = [name for name in port if _is_missing(store, name)]
-    advice = "give a folder, a URL, or an object with every method of holdfast.store.Store"
+    advice = "give a folder, a URL, or an object with every method of holdfast.stores.port.Store"
     if isinstance(store, type) or missing == port:
         raise BadInput(f"{store!a:.80} is no store: {advice}")
     if missing:
@@ -114,7 +119,7 @@ def secured(store: Store, key: KeySource | None, sign_key: KeySource | None = No
                 f"open it with Holdfast(…, key=…), or holdfast --key-file FILE"
             )
         if sign_key is not None:
-            from holdfast.stores.signed import SignedStore
+            from holdfast.stores.sealed.signed import SignedStore
 
             store = SignedStore(store, Keys.of(sign_key))
         return store
@@ -149,13 +154,13 @@ def rotate(store: Store, keys: Keys) -> bool:
     (True, False)
     """
     with _encryption_is_there():
-        from holdfast.stores import ring
+        from holdfast.stores.sealed import ring
     return ring.rotate(store, keys)
 
 
 def _sealed(store: Store, keys: Keys) -> Store:
     with _encryption_is_there():
-        from holdfast.stores.sealed import SealedStore
+        from holdfast.stores.sealed.store import SealedStore
     return SealedStore(store, keys)
 
 

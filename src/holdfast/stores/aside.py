@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.store import Lease, Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Lease, Store
 
 
 class Aside(MemoryStore):

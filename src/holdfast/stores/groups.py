@@ -21,13 +21,15 @@ to time, in case an interrupt kept a leader from waking it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 from holdfast.errors import StoreError
 
@@ -187,3 +189,30 @@ def _bells(jobs: Iterable[Job]) -> Iterator[threading.Lock]:
 def _ring(bell: threading.Lock) -> None:
     with suppress(RuntimeError):  # it was rung before
         bell.release()
+
+
+# What a process that was forked must not share with its parent: connections, locks, threads.
+
+
+class Forkable(Protocol):
+    """A store with connections."""
+
+    def start_anew(self) -> None:
+        """Forget every connection, lock and lease, without touching them: they are the parent's."""
+
+
+_open: WeakSet[Forkable] = WeakSet()
+
+
+def start_anew_in_children(store: Forkable) -> None:
+    """Let a store start anew in every process that is forked from now on."""
+    _open.add(store)
+
+
+def _start_anew() -> None:
+    for store in list(_open):
+        store.start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)

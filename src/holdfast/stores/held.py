@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from holdfast.errors import Conflict, LeaseLost, StorageFailed, StoreError, TaskBusy
-from holdfast.store import Facts, Lease
 from holdfast.stores.groups import Job
+from holdfast.stores.port import Facts, Lease
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Append(Job):
+class HeldLines(Job):
     """Lines to be added to a stream that is held."""
 
     __slots__ = ("facts", "held", "lines", "seq")
@@ -52,7 +52,7 @@ class Held:
         self.lease = lease
         self.id = id
         self.head = head
-        self.newest: Append | None = None
+        self.newest: HeldLines | None = None
         self.trouble: StoreError | None = None
         self.writing = threading.Lock()
 
@@ -61,14 +61,14 @@ class Held:
         expected_seq: int,
         lines: Sequence[bytes],
         facts: Facts | None,
-        add: Callable[[Append], None],
+        add: Callable[[HeldLines], None],
     ) -> None:
         """Put lines in line to be written."""
         with self.writing:
             self.must_be_sound()
             if self.head != expected_seq:
                 raise not_there(self.lease.stream, self.head, expected_seq)
-            job = Append(self, expected_seq, list(lines), facts)
+            job = HeldLines(self, expected_seq, list(lines), facts)
             self.head += len(job.lines)
             self.newest = job
             add(job)

@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import partial
 from hashlib import sha256
 
-from holdfast import finding
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, StoreError, TaskBusy
-from holdfast.store import Blob, Facts, Lease, Page, Post, Query
+from holdfast.stores import finding
+from holdfast.stores.files.leftovers import NothingLeft
 from holdfast.stores.held import each
-from holdfast.stores.leftovers import NothingLeft
+from holdfast.stores.port import Blob, Facts, Lease, Page, Post, Query
 
 
 class MemoryWaypoints:

@@ -13,6 +13,9 @@
 
 Loaded when asked for: the contracts need pytest and the machine Hypothesis, which come with
 `pip install 'holdfast[testing]'`.
+
+Public, by the names in `__all__`. It uses every room but `cli`. Read `contract` first for stores,
+`engine_contract` for engines, `crash` for agents that are killed.
 """
 
 from __future__ import annotations

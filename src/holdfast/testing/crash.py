@@ -33,10 +33,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from holdfast.app import Holdfast
-from holdfast.engines.heartbeat import Heartbeat
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
+from holdfast.api.app import Holdfast
+from holdfast.engines.holding import Heartbeat
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
 
 MISSED = "missed"
 

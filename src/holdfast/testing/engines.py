@@ -18,17 +18,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api.app import Holdfast
 from holdfast.engines.port import Engine
-from holdfast.testing.engine_contract.branching import Branching
 from holdfast.testing.engine_contract.calling import Calling
 from holdfast.testing.engine_contract.ending import Ending
-from holdfast.testing.engine_contract.families import Families
+from holdfast.testing.engine_contract.families import Branching, Families
 from holdfast.testing.engine_contract.logs import Logs
 from holdfast.testing.engine_contract.people import People
 from holdfast.testing.engine_contract.saying import Saying
-from holdfast.testing.engine_contract.starting import Starting
-from holdfast.testing.engine_contract.travelling import Travelling
+from holdfast.testing.engine_contract.starting import Starting, Travelling
 from holdfast.testing.engine_contract.working import working
 
 

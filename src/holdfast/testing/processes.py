@@ -27,7 +27,7 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from holdfast.errors import HoldfastError
-from holdfast.store import Lease, Store
+from holdfast.stores.port import Lease, Store
 
 _MESSAGE_BYTES = 64
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.app import Holdfast
-from holdfast.replays import Replayed
+from holdfast.api.app import Holdfast
+from holdfast.history.replay import Replayed
 
 
 def replay_recorded(

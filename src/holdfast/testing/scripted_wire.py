@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.agent.formats import anthropic, openai_chat, openai_responses
 from holdfast.agent.formats.common import as_object
-from holdfast.agent.messages import Message, Refusal, Text, Thinking, ToolCall
 from holdfast.agent.model import Reply, ToolInfo
+from holdfast.log.messages import Message, Refusal, Text, Thinking, ToolCall
 
 Json = dict[str, Any]
 Event = tuple[str, Json]

@@ -18,19 +18,12 @@ from contextlib import closing
 
 import pytest
 
-from holdfast.store import Store
-from holdfast.testing.contract.appending import Appending
-from holdfast.testing.contract.blobs import Blobs
-from holdfast.testing.contract.deleting import Deleting
-from holdfast.testing.contract.facts import FactsOfStreams
-from holdfast.testing.contract.inboxes import Inboxes
-from holdfast.testing.contract.leases import Leases
-from holdfast.testing.contract.reading import Reading
-from holdfast.testing.contract.takeovers import Takeovers
-from holdfast.testing.contract.texts import Texts
-from holdfast.testing.contract.waypoints import WaypointsOfStreams
-from holdfast.testing.finding import FindContract
-from holdfast.testing.housekeeping import HousekeepingContract
+from holdfast.stores.port import Store
+from holdfast.testing.contract.appending import Appending, Reading
+from holdfast.testing.contract.blobs import Blobs, Deleting, HousekeepingContract
+from holdfast.testing.contract.derived import Texts, WaypointsOfStreams
+from holdfast.testing.contract.facts import FactsOfStreams, FindContract
+from holdfast.testing.contract.leases import Inboxes, Leases, Takeovers
 
 
 class StoreContract(
@@ -47,7 +40,7 @@ class StoreContract(
     Texts,
     WaypointsOfStreams,
 ):
-    """What the rules at the top of `holdfast.store` come to.
+    """What the rules at the top of `holdfast.stores.port` come to.
 
     `open_store` is for you to give. `spoil_blob(store, digest)` may be given as well: it changes
     the bytes of a blob behind the store's back, and the store has to notice.

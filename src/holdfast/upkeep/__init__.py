@@ -1,1 +1,5 @@
-"""Looking after a store: copying and moving tasks, archiving them, deleting what is not needed."""
+"""Looking after a store: tasks are copied, moved, archived, restored and deleted.
+
+Internal. It uses `engines` (to hold what it touches), `stores`, `log` and `core`. Read `copying`
+first for tasks on their way to another store, `sweeping` for those that go for good.
+"""

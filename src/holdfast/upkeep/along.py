@@ -12,17 +12,15 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from holdfast.core.kinds import SESSION, id_of, kind_of
+from holdfast.core.state import State
 from holdfast.errors import BadInput, TaskBusy, TaskNotFound
-from holdfast.folding import facts_in, lines_of, read_folded, status_in
-from holdfast.kinds import SESSION, id_of, kind_of
-from holdfast.reading import lineage, must_have_its_past
-from holdfast.state import State
-from holdfast.store import Store
+from holdfast.log.folding import facts_in, lines_of, read_folded, status_in
+from holdfast.log.reading import lineage, must_have_its_past
+from holdfast.stores.port import Store
 from holdfast.upkeep.copied import CopiedLog, What
-from holdfast.upkeep.families import Told, told_by
-from holdfast.upkeep.keeping import Keeping
-from holdfast.upkeep.needs import sessions_needed
-from holdfast.upkeep.transfer import Brought, Source, Transfer, compared
+from holdfast.upkeep.families import Told, sessions_needed, told_by
+from holdfast.upkeep.transfer import Brought, Keeping, Source, Transfer, compared
 
 Say = Callable[[What, str, int], None]
 

@@ -28,10 +28,10 @@ from typing import IO, Annotated, Any, Self
 
 from msgspec import Meta, Struct
 
-from holdfast.decoding import Illegible, decode
+from holdfast.core.decoding import Illegible, decode
+from holdfast.core.kinds import TASK, Kind, id_of
 from holdfast.errors import ArchiveDamaged, BadInput, NewerFormat, StorageFailed
-from holdfast.kinds import TASK, Kind, id_of
-from holdfast.store import Post
+from holdfast.stores.port import Post
 
 ARCHIVE_FORMAT = 2
 """With sessions or memories in it. One that has only tasks is of format 1, which is read for good:

@@ -16,15 +16,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast import chain
+from holdfast.core.events import VERSION
+from holdfast.core.kinds import MEMORY, SESSION, TASK, id_of, kind_of
 from holdfast.engines.holding import Holding
 from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed, StoreError
-from holdfast.events import VERSION
-from holdfast.folding import read_folded
-from holdfast.kinds import MEMORY, SESSION, TASK, id_of, kind_of
-from holdfast.naming import blob_of, may_name, references
-from holdfast.reading import stream_of
-from holdfast.store import Store
+from holdfast.log import chain
+from holdfast.log.folding import read_folded
+from holdfast.log.reading import stream_of
+from holdfast.log.values import blob_of, may_name, references
+from holdfast.stores.port import Store
 from holdfast.upkeep.archive import (
     MANIFEST,
     Archive,
@@ -35,7 +35,7 @@ from holdfast.upkeep.archive import (
     format_of,
 )
 from holdfast.upkeep.choosing import Wanted, choose, others_meant
-from holdfast.upkeep.copied import Progress, Refused, Tell, why_refused
+from holdfast.upkeep.copied import CopyProgress, Refused, Tell, why_refused
 from holdfast.upkeep.families import told_by
 
 
@@ -165,7 +165,7 @@ class _Writer:
         for number, name in enumerate(names):
             streams.append(self._stream(name, f"streams/{number}.jsonl"))
             shown = kind_of(name).shown(id_of(name))
-            self._tell(Progress("archiving", shown, number + 1, len(names), streams[-1].events))
+            self._tell(CopyProgress("archiving", shown, number + 1, len(names), streams[-1].events))
         url = self._store.url
         found = Manifest(format_of(names), version, now, url, tuple(streams), self._blobs)
         self._packed.writestr(MANIFEST, msgspec.json.encode(found))

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from holdfast.core.kinds import final_name, id_of, kind_of, prefixes
 from holdfast.errors import StoreError
-from holdfast.kinds import final_name, id_of, kind_of, prefixes
-from holdfast.naming import Naming, may_name
-from holdfast.reading import must_have_its_past, own_events
-from holdfast.store import Blob, Store
-from holdfast.upkeep.copied import Progress, Tell
+from holdfast.log.reading import must_have_its_past, own_events
+from holdfast.log.values import Naming, may_name
+from holdfast.stores.port import Blob, Store
+from holdfast.upkeep.copied import CopyProgress, Tell
 
 
 class _Lines(Struct):
@@ -50,7 +50,7 @@ class Census:
             except StoreError as error:
                 self.unreadable[stream] = str(error)
             shown = kind_of(stream).shown(id_of(stream))
-            tell(Progress("reading", shown, number + 1, len(streams)))
+            tell(CopyProgress("reading", shown, number + 1, len(streams)))
         self._named.update(digest for names in self._names.values() for digest in names)
         self._log_bytes = self.sizes.total()
         self.needed_bytes = self._log_bytes + sum(

@@ -7,13 +7,19 @@ from typing import get_args
 
 from msgspec import Struct
 
+from holdfast.core.kinds import MEMORY, SESSION
+from holdfast.core.state import Status
+from holdfast.core.words import checked_id
 from holdfast.errors import BadInput, TaskNotFound
-from holdfast.kinds import MEMORY, SESSION
-from holdfast.state import Status
-from holdfast.store import Facts, Store
-from holdfast.upkeep.families import Family, Told, families, told_by
-from holdfast.upkeep.needs import sessions_needed, with_originals
-from holdfast.words import checked_id
+from holdfast.stores.port import Facts, Store
+from holdfast.upkeep.families import (
+    TaskFamily,
+    Told,
+    families,
+    sessions_needed,
+    told_by,
+    with_originals,
+)
 
 
 class Wanted(Struct, frozen=True):
@@ -51,7 +57,7 @@ def wanted(ids: str | Iterable[str] | None, **filters: object) -> Wanted:
     return Wanted(tuple(map(checked_id, dict.fromkeys(named))), **given)  # type: ignore[arg-type]
 
 
-def choose(told: Told, wanted: Wanted, url: str) -> tuple[list[Family], tuple[str, ...]]:
+def choose(told: Told, wanted: Wanted, url: str) -> tuple[list[TaskFamily], tuple[str, ...]]:
     """The families that are meant, and the tasks in them that were not asked for.
 
     A family is meant if any of it was named, or if its head is what was asked for.

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.kinds import KindName, id_of, kind_of
+from holdfast.core.kinds import KindName, id_of, kind_of
 
 
 class CopiedLog(Struct, frozen=True):
@@ -85,7 +85,7 @@ class Copied(Struct, frozen=True, kw_only=True):
 What = Literal["paused", "copying", "copied", "goes on", "deleted", "archiving", "reading"]
 
 
-class Progress(Struct, frozen=True):
+class CopyProgress(Struct, frozen=True):
     """How far a copy, an archive or a clean-up is."""
 
     what: What
@@ -96,8 +96,8 @@ class Progress(Struct, frozen=True):
     events: int = 0
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[CopyProgress], None]
 
 
-def nothing(progress: Progress) -> None:
+def nothing(progress: CopyProgress) -> None:
     """Nobody wants to know."""

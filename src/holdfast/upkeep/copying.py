@@ -20,29 +20,42 @@ source as it is, the copy may arrive paused instead: then strides 1, 3 and 4 are
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.engines.elsewhere import must_be_here
+from holdfast.core.events import PauseRequested, TaskContinued
+from holdfast.core.facts import facts_of
+from holdfast.core.kinds import MEMORY, SESSION, Kind, kind_of
+from holdfast.core.state import FINISHED, State
 from holdfast.engines.holding import Holding
 from holdfast.engines.mail import take_in
+from holdfast.engines.routing import must_be_here
 from holdfast.errors import BadInput, HoldfastError, StoreError, TaskBusy, TaskNotFound
-from holdfast.events import PauseRequested, TaskContinued
-from holdfast.facts import facts_of
-from holdfast.folding import lines_of
-from holdfast.listing import forks_of
-from holdfast.log import Log, open_log
-from holdfast.reading import read_state, stream_of
-from holdfast.state import FINISHED, State
-from holdfast.store import Store
+from holdfast.log.folding import lines_of
+from holdfast.log.log import Log, open_log
+from holdfast.log.reading import read_state, stream_of
+from holdfast.log.values import MAX_VALUE_BYTES
+from holdfast.stores import open_store
+from holdfast.stores.listing import forks_of
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Store
 from holdfast.upkeep.along import Along, must_be_two
-from holdfast.upkeep.copied import CopiedLog, CopiedTask, Progress, Refused, Tell, What, why_refused
-from holdfast.upkeep.families import Family
-from holdfast.upkeep.keeping import Keeping
-from holdfast.upkeep.transfer import Brought, Transfer, compared
+from holdfast.upkeep.choosing import Wanted, choose, others_meant
+from holdfast.upkeep.copied import (
+    Copied,
+    CopiedLog,
+    CopiedTask,
+    CopyProgress,
+    Refused,
+    Tell,
+    What,
+    why_refused,
+)
+from holdfast.upkeep.families import TaskFamily, Told, told_by
+from holdfast.upkeep.transfer import Brought, Keeping, Transfer, compared
 
 REFUSALS = (StoreError, BadInput, TaskNotFound)
 """What keeps one family from being copied, and not the others."""
@@ -67,7 +80,7 @@ class Copying:
         self,
         source: Holding,
         target: Holding,
-        families: Sequence[Family],
+        families: Sequence[TaskFamily],
         others: Sequence[str],
         *,
         move: bool = False,
@@ -155,7 +168,7 @@ class Copying:
 
     # The strides
 
-    def _copy(self, family: Family, refused: list[Refused]) -> list[CopiedTask]:
+    def _copy(self, family: TaskFamily, refused: list[Refused]) -> list[CopiedTask]:
         with ExitStack() as held:
             members = [self._taken(id, held) for id in family.ids]
             with self._paused_here(members):
@@ -309,7 +322,7 @@ class Copying:
         self._say("deleted", member.id, member.brought.events)
 
     def _say(self, what: What, id: str, events: int) -> None:
-        self._tell(Progress(what, id, self._done, self._total, events))
+        self._tell(CopyProgress(what, id, self._done, self._total, events))
 
 
 def place_of(store: Store) -> str:
@@ -331,3 +344,95 @@ def _must_not_be_ending(state: State) -> None:
         raise BadInput(
             f"task {state.id!r} is being ended, and can't be paused any more: let it end first"
         )
+
+
+# `Holdfast.copy_to`: from one store to another.
+
+
+def copy_tasks(
+    source: Holding,
+    url: str | os.PathLike[str] | Store,
+    wanted: Wanted,
+    *,
+    move: bool,
+    paused: bool,
+    dry_run: bool,
+    tell: Tell,
+    secure: Callable[[Store], Store],
+) -> Copied:
+    """Copy tasks to another store: see `Holdfast.copy_to`. `secure` is for one that is opened."""
+    if move and paused:
+        raise BadInput("a task that is moved does not arrive paused: leave out one of the two")
+    named = isinstance(url, str | os.PathLike)
+    target: Store = url  # type: ignore[assignment]
+    if named:
+        must_last(url)  # type: ignore[arg-type]
+        target = secure(stand_in(url) if dry_run else open_store(url))  # type: ignore[arg-type]
+    holding = Holding(target, source.owner, source.lease_s, source.clock, MAX_VALUE_BYTES)
+    try:
+        _must_be_another(source.store, holding.store)
+        told = told_by(source.store)
+        _must_not_be_gone(wanted, told, source.store, holding.store)
+        chosen, along = choose(told, wanted, source.store.url)
+        meant = {id: told.facts[id] for family in chosen for id in family.ids}
+        others = others_meant(source.store, wanted, meant)
+        copying = Copying(source, holding, chosen, others, move=move, paused=paused, tell=tell)
+        if wanted.is_by_name:
+            copying.check()  # nothing is done if not everything can be
+        tasks, refused = copying.plan() if dry_run else copying.run()
+        return Copied(
+            source=source.store.url,
+            target=holding.store.url,
+            moved=move,
+            dry_run=dry_run,
+            tasks=tuple(tasks),
+            refused=tuple(refused + ([] if wanted.is_by_name else told.refused())),
+            along=along,
+            sessions=of_kind(SESSION, copying.others),
+            memories=of_kind(MEMORY, copying.others),
+        )
+    finally:
+        holding.close()
+        if named:
+            holding.store.close()
+
+
+def must_last(url: str | os.PathLike[str]) -> None:
+    """Refuse to copy to what ends with the copy."""
+    if os.fspath(url) == "memory://":
+        raise BadInput(
+            "memory:// is a new store in this process, and would be gone with all that is copied "
+            "to it: name a store that lasts (in Python, an open Holdfast('memory://') will do)"
+        )
+
+
+def stand_in(url: str | os.PathLike[str]) -> Store:
+    """A store, opened; one that is not there is not made: an empty one stands in for it."""
+    text = os.fspath(url)
+    scheme, found, rest = text.partition("://")
+    place = rest.removeprefix("/") if scheme == "sqlite" else rest if found else text
+    if (scheme in ("sqlite", "file") or not found) and not Path(place).exists():
+        empty = MemoryStore()
+        empty.url = text
+        return empty
+    return open_store(url)
+
+
+def of_kind(kind: Kind, logs: Mapping[str, CopiedLog]) -> tuple[CopiedLog, ...]:
+    """What was copied of a kind."""
+    return tuple(log for stream, log in sorted(logs.items()) if kind_of(stream) is kind)
+
+
+def _must_not_be_gone(wanted: Wanted, told: Told, source: Store, target: Store) -> None:
+    """For who makes a move again that was done."""
+    for id in wanted.ids:
+        known = id in told.facts or id in told.unreadable
+        if not known and next(target.read(stream_of(id)), None) is not None:
+            raise TaskNotFound(f"task {id!r} is in {target.url}, and in {source.url} no more")
+
+
+def _must_be_another(source: Store, target: Store) -> None:
+    """One store under two names is found later too, before anything is deleted."""
+    ours, theirs = place_of(source), place_of(target)
+    if source is target or (ours == theirs and ours != "memory://"):
+        raise BadInput(f"{target.url} is where the tasks are: name another store to copy them to")

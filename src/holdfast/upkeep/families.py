@@ -8,16 +8,62 @@ with it: what its model calls saw is in their logs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from holdfast.core.kinds import TASK, Kind, id_of
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.folding import facts_in, lines_of, read_folded
-from holdfast.kinds import TASK, Kind, id_of
-from holdfast.store import Facts, Store
+from holdfast.log.folding import facts_in, lines_of, read_folded
+from holdfast.stores.port import Facts, Store
 from holdfast.upkeep.copied import Refused, why_refused
-from holdfast.upkeep.needs import needed_first
+
+# Which sessions tasks and other sessions can't do without, and what comes before what needs it.
+
+
+def sessions_needed(tasks: Mapping[str, Facts]) -> frozenset[str]:
+    """The ids of the sessions that tasks may have talked in: that of each, and one that has the
+    id of the task.
+
+    >>> sorted(sessions_needed({"trip-1": Facts(session="s-1"), "trip-2": Facts()}))
+    ['s-1', 'trip-1', 'trip-2']
+    """
+    return frozenset({*tasks, *(facts.session for facts in tasks.values())} - {""})
+
+
+def with_originals(ids: Iterable[str], sessions: Mapping[str, Facts]) -> list[str]:
+    """Sessions with those whose past they share; these come first.
+
+    >>> with_originals(["b"], {"b": Facts(origin="z"), "z": Facts(), "c": Facts()})
+    ['z', 'b']
+    """
+    found = [id for id in dict.fromkeys(ids) if id in sessions]
+    for id in found:  # which grows while it is walked
+        origin = sessions[id].origin
+        if origin in sessions and origin not in found:
+            found.append(origin)
+    return needed_first(found, {id: [sessions[id].origin] for id in found})
+
+
+def needed_first(ids: Iterable[str], needed: Mapping[str, Iterable[str]]) -> list[str]:
+    """Ids in their order, but each behind those that it needs, as far as they are among them.
+
+    >>> needed_first(["a", "b", "c"], {"a": ["c"], "b": [], "c": []})
+    ['c', 'a', 'b']
+    """
+    wanted = dict.fromkeys(ids)
+    placed: dict[str, None] = {}
+    waiting = list(reversed(wanted))
+    opened: set[str] = set()
+    while waiting:
+        id = waiting[-1]
+        first = [] if id in opened else [each for each in needed[id] if each in wanted]
+        opened.add(id)
+        if missing := [each for each in first if each not in placed and each not in opened]:
+            waiting += reversed(missing)
+            continue
+        placed.setdefault(waiting.pop())
+    return list(placed)
 
 
 def pasts_needed(facts: Facts) -> frozenset[str]:
@@ -29,7 +75,7 @@ def pasts_needed(facts: Facts) -> frozenset[str]:
     return frozenset({facts.parent, facts.origin} - {""})
 
 
-class Family(Struct, frozen=True):
+class TaskFamily(Struct, frozen=True):
     """Tasks that belong together: those that need no other first, then those that need them."""
 
     ids: tuple[str, ...]
@@ -69,7 +115,7 @@ def told_by(store: Store, kind: Kind = TASK) -> Told:
     return told
 
 
-def families(facts: Mapping[str, Facts]) -> list[Family]:
+def families(facts: Mapping[str, Facts]) -> list[TaskFamily]:
     """Tasks by family, the oldest family first.
 
     >>> facts = {"a.1": Facts(parent="a"), "b": Facts(parent="gone"), "a": Facts()}
@@ -81,12 +127,12 @@ def families(facts: Mapping[str, Facts]) -> list[Family]:
     for id, pasts in needed.items():
         for past in pasts:
             needing.setdefault(past, []).append(id)
-    found: list[Family] = []
+    found: list[TaskFamily] = []
     seen: set[str] = set()
     # Those that need nobody come first, so a walk that starts from one meets heads first.
     for id in sorted(facts, key=lambda id: (bool(needed[id]), facts[id].created_at, id)):
         if id not in seen:
-            found.append(Family(_together(id, needed, needing, seen)))
+            found.append(TaskFamily(_together(id, needed, needing, seen)))
     return found
 
 

@@ -12,22 +12,21 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from holdfast.conversation import Conversation
+from holdfast.core.conversation import Conversation
+from holdfast.core.facts import facts_of_session
+from holdfast.core.kinds import SESSION
 from holdfast.errors import StoreError, TaskBusy
-from holdfast.facts import facts_of_session
-from holdfast.folding import read_folded
-from holdfast.kinds import SESSION
-from holdfast.listing import may_match
-from holdfast.store import Facts, Query, Store
+from holdfast.log.folding import read_folded
+from holdfast.stores.listing import may_match
+from holdfast.stores.port import Facts, Query, Store
 from holdfast.upkeep.census import Census
-from holdfast.upkeep.families import Told, told_by
-from holdfast.upkeep.keeping import Keeping
-from holdfast.upkeep.needs import sessions_needed
+from holdfast.upkeep.families import Told, sessions_needed, told_by
 from holdfast.upkeep.retention import Retention, idle
 from holdfast.upkeep.swept import Kept, SweptSession
+from holdfast.upkeep.transfer import Keeping
 
 
-class Leaving(Struct):
+class SessionToDelete(Struct):
     """A session that is to be deleted, as its log says."""
 
     state: Conversation
@@ -49,7 +48,7 @@ class Idle:
         self._now = now
         self.kept: list[Kept] = []
 
-    def chosen(self, tasks: Told, gone: Iterable[str]) -> list[Leaving]:
+    def chosen(self, tasks: Told, gone: Iterable[str]) -> list[SessionToDelete]:
         """The sessions that go if these tasks are gone; counted as gone from here on."""
         if self._policy.sessions_after is None:
             return []
@@ -66,7 +65,7 @@ class Idle:
                 found.append(leaving)
         return found
 
-    def _looked_at(self, id: str) -> Leaving | None:
+    def _looked_at(self, id: str) -> SessionToDelete | None:
         stream = SESSION.stream(id)
         try:
             head = next(self._store.tail(stream), b"")
@@ -76,14 +75,16 @@ class Idle:
             return None
         if not isinstance(state, Conversation) or not self._is_idle(id, facts_of_session(state)):
             return None  # what the store told of it was out of date
-        return Leaving(state, head)
+        return SessionToDelete(state, head)
 
     def _is_idle(self, id: str, facts: Facts) -> bool:
         return bool(idle(self._policy, {id: facts}, {}, self._now))
 
-    def delete(self, leaving: Iterable[Leaving], keeping: Keeping, owner: str) -> list[Leaving]:
+    def delete(
+        self, leaving: Iterable[SessionToDelete], keeping: Keeping, owner: str
+    ) -> list[SessionToDelete]:
         """Delete what still may go; returns what did."""
-        gone: list[Leaving] = []
+        gone: list[SessionToDelete] = []
         tasks: Mapping[str, Facts] | None = None
         for each in leaving:
             if tasks is None:  # once, and when those that go are gone
@@ -97,7 +98,7 @@ class Idle:
         return gone
 
     def _delete(
-        self, leaving: Leaving, tasks: Mapping[str, Facts], keeping: Keeping, owner: str
+        self, leaving: SessionToDelete, tasks: Mapping[str, Facts], keeping: Keeping, owner: str
     ) -> None:
         store, id = self._store, leaving.state.id
         lease = keeping.take(store, leaving.stream, owner)
@@ -112,7 +113,7 @@ class Idle:
         finally:
             keeping.release(lease)
 
-    def told(self, leaving: Iterable[Leaving]) -> tuple[SweptSession, ...]:
+    def told(self, leaving: Iterable[SessionToDelete]) -> tuple[SweptSession, ...]:
         """What is said of sessions that are gone."""
         return tuple(
             SweptSession(

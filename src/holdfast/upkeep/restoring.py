@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from holdfast.core.facts import facts_of
+from holdfast.core.kinds import MEMORY, SESSION, TASK, Kind, id_of, kind_of
+from holdfast.core.state import FINISHED, State
+from holdfast.core.words import checked_id
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, HoldfastError
-from holdfast.facts import facts_of
-from holdfast.folding import Folded, facts_in, lines_of, read_folded
-from holdfast.kinds import MEMORY, SESSION, TASK, Kind, id_of, kind_of
-from holdfast.reading import read_state
-from holdfast.state import FINISHED, State
-from holdfast.store import Facts, Store
+from holdfast.log.folding import Folded, facts_in, lines_of, read_folded
+from holdfast.log.reading import read_state
+from holdfast.stores.port import Facts, Store
 from holdfast.upkeep.along import arrived, planned
 from holdfast.upkeep.choosing import Wanted, choose, sessions_meant
 from holdfast.upkeep.copied import (
     Copied,
     CopiedLog,
     CopiedTask,
-    Progress,
+    CopyProgress,
     Refused,
     Tell,
     why_refused,
 )
-from holdfast.upkeep.copying import REFUSALS
+from holdfast.upkeep.copying import REFUSALS, of_kind
 from holdfast.upkeep.families import Told
-from holdfast.upkeep.keeping import Keeping
-from holdfast.upkeep.moving import of_kind
-from holdfast.upkeep.transfer import Source, Transfer, compared
-from holdfast.words import checked_id
+from holdfast.upkeep.transfer import Keeping, Source, Transfer, compared
 
 
 def restore_tasks(
@@ -133,7 +131,7 @@ class _Restoring:
         self.refused: dict[str, HoldfastError] = {}
 
     def _written(self, id: str, events: int) -> None:
-        self._tell(Progress("copying", id, self._done, self._total, events))
+        self._tell(CopyProgress("copying", id, self._done, self._total, events))
 
     def bring(self, stream: str, log: _Log) -> None:
         """Bring one log, or say what that would come to."""
@@ -145,7 +143,7 @@ class _Restoring:
         finally:
             self._done += 1
             shown = kind_of(stream).shown(id_of(stream))
-            self._tell(Progress("copied", shown, self._done, self._total, log.seq))
+            self._tell(CopyProgress("copied", shown, self._done, self._total, log.seq))
 
     def _other(self, stream: str) -> CopiedLog:
         if self._dry_run:

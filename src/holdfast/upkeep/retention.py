@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from holdfast.core.state import FINISHED, UNDO, State, scope_of
 from holdfast.errors import BadInput
-from holdfast.state import FINISHED, UNDO, State, scope_of
-from holdfast.store import Facts
-from holdfast.upkeep.needs import needed_first, sessions_needed, with_originals
+from holdfast.stores.port import Facts
+from holdfast.upkeep.families import needed_first, sessions_needed, with_originals
 
 if TYPE_CHECKING:
-    from holdfast.upkeep.families import Family
+    from holdfast.upkeep.families import TaskFamily
 
 
 class Retention(Struct, frozen=True, kw_only=True):
@@ -88,14 +88,14 @@ class Retention(Struct, frozen=True, kw_only=True):
 class Candidate(Struct, frozen=True):
     """A family that may go, and why."""
 
-    family: Family
+    family: TaskFamily
     at: datetime
     """Of its last event."""
     why: str
 
 
 def candidates(
-    policy: Retention, facts: Mapping[str, Facts], found: Iterable[Family], now: datetime
+    policy: Retention, facts: Mapping[str, Facts], found: Iterable[TaskFamily], now: datetime
 ) -> tuple[list[Candidate], list[Candidate]]:
     """The families that go in any case, and those that go if the store is too large, oldest first.
 
@@ -153,14 +153,14 @@ def idle(
     return needed_first(found, forks)
 
 
-def _is_about(policy: Retention, facts: Mapping[str, Facts], family: Family) -> bool:
+def _is_about(policy: Retention, facts: Mapping[str, Facts], family: TaskFamily) -> bool:
     if any(facts[id].status not in FINISHED for id in family.ids):
         return False
     head = facts[family.head]
     return head.status in policy.statuses and (not policy.types or head.task in policy.types)
 
 
-def _at(facts: Mapping[str, Facts], family: Family) -> datetime:
+def _at(facts: Mapping[str, Facts], family: TaskFamily) -> datetime:
     return max(facts[id].updated_at for id in family.ids)
 
 

@@ -14,28 +14,28 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.core.kinds import KINDS, SESSION, kind_of
+from holdfast.core.state import State
 from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
-from holdfast.kinds import KINDS, SESSION, kind_of
-from holdfast.listing import forks_of
-from holdfast.reading import fork_of, lineage, read_state, stream_of
-from holdfast.state import State
-from holdfast.store import BLOB_AGE_S, Lease, Leftovers, Store
+from holdfast.log.reading import fork_of, lineage, read_state, stream_of
+from holdfast.stores.listing import forks_of
+from holdfast.stores.port import BLOB_AGE_S, Lease, Leftovers, Store
 from holdfast.upkeep.archiving import Archived, place_for, write_archive
 from holdfast.upkeep.census import Census
-from holdfast.upkeep.copied import Progress, Tell
+from holdfast.upkeep.copied import CopyProgress, Tell
 from holdfast.upkeep.families import Told, families, pasts_needed, told_by
-from holdfast.upkeep.idle import Idle, Leaving
-from holdfast.upkeep.keeping import Keeping
+from holdfast.upkeep.idle import Idle, SessionToDelete
 from holdfast.upkeep.retention import Candidate, Retention, candidates, why_it_stays
 from holdfast.upkeep.swept import Kept, Swept, SweptTask
+from holdfast.upkeep.transfer import Keeping
 
 LOCK = "housekeeping/gc"
 _DRAFTS_STAY = timedelta(days=1)
 """How long what an interrupted copy has written waits for the copy to be made again."""
 
 
-class Going(Struct):
+class FamilyToDelete(Struct):
     """A family that is to be deleted, as its logs say."""
 
     why: str
@@ -105,7 +105,7 @@ class Sweep:
 
     # What goes
 
-    def _chosen(self, told: Told, census: Census) -> list[Going]:
+    def _chosen(self, told: Told, census: Census) -> list[FamilyToDelete]:
         """The families that go. Those that the policy takes, and that stay, are `kept`."""
         policy = self._policy
         if not policy.deletes_tasks:
@@ -122,9 +122,9 @@ class Sweep:
                 found.append(going)
         return found
 
-    def _looked_at(self, candidate: Candidate, told: Told, census: Census) -> Going | None:
+    def _looked_at(self, candidate: Candidate, told: Told, census: Census) -> FamilyToDelete | None:
         """A family whose logs say what was told of it; counted as gone from here on."""
-        going = Going(candidate.why, [], {})
+        going = FamilyToDelete(candidate.why, [], {})
         for id in candidate.family.ids:
             try:
                 going.heads[id] = next(self._store.tail(stream_of(id)), b"")
@@ -160,7 +160,11 @@ class Sweep:
         return self._unread
 
     def _archived(
-        self, going: list[Going], leaving: list[Leaving], place: Path | None, version: str
+        self,
+        going: list[FamilyToDelete],
+        leaving: list[SessionToDelete],
+        place: Path | None,
+        version: str,
     ) -> Archived | None:
         """Archive what goes, with the sessions of the tasks, also of those that stay."""
         states = [state for family in going for state in family.states]
@@ -175,7 +179,7 @@ class Sweep:
 
     # Deleting
 
-    def _delete_tasks(self, going: list[Going], census: Census) -> list[SweptTask]:
+    def _delete_tasks(self, going: list[FamilyToDelete], census: Census) -> list[SweptTask]:
         gone: list[SweptTask] = []
         total = sum(len(family.states) for family in going)
         for family in going:
@@ -188,10 +192,10 @@ class Sweep:
                 gone.append(SweptTask(
                     state.id, state.task, state.status, state.updated_at, size, family.why
                 ))  # fmt: skip
-                self._tell(Progress("deleted", state.id, len(gone), total, state.seq))
+                self._tell(CopyProgress("deleted", state.id, len(gone), total, state.seq))
         return gone
 
-    def _delete_family(self, family: Going) -> bool:
+    def _delete_family(self, family: FamilyToDelete) -> bool:
         with ExitStack() as held:
             leases = []
             for state in family.states:
@@ -211,7 +215,7 @@ class Sweep:
                 self._store.delete(lease)
         return True
 
-    def _was_forked(self, family: Going) -> bool:
+    def _was_forked(self, family: FamilyToDelete) -> bool:
         """Whether one of them was forked since it was chosen: a fork has its past there."""
         ids = {state.id for state in family.states}
         for id in ids:

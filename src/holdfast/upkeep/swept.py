@@ -6,8 +6,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from holdfast.kinds import KindName
-from holdfast.store import Leftovers
+from holdfast.core.kinds import KindName
+from holdfast.stores.port import Leftovers
 from holdfast.upkeep.archiving import Archived
 
 

@@ -23,9 +23,9 @@ from typing import BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.artifacts import Artifact, kept
+from holdfast.core.scope import inside
 from holdfast.errors import BadInput
-from holdfast.scope import inside
+from holdfast.log.artifacts import Artifact, kept
 
 MOST_SHOWN = 16 * 1024
 """So much of an output stands in the log; the whole of a longer one is kept beside it."""
@@ -38,7 +38,7 @@ _LEFT_ALONE = {".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"}
 _MOST_FILES = 20_000
 
 
-class Output(Struct, frozen=True):
+class CommandOutput(Struct, frozen=True):
     """What a command printed: the end of it as text, and all of it, if that is more."""
 
     text: str = ""
@@ -46,7 +46,7 @@ class Output(Struct, frozen=True):
     whole: Artifact | None = None
 
 
-class Changed(Struct, frozen=True):
+class ChangedFile(Struct, frozen=True):
     """A file that is other than before."""
 
     name: str
@@ -55,21 +55,21 @@ class Changed(Struct, frozen=True):
     sha256: str = ""
 
 
-class Ran(Struct, frozen=True):
+class RanCommand(Struct, frozen=True):
     """How a command ended, and what came of it."""
 
     exit_code: int
     seconds: float
-    stdout: Output = Output()
-    stderr: Output = Output()
-    changed: tuple[Changed, ...] = ()
+    stdout: CommandOutput = CommandOutput()
+    stderr: CommandOutput = CommandOutput()
+    changed: tuple[ChangedFile, ...] = ()
     timed_out: bool = False
 
 
 def run_command(
     command: str, prompt: str, folder: Path, *, timeout_s: float | None = None,
     environment: dict[str, str] | None = None, beside: Sequence[Path] = (),
-) -> Ran:  # fmt: skip
+) -> RanCommand:  # fmt: skip
     """Run a command with a prompt in a folder, to its end. What lies `beside` is not looked at."""
     before = snapshot(folder, beside)
     began = time.monotonic()
@@ -85,7 +85,7 @@ def run_command(
         with open(prompt_file, "rb") as stdin:
             process, timed_out = _guarded(words, folder, given, stdin, stdout, stderr, timeout_s)
         after = snapshot(folder, beside)
-        return Ran(
+        return RanCommand(
             exit_code=process.returncode,
             seconds=round(time.monotonic() - began, 3),
             stdout=kept_output(stdout, "stdout"),
@@ -155,15 +155,15 @@ def _follow(process: subprocess.Popen[bytes], guard: int, timeout_s: float | Non
     return False
 
 
-def kept_output(file: BinaryIO, name: str) -> Output:
+def kept_output(file: BinaryIO, name: str) -> CommandOutput:
     """What was printed to a file: the end of it as text, and if that is not all, the whole."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - MOST_SHOWN))
     text = file.read().decode("utf-8", "replace").replace("\0", "\ufffd")
     if size <= MOST_SHOWN:
-        return Output(text, size)
+        return CommandOutput(text, size)
     store = inside("an agent").run.log.store
-    return Output(text, size, kept(store, _pieces(file, size), f"{name}.txt"))
+    return CommandOutput(text, size, kept(store, _pieces(file, size), f"{name}.txt"))
 
 
 def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -204,17 +204,17 @@ def snapshot(folder: Path, beside: Sequence[Path] = ()) -> dict[str, tuple[int, 
 
 def differences(
     before: dict[str, tuple[int, int, int]], after: dict[str, tuple[int, int, int]]
-) -> Iterator[Changed]:
+) -> Iterator[ChangedFile]:
     """What is other after than before."""
     for name in sorted({*before, *after}):
         if name not in after:
-            yield Changed(name, "removed")
+            yield ChangedFile(name, "removed")
         elif before.get(name) != after[name]:
             how = "changed" if name in before else "made"
-            yield Changed(name, how, after[name][0])
+            yield ChangedFile(name, how, after[name][0])
 
 
-def _known_by_content(folder: Path, changed: Changed) -> Changed:
+def _known_by_content(folder: Path, changed: ChangedFile) -> ChangedFile:
     path = folder / changed.name
     # A name that is no UTF-8 can't stand in the log as it is.
     told = replace(changed, name=os.fsencode(changed.name).decode("utf-8", "backslashreplace"))

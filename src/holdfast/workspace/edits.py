@@ -2,7 +2,7 @@
 
 The last line of such a file (see `footers`) tells whether somebody edited it, and which version
 they began with. So nothing has to be kept beside it, and what the log has come to since is brought
-together with the edit (see `holdfast.merging`). An edit that makes no sense, or can't be brought
+together with the edit (see `holdfast.core.plan`). An edit that makes no sense, or can't be brought
 together, is told; the task goes on as before, and the file stays as it is.
 
 A running task is told by way of its inbox. It sees a changed plan in what its next
@@ -21,18 +21,17 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast.app import Holdfast
-from holdfast.control import must_be_there
+from holdfast.api.app import Holdfast
+from holdfast.core.events import MissionSet, Planned
+from holdfast.core.plan import Plan, merged, recorded, told_changes
+from holdfast.core.state import State
+from holdfast.core.words import must_be_texts
+from holdfast.engines.control import must_be_there
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, Conflict, HoldfastError, HoldsSecret
-from holdfast.events import MissionSet, Planned
-from holdfast.merging import merged, told_changes
-from holdfast.plan import Plan, recorded
-from holdfast.reading import plain_in, read_state, stream_of
-from holdfast.state import State
-from holdfast.words import must_be_texts
+from holdfast.log.reading import plain_in, read_state, stream_of
 from holdfast.workspace.checklist import parse, print_plan
-from holdfast.workspace.footers import is_untouched
+from holdfast.workspace.pages import is_untouched
 
 PLAN, MISSION = "plan.md", "mission.md"
 
@@ -50,7 +49,7 @@ _AGAIN = (
 Stow = Callable[[bytes], Raw]
 
 
-class Change(Struct, frozen=True):
+class Edit(Struct, frozen=True):
     """What somebody changed in a file: taken in, or, with a `problem`, not.
 
     Without either, the log knew it already, and the file is only to be replaced.
@@ -87,7 +86,7 @@ class _Edit(Struct, frozen=True):
 
 def take_in(
     holdfast: Holdfast | Holding, task_id: str, folder: str | Path, *, by: str = ""
-) -> list[Change]:
+) -> list[Edit]:
     """Record what people changed in the `plan.md` and `mission.md` of a task; returns that.
 
     Taking in the same edit twice is one event. With `problem` in a change, its file could not be
@@ -119,14 +118,14 @@ def take_in(
                 holding.redact.must_be_free(edit.text.encode())
                 changes.append(_once_more(holding, task_id, edit, by, record))
         except (BadInput, Conflict, HoldsSecret) as error:
-            changes.append(Change(file, problem=f"{file}: {error}"))
+            changes.append(Edit(file, problem=f"{file}: {error}"))
     return changes
 
 
-def taken(changes: Iterable[Change]) -> dict[str, bytes]:
+def taken(changes: Iterable[Edit]) -> dict[str, bytes]:
     """The contents of files that the log knows by now, so that they may be replaced.
 
-    >>> taken([Change("plan.md", data=b"- [ ] 1. look"), Change("mission.md", problem="empty")])
+    >>> taken([Edit("plan.md", data=b"- [ ] 1. look"), Edit("mission.md", problem="empty")])
     {'plan.md': b'- [ ] 1. look'}
     """
     return {change.file: change.data for change in changes if not change.problem}
@@ -170,22 +169,22 @@ def _read(path: Path) -> bytes | None:
         raise BadInput(f"it can't be read: {error.strerror}") from None
 
 
-Record = Callable[[Holding, str, _Edit, str], Change | None]
+Record = Callable[[Holding, str, _Edit, str], Edit | None]
 
 
-def _once_more(holding: Holding, id: str, edit: _Edit, by: str, record: Record) -> Change:
+def _once_more(holding: Holding, id: str, edit: _Edit, by: str, record: Record) -> Edit:
     """The plan may move on while a message about it is under way: then it is made anew."""
     for _ in range(_TRIES):
         try:
             change = record(holding, id, edit, by)
         except _Nothing:
-            return Change(edit.file, data=edit.data)
+            return Edit(edit.file, data=edit.data)
         if change is not None:
             return change
     raise Conflict("it was changed by somebody else at the same time: look again in a moment")
 
 
-def _take_plan(holding: Holding, id: str, edit: _Edit, by: str) -> Change | None:
+def _take_plan(holding: Holding, id: str, edit: _Edit, by: str) -> Edit | None:
     seen = read_state(holding.store, stream_of(id))
     _must_be_new(seen, edit)
     base = _plan_at(holding, seen, edit.base_seq)
@@ -193,7 +192,7 @@ def _take_plan(holding: Holding, id: str, edit: _Edit, by: str) -> Change | None
     if edit.base_seq is None:
         said = _with_known_marks(seen.plan, said)
     diff = _diff(print_plan(base) if base else "", edit)
-    made: list[Change] = []
+    made: list[Edit] = []
 
     def make(state: State, stow: Stow) -> Planned:
         _must_be_new(state, edit)
@@ -202,7 +201,7 @@ def _take_plan(holding: Holding, id: str, edit: _Edit, by: str) -> Change | None
         if not changes and not diff:
             raise _Nothing
         changes = changes or ("the words around the list",)
-        made.append(Change(edit.file, changes, diff, data=edit.data))
+        made.append(Edit(edit.file, changes, diff, data=edit.data))
         return Planned(
             items=recorded(after),
             by=by or holding.owner,
@@ -239,7 +238,7 @@ def _with_known_marks(known: Plan, said: Plan) -> Plan:
     )
 
 
-def _take_mission(holding: Holding, id: str, edit: _Edit, by: str) -> Change | None:
+def _take_mission(holding: Holding, id: str, edit: _Edit, by: str) -> Edit | None:
     seen = read_state(holding.store, stream_of(id))
     _must_be_new(seen, edit)
     if not edit.text.strip():
@@ -262,7 +261,7 @@ def _take_mission(holding: Holding, id: str, edit: _Edit, by: str) -> Change | N
 
     if not holding.tell(id, edit.post, make):
         return None
-    return Change(edit.file, ("the mission was changed",), diff, data=edit.data)
+    return Edit(edit.file, ("the mission was changed",), diff, data=edit.data)
 
 
 def _mission_at(holding: Holding, state: State, seq: int | None) -> str:

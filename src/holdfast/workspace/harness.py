@@ -17,15 +17,23 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from holdfast.app import Holdfast
-from holdfast.artifacts import opened
-from holdfast.beginning import Given
+from holdfast.api.app import Holdfast
+from holdfast.api.steps import step, tool
+from holdfast.api.tasks import task
+from holdfast.core.events import MissionSet, PlanItem, Planned, PlanStatus
+from holdfast.core.plan import ready, recorded, revised
+from holdfast.core.scope import inside
+from holdfast.core.spec import IdempotencyKey, task_spec
+from holdfast.core.state import FINISHED
+from holdfast.core.words import must_be_texts
+from holdfast.engines.local.family import TaskOptions
 from holdfast.errors import (
     BadInput,
     HoldfastError,
@@ -36,38 +44,94 @@ from holdfast.errors import (
     TaskPaused,
     TaskWaiting,
 )
-from holdfast.events import MissionSet, PlanItem, Planned, PlanStatus
-from holdfast.plan import ready, recorded, revised
-from holdfast.reading import read_state, stream_of
-from holdfast.scope import inside
-from holdfast.spec import IdempotencyKey, task_spec
-from holdfast.state import FINISHED
-from holdfast.step import step, tool
-from holdfast.task import task
-from holdfast.values import stow
-from holdfast.words import must_be_texts
+from holdfast.log.artifacts import opened
+from holdfast.log.reading import read_state, stream_of
+from holdfast.log.values import stow
 from holdfast.workspace.checklist import find_plan, print_plan
-from holdfast.workspace.commands import Output, Ran, kept_output, must_be_there, run_command
+from holdfast.workspace.commands import (
+    CommandOutput,
+    RanCommand,
+    kept_output,
+    must_be_there,
+    run_command,
+)
 from holdfast.workspace.edits import MAX_BYTES, take_in, taken
-from holdfast.workspace.means import AgentFailed, Means, Next, What
 from holdfast.workspace.missions import (
     FOUND,
     MOST_ID,
+    Doing,
     candidates,
     decided,
     files_of,
     id_of,
+    item_prompt,
     last_try,
     left_of,
     mark,
     mission_text,
+    planning_prompt,
     result_of,
     said,
     told_of,
     write,
 )
 from holdfast.workspace.projecting import project
-from holdfast.workspace.prompts import Doing, item_prompt, planning_prompt
+
+# What the harness is given, and what it says: the agent and how to run it, and what came of it.
+
+
+Agent = str | Callable[[str], Any]
+"""A command, or a function that is given the prompt and returns what it has to say."""
+
+What = Literal["planned", "did", "failed", "nothing", "blocked", "done"]
+"""The plan was written; an item was done, or failed; others are at work; only failed ones are
+left; everything is done."""
+
+BUDGET_TOKENS = 16_000
+
+
+class Next(Struct, frozen=True):
+    """What one call of `next_item` came to, and how many items are left.
+
+    >>> Next("did", left=2, item="1", text="sweep").what
+    'did'
+    """
+
+    what: What
+    left: int
+    item: str = ""
+    text: str = ""
+    said: str = ""
+    problems: tuple[str, ...] = ()
+    """What is wrong with files that people edited; it goes on by what they said before."""
+
+
+class Means(Struct, frozen=True):
+    """How the agent is run.
+
+    >>> Means("assistant -p", Path("project"), timeout_s=1800).budget_tokens
+    16000
+    """
+
+    agent: Agent
+    folder: Path
+    budget_tokens: int = BUDGET_TOKENS
+    timeout_s: float | None = None
+    beside: tuple[Path, ...] = ()
+    """Folders that are not the agent's: where the store is."""
+    files: Path | None = None
+    """Where the mission's own readable files are, which people may edit."""
+    git: bool = False
+    """Whether what an item changed is committed to the repository of the folder."""
+
+
+class AgentFailed(HoldfastError):
+    """An agent ended with an error, or said nothing that can be used.
+
+    >>> issubclass(AgentFailed, HoldfastError)
+    True
+    """
+
 
 _NO_KEY = IdempotencyKey()
 _MOST_RESULTS = 20
@@ -115,7 +179,7 @@ def mission_plan(mission: str, number: int) -> tuple[PlanItem, ...]:
 
 
 @task(name="mission_item")
-def mission_item(mission: str, item: str, text: str, number: int) -> Ran:
+def mission_item(mission: str, item: str, text: str, number: int) -> RanCommand:
     """One item of a mission's plan."""
     say_who_does(mission, item)
     ran = call_agent(prompt_for_item(mission, item), command_of(_at_work().means))
@@ -123,7 +187,7 @@ def mission_item(mission: str, item: str, text: str, number: int) -> Ran:
     return ran
 
 
-def _whole_text(output: Output) -> str:
+def _whole_text(output: CommandOutput) -> str:
     """All that was printed, up to the length of a plan that would be taken from a file."""
     if output.whole is None:
         return output.text
@@ -132,7 +196,7 @@ def _whole_text(output: Output) -> str:
         return file.read(MAX_BYTES).decode("utf-8", "replace")
 
 
-def _must_have_ended_well(ran: Ran) -> None:
+def _must_have_ended_well(ran: RanCommand) -> None:
     if ran.timed_out:
         raise AgentFailed(f"it did not end in time, and was stopped after {ran.seconds:g} s")
     if ran.exit_code:
@@ -178,7 +242,7 @@ def prompt_for_item(mission: str, item: str) -> str:
 
 
 @tool(name="agent", in_doubt="retry")
-def call_agent(prompt: str, command: str, *, key: IdempotencyKey = _NO_KEY) -> Ran:
+def call_agent(prompt: str, command: str, *, key: IdempotencyKey = _NO_KEY) -> RanCommand:
     """Have the agent do what the prompt says. One that was killed is started again."""
     means = _at_work().means
     if isinstance(means.agent, str):
@@ -193,7 +257,7 @@ def call_agent(prompt: str, command: str, *, key: IdempotencyKey = _NO_KEY) -> R
     made = means.agent(prompt)
     text = "" if made is None else str(made)
     printed = kept_output(io.BytesIO(text.encode("utf-8", "replace")), "stdout")
-    return Ran(0, round(time.monotonic() - began, 3), printed)
+    return RanCommand(0, round(time.monotonic() - began, 3), printed)
 
 
 def command_of(means: Means) -> str:
@@ -302,7 +366,7 @@ def _do_one(hf: Holdfast, id: str, plan: Sequence[PlanItem], retry: bool) -> Nex
     return _nothing_done(hf, id)
 
 
-def _commit(hf: Holdfast, id: str, item: PlanItem, task_id: str, ran: Ran | None) -> None:
+def _commit(hf: Holdfast, id: str, item: PlanItem, task_id: str, ran: RanCommand | None) -> None:
     """With --git, commit what an item changed, and nothing that others are at work on.
 
     It comes before the item's mark: an item that is done and not committed, because somebody died
@@ -319,7 +383,7 @@ def _commit(hf: Holdfast, id: str, item: PlanItem, task_id: str, ran: Ran | None
 
 
 def _run(hf: Holdfast, fn: Any, task_id: str, mission: str, *args: Any) -> Any:
-    given = Given(id=task_id, parent=mission, labels={"mission": mission})
+    given = TaskOptions(id=task_id, parent=mission, labels={"mission": mission})
     return hf._driving.drive(hf._driving.starting(task_spec(fn), (mission, *args), {}, given))
 
 

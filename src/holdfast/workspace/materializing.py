@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from holdfast.artifacts import PART_BYTES, opened
+from holdfast.core.events import FileKept
+from holdfast.core.filing import OURS, checked_file_name
+from holdfast.core.state import State
 from holdfast.errors import BadInput
-from holdfast.events import FileKept
-from holdfast.filing import OURS, checked_file_name
-from holdfast.reading import read_state, stream_of
-from holdfast.state import State
-from holdfast.values import Blobs
-from holdfast.workspace.contents import File, file_in, file_of
-from holdfast.workspace.exchange import exchange, set_aside
+from holdfast.log.artifacts import PART_BYTES, opened
+from holdfast.log.files import File, file_in, file_of
+from holdfast.log.reading import read_state, stream_of
+from holdfast.log.values import Blobs
+from holdfast.workspace.placing import exchange, set_aside
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+    from holdfast.api.app import Holdfast
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEFT_BEHIND_S = 3600

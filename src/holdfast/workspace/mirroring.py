@@ -16,12 +16,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.core.state import FINISHED
 from holdfast.errors import HoldfastError, TaskBusy, TaskNotFound
-from holdfast.reading import stream_of
-from holdfast.state import FINISHED
-from holdfast.store import Facts, Store
-from holdfast.stores.disk import Disk
-from holdfast.stores.workspace import failed, safe_name
+from holdfast.log.reading import stream_of
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.folder import failed, safe_name
+from holdfast.stores.port import Facts, Store
 from holdfast.workspace.projecting import Projected, Projection
 from holdfast.workspace.replacing import place
 

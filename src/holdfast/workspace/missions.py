@@ -12,17 +12,19 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Literal
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from holdfast.app import Holdfast
-from holdfast.decoding import Illegible, decode
+from holdfast.agent.fitting import cut_text
+from holdfast.api.app import Holdfast
+from holdfast.core.decoding import Illegible, decode
+from holdfast.core.events import AnyEvent, PlanItem, PlanProgressed, PlanStatus
+from holdfast.core.plan import ready
+from holdfast.core.state import FINISHED, State
 from holdfast.errors import LeaseLost, TaskBusy, TaskNotFound
-from holdfast.events import AnyEvent, PlanItem, PlanProgressed, PlanStatus
-from holdfast.plan import ready
-from holdfast.reading import read_state, stream_of, value_in
-from holdfast.state import FINISHED, State
-from holdfast.views import TaskView
-from holdfast.workspace.commands import Ran
+from holdfast.log.reading import read_state, stream_of, value_in
+from holdfast.log.tokens import estimated
+from holdfast.views.task import TaskView
+from holdfast.workspace.commands import RanCommand
 
 _OVER: frozenset[str] = frozenset({"done", "skipped"})
 _PATIENCE_S, _POLL_S = 30.0, 0.02
@@ -53,13 +55,13 @@ def last_try(hf: Holdfast, mission: str, item: PlanItem) -> tuple[int, State]:
     return number, last
 
 
-def result_of(hf: Holdfast, mission: str, item: PlanItem) -> Ran | None:
+def result_of(hf: Holdfast, mission: str, item: PlanItem) -> RanCommand | None:
     """What came of an item that is done; None if nobody ran anything for it."""
     state = last_try(hf, mission, item)[1]
     if state.status != "completed" or not isinstance(state.result, Raw):
         return None
     with suppress(Illegible):
-        return decode(value_in(hf.store, state, state.result), Ran)
+        return decode(value_in(hf.store, state, state.result), RanCommand)
     return None
 
 
@@ -80,7 +82,7 @@ def told_of(plan: Sequence[PlanItem], item: PlanItem, most: int) -> list[PlanIte
     return sorted(done, key=lambda each: each.id in after)[-most:]
 
 
-def files_of(view: TaskView, done: Sequence[Ran]) -> list[str]:
+def files_of(view: TaskView, done: Sequence[RanCommand]) -> list[str]:
     """The files that the mission has, and those that were changed by what is done: the newest."""
     changed = [each.name for ran in done for each in ran.changed if each.how != "removed"]
     return list(dict.fromkeys([*view.state.files, *reversed(changed)]))[:50]
@@ -125,7 +127,7 @@ def decided(marked: PlanStatus, tried: State, *, retry: bool = False) -> Deed:
     as being done was left by one who died before he could say so; and one that is marked as pending
     was marked so by a person, who wants it done again.
 
-    >>> from holdfast.state import State
+    >>> from holdfast.core.state import State
     >>> decided("doing", State(status="completed", seq=9)), decided("pending", State(seq=0))
     ('done', 'go on')
     """
@@ -175,7 +177,144 @@ def write(hf: Holdfast, id: str, make: Callable[[State], AnyEvent | None]) -> St
         time.sleep(_POLL_S)
 
 
-def said(ran: Ran) -> str:
+def said(ran: RanCommand) -> str:
     """What an agent had to say, in short: the end of what it printed."""
     text = (ran.stdout.text or ran.stderr.text).strip()
     return text if len(text) <= MOST_SAID else f"…{text[-MOST_SAID:]}"
+
+
+# What an agent is told that does one item of a plan, and knows nothing else.
+#
+# Pure: texts in, a text out, within a budget of tokens. Where it would be too long, the longest
+# sections are cut; of what was done before, the oldest.
+#
+# What others said (the mission, results, decisions) is quoted, every line of it, so that nothing
+# in it looks like a section of ours; and it has no control characters.
+
+
+_PLANNING = """\
+Write the plan for this mission: the steps that lead to it, each one a piece of work that somebody
+can do who knows only the mission, the plan and the files. Do nothing else yet.
+
+Print the plan as a Markdown checklist, one item a line, and nothing after it:
+
+- [ ] 1. what is to be done
+- [ ] 2. what comes next (after: 1)
+
+"(after: N)" names the items that must be done before; those without it may be done at any time.
+"""
+
+_DOING = """\
+Do exactly this one item of the plan now, completely, and nothing else. Others may be at work on
+other items at the same time. Whatever you do must be safe to do again: you may have been stopped
+half-way before. Lines that begin with ">" are quoted: the mission, and what others reported. When
+you are done, print in a few lines what you did and what the next one has to know. If it can't be
+done, print why, and exit with an error.
+"""
+
+_SHORTEST = 200
+_CONTROL = {
+    number: "\ufffd" for number in (*range(32), *range(127, 160)) if chr(number) not in "\n\t"
+}
+_OF_RESULT = 4_000
+"""So much is told of what came of one item: the end."""
+
+
+class Doing(Struct, frozen=True):
+    """What there is to tell of the item at hand."""
+
+    mission: str
+    plan: str
+    item: str
+    done: Sequence[tuple[str, str]] = ()
+    """What was done before, and what came of it: the newest last."""
+    decisions: Sequence[str] = ()
+    files: Sequence[str] = ()
+    folder: str = ""
+    """Where the mission's own files are: the whole of what is cut here."""
+
+
+def planning_prompt(mission: str, budget_tokens: int) -> str:
+    """What an agent is told that writes the plan.
+
+    >>> print(planning_prompt("# Tidy up", 1000)[:24])
+    # Mission
+    <BLANKLINE>
+    > # Tidy up
+    """
+    return _within([("Mission", quoted(mission))], _PLANNING, budget_tokens)
+
+
+def item_prompt(doing: Doing, budget_tokens: int) -> str:
+    """What an agent is told that does an item.
+
+    >>> prompt = item_prompt(Doing("Tidy up", "- [~] 1. sweep", "1. sweep"), 1000)
+    >>> "# Your item\\n\\n1. sweep" in prompt
+    True
+    """
+    done = [f"{_one_line(item)}:\n\n{quoted(_end_of(result))}" for item, result in doing.done]
+    sections = [
+        ("Mission", quoted(doing.mission)),
+        ("Plan", _indented(doing.plan)),
+        ("What is done", "\n\n".join(done)),
+        ("Decisions", "\n".join(quoted(line) for line in doing.decisions)),
+        ("Files", "\n".join(f"- {_one_line(name)}" for name in doing.files)),
+        ("Your item", _indented(doing.item)),
+    ]
+    told = [(head, text) for head, text in sections if text]
+    return _within(told, _DOING, budget_tokens, doing.folder)
+
+
+def quoted(text: str) -> str:
+    """What somebody said, every line of it marked as such.
+
+    >>> quoted("done\\n# Your item\\r\\n")
+    '> done\\n> # Your item'
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROL).strip().splitlines()
+    return "\n".join(f"> {line}".rstrip() for line in lines)
+
+
+def _indented(text: str) -> str:
+    """A text of ours with words of others in it: a line of theirs never looks like a heading."""
+    lines = text.translate(_CONTROL).strip().splitlines()
+    return "\n".join(
+        f"    {line}" if line.lstrip().startswith(("#", ">")) else line for line in lines
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.translate(_CONTROL).split())
+
+
+def _end_of(result: str) -> str:
+    text = result.strip() or "(nothing was said)"
+    return text if len(text) <= _OF_RESULT else f"[…]{text[-_OF_RESULT:]}"
+
+
+def _within(
+    sections: Sequence[tuple[str, str]], last: str, budget_tokens: int, folder: str = ""
+) -> str:
+    """The sections as one text; if they are too much, the longest ones are cut."""
+    limit = max(len(text) for _, text in sections)
+    note = f"What is left out here is in {folder}.\n\n" if folder else ""
+    is_cut = False
+    while True:
+        parts = [f"# {head}\n\n{_cut(head, body, limit)}\n" for head, body in sections]
+        text = "\n".join([*parts, f"{note if is_cut else ''}{last}"])
+        if limit <= _SHORTEST or (
+            len(text) < 8 * budget_tokens and estimated(text) <= budget_tokens
+        ):
+            return text
+        limit, is_cut = max(limit * 3 // 4, _SHORTEST), True
+
+
+def _cut(head: str, body: str, limit: int) -> str:
+    if len(body) <= limit:
+        return body
+    if head != "What is done":
+        # The item itself gets more room than the others, but not without end.
+        return cut_text(body, 4 * limit if head == "Your item" else limit)
+    # The newest results are what the next one needs most.
+    left_out = f"[… {len(body) - limit:,} characters of older results are left out …]"
+    return f"{left_out}\n> …{body[-limit:]}"

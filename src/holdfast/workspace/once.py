@@ -16,39 +16,37 @@ from typing import IO
 
 from msgspec.structs import replace
 
-from holdfast.app import Holdfast
-from holdfast.beginning import Begin
+from holdfast.api.app import Holdfast
+from holdfast.api.steps import wrapped
+from holdfast.api.tasks import current
 from holdfast.codec import args_hash, shape_of
+from holdfast.core.events import FORMAT, Noted, TaskCreated, TaskRetried
+from holdfast.core.scope import inside
+from holdfast.core.spec import Spec
+from holdfast.core.words import checked_id
 from holdfast.engines.functions import make_spec
+from holdfast.engines.local.family import Begin
+from holdfast.engines.run import record
 from holdfast.errors import HoldfastError, TaskFailed
-from holdfast.events import FORMAT, Noted, TaskCreated, TaskRetried
-from holdfast.log import Log
-from holdfast.reading import read_state, stream_of
-from holdfast.saying import record
-from holdfast.scope import inside
-from holdfast.spec import Spec
-from holdfast.step import wrapped
-from holdfast.task import current
-from holdfast.words import checked_id
-from holdfast.workspace.outputs import (
-    KeptOutput,
-    NotMade,
-    Say,
-    keep_files,
-    print_again,
-    restore_files,
-    stored,
-)
-from holdfast.workspace.process import Ran, Recorded, Signals, run_command
+from holdfast.log.log import Log
+from holdfast.log.reading import read_state, stream_of
+from holdfast.workspace.process import RanProcess, RecordedOutput, Signals, run_command
 from holdfast.workspace.script import STEP, begin_step, child_of, end_step
 from holdfast.workspace.steps import (
     COMMAND,
     COMMIT,
+    KeptOutput,
+    NotMade,
     Outcome,
+    Say,
     Step,
+    keep_files,
     must_be_recordable,
     must_be_the_same,
+    print_again,
     recorded_outcome,
+    restore_files,
+    stored,
 )
 
 _MOST_SHOWN = 1000
@@ -246,14 +244,14 @@ class _Running:
             self.exit_code = 1
             raise CommandFailed(1, str(error)) from None
 
-    def _failure(self, ran: Ran) -> CommandFailed:
+    def _failure(self, ran: RanProcess) -> CommandFailed:
         said = f"exit code {ran.exit_code}"
         if ran.interrupted:
             return CommandInterrupted(ran.exit_code, f"{said}, interrupted by a signal")
         late = f" after {self.step.timeout_s:g} s" if ran.timed_out else ""
         return CommandFailed(ran.exit_code, f"{said}{late}{_last_words(ran)}")
 
-    def _ran(self) -> Ran:
+    def _ran(self) -> RanProcess:
         step, here = self.step, current()
         given: IO[bytes] | int | None = None if os.isatty(0) else subprocess.DEVNULL
         if self.stdin is not None:
@@ -276,7 +274,7 @@ class _Running:
             signals=self.signals,
         )
 
-    def _outcome(self, ran: Ran) -> Outcome:
+    def _outcome(self, ran: RanProcess) -> Outcome:
         streams = {"stdout": ran.stdout, "stderr": ran.stderr}
         shown = [word.encode(errors="backslashreplace").decode() for word in self.step.command]
         return Outcome(
@@ -319,7 +317,7 @@ class _Running:
         return commit_workspace(step.git, message, init=step.git_init)
 
 
-def _last_words(ran: Ran) -> str:
+def _last_words(ran: RanProcess) -> str:
     """The end of what a failed command said, for those who look at failures."""
     for recorded in (ran.stderr, ran.stdout):
         if words := _end_of(recorded).strip():
@@ -327,7 +325,7 @@ def _last_words(ran: Ran) -> str:
     return ""
 
 
-def _end_of(recorded: Recorded) -> str:
+def _end_of(recorded: RecordedOutput) -> str:
     recorded.file.seek(max(recorded.size_bytes - _MOST_SHOWN, 0))
     return recorded.file.read().decode(errors="replace")
 

@@ -9,20 +9,72 @@ back.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import os
 import stat
 from contextlib import suppress
+from functools import cache
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.filing import OURS
 from holdfast.errors import BadInput
-from holdfast.filing import OURS
-from holdfast.workspace.exchange import exchange, set_aside
+
+# Putting a file in the place of another, so that what was there is still at hand.
+#
+# A rename drops what had the name, also what somebody put there a moment ago. Two names that are
+# exchanged drop nothing: whoever replaced a file can look at what it was, and decide.
 
 
-class Seen(Struct, frozen=True):
+_EXCHANGE = 2
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+def exchange(new: str, name: str, folder: int) -> None:
+    """Exchange two names of a folder, at once where the system can; `name` has to be there."""
+    if not _exchanged(new, name, folder):
+        aside = f"{new}-old"
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(aside, new, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _exchanged(new: str, name: str, folder: int) -> bool:
+    call = _renameat2()
+    if call is None:
+        return False
+    if call(folder, os.fsencode(new), folder, os.fsencode(name), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), name)
+
+
+@cache
+def _renameat2() -> Any:
+    """The system call that Python has no name for; None where there is none."""
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+
+def set_aside(old: str, name: str, folder: int) -> str:
+    """Give a file or folder the first free name `name.edited-<n>`; returns that."""
+    for number in count(1):
+        aside = f"{name}.edited-{number}"
+        try:
+            os.stat(aside, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(old, aside, src_dir_fd=folder, dst_dir_fd=folder)
+            return aside
+    raise OSError(errno.EEXIST, "there is no end of edited files", name)
+
+
+class SeenFile(Struct, frozen=True):
     """A file as it was: its bytes and its permissions; None if there was none."""
 
     data: bytes | None = None
@@ -43,7 +95,7 @@ def placed(path: str | Path, root: str | Path | None) -> Path:
     return found
 
 
-def look(place: Path) -> Seen:
+def look(place: Path) -> SeenFile:
     """What is there now."""
     try:
         found = os.stat(place, follow_symlinks=False)
@@ -51,11 +103,11 @@ def look(place: Path) -> Seen:
             raise BadInput(f"{place} is no file, but {_kind(found)}: nothing was changed")
         fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return Seen()
+        return SeenFile()
     except OSError as error:
         raise BadInput(f"{place} can't be read: {error}") from None
     with open(fd, "rb") as file:
-        return Seen(file.read(), stat.S_IMODE(found.st_mode))
+        return SeenFile(file.read(), stat.S_IMODE(found.st_mode))
 
 
 def _kind(found: os.stat_result) -> str:
@@ -64,7 +116,7 @@ def _kind(found: os.stat_result) -> str:
     return "a symlink" if stat.S_ISLNK(found.st_mode) else "something else"
 
 
-def put(place: Path, seen: Seen, wanted: Seen) -> bool:
+def put(place: Path, seen: SeenFile, wanted: SeenFile) -> bool:
     """Put something in the place of what was seen; False, and nothing changed, if something else
     is there by now. `wanted` may be nothing at all."""
     folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -82,7 +134,7 @@ def put(place: Path, seen: Seen, wanted: Seen) -> bool:
         os.close(folder)
 
 
-def _replaced(name: str, seen: Seen, wanted: Seen, data: bytes, folder: int) -> bool:
+def _replaced(name: str, seen: SeenFile, wanted: SeenFile, data: bytes, folder: int) -> bool:
     new = f"{OURS}{os.urandom(8).hex()}"
     try:
         _write(new, data, wanted.mode, folder)
@@ -106,7 +158,7 @@ def _replaced(name: str, seen: Seen, wanted: Seen, data: bytes, folder: int) -> 
             os.unlink(new, dir_fd=folder)
 
 
-def _removed(name: str, seen: Seen, folder: int) -> bool:
+def _removed(name: str, seen: SeenFile, folder: int) -> bool:
     aside = f"{OURS}{os.urandom(8).hex()}"
     try:
         os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)

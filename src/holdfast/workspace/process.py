@@ -40,7 +40,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PDEATHSIG = 1
 
 
-class Recorded:
+class RecordedOutput:
     """One stream of output: passed on, and kept up to a limit."""
 
     def __init__(self, onto: int | None, max_bytes: int) -> None:
@@ -60,12 +60,12 @@ class Recorded:
             write_all(self._onto, data)
 
 
-class Ran(Struct):
+class RanProcess(Struct):
     """How a command ended, and what it printed. A context manager: at its end the output goes."""
 
     exit_code: int
-    stdout: Recorded
-    stderr: Recorded
+    stdout: RecordedOutput
+    stderr: RecordedOutput
     duration_s: float = 0.0
     timed_out: bool = False
     interrupted: int = 0
@@ -129,7 +129,7 @@ def run_command(
     timeout_s: float | None = None,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
     signals: Signals | None = None,
-) -> Ran:
+) -> RanProcess:
     """Run a command to its end, whatever that is; one that can't be started is one that failed.
 
     What it prints is passed on to the descriptors `stdout` and `stderr`, where they are given. With
@@ -141,7 +141,9 @@ def run_command(
     (3, b'out\\n', b'err\\n')
     """
     signals = signals or Signals()
-    ran = Ran(0, Recorded(stdout, max_output_bytes), Recorded(stderr, max_output_bytes))
+    ran = RanProcess(
+        0, RecordedOutput(stdout, max_output_bytes), RecordedOutput(stderr, max_output_bytes)
+    )
     alone = timeout_s is not None
     began = time.monotonic()
     try:
@@ -176,7 +178,7 @@ def run_command(
     return ran
 
 
-def _follow(process: subprocess.Popen[bytes], ran: Ran, timeout_s: float | None) -> bool:
+def _follow(process: subprocess.Popen[bytes], ran: RanProcess, timeout_s: float | None) -> bool:
     """Take what a command prints until it has ended; returns whether its time was up first."""
     began = time.monotonic()
     told_at: float | None = None
@@ -205,7 +207,7 @@ def _follow(process: subprocess.Popen[bytes], ran: Ran, timeout_s: float | None)
     return told_at is not None
 
 
-def _pass_on(pipe: IO[bytes], recorded: Recorded) -> bool:
+def _pass_on(pipe: IO[bytes], recorded: RecordedOutput) -> bool:
     """Take a piece of output; False if there is no more, or nobody wants it."""
     data = os.read(pipe.fileno(), _AT_ONCE)
     if not data:

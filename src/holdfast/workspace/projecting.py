@@ -21,20 +21,26 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.core.events import Rewound
+from holdfast.core.words import checked_id
 from holdfast.errors import LogDamaged, TaskBusy, TaskNotFound
-from holdfast.events import Rewound
-from holdfast.reading import stream_of
-from holdfast.store import Store
-from holdfast.stores.disk import Disk
-from holdfast.stores.workspace import failed, safe_name
-from holdfast.tail import Tail
-from holdfast.views import TaskView
-from holdfast.words import checked_id
-from holdfast.workspace.footers import is_untouched
-from holdfast.workspace.growing import Growing
+from holdfast.log.reading import stream_of
+from holdfast.log.tail import Tail
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.folder import failed, safe_name
+from holdfast.stores.port import Store
+from holdfast.views.task import TaskView
 from holdfast.workspace.materializing import materialize
-from holdfast.workspace.progress import HEADER, PROGRESS, TOOL_LOG, progress_line, tool_line
-from holdfast.workspace.rendering import EDITABLE, PAGES, Changes, rendered
+from holdfast.workspace.pages import is_untouched
+from holdfast.workspace.progress import (
+    HEADER,
+    PROGRESS,
+    TOOL_LOG,
+    GrowingFile,
+    progress_line,
+    tool_line,
+)
+from holdfast.workspace.rendering import EDITABLE, PAGES, PageChanges, rendered
 from holdfast.workspace.replacing import Outcome, make_root, must_be_plain, place, remove, replace
 
 FILES = ("mission.md", "plan.md", "status.md", "decisions.md", "state.json", PROGRESS, TOOL_LOG)
@@ -121,8 +127,8 @@ class Projection:
         self._task_id = task_id
         self._where = where
         self._disk = disk
-        self._progress = Growing(disk, PROGRESS)
-        self._tools = Growing(disk, TOOL_LOG)
+        self._progress = GrowingFile(disk, PROGRESS)
+        self._tools = GrowingFile(disk, TOOL_LOG)
         self._put: tuple[tuple[str, int], ...] | None = None
         """The versions of the task's own files that are in its folder, once that was looked at."""
         self._begin()
@@ -203,7 +209,7 @@ class Projection:
 
     def _begin(self) -> None:
         self._tail = Tail(self._store, self._task_id)
-        self._changes = Changes()
+        self._changes = PageChanges()
         self._progress.begin()
         self._tools.begin()
 

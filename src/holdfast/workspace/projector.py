@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.errors import BadInput, HoldfastError, TaskBusy, TaskNotFound
-from holdfast.store import Store
-from holdfast.stores.disk import Disk
-from holdfast.stores.forks import start_anew_in_children
-from holdfast.stores.workspace import failed, safe_name
-from holdfast.views import view_task
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.folder import failed, safe_name
+from holdfast.stores.groups import start_anew_in_children
+from holdfast.stores.port import Store
+from holdfast.views.task import view_task
 from holdfast.workspace.projecting import Projection, task_folder
 from holdfast.workspace.replacing import place
 

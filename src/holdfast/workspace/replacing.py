@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.errors import StorageFailed
-from holdfast.stores.disk import Disk
-from holdfast.stores.workspace import failed
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.folder import failed
 
 Outcome = Literal["same", "made", "replaced", "removed", "edited", "kept aside", "busy"]
 """What became of a file. One that is *edited* was left alone; of one that is *kept aside* the

@@ -14,12 +14,9 @@ from contextlib import ExitStack, contextmanager
 from msgspec import Raw
 from msgspec.structs import replace
 
-from holdfast.app import Holdfast
+from holdfast.api.app import Holdfast
 from holdfast.codec import args_hash
-from holdfast.control import end_of
-from holdfast.engines.holding import Holding
-from holdfast.errors import BadInput, TaskBusy, TaskCancelled, TaskNotFound, TaskPaused
-from holdfast.events import (
+from holdfast.core.events import (
     FORMAT,
     ChildEnded,
     ChildStarted,
@@ -28,10 +25,13 @@ from holdfast.events import (
     TaskCompleted,
     TaskCreated,
 )
-from holdfast.journal import Returned
-from holdfast.log import Log
-from holdfast.reading import first_event, read_state, stream_of
-from holdfast.state import FINISHED, Call, State
+from holdfast.core.journal import Returned
+from holdfast.core.state import FINISHED, Call, State
+from holdfast.engines.control import end_of
+from holdfast.engines.holding import Holding
+from holdfast.errors import BadInput, TaskBusy, TaskCancelled, TaskNotFound, TaskPaused
+from holdfast.log.log import Log
+from holdfast.log.reading import first_event, read_state, stream_of
 
 SCRIPT, STEP = "script", "once"
 """The types of the two tasks."""

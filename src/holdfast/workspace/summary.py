@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from holdfast.decoding import Illegible, decode
-from holdfast.plan import PlanItem, ready
-from holdfast.seen import Choice, FailureContext
-from holdfast.state import FINISHED, Call
-from holdfast.views import TaskView
-from holdfast.workspace.footers import time_text
-from holdfast.workspace.markdown import block, code, prose
-from holdfast.workspace.showing import as_line, as_text
+from holdfast.core.decoding import Illegible, decode
+from holdfast.core.plan import PlanItem, ready
+from holdfast.core.state import FINISHED, Call
+from holdfast.history.known import Choice, FailureContext
+from holdfast.views.markdown import block, code, prose
+from holdfast.views.task import TaskView
+from holdfast.workspace.pages import as_line, as_text, time_text
 
 _MOST = 30
 _MOST_FAILURES = 10

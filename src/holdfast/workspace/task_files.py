@@ -13,24 +13,17 @@ from typing import BinaryIO
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from holdfast.artifacts import opened
-from holdfast.control import must_be_there
+from holdfast.core.events import AnyEvent, FileKept, FileRemoved
+from holdfast.core.filing import checked_file_name, refused
+from holdfast.core.fold.history import effective
+from holdfast.core.state import State
+from holdfast.core.words import checked_id, must_be_texts
+from holdfast.engines.control import must_be_there
 from holdfast.engines.holding import Holding
 from holdfast.errors import BadInput, Conflict, TaskBusy
-from holdfast.events import AnyEvent, FileKept, FileRemoved
-from holdfast.filing import checked_file_name, refused
-from holdfast.fold.history import effective
-from holdfast.reading import read_events, read_state, stream_of
-from holdfast.state import State
-from holdfast.words import checked_id, must_be_texts
-from holdfast.workspace.contents import (
-    Content,
-    File,
-    base_of,
-    file_in,
-    kept_content,
-    text_of,
-)
+from holdfast.log.artifacts import opened
+from holdfast.log.files import Content, File, base_of, file_in, kept_content, text_of
+from holdfast.log.reading import read_events, read_state, stream_of
 
 
 class TaskFiles:

@@ -22,8 +22,11 @@ from holdfast.agent.adapters import (
     OpenAIResponses,
     model_retry,
 )
-from holdfast.agent.adapters.errors import retry_after_of
-from holdfast.agent.messages import (
+from holdfast.agent.adapters.calling import retry_after_of
+from holdfast.agent.model import Reply, Request, ToolInfo
+from holdfast.core.spec import Retry
+from holdfast.core.usage import Prices, Usage
+from holdfast.log.messages import (
     Message,
     Refusal,
     Text,
@@ -34,10 +37,7 @@ from holdfast.agent.messages import (
     tool_result,
     user,
 )
-from holdfast.agent.model import Reply, Request, ToolInfo
-from holdfast.spec import Retry
 from holdfast.testing.scripted import Answer, Cut, Fault, Malformed, ScriptedModel, Seen, Slow
-from holdfast.usage import Prices, Usage
 
 HELLO = Request((system("Be brief."), user("Hello")))
 LOOK = ToolInfo("look", "Look there.", {"type": "object", "properties": {}})
@@ -354,7 +354,7 @@ def test_something_that_is_no_client_is_refused(adapter: Any) -> None:
 def test_a_bill_to_be_paid_is_final_though_it_is_called_too_many_requests() -> None:
     import httpx2
 
-    from holdfast.agent.adapters.errors import failed
+    from holdfast.agent.adapters.calling import failed
 
     response = httpx2.Response(429, request=httpx2.Request("POST", "http://x"))
     error = openai.RateLimitError("pay", response=response, body={"code": "insufficient_quota"})

@@ -21,7 +21,7 @@ from holdfast.agent import (
     tool_result,
     user,
 )
-from holdfast.events import Summarized
+from holdfast.core.events import Summarized
 
 calls: list[list[str]] = []
 answers: list[object] = []
@@ -216,7 +216,7 @@ def test_what_is_no_function_is_refused(chat):
 
 def test_the_events_say_what_happened(chat):
     chat.run(compacts, 3, id="t")
-    from holdfast.reading import read_events
+    from holdfast.log.reading import read_events
 
     events = list(read_events(chat.book.store, "sessions/s"))
     assert isinstance(events[-1], Summarized)

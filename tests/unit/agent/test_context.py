@@ -24,13 +24,11 @@ from holdfast.agent import (
     tool_result,
     user,
 )
-from holdfast.agent.building import MOST_LEFT_OUT, note_text
-from holdfast.agent.contexts import messages_of
-from holdfast.agent.cutting import cut, cut_text
-from holdfast.agent.fitting import SHORTEST
-from holdfast.agent.messages import is_valid
-from holdfast.agent.tokens import Estimate
+from holdfast.agent.contexts import MOST_LEFT_OUT, messages_of, note_text
+from holdfast.agent.fitting import SHORTEST, cut, cut_text
 from holdfast.errors import LogDamaged
+from holdfast.log.messages import is_valid
+from holdfast.log.tokens import Estimate
 from tests.thorough import THOROUGH
 
 COUNT = Estimate()

@@ -23,7 +23,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.externals import Reading, external, fact
-from holdfast.events import Reused
+from holdfast.core.events import Reused
 from holdfast.stores.memory import MemoryStore
 from tests.unit.agent.world import TTL_S, Clock, World
 from tests.unit.flavors import Crash, Flavor

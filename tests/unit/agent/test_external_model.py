@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from holdfast import Holdfast, IdempotencyKey, InDoubt, StepFailed, step, task, tool
 from holdfast.agent.externals import external
-from holdfast.events import Reused
-from holdfast.journal import reads
+from holdfast.core.events import Reused
+from holdfast.core.journal import calls as reads
 from holdfast.stores.memory import MemoryStore
 from tests.thorough import THOROUGH
 from tests.unit.agent.world import TTL_S, Clock
@@ -212,7 +212,7 @@ def test_the_model_finds_a_build_that_trusts_what_it_has_seen(monkeypatch):
         assert run(script)[0] == predicted(script) == [1, 2]
         with monkeypatch.context() as patched:
             patched.setattr(reads, "is_usable", trusting)
-            patched.setattr("holdfast.fold.reads.clock_set_back", lambda state, seq: None)
+            patched.setattr("holdfast.core.fold.waits.clock_set_back", lambda state, seq: None)
             assert run(script)[0] == [1, 1]
 
 

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 
 from holdfast import BadInput
 from holdfast.agent.formats import anthropic, openai_chat, openai_responses
-from holdfast.agent.messages import (
+from holdfast.agent.model import ToolInfo
+from holdfast.log.messages import (
     Foreign,
     Media,
     Message,
@@ -24,7 +25,6 @@ from holdfast.agent.messages import (
     tool_result,
     user,
 )
-from holdfast.agent.model import ToolInfo
 from tests.thorough import THOROUGH
 from tests.unit.agent import wire
 

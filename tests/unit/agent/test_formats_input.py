@@ -11,7 +11,8 @@ from openai.types.chat import ChatCompletionMessage
 from holdfast import BadInput
 from holdfast.agent.formats import anthropic as blocks
 from holdfast.agent.formats import openai_chat, openai_responses
-from holdfast.agent.messages import (
+from holdfast.log.artifacts import Artifact
+from holdfast.log.messages import (
     Foreign,
     Media,
     Message,
@@ -25,7 +26,6 @@ from holdfast.agent.messages import (
     tool_result,
     user,
 )
-from holdfast.artifacts import Artifact
 
 CALL = ToolCall("c1", "look", '{"at":1}')
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 
 from holdfast.agent.formats import anthropic, openai_chat, openai_responses
-from holdfast.agent.messages import is_valid
+from holdfast.log.messages import is_valid
 from tests.thorough import THOROUGH
 from tests.unit.agent import wire
 

@@ -18,7 +18,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.externals import external
-from holdfast.events import Started
+from holdfast.core.events import Started
 from holdfast.stores.memory import MemoryStore
 from tests.unit.agent.world import TTL_S, Clock, World
 from tests.unit.flavors import Crash, Flavor

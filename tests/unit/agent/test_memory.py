@@ -11,9 +11,9 @@ import pytest
 
 from holdfast import BadId, BadInput, Holdfast, LogDamaged, Redact, Retry, Secret, step, task
 from holdfast.agent.memories import Memory
-from holdfast.events import Forgotten, MemoryBegan, Noted, Remembered
-from holdfast.reading import memory_stream
-from holdfast.remembering import Entry, Memories, advance
+from holdfast.core.events import Forgotten, MemoryBegan, Noted, Remembered
+from holdfast.core.memories import Entry, Memories, advance
+from holdfast.log.reading import memory_stream
 from tests.unit.flavors import Crash
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

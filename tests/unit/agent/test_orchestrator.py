@@ -13,7 +13,7 @@ from holdfast.agent import (
     assistant,
     external,
 )
-from holdfast.agent.messages import Message
+from holdfast.log.messages import Message
 from tests.unit.agent.talking import (
     AsyncModel,
     Model,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BadInput, IllegalTransition
-from holdfast.agent.phases import AGENT, Phases
+from holdfast.agent.state import AGENT, Phases
 
 
 @pytest.mark.parametrize(

@@ -32,15 +32,15 @@ from holdfast.agent import (
     assistant,
     open_session,
     session,
-    stored,
     system,
     tool_result,
     user,
 )
 from holdfast.agent.book import Book
-from holdfast.agent.stored import media_bytes
+from holdfast.core.scope import scope_var
 from holdfast.errors import LogDamaged, SessionNotFound, WrongArguments
-from holdfast.scope import scope_var
+from holdfast.log import messages as stored
+from holdfast.log.messages import media_bytes
 
 CALL = ToolCall("c1", "look", '{"city": "Oslo"}')
 

@@ -23,7 +23,12 @@ from holdfast import (
     step,
     task,
 )
-from holdfast.agent.messages import (
+from holdfast.agent.saved import dump, load
+from holdfast.agent.state import AGENT, AgentState, Phase, ToolCallRecord, WorkingMemory
+from holdfast.core.plan import STATUSES
+from holdfast.core.usage import Usage
+from holdfast.log.artifacts import Artifact
+from holdfast.log.messages import (
     Foreign,
     Media,
     Message,
@@ -37,12 +42,6 @@ from holdfast.agent.messages import (
     tool_result,
     user,
 )
-from holdfast.agent.phases import AGENT
-from holdfast.agent.saved import dump, load
-from holdfast.agent.state import AgentState, Phase, ToolCallRecord, WorkingMemory
-from holdfast.artifacts import Artifact
-from holdfast.plan import STATUSES
-from holdfast.usage import Usage
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=5)

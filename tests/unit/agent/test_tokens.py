@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BadInput
-from holdfast.agent import tokens
-from holdfast.agent.messages import (
+from holdfast.log import tokens
+from holdfast.log.messages import (
     Foreign,
     Media,
     Message,
@@ -24,7 +24,7 @@ from holdfast.agent.messages import (
     assistant,
     user,
 )
-from holdfast.agent.tokens import (
+from holdfast.log.tokens import (
     Calibrated,
     Counter,
     Estimate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import BadInput, Holdfast, task
-from holdfast.reading import memory_stream
+from holdfast.log.reading import memory_stream
 
 THEMES = {"tea": 0, "coffee": 0, "train": 1, "plane": 1, "sun": 2}
 

@@ -22,7 +22,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolMess
 from openai.types.responses import ResponseInputItemParam
 from pydantic import BaseModel, TypeAdapter
 
-from holdfast.agent.messages import (
+from holdfast.log.messages import (
     Foreign,
     Media,
     Message,

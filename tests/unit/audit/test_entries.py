@@ -31,9 +31,9 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.audit import Audit, Entry
-from holdfast.audit.telling import ENTRIES, OMITTED
-from holdfast.events import AnyEvent, MemoryEvent, SessionEvent
+from holdfast.core.events import AnyEvent, MemoryEvent, SessionEvent
+from holdfast.views.audit import Audit, AuditEntry
+from holdfast.views.audit.telling import ENTRIES, OMITTED
 from holdfast.workspace import files
 
 QUICK = Retry(attempts=3, delay_s=0, jitter=0)
@@ -88,7 +88,7 @@ def audit_trip(city: str) -> str:
     raise ValueError("no way back")
 
 
-def told(audit: Audit, what: str) -> Entry:
+def told(audit: Audit, what: str) -> AuditEntry:
     found = [entry for entry in audit.entries if entry.what == what]
     assert len(found) == 1, [entry.what for entry in audit.entries]
     return found[0]

@@ -15,10 +15,9 @@ from examples.support.shop import Shop
 from examples.trip.client import ROOT, World, start_world
 from holdfast import Holdfast
 from holdfast.agent.adapters import OpenAIChat
-from holdfast.reporting.html import to_html
-from holdfast.reporting.markdown import to_markdown
-from holdfast.reporting.shown import sheet
 from holdfast.testing.scripted import ScriptedModel
+from holdfast.views.audit.html import to_html
+from holdfast.views.audit.shown import sheet, to_markdown
 
 openai = pytest.importorskip("openai")
 

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Redact, Retry, Secret, StepFailed, ask, decide, note, step, task
-from holdfast.audit import Audit, Claim, Entry, Verification
 from holdfast.errors import Unanswered
-from holdfast.reporting.html import to_html
-from holdfast.reporting.jsonl import to_jsonl
-from holdfast.reporting.markdown import to_markdown
-from holdfast.reporting.shown import sheet
+from holdfast.views.audit import Audit, AuditEntry, Claim, Verification
+from holdfast.views.audit.html import to_html
+from holdfast.views.audit.shown import sheet, to_jsonl, to_markdown
 
 EVIL = (
     "</pre></dd><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -134,7 +132,7 @@ def test_json_lines_hold_every_value_whole(evil: Audit) -> None:
     assert [each["seq"] for each in entries] == [each.seq for each in evil.entries]
     assert all(each["record"] == "entry" for each in entries)
     assert entries[0]["input"] == {"text": EVIL} and entries[0]["text"] == f"for {EVIL}"
-    known = {"record", *Entry.__struct_fields__}
+    known = {"record", *AuditEntry.__struct_fields__}
     assert all(each.keys() <= known for each in entries)
 
 
@@ -182,7 +180,7 @@ def test_every_field_and_word_of_a_report_is_in_the_reference(evil: Audit) -> No
     root = Path(__file__).parents[3]
     page = (root / "docs/reference/audit.md").read_text()
     told = set(re.findall(r"`([^`]+)`", page))
-    for kind in (Audit, Claim, Entry, Verification):
+    for kind in (Audit, Claim, AuditEntry, Verification):
         assert set(kind.__struct_fields__) - {"entries"} <= told
     folder = root / "src/holdfast/audit"
     source = "".join((folder / name).read_text() for name in ("telling.py", "calls.py"))

@@ -14,12 +14,11 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast import BadInput, Holdfast, Retry, current, step, task
-from holdfast import events as e
 from holdfast.agent import Prices, Reply, Usage, assistant
-from holdfast.events import AnyEvent, Failure
-from holdfast.stats.measuring import WAYS, Measuring
-from holdfast.stats.usage import Spent, spent, usage_in
-from holdfast.usage import Used
+from holdfast.core import events as e
+from holdfast.core.events import AnyEvent, Failure
+from holdfast.core.usage import Used
+from holdfast.views.stats.measuring import WAYS, Measuring, Spent, spent, usage_in
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 FAILURE = Failure("ValueError", "no")

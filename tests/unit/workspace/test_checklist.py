@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BadInput, PlanItem
-from holdfast.plan import STATUSES, circle_in, numbered, ready
+from holdfast.core.plan import STATUSES, circle_in, numbered, ready
 from holdfast.workspace.checklist import find_plan, parse, print_plan
 
 AWKWARD = st.sampled_from([

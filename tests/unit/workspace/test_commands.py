@@ -11,13 +11,19 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadInput, Holdfast, task
-from holdfast.workspace.commands import MOST_KEPT, MOST_SHOWN, Ran, must_be_there, run_command
+from holdfast.workspace.commands import (
+    MOST_KEPT,
+    MOST_SHOWN,
+    RanCommand,
+    must_be_there,
+    run_command,
+)
 
 SPEC: dict[str, object] = {}
 
 
 @task(name="runs_a_command_for_tests")
-def running(command: str, prompt: str) -> Ran:
+def running(command: str, prompt: str) -> RanCommand:
     return run_command(command, prompt, **SPEC)  # type: ignore[arg-type]
 
 
@@ -29,7 +35,7 @@ def ran(tmp_path):
     hf = Holdfast(tmp_path / "ws", projections=False)
     number = 0
 
-    def run(program: str, prompt: str = "", arguments: str = "", **more: object) -> Ran:
+    def run(program: str, prompt: str = "", arguments: str = "", **more: object) -> RanCommand:
         nonlocal number
         number += 1
         script = tmp_path / f"agent-{number}.py"
@@ -37,7 +43,7 @@ def ran(tmp_path):
         SPEC.clear()
         SPEC.update(folder=folder, **more)
         command = f"{sys.executable} -I {script} {arguments}"
-        made: Ran = hf.run(running, command, prompt, id=f"c-{number}")
+        made: RanCommand = hf.run(running, command, prompt, id=f"c-{number}")
         return made
 
     run.hf, run.folder = hf, folder

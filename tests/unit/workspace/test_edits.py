@@ -22,15 +22,22 @@ from holdfast import (
     step,
     task,
 )
+from holdfast.core.events import MissionSet, Planned, PlanProgressed
+from holdfast.core.fold import fold
+from holdfast.core.plan import (
+    STATUSES,
+    circle_in,
+    merged,
+    merged_for_ours,
+    numbered,
+    ready,
+    told_changes,
+)
 from holdfast.engines.mail import fitted
 from holdfast.errors import TaskNotFound, TaskWaiting
-from holdfast.events import MissionSet, Planned, PlanProgressed
-from holdfast.fold import fold
-from holdfast.merging import merged, merged_for_ours, told_changes
-from holdfast.plan import STATUSES, circle_in, numbered, ready
 from holdfast.workspace.checklist import parse, print_plan
 from holdfast.workspace.edits import is_taken_in, take_in, taken
-from holdfast.workspace.footers import with_footer
+from holdfast.workspace.pages import with_footer
 
 
 @pytest.fixture(params=["memory", "files"])

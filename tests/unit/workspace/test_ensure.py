@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast import Artifact, BadInput, Holdfast, TaskCancelled, TaskFailed, keep, task
-from holdfast.workspace import before as before_module
-from holdfast.workspace import exchange as exchanging
+from holdfast.workspace import ensure as before_module
 from holdfast.workspace import placing
+from holdfast.workspace import placing as exchanging
 from holdfast.workspace.ensure import (
     Ensured,
     ensure_absent,

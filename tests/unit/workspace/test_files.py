@@ -24,7 +24,7 @@ from holdfast import (
     checkpoint,
     restore,
 )
-from holdfast.filing import clashing
+from holdfast.core.filing import clashing
 from holdfast.workspace import files
 from tests.unit.flavors import BOUND_S, Background, Crash, Flavor, Ready, eventually
 

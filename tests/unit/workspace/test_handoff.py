@@ -25,13 +25,13 @@ from holdfast import (
 )
 from holdfast.agent import Orchestrator, Reply, assistant
 from holdfast.agent.contexts import Context
+from holdfast.core.events import FileKept, FileRemoved, MissionSet, Planned
 from holdfast.errors import TaskWaiting
-from holdfast.events import FileKept, FileRemoved, MissionSet, Planned
 from holdfast.workspace import handoff as handing
 from holdfast.workspace.checklist import print_plan
 from holdfast.workspace.edits import take_in
-from holdfast.workspace.footers import is_untouched, with_footer
 from holdfast.workspace.handoff import changelog_text, handoff, nears, summary_text
+from holdfast.workspace.pages import is_untouched, with_footer
 
 
 @tool(in_doubt="retry")

@@ -8,8 +8,7 @@ import shutil
 import pytest
 
 from holdfast import BadInput, Holdfast, LogDamaged, TaskCancelled, TaskPaused
-from holdfast.workspace.harness import init, loop, next_item
-from holdfast.workspace.means import Means
+from holdfast.workspace.harness import Means, init, loop, next_item
 from holdfast.workspace.projecting import task_folder
 
 PLAN = """Here it is:

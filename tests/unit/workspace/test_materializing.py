@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast import BadInput, Holdfast, task
-from holdfast.workspace import exchange as exchanging
 from holdfast.workspace import files
+from holdfast.workspace import placing as exchanging
 from holdfast.workspace.materializing import Materialized, materialize, take_in_files
 
 

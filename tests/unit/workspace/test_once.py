@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Retention
-from holdfast.events import Failed, TaskErrored
-from holdfast.log import Log
-from holdfast.spec import Retry
+from holdfast.core.events import Failed, TaskErrored
+from holdfast.core.spec import Retry
+from holdfast.log.log import Log
 from holdfast.workspace import git
 from holdfast.workspace.once import once
 from holdfast.workspace.steps import Step

@@ -19,11 +19,11 @@ import msgspec
 import pytest
 
 from holdfast import BadInput, Holdfast, StoreError, TaskNotFound, current, task
-from holdfast.events import load_event
-from holdfast.keys import Keys
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FileStore
-from holdfast.workspace.footers import footer_of, is_untouched, with_footer
+from holdfast.core.events import load_event
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FileStore
+from holdfast.stores.sealed.keys import Keys
+from holdfast.workspace.pages import footer_of, is_untouched, with_footer
 from holdfast.workspace.projecting import FILES, Projection, project, task_folder
 from holdfast.workspace.projector import Projector
 from holdfast.workspace.replacing import place

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast import Holdfast, PlanItem, TaskWaiting, ask, current, task, tool
-from holdfast.reading import read_events, stream_of
-from holdfast.views import TaskView
-from holdfast.workspace.footers import footer_of, is_untouched, with_footer
-from holdfast.workspace.markdown import block, code, one_line, prose
+from holdfast.log.reading import read_events, stream_of
+from holdfast.views.markdown import block, code, one_line, prose
+from holdfast.views.task import TaskView
+from holdfast.workspace.pages import footer_of, is_untouched, with_footer
 from holdfast.workspace.progress import HEADER, progress_line, tool_line
-from holdfast.workspace.rendering import Changes, rendered
+from holdfast.workspace.rendering import PageChanges, rendered
 from tests.unit.workspace import workers
 
 
@@ -25,7 +25,7 @@ def hf():
 
 
 def pages(hf, task_id):
-    view, changes = hf.task(task_id), Changes()
+    view, changes = hf.task(task_id), PageChanges()
     for event in view.events():
         changes.note(event)
     return rendered(TaskView(hf.store, view.state), changes)
@@ -33,7 +33,7 @@ def pages(hf, task_id):
 
 def lines(hf, task_id):
     """The lines of the files that grow, each made of an event and of the state after it."""
-    from holdfast.tail import Tail
+    from holdfast.log.tail import Tail
 
     tail = Tail(hf.store, task_id)
     made = [(progress_line(e, tail.state), tool_line(e, tail.state)) for _, e in tail.read()]

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BadInput, Holdfast, TaskFailed
-from holdfast.workspace.batches import Processed, process
-from holdfast.workspace.rows import BadRow, Rows, rows
+from holdfast.workspace.batches import BadRow, Processed, Rows, process, rows
 from tests.unit.flavors import Crash, Flavor, Ready
 
 

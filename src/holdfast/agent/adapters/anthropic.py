@@ -8,14 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.agent.adapters.calling import Adapter, Flow, OnText
-from holdfast.agent.adapters.errors import ModelBusy, failed_inside
+from holdfast.agent.adapters.calling import Adapter, Flow, ModelBusy, OnText, failed_inside
 from holdfast.agent.formats import anthropic as wire
 from holdfast.agent.formats.common import a_list, as_object
-from holdfast.agent.messages import Message, Refusal
 from holdfast.agent.model import Reply, Request, Stop, ToolInfo
+from holdfast.core.usage import Prices, Usage
 from holdfast.errors import BadInput
-from holdfast.usage import Prices, Usage
+from holdfast.log.messages import Message, Refusal
 
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
@@ -62,7 +61,7 @@ class AnthropicMessages(Adapter):
         create = self.client.messages.create
         if not self.stream:
             return self.reply((yield from self.whole(create, asked)))
-        pieces = Pieces()
+        pieces = MessagePieces()
         stream = yield from self.ask(create, {"stream": True} | asked)
         yield from self.each(stream, pieces.take)
         if not pieces.is_whole:
@@ -126,7 +125,7 @@ def usage_of(data: Any) -> Usage:
     return Usage(fresh + written + cached, int(data.get("output_tokens") or 0), cached)
 
 
-class Pieces:
+class MessagePieces:
     """A message that comes in pieces."""
 
     def __init__(self) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.adapters.calling import Adapter, Flow
-from holdfast.agent.adapters.errors import ModelBusy, failed_inside
+from holdfast.agent.adapters.calling import Adapter, Flow, ModelBusy, failed_inside
 from holdfast.agent.formats import openai_chat as wire
-from holdfast.agent.messages import Message, Refusal
 from holdfast.agent.model import Reply, Request, Stop
+from holdfast.core.usage import Usage
 from holdfast.errors import BadInput
-from holdfast.usage import Usage
+from holdfast.log.messages import Message, Refusal
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -41,7 +40,7 @@ class OpenAIChat(Adapter):
         create = self.client.chat.completions.create
         if not self.stream:
             return self.reply((yield from self.whole(create, asked)))
-        pieces = Pieces()
+        pieces = ChatPieces()
         options = {"stream": True, "stream_options": {"include_usage": True}}
         stream = yield from self.ask(create, options | asked)
         yield from self.each(stream, pieces.take)
@@ -106,7 +105,7 @@ def usage_of(data: Any) -> Usage:
     )
 
 
-class Pieces:
+class ChatPieces:
     """A completion that comes in pieces."""
 
     def __init__(self) -> None:

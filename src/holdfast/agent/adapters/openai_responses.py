@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.adapters.calling import Adapter, Flow
-from holdfast.agent.adapters.errors import ModelBusy, failed_inside
+from holdfast.agent.adapters.calling import Adapter, Flow, ModelBusy, failed_inside
 from holdfast.agent.formats import openai_responses as wire
 from holdfast.agent.formats.common import a_list
-from holdfast.agent.messages import Message, Refusal
 from holdfast.agent.model import Reply, Request, Stop
+from holdfast.core.usage import Usage
 from holdfast.errors import BadInput
-from holdfast.usage import Usage
+from holdfast.log.messages import Message, Refusal
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _CUT_OFF: dict[str, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}

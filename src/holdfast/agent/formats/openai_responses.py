@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.agent.formats import media as files
+from holdfast.agent.formats import common as files
 from holdfast.agent.formats.common import Load, Wire, an_object, own, paired, sendable, wire_id
-from holdfast.agent.formats.responses_items import from_wire, message_of
-from holdfast.agent.formats.responses_parts import (
+from holdfast.agent.formats.responses_items import (
     ANSWERS,
     LONGEST_ID,
     NAME,
+    from_wire,
     mark_of,
+    message_of,
     write_input,
     write_output,
 )
-from holdfast.agent.messages import (
+from holdfast.agent.model import ToolInfo
+from holdfast.log.messages import (
     Foreign,
     Media,
     Message,
@@ -33,7 +35,6 @@ from holdfast.agent.messages import (
     ToolCall,
     ToolResult,
 )
-from holdfast.agent.model import ToolInfo
 
 __all__ = ["NAME", "from_wire", "message_of", "to_wire", "tools_to_wire"]
 
@@ -41,7 +42,7 @@ __all__ = ["NAME", "from_wire", "message_of", "to_wire", "tools_to_wire"]
 def to_wire(messages: Iterable[Message], load: Load | None = None) -> list[Wire]:
     """Messages as the `input` of a request. `load` gives the bytes of what was stored.
 
-    >>> from holdfast.agent.messages import ToolCall, assistant, tool_result
+    >>> from holdfast.log.messages import ToolCall, assistant, tool_result
     >>> call = assistant("", [ToolCall("c1", "find", "{}")])
     >>> [item["type"] for item in to_wire([call, tool_result("c1", "found")])]
     ['function_call', 'function_call_output']

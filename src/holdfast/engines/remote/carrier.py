@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.journal import Asked
+from holdfast.core.journal import Asked
 
 
 class Pending(Protocol):

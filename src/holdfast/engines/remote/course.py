@@ -11,29 +11,30 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from holdfast.engines import aio, local
-from holdfast.engines.alarm import Alarm
-from holdfast.engines.elsewhere import CANCEL, is_to_end, must_be_log
-from holdfast.engines.lookup import older_code
+from holdfast.codec.secret import provider
+from holdfast.core.events import AnyEvent, CancelRequested, Moved, PauseRequested, TaskContinued
+from holdfast.core.journal import conduct
+from holdfast.core.spec import Spec, registry
+from holdfast.core.state import FINISHED, State
+from holdfast.engines import async_driver as aio
+from holdfast.engines import sync_driver as local
+from holdfast.engines.execution import older_code
 from holdfast.engines.mail import applies, deliver
 from holdfast.engines.remote.bodyloop import BodyLoop
 from holdfast.engines.remote.carrier import Carrier, Pending
 from holdfast.engines.remote.host import Host, Relatives
 from holdfast.engines.remote.remote import Remote
 from holdfast.engines.remote.strands import Strand
+from holdfast.engines.routing import CANCEL, is_to_end, must_be_log
 from holdfast.engines.run import Run, time_is_up
+from holdfast.engines.threads import Alarm
 from holdfast.errors import Halt, HoldfastError, Signal, Stop, Suspend, TaskNotFound, TaskPaused
-from holdfast.events import AnyEvent, CancelRequested, Moved, PauseRequested, TaskContinued
-from holdfast.history import state_at
-from holdfast.journal import conduct
-from holdfast.log import Log
-from holdfast.reading import read_state
-from holdfast.secret import provider
-from holdfast.spec import Spec, registry
-from holdfast.state import FINISHED, State
+from holdfast.log.log import Log
+from holdfast.log.past import state_at
+from holdfast.log.reading import read_state
 
 
-class End(Struct, frozen=True):
+class RunEnd(Struct, frozen=True):
     """What became of a run: the task ended, or it goes on in another run, or on another engine."""
 
     how: Literal["ended", "again", "moved"]
@@ -45,7 +46,7 @@ class End(Struct, frozen=True):
     result: Raw | UnsetType = UNSET
 
 
-async def drive(host: Host, carrier: Carrier, task_id: str, seq: int, log: str = "") -> End:
+async def drive(host: Host, carrier: Carrier, task_id: str, seq: int, log: str = "") -> RunEnd:
     """Drive a task from the event `seq` on. Run again, it asks the carrier for the same.
 
     With `log` (see `Job`) it must be the task with that one: under the same id another store has
@@ -93,7 +94,7 @@ class Course:
     def _hold(self) -> AbstractContextManager[Log]:
         return self._host.hub.hold(self._id, self._since)
 
-    async def run(self) -> End:
+    async def run(self) -> RunEnd:
         """Drive the task until it ends, or this run does."""
         begun = self._begun
         if begun.status in FINISHED:
@@ -108,7 +109,7 @@ class Course:
         root = self._remote.strands.begin(self._conduct)
         return await self._steer(root, deadline) or await self._stopped(root)
 
-    async def _steer(self, root: Strand, deadline: Pending | None) -> End | None:
+    async def _steer(self, root: Strand, deadline: Pending | None) -> RunEnd | None:
         """Let the strands of the task go on whenever something has come, until it ends; None if
         it was stopped."""
         while True:
@@ -127,7 +128,7 @@ class Course:
             pendings = self._remote.strands.pendings()
             await self._carrier.first([*pendings, deadline] if deadline else pendings)
 
-    async def _stopped(self, root: Strand) -> End:
+    async def _stopped(self, root: Strand) -> RunEnd:
         if isinstance(root.error, Halt):
             raise root.error.error from root.error.__cause__
         if any(isinstance(event, Moved) for event in self._told):
@@ -136,7 +137,7 @@ class Course:
             return await self._paused()
         return self._end("again")
 
-    async def _paused(self) -> End:
+    async def _paused(self) -> RunEnd:
         """Wait until somebody lets the task go on, ends it, or gives it to another engine."""
         # What was said since it was paused: a strand may have stopped long before the last did.
         pauses = [n for n, event in enumerate(self._told, 1) if isinstance(event, PauseRequested)]
@@ -152,7 +153,7 @@ class Course:
                     return self._end("again")
             await self._carrier.first([])
 
-    def _end(self, how: Literal["ended", "again", "moved"]) -> End:
+    def _end(self, how: Literal["ended", "again", "moved"]) -> RunEnd:
         with self._hold() as log:
             self._use(log)
             self._hear()  # the next run is not told again
@@ -161,7 +162,7 @@ class Course:
             if how == "ended":
                 self._host.driver.tell_parent(state)
             text = state.failure.summary() if state.failure is not None else state.because
-            return End(how, state.status, state.seq, text, state.result)
+            return RunEnd(how, state.status, state.seq, text, state.result)
 
     # What is heard
 

@@ -4,23 +4,66 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Protocol
 
+from holdfast.core.journal import Raised, Returned
+from holdfast.core.state import State
 from holdfast.engines.holding import Holding
-from holdfast.engines.loops import LoopThread
+from holdfast.engines.port import Engine
 from holdfast.engines.remote.hub import LINGER_S, Hub
-from holdfast.engines.remote.places import Places
 from holdfast.engines.run import Family, Run
-from holdfast.errors import TaskReleased
-from holdfast.journal import Raised, Returned
-from holdfast.state import State
+from holdfast.engines.sweeping import SweepMemory, sweep
+from holdfast.engines.threads import LoopThread, off_loop
+from holdfast.errors import HoldfastError, TaskReleased
+from holdfast.stores.patrol import Patrol
+from holdfast.stores.port import Store
+
+# How many calls a worker makes at a time.
+#
+# A call takes a place before it takes a thread. One that only waits for another task gives its
+# place away meanwhile: that task needs places as well, and would else wait for ever.
+
+
+THREADS = 10_000
+"""Of a pool for calls: more than there are places, as some wait without one."""
+
+
+class Places:
+    """So many places, on the running loop; those who hold one may be in any thread."""
+
+    def __init__(self, count: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._free = asyncio.Semaphore(count)
+
+    async def acquire(self) -> None:
+        """Wait for a place, on the loop."""
+        await self._free.acquire()
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *error: object) -> None:
+        self._free.release()
+
+    def give_away(self) -> None:
+        """Let somebody else have a place. From any thread."""
+        with suppress(RuntimeError):  # the loop is closed: nobody wants one
+            self._loop.call_soon_threadsafe(self._free.release)
+
+    def take(self) -> Future[Any]:
+        """The same from any thread: done when there is a place, which is taken then."""
+        return asyncio.run_coroutine_threadsafe(self._free.acquire(), self._loop)
+
 
 _CHILD_POLL_S = 0.1
 
 
 class Driver(Protocol):
-    """What the application knows of its tasks: see `holdfast.driving.Driving`."""
+    """What the application knows of its tasks: see `holdfast.engines.local.driving.Driving`."""
 
     holding: Holding
 
@@ -128,3 +171,40 @@ class RelativesOfCall(Relatives):
 def _must_go_on(child: str, is_ending: bool) -> None:
     if is_ending:
         raise TaskReleased(child, f"the worker ends, whose step waits for task {child!r}")
+
+
+# Looking after the tasks of an engine, for as long as a worker of it runs.
+
+
+_EVERY_S = 1.0
+
+
+async def look_after(
+    store: Store,
+    engine: Engine,
+    say: Callable[[str], None],
+    serve: Callable[[str], None] = lambda task: None,
+) -> None:
+    """Make a pass over the tasks of an engine about once a second. What stands in the way is said
+    once, until it changes or is gone. With `serve` the engine is told who has the code of a type of
+    task: it may have forgotten."""
+    memory, said, patrol = SweepMemory(), set[str](), Patrol(store)
+    while True:
+        try:
+            for wrong in await off_loop(patrol.step):
+                say(wrong)
+            swept = await off_loop(sweep, store, engine, memory, time.monotonic())
+            trouble = list(swept.trouble)
+            for id in swept.started:
+                say(f"{id}: started, as {engine.name} did not drive it")
+            if swept.unserved:
+                await off_loop(serve, swept.unserved)
+        except (HoldfastError, OSError) as error:
+            trouble = [str(error)]
+        # Of a task that was not looked at this time, it is still what it was.
+        trouble += memory.trouble.values()
+        for text in dict.fromkeys(trouble):
+            if text not in said:
+                say(text)
+        said = set(trouble)
+        await asyncio.sleep(_EVERY_S)

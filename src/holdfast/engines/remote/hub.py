@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from holdfast.engines.elsewhere import Taken, driven_by, must_not_be_taken
+from holdfast.core.events import FORMAT, Claimed, Parked
+from holdfast.core.state import State
 from holdfast.engines.holding import Holding
+from holdfast.engines.routing import Taken, driven_by, must_not_be_taken
 from holdfast.errors import StoreError, TaskBusy
-from holdfast.events import FORMAT, Claimed, Parked
-from holdfast.log import Log
-from holdfast.state import State
+from holdfast.log.log import Log
 
 _logger = logging.getLogger("holdfast")
 

@@ -17,10 +17,29 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NoReturn
 
-from holdfast.engines import aio, local, undoing
+from holdfast.core.events import AnyEvent, TaskContinued
+from holdfast.core.journal import (
+    Asked,
+    CancelChildren,
+    DriveChild,
+    Now,
+    Park,
+    Raised,
+    Request,
+    Returned,
+    Sleep,
+    StartChild,
+)
+from holdfast.core.journal.calls import approval_path, not_approved
+from holdfast.core.journal.requests import REMOTE
+from holdfast.core.scope import Scope
+from holdfast.core.state import Call, State
+from holdfast.engines import async_driver as aio
+from holdfast.engines import sync_driver as local
+from holdfast.engines import undoing
+from holdfast.engines.async_driver import under_way
 from holdfast.engines.driver import Work
 from holdfast.engines.execution import Body, create_child, family_of, is_open_child
-from holdfast.engines.landing import under_way
 from holdfast.engines.remote.bodyloop import BodyLoop
 from holdfast.engines.remote.carrier import (
     Called,
@@ -34,24 +53,7 @@ from holdfast.engines.remote.carrier import (
 from holdfast.engines.remote.strands import Strands
 from holdfast.engines.run import Run
 from holdfast.errors import HoldfastError, Suspend, TaskReleased
-from holdfast.events import AnyEvent, TaskContinued
-from holdfast.history import ended_at_seq
-from holdfast.journal import (
-    Asked,
-    CancelChildren,
-    DriveChild,
-    Now,
-    Park,
-    Raised,
-    Request,
-    Returned,
-    Sleep,
-    StartChild,
-)
-from holdfast.journal.calls import approval_path, not_approved
-from holdfast.journal.requests import REMOTE
-from holdfast.scope import Scope
-from holdfast.state import Call, State
+from holdfast.log.past import ended_at_seq
 
 Waiting = Generator[tuple[Pending, ...], None, None]
 

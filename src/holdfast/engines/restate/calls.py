@@ -19,12 +19,11 @@ from typing import Any
 
 from restate.exceptions import RetryableError
 
+from holdfast.core.journal import Asked
 from holdfast.engines.remote.attempt import attempt, settle
 from holdfast.engines.remote.carrier import Waits
-from holdfast.engines.remote.host import Host
-from holdfast.engines.remote.places import THREADS, Places
+from holdfast.engines.remote.host import THREADS, Host, Places
 from holdfast.errors import CodeChanged, CodeMissing
-from holdfast.journal import Asked
 
 _logger = logging.getLogger("holdfast")
 

@@ -21,18 +21,17 @@ from restate.exceptions import RetryableError
 from restate.serde import JsonSerde
 from restate.vm import VMException  # type: ignore[attr-defined]
 
-from holdfast.engines.elsewhere import CANCEL, driven_by, is_to_end, job_for
-from holdfast.engines.handing import renew
+from holdfast.core.events import Moved
+from holdfast.core.journal import Asked
+from holdfast.core.state import State
 from holdfast.engines.port import Driven, Job, RunOver
 from holdfast.engines.remote.carrier import Pending, Waits
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls
-from holdfast.engines.restate.names import RUN, key_of, service_of
+from holdfast.engines.restate.http import RUN, key_of, service_of
+from holdfast.engines.routing import CANCEL, driven_by, is_to_end, job_for, renew
 from holdfast.errors import EngineError, Halt
-from holdfast.events import Moved
-from holdfast.journal import Asked
-from holdfast.reading import read_state, stream_of
-from holdfast.state import State
+from holdfast.log.reading import read_state, stream_of
 
 if TYPE_CHECKING:
     from holdfast.engines.restate.engine import Restate
@@ -71,7 +70,7 @@ class Coming:
         self.said, self._is_done = said, True
 
 
-class Call(Coming):
+class RestateCall(Coming):
     """A call that was asked for."""
 
     def give_up(self) -> None:
@@ -83,7 +82,7 @@ class Call(Coming):
         return None if found is None else Waits(found["seq"], _time(found["until"]))
 
 
-class Timer(Coming):
+class RestateTimer(Coming):
     """A time that is waited for."""
 
     def __init__(self) -> None:
@@ -96,7 +95,7 @@ class Timer(Coming):
         self.forget()
 
 
-class Child(Coming):
+class RestateChild(Coming):
     """Another task that was started."""
 
     def has_ended(self) -> bool:
@@ -231,16 +230,16 @@ class RestateCarrier:
 
     # What a task asks for
 
-    def call(self, asked: Asked, data: bytes) -> Call:
+    def call(self, asked: Asked, data: bytes) -> RestateCall:
         """Make a call, shown under the name of the step."""
         return self._run(asked.spec.name, lambda: self._calls.call(asked, data))
 
-    def settle(self) -> Call:
+    def settle(self) -> RestateCall:
         """Find out about the calls in doubt."""
         return self._run("settle", lambda: self._calls.settle(self._id))
 
-    def _run(self, name: str, make: Callable[[], Any]) -> Call:
-        call = Call()
+    def _run(self, name: str, make: Callable[[], Any]) -> RestateCall:
+        call = RestateCall()
 
         async def closure() -> Any:
             return await make()
@@ -248,12 +247,12 @@ class RestateCarrier:
         self._ask(lambda: self._ctx.run_typed(name, closure, JSON), call)
         return call
 
-    def sleep(self, until: datetime) -> Timer:
+    def sleep(self, until: datetime) -> RestateTimer:
         """A durable timer."""
         # When it rings is in the journal: what is left from now on counts the first time only.
         left_s = max((until - self._host.holding.clock()).total_seconds(), 0.0)
         left = timedelta(milliseconds=math.ceil(left_s * 1000))
-        timer = Timer()
+        timer = RestateTimer()
         future = self._ask(
             lambda: self._ctx.sleep(left), timer, lambda _: {"at": until.isoformat()}
         )
@@ -262,12 +261,12 @@ class RestateCarrier:
         timer.forget = partial(self._coming.pop, future, None)
         return timer
 
-    def start_child(self, id: str, task: str) -> Child:
+    def start_child(self, id: str, task: str) -> RestateChild:
         """Start the workflow of another task, and wait for its end."""
         job = Job(id, task, 1)
         service, key = service_of(task, self._engine.prefix), key_of(job)
         begin = json.dumps({"id": id, "task": task, "seq": job.seq, "log": ""}).encode()
-        child = Child()
+        child = RestateChild()
 
         def ask() -> RestateDurableFuture[bytes]:
             # Not by a call of its `run`: that would be cancelled together with this one.

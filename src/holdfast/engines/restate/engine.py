@@ -7,8 +7,17 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from holdfast.engines.port import Driven, EngineWorker, Job, NotServed, RunOver
-from holdfast.engines.restate.http import Address, Reply
-from holdfast.engines.restate.names import LOG, RUN, TELL, is_service, key_of, path_of, service_of
+from holdfast.engines.restate.http import (
+    LOG,
+    RUN,
+    TELL,
+    Address,
+    HttpReply,
+    is_service,
+    key_of,
+    path_of,
+    service_of,
+)
 from holdfast.errors import BadInput, EngineConflict, EngineError
 
 _KILLED = "[409] killed"
@@ -148,7 +157,7 @@ class Restate:
             raise self._trouble(job, reply)
         return said
 
-    def _trouble(self, job: Job, reply: Reply) -> EngineError:
+    def _trouble(self, job: Job, reply: HttpReply) -> EngineError:
         if reply.status == 404 and "not found" in reply.message:
             return NotServed(
                 f"task {job.id!r}: no worker has registered {job.task!r} at Restate, "

@@ -21,13 +21,13 @@ from restate.retry_policy import InvocationRetryPolicy
 from restate.serde import JsonSerde
 from restate.server_context import DisconnectedException
 
-from holdfast.engines.elsewhere import Taken, log_in
 from holdfast.engines.port import Job
-from holdfast.engines.remote.course import End, drive
+from holdfast.engines.remote.course import RunEnd, drive
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls, trouble
 from holdfast.engines.restate.carrier import END, ENDED, JSON, LEFT, MAIL, RestateCarrier
-from holdfast.engines.restate.names import LOG, RUN, TELL, service_of
+from holdfast.engines.restate.http import LOG, RUN, TELL, service_of
+from holdfast.engines.routing import Taken, log_in
 from holdfast.errors import BadInput, EngineConflict, EngineError, TaskBusy, TaskNotFound
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Courses:
             raise TerminalError(f"{end.status}: see `holdfast show`", _CODES.get(end.status, 500))
         return {"how": end.how, "status": end.status}
 
-    async def _driven(self, ctx: WorkflowContext, job: Job) -> End:
+    async def _driven(self, ctx: WorkflowContext, job: Job) -> RunEnd:
         carrier = RestateCarrier(ctx, self._host, self._calls, job, self._engine)
         seq = await carrier.begin()
         while True:

@@ -20,9 +20,11 @@ from temporalio.exceptions import (
     FailureError,
 )
 
-from holdfast.engines.elsewhere import CANCEL, log_in
+from holdfast.core.journal import Asked
+from holdfast.core.spec import ONCE, Retry, Spec
 from holdfast.engines.port import Job
 from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Timer, Waits
+from holdfast.engines.routing import CANCEL, log_in
 from holdfast.engines.temporal.served import (
     SHOWN_BYTES,
     Offer,
@@ -31,8 +33,6 @@ from holdfast.engines.temporal.served import (
     memo_of,
     shown,
 )
-from holdfast.journal import Asked
-from holdfast.spec import ONCE, Retry, Spec
 
 Inside = Callable[[], AbstractContextManager[None]]
 """Makes the loop of the workflow the running one."""

@@ -1,7 +1,7 @@
 """What Temporal keeps of tasks, encrypted: for a store that has a key.
 
 Temporal is shown the arguments and results of calls, and why they failed. If the store is
-encrypted, so is all of that: each payload is a box (see `holdfast.stores.boxes`), closed with a key
+encrypted, so is all of that: each payload is a box (see `stores.sealed.boxes`), closed with a key
 that follows from the root key of the store. A new master key changes nothing here, as the root key
 stays. Readable remain the ids and types of tasks, the names of steps and the types of errors, by
 which Temporal finds them.

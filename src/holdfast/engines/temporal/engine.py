@@ -31,11 +31,11 @@ from temporalio.runtime import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from holdfast.engines.loops import LoopThread
 from holdfast.engines.port import Closes, Driven, EngineWorker, Job
 from holdfast.engines.temporal.codec import converter
 from holdfast.engines.temporal.served import LOG, SEQ, TELL, Unreachable, begin_at, memo_of
 from holdfast.engines.temporal.worker import TemporalWorker
+from holdfast.engines.threads import LoopThread
 from holdfast.errors import BadInput, EngineConflict, EngineError, WrongKey
 
 T = TypeVar("T")

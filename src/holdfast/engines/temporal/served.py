@@ -19,10 +19,10 @@ from msgspec import Raw, Struct
 from temporalio import workflow
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
+from holdfast.core.spec import Spec
 from holdfast.engines.port import Job
 from holdfast.engines.remote.host import Host
 from holdfast.errors import EngineError, HoldfastError
-from holdfast.spec import Spec
 
 if TYPE_CHECKING:
     from holdfast.engines.temporal.engine import Temporal

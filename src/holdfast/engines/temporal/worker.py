@@ -20,13 +20,10 @@ from typing import TYPE_CHECKING, Any
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
-from holdfast.engines.loops import LoopThread
-from holdfast.engines.remote.caring import look_after
-from holdfast.engines.remote.host import Host
-from holdfast.engines.remote.places import THREADS, Places
-from holdfast.engines.temporal.activity import make_call
-from holdfast.engines.temporal.flow import TaskFlow
+from holdfast.engines.remote.host import THREADS, Host, Places, look_after
+from holdfast.engines.temporal.flow import TaskFlow, make_call
 from holdfast.engines.temporal.served import Served, Serving, Trouble, Unreachable, serving
+from holdfast.engines.threads import LoopThread
 
 if TYPE_CHECKING:
     from temporalio.client import Client

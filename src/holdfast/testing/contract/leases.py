@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 import pytest
 
-from holdfast.errors import LeaseLost, TaskBusy
-from holdfast.store import Lease, Store
+from holdfast.errors import Conflict, LeaseLost, TaskBusy
+from holdfast.stores.port import Facts, Lease, Post, Store
 from holdfast.testing.contract.samples import (
+    AT,
     LONG_S,
     SHORT_S,
     STREAM,
@@ -151,3 +154,287 @@ class Leases:
             assert len(epochs) == len(set(epochs)) >= 1
             for asked, lease in got:
                 asked.release(lease)
+
+
+# A message is there once, for everybody, until it is taken.
+
+
+def messages(store: Store, *streams: str) -> list[tuple[str, str, bytes]]:
+    """What is in inboxes."""
+    return [(post.stream, post.name, post.data) for post in store.inbox(streams)]
+
+
+class Inboxes:
+    """Rule 7: an inbox is for who holds no lease."""
+
+    def test_a_message_is_there_once_until_it_is_taken(self, store: Store, other: Store) -> None:
+        begun(store)
+        assert list(store.inbox([STREAM])) == []
+        assert other.post(STREAM, "answer-1", b'{"first":1}') is True
+        for again in (store, other):
+            assert again.post(STREAM, "answer-1", b'{"second":2}') is False
+            assert list(again.inbox([STREAM])) == [Post(STREAM, "answer-1", b'{"first":1}')]
+        store.unpost(STREAM, "answer-1")
+        store.unpost(STREAM, "answer-1")
+        store.unpost("tasks/nobody", "answer-1")
+        assert list(store.inbox([STREAM])) == list(other.inbox([STREAM])) == []
+        assert store.post(STREAM, "answer-1", b"3")
+        assert messages(other, STREAM) == [(STREAM, "answer-1", b"3")]
+
+    def test_a_message_outlives_who_left_it(self, open_store: Callable[[], Store]) -> None:
+        with closing(open_store()) as store:
+            begun(store)
+            store.post(STREAM, "first", b"1")
+            store.post(STREAM, "second", b"2")
+            store.unpost(STREAM, "first")
+        with closing(open_store()) as again:
+            assert messages(again, STREAM) == [(STREAM, "second", b"2")]
+            assert not again.post(STREAM, "second", b"3")
+
+    def test_messages_come_in_the_order_they_were_left(self, store: Store, other: Store) -> None:
+        begun(store)
+        names = ["pause-b", "continue-c", "cancel-a", "zz", "aa"]
+        for n, name in enumerate(names):
+            assert (store, other)[n % 2].post(STREAM, name, b"{}")
+            time.sleep(0.02)
+        for reader in (store, other):
+            assert [post.name for post in reader.inbox([STREAM])] == names
+        store.unpost(STREAM, "cancel-a")
+        names.remove("cancel-a")
+        assert [post.name for post in other.inbox([STREAM])] == names
+
+    @pytest.mark.parametrize(
+        "name",
+        ["a", "../a", "a/b", ".", "..", "\u00e9 ~1!", "answer-fetch~2.1!0", "'; --", "x" * 255],
+    )
+    def test_a_message_may_have_any_name(self, store: Store, name: str) -> None:
+        begun(store)
+        assert store.post(STREAM, name, b"\x00\n\xff")
+        assert not store.post(STREAM, name, b"")
+        (post,) = store.inbox([STREAM])
+        assert (post.name, post.data) == (name, b"\x00\n\xff")
+        store.unpost(STREAM, name)
+        assert list(store.inbox([STREAM])) == []
+
+    @pytest.mark.parametrize("data", [b"", b"\n\n", bytes(range(256)), b"x" * 1_000_000])
+    def test_a_message_may_be_any_bytes(self, store: Store, other: Store, data: bytes) -> None:
+        begun(store)
+        store.post(STREAM, "m", data)
+        assert messages(other, STREAM) == [(STREAM, "m", data)]
+
+    def test_inboxes_are_apart_and_only_those_asked_for_are_read(self, store: Store) -> None:
+        streams = [f"tasks/box-{n}" for n in range(3)] + ["tasks/box-1/x", "tasks/BOX-1"]
+        for stream in streams:
+            begun(store, stream)
+            assert store.post(stream, "same", stream.encode())
+        found = {post.stream: post.data for post in store.inbox(streams[:2])}
+        assert found == {stream: stream.encode() for stream in streams[:2]}
+        assert list(store.inbox([])) == []
+        store.unpost(streams[1], "same")
+        left = {post.stream for post in store.inbox(streams)}
+        assert left == {stream for stream in streams if stream != streams[1]}
+
+    def test_of_many_who_leave_the_same_message_one_succeeds(
+        self, store: Store, other: Store
+    ) -> None:
+        begun(store)
+        left: list[bool] = []
+
+        def leave(n: int) -> None:
+            left.append((store, other)[n % 2].post(STREAM, "m", b"%d" % n))
+
+        at_once([partial(leave, n) for n in range(8)])
+        assert sorted(left) == [False] * 7 + [True]
+        assert len(store.inbox([STREAM])) == 1
+
+    def test_a_message_is_no_line_and_no_fact(self, store: Store) -> None:
+        begun(store)
+        before = (list(store.read(STREAM)), list(store.streams("tasks/")))
+        store.post(STREAM, "m", b"{}")
+        assert (list(store.read(STREAM)), list(store.streams("tasks/"))) == before
+
+
+# A holder that was silent for too long, and what it may still do: nothing that counts.
+#
+# Whether it went silent in this process or in another must make no difference, so each test is run
+# with a taker that is the same store object and with one that is another.
+
+
+REFUSED = (Conflict, LeaseLost)
+"""What a stale writer that was refused already may be told when it tries again: its own count of
+the lines may have gone on."""
+
+
+class Takeovers:
+    """Rule 3: a stale writer is never acknowledged."""
+
+    @pytest.fixture(params=["by the same store object", "by another store object"])
+    def taker(self, request: pytest.FixtureRequest, store: Store, other: Store) -> Store:
+        """Who takes over from `store`."""
+        return store if "same" in request.param else other
+
+    @pytest.mark.parametrize("written", [0, 1, 2])
+    def test_a_stale_writer_is_refused_and_changes_nothing(
+        self, store: Store, taker: Store, written: int
+    ) -> None:
+        stale = hung(store)
+        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        assert fresh.epoch > stale.epoch
+        lines = lines_of(STREAM, 1 + written)
+        if written:  # else only its lease tells the stale one from the other
+            taker.append(fresh, 1, lines[1:])
+            taker.sync(fresh)
+        with pytest.raises(LeaseLost):
+            store.append(stale, 1, [b"zombie"] * max(written, 1))
+            store.sync(stale)
+        with pytest.raises(REFUSED):
+            store.append(stale, 1, [b"zombie"])
+            store.sync(stale)
+        assert list(taker.read(STREAM)) == lines
+        with pytest.raises(LeaseLost):
+            store.renew(stale)
+        taker.append(fresh, 1 + written, [b"next"])
+        taker.sync(fresh)
+        assert list(taker.read(STREAM)) == list(store.read(STREAM)) == [*lines, b"next"]
+
+    def test_a_sync_after_the_takeover_acknowledges_only_what_the_taker_reads(
+        self, store: Store, taker: Store
+    ) -> None:
+        stale = hung(store)
+        lines = lines_of(STREAM, 4)
+        store.append(stale, 1, lines[1:3])
+        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        found = list(taker.read(STREAM))
+        assert found in (lines[:1], lines[:2], lines[:3])
+        try:
+            store.sync(stale)
+        except LeaseLost:
+            pass
+        else:
+            assert found == lines[:3]
+        assert list(taker.read(STREAM)) == found
+        taker.append(fresh, len(found), [b"next"])
+        taker.sync(fresh)
+        assert list(taker.read(STREAM)) == [*found, b"next"]
+
+    def test_what_was_synced_before_the_takeover_is_read_by_the_taker(
+        self, store: Store, taker: Store
+    ) -> None:
+        hung(store, count=5)
+        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        assert list(taker.read(STREAM)) == lines_of(STREAM, 5)
+        taker.append(fresh, 5, lines_of(STREAM, 6)[5:])
+        taker.sync(fresh)
+        assert list(store.read(STREAM)) == lines_of(STREAM, 6)
+
+    def test_a_writer_frozen_before_its_first_append_changes_nothing(
+        self, store: Store, taker: Store
+    ) -> None:
+        stale = hung(store, count=0)
+        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        with pytest.raises(LeaseLost):
+            store.append(stale, 0, lines_of(STREAM, 3))
+            store.sync(stale)
+        assert list(taker.read(STREAM)) == []
+        taker.append(fresh, 0, lines_of(STREAM, 1))
+        taker.sync(fresh)
+        with pytest.raises(REFUSED):
+            store.append(stale, 0, [b"zombie"])
+            store.sync(stale)
+        assert list(taker.read(STREAM)) == lines_of(STREAM, 1)
+
+    def test_who_took_over_is_known_and_not_taken_over_in_turn(
+        self, store: Store, taker: Store
+    ) -> None:
+        first = hung(store)
+        second = taker.acquire(STREAM, "taker", LONG_S)
+        for asked in (store, taker):
+            with pytest.raises(TaskBusy, match="taker"):
+                asked.acquire(STREAM, "third", LONG_S)
+            assert asked.holder(STREAM) == "taker"
+        taker.release(second)
+        assert taker.holder(STREAM) is None
+        assert store.acquire(STREAM, "third", LONG_S).epoch > second.epoch > first.epoch
+
+    def test_a_stale_holder_that_lets_go_takes_nothing_from_the_taker(
+        self, store: Store, taker: Store
+    ) -> None:
+        stale = hung(store)
+        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        store.release(stale)
+        assert taker.holder(STREAM) == "taker"
+        with pytest.raises(TaskBusy, match="taker"):
+            store.acquire(STREAM, "third", LONG_S)
+        taker.renew(fresh)
+        taker.append(fresh, 1, lines_of(STREAM, 2)[1:])
+        taker.sync(fresh)
+        assert list(taker.read(STREAM)) == lines_of(STREAM, 2)
+
+    def test_a_stale_holder_can_not_renew_its_lease(self, store: Store, taker: Store) -> None:
+        stale = hung(store)
+        second = taker.acquire(STREAM, "second", SHORT_S)
+        run_out()
+        with pytest.raises(LeaseLost):
+            store.renew(stale)
+        assert taker.acquire(STREAM, "third", LONG_S).epoch > second.epoch
+
+    def test_a_stale_holder_can_delete_nothing(self, store: Store, taker: Store) -> None:
+        stale = hung(store)
+        store.post(STREAM, "m", b"{}")
+        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        with pytest.raises(LeaseLost):
+            store.delete(stale)
+        assert list(taker.read(STREAM)) == lines_of(STREAM, 1)
+        assert [post.name for post in taker.inbox([STREAM])] == ["m"]
+        taker.append(fresh, 1, lines_of(STREAM, 2)[1:])
+        taker.sync(fresh)
+
+    def test_a_stale_writer_stays_refused_when_the_taker_has_let_go(
+        self, store: Store, taker: Store
+    ) -> None:
+        stale = hung(store)
+        taker.release(taker.acquire(STREAM, "taker", LONG_S))
+        with pytest.raises(LeaseLost):
+            store.append(stale, 1, [b"zombie"])
+            store.sync(stale)
+        with pytest.raises(LeaseLost):
+            store.renew(stale)
+        assert list(taker.read(STREAM)) == lines_of(STREAM, 1)
+        assert taker.holder(STREAM) is None
+
+    def test_a_lease_of_a_deleted_stream_fits_no_new_one(self, store: Store, taker: Store) -> None:
+        stale = hung(store)
+        taker.delete(taker.acquire(STREAM, "who deletes", LONG_S))
+        with pytest.raises(LeaseLost):
+            store.append(stale, 1, [b"zombie"])
+            store.sync(stale)
+        assert list(taker.read(STREAM)) == []
+        begun(taker)
+        with pytest.raises(REFUSED):
+            store.append(stale, 1, [b"zombie"])
+            store.sync(stale)
+        with pytest.raises(LeaseLost):
+            store.renew(stale)
+        with pytest.raises(LeaseLost):
+            store.delete(stale)
+        store.release(stale)
+        assert list(taker.read(STREAM)) == lines_of(STREAM, 1)
+        assert taker.holder(STREAM) == "me"
+
+    def test_a_stale_writer_changes_no_facts(self, store: Store, taker: Store) -> None:
+        stale = hung(store)
+        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        right, wrong = Facts("job", "in_progress", wake_at=AT), Facts("job", "completed")
+        with pytest.raises(LeaseLost):
+            store.append(stale, 1, lines_of(STREAM, 2)[1:], wrong)
+            store.sync(stale)
+        taker.append(fresh, 1, lines_of(STREAM, 2)[1:], right)
+        taker.sync(fresh)
+        assert dict(taker.facts("tasks/")) in ({STREAM: right}, {STREAM: None})
+        taker.append(fresh, 2, lines_of(STREAM, 3)[2:])
+        with pytest.raises(LeaseLost):  # a line like the taker's, so that the logs are as long
+            store.append(stale, 2, lines_of(STREAM, 3)[2:], wrong)
+            store.sync(stale)
+        taker.sync(fresh)
+        assert dict(taker.facts("tasks/")) in ({STREAM: right}, {STREAM: None})
+        assert STREAM in dict(taker.due("tasks/", AT))

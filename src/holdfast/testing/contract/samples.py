@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from holdfast.store import Lease, Store
+from holdfast.stores.port import Lease, Store
 
 STREAM = "tasks/t-1"
 LONG_S = 60.0

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
+from holdfast.api.app import Holdfast
+from holdfast.api.steps import step, tool
+from holdfast.api.tasks import current, task
+from holdfast.core.events import AttemptFailed
+from holdfast.core.spec import IdempotencyKey, Retry
 from holdfast.errors import StepFailed, TaskFailed
-from holdfast.events import AttemptFailed
-from holdfast.spec import IdempotencyKey, Retry
-from holdfast.step import step, tool
-from holdfast.task import current, task
 from holdfast.testing.engine_contract.working import (
     PATIENCE_S,
     begin,

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.branches import gather
+from holdfast.api.app import Holdfast
+from holdfast.api.branches import gather
+from holdfast.api.handle import Handle
+from holdfast.api.steps import step, tool
+from holdfast.api.tasks import task
+from holdfast.api.waiting import ask, sleep
+from holdfast.core.spec import IdempotencyKey
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed, TaskPaused
-from holdfast.handle import Handle
-from holdfast.spec import IdempotencyKey
-from holdfast.step import step, tool
-from holdfast.task import task
 from holdfast.testing.engine_contract.working import (
     PATIENCE_S,
     begin,
@@ -22,7 +23,6 @@ from holdfast.testing.engine_contract.working import (
     question,
     until,
 )
-from holdfast.waiting import ask, sleep
 
 _NO_KEY = IdempotencyKey()
 

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.branches import gather
+from holdfast.api.app import Holdfast
+from holdfast.api.branches import gather
+from holdfast.api.steps import step, tool
+from holdfast.api.tasks import task
+from holdfast.api.waiting import ask
+from holdfast.core.spec import Happened, IdempotencyKey
 from holdfast.errors import (
     AlreadyAnswered,
     InDoubt,
@@ -17,9 +21,6 @@ from holdfast.errors import (
     Unanswered,
     Unserializable,
 )
-from holdfast.spec import Happened, IdempotencyKey
-from holdfast.step import step, tool
-from holdfast.task import task
 from holdfast.testing.engine_contract.working import (
     PATIENCE_S,
     begin,
@@ -28,7 +29,6 @@ from holdfast.testing.engine_contract.working import (
     question,
     until,
 )
-from holdfast.waiting import ask
 
 _NO_KEY = IdempotencyKey()
 

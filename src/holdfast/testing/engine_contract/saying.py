@@ -11,13 +11,14 @@ import pytest
 
 from holdfast.agent import assistant, context, external, fact, session
 from holdfast.agent import user as said_by_user
-from holdfast.app import Holdfast
-from holdfast.artifacts import keep
-from holdfast.checkpoints import checkpoint, restore
-from holdfast.decisions import decide
-from holdfast.events import PlanItem
-from holdfast.step import step, tool
-from holdfast.task import current, note, patched, progress, task
+from holdfast.api.app import Holdfast
+from holdfast.api.checkpoints import checkpoint, restore
+from holdfast.api.decisions import decide
+from holdfast.api.steps import step, tool
+from holdfast.api.tasks import current, note, patched, progress, task
+from holdfast.api.waiting import ask, now, random, sleep, uuid
+from holdfast.core.events import PlanItem
+from holdfast.log.artifacts import keep
 from holdfast.testing.engine_contract.working import (
     PATIENCE_S,
     begin,
@@ -25,7 +26,6 @@ from holdfast.testing.engine_contract.working import (
     new_id,
     until,
 )
-from holdfast.waiting import ask, now, random, sleep, uuid
 from holdfast.workspace import files
 
 async_files: Any = files

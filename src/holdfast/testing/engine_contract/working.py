@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from holdfast.app import Holdfast
-from holdfast.handle import Handle
-from holdfast.state import Call
+from holdfast.api.app import Holdfast
+from holdfast.api.handle import Handle
+from holdfast.core.state import Call
 
 T = TypeVar("T")
 

@@ -16,10 +16,8 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.store import Store
-from holdfast.testing.machine.ending import Ending
-from holdfast.testing.machine.leaving import Leaving
-from holdfast.testing.machine.looking import Looking
+from holdfast.stores.port import Store
+from holdfast.testing.machine.looking import Ending, Leaving, Looking
 from holdfast.testing.machine.writing import Writing
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from hashlib import sha256
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from holdfast.errors import LogDamaged
-from holdfast.store import Facts
+from holdfast.stores.port import Facts
 from holdfast.testing.machine.model import (
+    NOW,
     Process,
+    Story,
     is_due,
     must_be_one_of,
     must_be_prefix,
     nobodys_digest,
     outcome,
+    some_name,
+    some_process,
 )
-from holdfast.testing.machine.story import NOW, Story, some_name, some_process
 
 
 class Looking(Story):
@@ -111,3 +115,67 @@ class Looking(Story):
             if head and not off:
                 known.told.append((head, facts))
                 known.has_old_facts = False
+
+
+# Rules of how a process ends: in peace, or killed. In its place another starts.
+
+
+class Ending(Story):
+    """What becomes of a process."""
+
+    @rule(who=some_process)
+    def close(self, who: int) -> None:
+        """Close a store: everything is given back, and nothing is lost."""
+        if who in self.processes:
+            process = self.processes[who]
+            process.real.close()
+            process.model.close()
+            for stream, known in self.ended(who):
+                known.visible = len(self.root.lines(stream))
+                known.last = known.owner = None
+
+    @rule(who=some_process)
+    def crash(self, who: int) -> None:
+        """Kill a process: what it synced is there, and it holds nothing more."""
+        if who in self.processes and self.crash_store is not None:
+            process = self.processes[who]
+            self.crash_store(process.real)
+            if self.notices_death:
+                process.model.close()
+            for _, known in self.ended(who):
+                known.visible = known.synced
+                known.last = None
+                known.has_crashed = known.has_old_facts = True
+
+
+# Rules of who leaves something for others: messages and blobs.
+
+
+some_message = st.sampled_from(["m", "../m"])
+
+
+class Leaving(Story):
+    """What is durable when the call returns, and takes no lease."""
+
+    @rule(who=some_process, name=some_name, message=some_message)
+    def post(self, who: int, name: str, message: str) -> None:
+        """Leave a message for a stream that is there."""
+        stream, process = self.prefix + name, self.process(who)
+        if self.streams[stream].visible:
+            given = (stream, message, b"%d\n" % next(self.numbers))
+            expected = process.model.post(*given)
+            must_be_one_of(f"post{given}", process.real.post(*given), [expected])
+
+    @rule(who=some_process, name=some_name, message=some_message)
+    def unpost(self, who: int, name: str, message: str) -> None:
+        """Take a message out, or one that is not there."""
+        process = self.process(who)
+        process.model.unpost(self.prefix + name, message)
+        process.real.unpost(self.prefix + name, message)
+
+    @rule(who=some_process, data=st.binary(max_size=20))
+    def put_blob(self, who: int, data: bytes) -> None:
+        """Keep a blob."""
+        digest = self.process(who).real.put_blob(data)
+        must_be_one_of("the digest of a blob", digest, [sha256(data).hexdigest()])
+        self.blobs[digest] = data

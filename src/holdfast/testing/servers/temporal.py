@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.servers.programs import temporal_server
-from holdfast.testing.servers.running import LOOPBACK, Server, free_ports, status
+from holdfast.testing.servers.running import LOOPBACK, Server, free_ports, status, temporal_server
 
 # As it comes it looks for new work of a shard at most 20 times a second, and has one shard here:
 # no task could do more than 20 steps a second.

@@ -1,0 +1,203 @@
+"""`holdfast worker`: one process that drives many tasks, until it is told to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from datetime import UTC, datetime
+from queue import SimpleQueue
+from types import FrameType
+
+import click
+
+from holdfast.api.app import Holdfast
+from holdfast.cli.code import load_app
+from holdfast.cli.engines import engine_options
+from holdfast.cli.exits import Exit
+from holdfast.cli.opening import LEASE_S, opened
+from holdfast.cli.options import code_options, imports, json_option, numbers, pass_given
+from holdfast.cli.output import print_error, print_json_line
+from holdfast.cli.settings import Given
+from holdfast.cli.text import clock, count, to_json
+from holdfast.core.spec import registry
+from holdfast.engines.local.worker import Worker
+from holdfast.engines.port import EngineWorker
+from holdfast.engines.routing import LOCAL
+from holdfast.errors import BadInput, CodeMissing
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Say = Callable[[str], None]
+
+
+@click.command(short_help="Drive tasks, many at a time.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="How many tasks are driven at a time; with --engine, how many steps are made.",
+)
+@click.option(
+    "--limit",
+    "limits",
+    metavar="TYPE=N",
+    multiple=True,
+    callback=numbers,
+    help="At most so many of one task function at a time; may be repeated.",
+)
+@click.option("--until-idle", is_flag=True, help="End when no task has anything to do now.")
+@click.option(
+    "--lease",
+    "lease_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=LEASE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long it may hang before another one takes its tasks over.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing of what it does.")
+@json_option
+@engine_options
+@code_options
+@imports("app", "redact", "secrets", "engine")
+@pass_given
+def worker(
+    given: Given,
+    concurrency: int,
+    limits: dict[str, int],
+    until_idle: bool,
+    lease_s: float,
+    quiet: bool,
+    as_json: bool,
+) -> Exit:
+    """Drive the tasks that have something to do, many at a time, until told to end.
+
+    \b
+    It takes up tasks of the functions in --app that are
+      pending      made by `holdfast start` or hf.start, and never driven
+      due          let go of while they slept or backed off; their time has come
+      answered     let go of while they waited for a person or for a child task
+      orphaned     left behind by a process that died or was told to end
+
+    Tasks that are paused, or wait for an answer, are left alone, and cost nothing meanwhile: no
+    thread, no memory. A task of a function that is not in --app is left to other workers.
+
+    At most --concurrency tasks are driven at a time, and of one function at most its --limit:
+    what is above waits its turn. Sync tasks run in threads, async ones on one event loop. Limits
+    hold for this worker; with two workers there are twice as many.
+
+    Any number of workers can share a store. Each task is driven by one of them, and a lease
+    decides which: the tasks of a worker that dies are taken over at once, those of one that hangs
+    when --lease has run out; then it can write nothing more of them. The store's folder is made if
+    it is not there.
+
+    With --engine it drives the tasks of a remote engine instead, which hands them out; then
+    --concurrency counts steps, and --limit and --until-idle are for local workers only.
+
+    To end it, send SIGTERM or SIGINT (Ctrl-C). It drains: it takes up no more tasks, lets each in
+    hand finish the step it is in, records that, lets go of the task, and ends with exit code 0.
+    Whoever drives such a task next goes on after that step. A second signal ends it at once, with
+    exit code 130: nothing recorded is lost, and the steps in hand count as interrupted.
+
+    What it does is said on standard error, a line each with the time, and so is what the tasks
+    print. With --json these lines are JSON objects on standard output.
+
+    \b
+    Examples:
+      holdfast worker --app agents
+      holdfast worker --app agents --concurrency 50 --limit plan_trip=5 --limit triage=20
+      holdfast worker --app agents --until-idle       for a cron job, or in a test
+      holdfast worker --app agents --engine temporal --address temporal:7233 --queue trips
+    """
+    if not load_app(given):
+        raise BadInput("a worker needs the code of the tasks: name it with --app MODULE")
+    for name in limits:
+        _must_be_known(name)
+    say = _sayer(quiet, as_json)
+    with opened(given, create=True, lease_s=lease_s) as hf:
+        driver: Worker | EngineWorker
+        if hf.engine.name == LOCAL:
+            driver = Worker(hf, concurrency=concurrency, limits=limits, say=say)
+        elif limits or until_idle:
+            raise BadInput(f"--limit and --until-idle are not for a worker of {hf.engine.name}")
+        else:
+            driver = hf.engine.worker(hf, concurrency=concurrency, say=say)
+        # Standard output is for our lines alone, whatever the tasks print.
+        with redirect_stdout(sys.stderr), _told_to_end(driver.stop, say):
+            say(_begins(hf, concurrency))
+            if until_idle and isinstance(driver, Worker):
+                driver.run_until_idle()
+            else:
+                driver.run()
+    say("ends")
+    return Exit.OK
+
+
+def _begins(hf: Holdfast, concurrency: int) -> str:
+    if hf.engine.name == LOCAL:
+        return f"looks for tasks in {hf.store.url}, drives up to {count(concurrency, 'task')}"
+    steps = count(concurrency, "step")
+    return f"looks for tasks of {hf.engine.name} in {hf.store.url}, makes up to {steps} at a time"
+
+
+def _must_be_known(name: str) -> None:
+    try:
+        registry.task(name)
+    except CodeMissing:
+        raise BadInput(f"--limit {name}=…: the code has no task {name!r}") from None
+
+
+def _sayer(quiet: bool, as_json: bool) -> Say:
+    out = sys.stdout
+
+    def say_as_json(text: str) -> None:
+        print_json_line(to_json({"at": datetime.now(UTC), "text": text}), out)
+        out.flush()
+
+    def say(text: str) -> None:
+        print_error(f"{clock(datetime.now(UTC))}  {text}")
+
+    if quiet:
+        return lambda text: None
+    return say_as_json if as_json else say
+
+
+@contextmanager
+def _told_to_end(stop: Callable[[], None], say: Say) -> Iterator[None]:
+    """While it lasts, a first signal means `stop`, and a second one ends the process.
+
+    A handler runs in the middle of anything, so it may not take a lock that what it interrupted
+    may hold. This one only drops a word, and a thread that waits for it does the rest.
+    """
+    heard: SimpleQueue[int] = SimpleQueue()
+    before: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if before:
+            os.write(2, b"ended at once, by a second signal\n")
+            os._exit(Exit.INTERRUPTED)
+        before.append(number)
+        heard.put(number)
+
+    def wait() -> None:
+        if number := heard.get():
+            name = signal.Signals(number).name
+            say(f"ends, by {name}: takes up no more tasks (again: ends at once)")
+            stop()
+
+    waiting = threading.Thread(target=wait, name="holdfast signals", daemon=True)
+    waiting.start()
+    handlers = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        heard.put(0)
+        waiting.join()

@@ -1,0 +1,167 @@
+"""What calls of models took, found in what the calls returned.
+
+A model is called in a step or tool that returns a `Reply`, or whatever a user's own code makes of
+what a provider says: an object with a field `usage`, in our words or in theirs. All that counts
+tokens and money (`holdfast stats`, `compare`, `sql`) asks here, so that they tell the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from holdfast.core.decoding import decode
+from holdfast.core.lists import BLOB, REFERENCES, BlobRef
+from holdfast.core.state import Call, scope_of
+
+MOST_BYTES = 1 << 20
+"""Of a result that is kept in a blob: a larger one is no reply of a model, and is not fetched."""
+
+_MARK = b'"usage"'
+_REPLY = b'{"$type":"Reply"'
+"""How the result of a step begins that returned a `holdfast.agent.Reply`."""
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What a call of a model took. The cost is in whatever the prices are in.
+
+    >>> Usage(10, 2) + Usage(5, 1, cost=0.5)
+    Usage(input_tokens=15, output_tokens=3, cached_tokens=0, cost=0.5)
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    """Those of the input that the provider had at hand."""
+    cost: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cost + other.cost,
+        )
+
+
+class Prices(Struct, frozen=True, kw_only=True):
+    """What a million tokens cost, in any currency.
+
+    >>> Prices(input=3.0, output=15.0).of(Usage(1_000_000, 100_000))
+    4.5
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Of input that the provider had at hand; as other input, if not said."""
+
+    def of(self, usage: Usage) -> float:
+        """What that usage costs."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.input_tokens - usage.cached_tokens
+        total = (
+            fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output
+        )
+        return total / 1_000_000
+
+
+class Used(Struct, frozen=True):
+    """What one call took, of which model, and why that stopped; '' where it was not recorded."""
+
+    model: str
+    usage: Usage
+    stop: str = ""
+
+
+def used_by(calls: Iterable[Call], value: Callable[[Raw], Any]) -> dict[str, Used]:
+    """What the calls of a task took that asked a model, by their paths. `value` gives a stored
+    value as plain data.
+
+    A call that was answered by an earlier one, or by another task or a stub, asked nobody. And a
+    step that returns what a model told inside of it has not asked once more.
+    """
+    told: dict[str, Used] = {}
+    for call in calls:
+        asked = call.kind in ("step", "tool") and not call.of and not call.adopted
+        if asked and isinstance(call.result, Raw) and may_tell(call.result):
+            used = used_in(value(call.result))
+            told |= {} if used is None else {call.path: used}
+    around = {scope for path in told for scope in _scopes(path)}
+    return {path: used for path, used in told.items() if path not in around}
+
+
+def may_tell(result: Raw) -> bool:
+    """Whether it is worth the while to read a result.
+
+    >>> may_tell(Raw(b'{"usage":{}}')), may_tell(Raw(b'"attic"'))
+    (True, False)
+    """
+    data = bytes(result)
+    if data.startswith(BLOB):
+        return decode(data, BlobRef).size_bytes <= MOST_BYTES
+    return _MARK in data or data.startswith((_REPLY, *REFERENCES))
+
+
+def used_in(result: Any) -> Used | None:
+    """What a call took, from its result as plain data; None if it was of no model.
+
+    >>> used_in({"model": "m", "usage": {"prompt_tokens": 7, "completion_tokens": 2}}).usage
+    Usage(input_tokens=7, output_tokens=2, cached_tokens=0, cost=0.0)
+    >>> used_in({"usage": "heavy"}) is None
+    True
+    """
+    reply = _fields(result)
+    usage = _usage(_fields(reply.get("usage")))
+    is_reply = isinstance(result, dict) and result.get("$type") == "Reply" and "message" in reply
+    if usage == Usage() and not is_reply:
+        return None
+    return Used(_text(reply, "model"), usage, _text(reply, "stop", "end" if is_reply else ""))
+
+
+def _usage(told: dict[str, Any]) -> Usage:
+    given = _count(told, "input_tokens", "prompt_tokens")
+    made = _count(told, "output_tokens", "completion_tokens")
+    cached = _count(told, "cached_tokens")
+    for name in ("prompt_tokens_details", "input_tokens_details"):
+        cached = cached or _count(_fields(told.get(name)), "cached_tokens")
+    # Anthropic tells what it read from its cache, and wrote to it, beside the input.
+    read, written = (_count(told, f"cache_{how}_input_tokens") for how in ("read", "creation"))
+    cost = _number(told.get("cost"))
+    if not given and not made and not cost:
+        return Usage()
+    return Usage(given + read + written, made, cached or read, float(cost))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of a record, whether or not its class is told as well."""
+    if isinstance(value, dict) and "$type" in value:
+        value = value.get("of")
+    return value if isinstance(value, dict) else {}
+
+
+def _text(reply: dict[str, Any], name: str, default: str = "") -> str:
+    found = reply.get(name, default)
+    return found if isinstance(found, str) else ""
+
+
+def _count(told: dict[str, Any], *names: str) -> int:
+    return next((int(found) for name in names if (found := _number(told.get(name)))), 0)
+
+
+def _number(value: Any) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and isfinite(value) and 0 < value < 2**62 else 0
+
+
+def _scopes(path: str) -> Iterator[str]:
+    while path := scope_of(path):
+        yield path

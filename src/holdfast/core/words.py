@@ -1,0 +1,72 @@
+"""Words that users give: ids and texts, checked before anything is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import BadId, BadInput
+
+LONGEST_ID = 255
+
+
+def checked_id(id: Any) -> str:
+    """The id, if it can name a task."""
+    if not isinstance(id, str):
+        raise BadId(f"an id is text, not {type(id).__name__}: {id!r:.60}")
+    if not id:
+        raise BadId("an id can't be empty: give 1 to 255 characters, or leave it out")
+    if len(id) > LONGEST_ID:
+        raise BadId(f"an id of {len(id):,} characters is too long: give at most {LONGEST_ID}")
+    if not id.isprintable() or not is_utf8(id):
+        raise BadId(f"an id can't hold control or unpaired surrogate characters: {id!a:.60}")
+    return id
+
+
+def must_be_texts(what: str, **texts: Any) -> None:
+    """Refuse what is no text, or can't be written as UTF-8."""
+    for name, text in texts.items():
+        if not isinstance(text, str) or not is_utf8(text):
+            raise BadInput(f"{what}: {name}={text!a:.60} must be a text")
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written: an unpaired surrogate can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# Text of others, made fit to be looked at.
+#
+# A log holds whatever a model, a tool or a stranger wrote. Everything that a terminal or a reader
+# might act on (escape sequences, carriage returns, marks that reverse the direction of writing) is
+# written out as `\x1b`, so that what is seen is what is there.
+
+
+_JOINERS = "\u200c\u200d"  # they shape Persian, Hindi and emoji, and do no harm
+
+
+def plain(text: str) -> str:
+    r"""One line that a terminal only shows.
+
+    >>> print(plain("red \x1b[31m and\nnext"))
+    red \x1b[31m and\nnext
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _JOINERS else _escaped(c) for c in text)
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text.
+
+    >>> cut("book the room", 8)
+    'book th…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()

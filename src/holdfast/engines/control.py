@@ -1,0 +1,331 @@
+"""What is asked of tasks from outside: answer, settle, pause, go on, cancel.
+
+Each finds its way into the log, at once if nobody holds the task, else by way of whoever does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from holdfast.codec import shape_of, shape_of_value
+from holdfast.core.events import (
+    CancelRequested,
+    ChildEnded,
+    Failure,
+    PauseRequested,
+    QuestionAnswered,
+    Settled,
+    TaskContinued,
+    TaskStopped,
+)
+from holdfast.core.journal import Raised, Returned
+from holdfast.core.spec import registry
+from holdfast.core.state import FINISHED, UNDO, Call, State, scope_of
+from holdfast.core.words import checked_id, must_be_texts
+from holdfast.engines.execution import is_open_child
+from holdfast.engines.holding import Holding
+from holdfast.engines.mail import Message
+from holdfast.engines.routing import CANCEL, driven_by
+from holdfast.errors import (
+    AlreadyAnswered,
+    BadInput,
+    CodeMissing,
+    HoldfastError,
+    TaskBusy,
+    TaskCancelled,
+    TaskNotFound,
+    Undecodable,
+    Unserializable,
+)
+from holdfast.log.past import known_state
+from holdfast.log.reading import first_event, read_state, stream_of
+from holdfast.stores.port import Store
+
+# What people say to tasks: answers to their questions, and how calls in doubt ended.
+#
+# What a question expects is in the log as the name of a type. For JSON's own types that is enough
+# to check an answer anywhere; for a class of the user's it is checked when the task goes on, by
+# the code that asked.
+
+
+_PLAIN: dict[str, Any] = {
+    "str": str,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "list[str]": list[str],
+    "list[int]": list[int],
+}
+
+
+def open_question(state: State, id: str | None) -> Call:
+    """The question of that id, or the only one that is open."""
+    asked = [call for call in state.calls.values() if call.kind in ("question", "approval")]
+    if not asked:
+        raise BadInput(f"task {state.id!r} has asked nothing")
+    waiting = [call for call in asked if call.status == "waiting"]
+    if id is None:
+        if len(waiting) == 1:
+            return _of_unfinished(state, waiting[0])
+        if not waiting:
+            raise AlreadyAnswered(f"task {state.id!r} waits for no answer: {_ended(asked[-1])}")
+        ids = ", ".join(repr(call.key) for call in waiting)
+        raise BadInput(f"task {state.id!r} asks {len(waiting)} questions: say which one: {ids}")
+    found = [call for call in asked if id in (call.key, call.path)]
+    if not found:
+        ids = ", ".join(repr(call.key) for call in waiting) or "none"
+        raise BadInput(f"task {state.id!r} has asked no question {id!r}. Open: {ids}")
+    still = [call for call in found if call.status == "waiting"]
+    if len(still) > 1:
+        paths = ", ".join(repr(call.path) for call in still)
+        raise BadInput(
+            f"task {state.id!r} asks {len(still)} questions {id!r}: say which by {paths}"
+        )
+    if not still:
+        raise AlreadyAnswered(f"task {state.id!r}, question {id!r}: {_ended(found[-1])}")
+    return _of_unfinished(state, still[0])
+
+
+def _of_unfinished(state: State, call: Call) -> Call:
+    ended = "being cancelled" if state.cancelling else state.status
+    is_undoing = call.approves.startswith(f"{UNDO}.")
+    if state.status in FINISHED or (state.cancelling and not is_undoing):
+        raise BadInput(f"task {state.id!r} is {ended}: it waits for no answer any more")
+    return call
+
+
+def checked_answer(call: Call, answer: Any) -> bytes:
+    """The answer as it goes into the log, or `Unserializable` that says what was expected."""
+    if call.expects in _PLAIN:
+        return shape_of(_PLAIN[call.expects]).settle(answer)[0]
+    if isinstance(answer, tuple):
+        answer = list(answer)  # as the type that is asked for would write it
+    try:
+        return shape_of_value(answer).settle(answer)[0]
+    except (BadInput, Unserializable):
+        return shape_of(Any).settle(answer)[0]
+
+
+def _ended(call: Call) -> str:
+    if call.status == "failed":
+        return f"its time was up at {call.until}"
+    answer = bytes(call.result).decode() if isinstance(call.result, Raw) else "null"
+    short = answer if len(answer) <= 200 else answer[:200] + "…"
+    return f"it was answered with {short} by {call.settled_by} at {call.ended_at}"
+
+
+def may_be_settled(state: State, call: Call) -> bool:
+    """Whether a person may say how a call ended: it is in doubt, or a person said so before and
+    nothing was made from that yet (so that a slip can be mended)."""
+    if call.kind != "tool" or state.status in FINISHED:
+        return False
+    if call.status == "completed":
+        by_hand = call.settled_by not in ("", "check")
+        return by_hand and state.last.get(scope_of(call.path)) == call.path
+    return call.status in ("in_doubt", "running") or (call.doubt and call.status != "failed")
+
+
+def result_given(name: str, result: Any) -> bytes:
+    """The result of a tool as a person gave it, checked against its type if its code is here."""
+    try:
+        returns = registry.call(name).signature.returns
+    except CodeMissing:
+        return shape_of(Any).dump(result)
+    try:
+        return returns.settle(result)[0]
+    except Unserializable:
+        # A person has no objects, only their JSON: take it as it would stand in the log.
+        with suppress(Undecodable):
+            return returns.settle(returns.load(shape_of(Any).dump(result)))[0]
+        raise
+
+
+Stow = Callable[[bytes], Raw]
+
+
+def answer(holding: Holding, id: str, given: Any, question: str | None, by: str) -> None:
+    """Answer a question of a task."""
+    must_be_texts("answer", by=by)
+    before = known_state(holding.store, checked_id(id))
+    path = open_question(before, question).path
+    # One for each time it is asked: an answer that does not fit is asked for again.
+    name = _next_name(f"answer-{path}", before)
+
+    def make(state: State, stow: Stow) -> QuestionAnswered:
+        call = open_question(state, path)
+        if call.until is not None and holding.clock() >= call.until:
+            raise AlreadyAnswered(
+                f"task {id!r}, question {call.key!r}: its time was up at {call.until}"
+            )
+        raw = stow(checked_answer(call, given))
+        return QuestionAnswered(path=call.path, answer=raw, by=by or holding.owner)
+
+    if not holding.tell(id, name, make):
+        open_question(read_state(holding.store, stream_of(id)), path)  # says what came first
+        raise AlreadyAnswered(
+            f"task {id!r}, question {before.calls[path].key!r}: it was answered a moment ago"
+        )
+
+
+def _next_name(what: str, state: State) -> str:
+    """A name for a message that nobody else gives to another one like it."""
+    return f"{what}-{1 + sum(post.rpartition('-')[0] == what for post in state.posts)}"
+
+
+def resolve(
+    holding: Holding, id: str, path: str, happened: bool, result: Any, because: str, by: str
+) -> None:
+    """Settle a call in doubt by hand."""
+    must_be_there(holding.store, id)
+    must_be_texts("resolve", because=because, by=by)
+    if not happened and result is not None:
+        raise BadInput("a call that did not happen has no result")
+
+    def make(state: State, stow: Stow) -> Settled:
+        call = state.calls.get(path)
+        if call is None:
+            raise BadInput(f"task {id!r} has made no call {path}: see `holdfast doubt`")
+        if not may_be_settled(state, call):
+            raise BadInput(
+                f"task {id!r}, call {path}, {call.name}, is not in doubt: it is {call.status}"
+            )
+        return Settled(
+            path=path,
+            verdict="happened" if happened else "did_not_happen",
+            by=by or f"hand, {holding.owner}",
+            result=stow(result_given(call.name, result)) if happened else UNSET,
+            because=because,
+        )
+
+    state = read_state(holding.store, stream_of(id))
+    if not holding.tell(id, _next_name(f"resolve-{path}", state), make):
+        raise BadInput(f"task {id!r}, call {path}: somebody settled it a moment ago")
+
+
+def pause(holding: Holding, id: str, because: str, by: str) -> None:
+    """Stop a task at its next step, and keep it so."""
+
+    def make(state: State, stow: Stow) -> Message:
+        if state.status == "paused":
+            raise BadInput(f"task {id!r} is paused already")
+        if state.cancelling or state.ending:
+            raise BadInput(f"task {id!r} is being cancelled, and can't be paused any more")
+        return PauseRequested(by=by or holding.owner, because=because)
+
+    _tell(holding, id, f"pause-{os.urandom(6).hex()}", make, because, by)
+
+
+def unpause(holding: Holding, id: str, by: str) -> None:
+    """Let a paused task go on, driven by whoever looks for work."""
+
+    def make(state: State, stow: Stow) -> Message:
+        if state.status != "paused":
+            raise BadInput(f"task {id!r} is not paused: it is {state.status}")
+        return TaskContinued(by=by or holding.owner)
+
+    _tell(holding, id, f"continue-{os.urandom(6).hex()}", make, "", by)
+
+
+def cancel(holding: Holding, id: str, because: str, by: str, *, wait: bool = True) -> str:
+    """Ask a task to end at its next step; returns its status then.
+
+    One that nobody drives ends at once, unless there is something to do first: then whoever
+    drives it next ends it.
+    """
+
+    def make(state: State, stow: Stow) -> Message:
+        return CancelRequested(by=by or holding.owner, because=because)
+
+    must_be_there(holding.store, id)
+    with suppress(TaskBusy):
+        with holding.hold(id) as log:
+            _must_be_unfinished(log.state)
+            is_ours = not driven_by(log.state)
+            if is_ours:
+                if not log.state.cancelling and not log.state.ending:
+                    log.append(make(log.state, log.stow))
+                if not _has_to_be_driven(log.state):
+                    log.append(TaskStopped(because=because))
+                log.sync()
+        if is_ours:
+            tell_parent(holding, log.state)
+            return log.state.status
+    state = read_state(holding.store, stream_of(id))
+    if not driven_by(state) or not (state.cancelling or state.ending):
+        # One that was retried may have been told so before, and failed all the same.
+        again = CANCEL in state.posts
+        name = _next_name(CANCEL, state) if again else CANCEL
+        _tell(holding, id, name, make, because, by, wait=wait)
+    return read_state(holding.store, stream_of(id)).status
+
+
+def tell_parent(holding: Holding, state: State) -> None:
+    """Let the parent of a task that has ended go on at once. It would look by itself, later."""
+    outcome = end_of(state)
+    if not state.parent or outcome is None:
+        return
+
+    def make(parent: State, stow: Stow) -> ChildEnded:
+        for call in parent.calls.values():  # it may have been started again, under the same id
+            if call.child == state.id and is_open_child(call):
+                if isinstance(outcome, Returned):
+                    return ChildEnded(path=call.path, result=outcome.raw)
+                return ChildEnded(path=call.path, failure=outcome.failure)
+        raise BadInput("it knows already")
+
+    with suppress(HoldfastError):
+        must_be_there(holding.store, state.parent)
+        holding.tell(state.parent, f"child-{state.id}-{state.seq}", make, wait=False)
+
+
+def end_of(state: State) -> Returned | Raised | None:
+    """How a task ended, for its parent; None if it has not."""
+    if state.status == "completed":
+        return Returned(Raw(b"null") if state.result is UNSET else state.result, None)
+    if state.status == "failed":
+        return Raised(state.failure or Failure("Unknown", ""))
+    if state.status == "cancelled":
+        return Raised(Failure("TaskCancelled", str(TaskCancelled(state.id, state.because))))
+    return None
+
+
+def must_be_there(store: Store, id: str) -> None:
+    """Raise `TaskNotFound` unless there is such a task: taking hold of it would make its folder."""
+    if first_event(store, stream_of(checked_id(id))) is None:
+        raise TaskNotFound(f"no task {id!r} in {store.url}")
+
+
+def _has_to_be_driven(state: State) -> bool:
+    if state.undoable or state.ending:
+        return True
+    return any(is_open_child(call) for call in state.calls.values())
+
+
+def _tell(
+    holding: Holding,
+    id: str,
+    name: str,
+    make: Callable[[State, Stow], Message],
+    because: str,
+    by: str,
+    *,
+    wait: bool = True,
+) -> None:
+    must_be_texts(name.partition("-")[0], because=because, by=by)
+    must_be_there(holding.store, id)
+
+    def made(state: State, stow: Stow) -> Message:
+        _must_be_unfinished(state)
+        return make(state, stow)
+
+    holding.tell(id, name, made, wait=wait)
+
+
+def _must_be_unfinished(state: State) -> None:
+    if state.status in FINISHED:
+        raise BadInput(f"task {state.id!r} is {state.status}: it has ended")

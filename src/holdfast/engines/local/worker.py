@@ -1,0 +1,352 @@
+"""`Worker`: one process that drives many tasks.
+
+It looks for tasks that have something to do (new, due, answered, orphaned), takes hold of as many
+as it may, and drives sync ones in threads and async ones on one event loop. A task that has to
+wait for longer than a moment is let go of, and costs nothing until its time has come: what it
+waits for is in the log, so any worker can go on with it.
+
+Several workers may share a store: a lease decides who drives a task. A worker that dies leaves its
+tasks to the others at once; one that hangs, when its lease has run out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from datetime import datetime
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.events import NEVER
+from holdfast.core.spec import Spec, registry
+from holdfast.engines.local.family import Begin
+from holdfast.errors import (
+    BadInput,
+    CodeMissing,
+    DrivenElsewhere,
+    HoldfastError,
+    LeaseLost,
+    Suspend,
+    TaskBusy,
+    TaskCancelled,
+    TaskFailed,
+    TaskReleased,
+    TaskWaiting,
+)
+from holdfast.log.folding import read_facts
+from holdfast.log.tail import TellsNews
+from holdfast.stores.port import Facts
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from holdfast.api.app import Holdfast
+
+_TASKS = "tasks/"
+_TOLD_S, _HELD_S, _TROUBLE_S = 0.02, 0.5, 30.0
+"""When to look again at a task that somebody else drives, and at one that could not go on."""
+_MOST_PUT_OFF = 1000
+_LISTEN_S, _CALM_S = 0.5, 0.05
+"""How long to listen for news at a time, and how much to let come together before a look."""
+
+
+class Worker:
+    """Drives the tasks of a store that have something to do, many at a time.
+
+    `concurrency` is how many it drives at once, `limits` how many of one type. A task that would
+    wait for longer than `patience_s` is let go of meanwhile. `say` is told what happens.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def greet_by_worker(name: str) -> str:
+    ...     return f"hi {name}"
+    >>> with Holdfast("memory://") as hf:
+    ...     handles = [hf.start(greet_by_worker, name) for name in ("Ada", "Bob")]
+    ...     Worker(hf).run_until_idle()
+    ...     [handle.result() for handle in handles]
+    ['hi Ada', 'hi Bob']
+    """
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        *,
+        concurrency: int = 16,
+        limits: Mapping[str, int] | None = None,
+        poll_s: float = 0.2,
+        patience_s: float = 1.0,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        given: dict[str, Any] = {"concurrency": concurrency, **(limits or {})}
+        for name, number in given.items():
+            if type(number) is not int or number < 1:
+                raise BadInput(f"a worker's limit of {name} must be 1 or more, not {number!r:.60}")
+        if not (poll_s > 0 and patience_s >= 0):
+            raise BadInput(
+                f"a worker's poll_s={poll_s!r:.60} and patience_s={patience_s!r:.60} "
+                f"are seconds, above 0 and 0 or more"
+            )
+        self._driving = hf._driving
+        self._holding = hf._holding
+        self._store = hf.store
+        self._patrol = _new_patrol(hf)
+        self._concurrency = concurrency
+        self._limits = dict(limits or {})
+        self._poll_s = poll_s
+        self._patience_s = patience_s
+        self._say: Callable[[str], None] = say if say is not None else _say_nothing
+        self._active: dict[str, tuple[str, Future[Any]]] = {}
+        self._not_before: dict[str, float] = {}
+        self._unknown: set[str] = set()
+        self._trouble: dict[str, str] = {}
+        """Why tasks could not go on, as it was last said."""
+        self._news: SimpleQueue[None] = SimpleQueue()
+        self._stopping = False
+        self._newest = NEVER
+        self._is_told = False
+        self._told: set[str] = set()
+        """What was put off only because our own process held it to tell it something."""
+        self._loop: Any = None
+
+    def run(self) -> None:
+        """Drive tasks until `stop` is called; then finish the steps in hand and return."""
+        self._work(until_idle=False)
+
+    def run_until_idle(self) -> None:
+        """Drive tasks until none has anything to do: what is left waits, or is finished."""
+        self._work(until_idle=True)
+
+    def stop(self) -> None:
+        """Take no more tasks, and let go of those in hand after the step they are in.
+
+        May be called from another thread, or from a signal handler.
+        """
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        # Not an event: setting one takes a lock, which whoever a signal interrupts may hold.
+        self._news.put(None)
+
+    def _wait(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._news.get(timeout=seconds)
+        while not self._news.empty():
+            self._news.get()
+
+    def _until_next_look(self) -> float:
+        now = time.monotonic()
+        put_off = [at - now for at in self._not_before.values() if at > now]
+        return min([self._poll_s, *put_off])
+
+    def _listen(self, store: TellsNews, ended: threading.Event) -> None:
+        """Look at once when there is news; by a thread, which ends soon after the worker."""
+        while not ended.is_set():
+            try:
+                if store.wait_for_news(_LISTEN_S):
+                    self._wake()
+            except HoldfastError:  # the store can't be reached: whoever looks for work says so
+                ended.wait(_LISTEN_S)
+            ended.wait(_CALM_S)
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The ids of the tasks that it drives now."""
+        return tuple(self._active)
+
+    def _work(self, *, until_idle: bool) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast task")
+        ended = threading.Event()
+        if isinstance(self._store, TellsNews) and not until_idle:
+            listening = (self._store, ended)
+            threading.Thread(
+                target=self._listen, args=listening, name="holdfast news", daemon=True
+            ).start()
+        try:
+            while not self._stopping:
+                self._reap()
+                self._is_told = False
+                taken = self._take_up(threads)
+                if until_idle and not (taken or self._active or self._is_told):
+                    break
+                self._wait(self._until_next_look())
+        finally:
+            ended.set()
+            self._drain()
+            threads.shutdown()
+            if self._loop is not None:
+                self._loop.close()
+                self._loop = None
+
+    # Taking tasks up
+
+    def _take_up(self, threads: Any) -> int:
+        for wrong in self._patrol.step():
+            self._say(wrong)
+        now, taken = self._now(), 0
+        for stream, facts in self._store.due(_TASKS, now):
+            if self._stopping or len(self._active) >= self._concurrency:
+                break
+            task_id = stream.removeprefix(_TASKS)
+            if task_id in self._active:
+                continue
+            if self._not_before.get(task_id, 0) > time.monotonic():
+                # An end that was seen before it was told wakes us early.
+                self._is_told = self._is_told or task_id in self._told
+                continue
+            self._told.discard(task_id)
+            spec = self._wanted(stream, facts, now)
+            if spec is not None:
+                self._begin(task_id, spec, threads)
+                taken += 1
+        return taken
+
+    def _now(self) -> datetime:
+        """The time, by which tasks are woken; a word if it was set back."""
+        now = self._holding.clock()
+        if now < self._newest:
+            behind_s = (self._newest - now).total_seconds()
+            self._say(
+                f"the clock was set back by at least {behind_s:.1f} s: tasks that were put aside "
+                f"until a time are taken up when the clock gets there, and so by that much later"
+            )
+        self._newest = now
+        return now
+
+    def _wanted(self, stream: str, facts: Facts | None, now: datetime) -> Spec | None:
+        """The code of a task, if it is ours to drive."""
+        found = facts
+        try:
+            found = found if found is not None else read_facts(self._store, stream)
+            if found is None or found.wake_at is None or found.wake_at > now:
+                return None
+            limit = self._limits.get(found.task)
+            if limit is not None and self._count(found.task) >= limit:
+                return None
+            spec = registry.task(found.task)
+        except CodeMissing as error:
+            if found is not None and found.task not in self._unknown:
+                self._unknown.add(found.task)
+                self._say(f"leaves tasks of type {found.task} to others: {error}")
+            return None
+        except HoldfastError as error:
+            self._pass_by(stream.removeprefix(_TASKS), f"{error}")
+            return None
+        holder = self._store.holder(stream)
+        if holder is not None:
+            # Our own process holds it for a moment only, to tell it something.
+            ours = holder == self._holding.owner
+            if ours:
+                self._is_told = True
+                self._told.add(stream.removeprefix(_TASKS))
+            self._put_off(stream.removeprefix(_TASKS), _TOLD_S if ours else _HELD_S)
+            return None
+        return spec
+
+    def _count(self, kind: str) -> int:
+        return sum(other == kind for other, _ in self._active.values())
+
+    def _put_off(self, task_id: str, seconds: float) -> None:
+        now = time.monotonic()
+        if len(self._not_before) > _MOST_PUT_OFF:
+            self._not_before = {id: at for id, at in self._not_before.items() if at > now}
+            self._trouble = {
+                id: self._trouble[id] for id in self._not_before if id in self._trouble
+            }
+        self._not_before[task_id] = now + seconds
+
+    def _pass_by(self, task_id: str, why: str) -> None:
+        """Leave a task for a while that can't go on here. It is looked at again and again, and
+        why not is said once."""
+        self._put_off(task_id, _TROUBLE_S)
+        if self._trouble.get(task_id) != why:
+            self._trouble[task_id] = why
+            self._say(f"{task_id}: {why}")
+
+    # Driving them
+
+    def _begin(self, task_id: str, spec: Spec, threads: Any) -> None:
+        task = self._driving.taking(task_id, spec)
+        if task_id not in self._trouble:
+            self._say(f"{task_id}: taken up ({spec.name})")
+        if spec.is_async:
+            self._loop = self._loop or _new_loop()
+            future = self._loop.submit(_contained(self._driving.adrive(task, self._patience_s)))
+        else:
+            future = threads.submit(self._drive, task)
+        self._active[task_id] = (spec.name, future)
+        future.add_done_callback(lambda done: self._wake())
+
+    def _drive(self, task: Begin) -> Any:
+        return self._driving.drive(task, self._patience_s)
+
+    def _reap(self) -> None:
+        from concurrent.futures import CancelledError
+
+        for task_id, (_, future) in list(self._active.items()):
+            if future.done():
+                del self._active[task_id]
+                self._not_before.pop(task_id, None)
+                cancelled = CancelledError() if future.cancelled() else None
+                self._tell_end(task_id, cancelled or future.exception())
+
+    def _tell_end(self, task_id: str, error: BaseException | None) -> None:
+        is_elsewhere = isinstance(error, DrivenElsewhere)
+        went_on = (TaskFailed, TaskCancelled, TaskWaiting, TaskBusy, LeaseLost)
+        if error is None or (isinstance(error, went_on) and not is_elsewhere):
+            self._trouble.pop(task_id, None)
+        if error is None or isinstance(error, TaskFailed | TaskCancelled):
+            # Whatever the store still thinks of it.
+            self._put_off(task_id, _TROUBLE_S)
+            self._say(f"{task_id}: {error or 'completed'}")
+        elif isinstance(error, TaskWaiting):
+            self._say(f"{task_id}: let go of: {str(error).partition(chr(10))[0]}")
+        elif isinstance(error, TaskBusy | LeaseLost) and not is_elsewhere:
+            # Held for a moment, or driven by others now: the next look tells which.
+            self._say(f"{task_id}: {error}")
+        else:
+            # The task can't go on here: its code changed, an engine has it, or something is wrong
+            # with the store.
+            self._pass_by(task_id, f"{type(error).__name__}: {error}")
+
+    def _drain(self) -> None:
+        """Let go of what is in hand, each after the step it is in."""
+        self._stopping = True
+        if self._active:
+            many = "1 task" if len(self._active) == 1 else f"{len(self._active)} tasks"
+            self._say(f"finishing the steps in hand of {many}")
+        while self._active:
+            for run in list(self._driving.runs):
+                if run.task_id in self._active and run.stop is None:
+                    released = f"task {run.task_id!r}: its worker was asked to end"
+                    run.interrupt(Suspend(TaskReleased(run.task_id, released)))
+            self._reap()
+            self._wait(0.05)
+        self._stopping = False
+
+
+def _say_nothing(text: str) -> None: ...
+
+
+async def _contained(drive: Coroutine[Any, Any, Any]) -> Any:
+    """A task that tries to end the program ends itself: the others go on."""
+    try:
+        return await drive
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise HoldfastError(f"its function raised {type(error).__name__}") from error
+
+
+def _new_patrol(hf: Holdfast) -> Any:
+    from holdfast.stores.patrol import Patrol  # only a worker has one
+
+    return Patrol(hf.store)
+
+
+def _new_loop() -> Any:
+    from holdfast.engines.threads import LoopThread  # asyncio is slow to import
+
+    return LoopThread()

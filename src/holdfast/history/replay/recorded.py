@@ -1,0 +1,421 @@
+"""Who answers the calls of a replay: the log, a stub, or nobody, and then it stops there."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.events import (
+    Adopted,
+    AnyEvent,
+    CancelRequested,
+    Checkpointed,
+    Claimed,
+    Compensating,
+    Decided,
+    Derived,
+    Moved,
+    Noted,
+    Parked,
+    Patched,
+    PauseRequested,
+    Planned,
+    PlanProgressed,
+    Rewound,
+    TaskCompleted,
+    TaskContinued,
+    TaskErrored,
+    TaskRetried,
+    TaskStopped,
+    dump_event,
+)
+from holdfast.core.journal import Asked, must_match
+from holdfast.core.spec import Spec
+from holdfast.core.state import Call, scope_of
+from holdfast.engines.answers import adopted
+from holdfast.engines.execution import failure_of
+from holdfast.engines.run import Run, plain
+from holdfast.errors import BadInput, HoldfastError
+from holdfast.log import chain
+from holdfast.log.log import Log
+from holdfast.log.past import ended_at_seq
+
+# The lives of a task: the stretches in which its function runs once, from its top to an end.
+#
+# A crash or a pause begins no new one, since what follows goes on as if it had not been. Trying a
+# failed task again does, and so does undoing one that has ended: what the code was told before is
+# no longer what it is told now. A fork, or a task that was put back, is replayed from there on:
+# what it shares with its original, or was put back to, is taken as it is.
+
+
+End = TaskCompleted | TaskErrored | TaskStopped
+How = Literal["returned", "raised", "stopped", "open"]
+
+TIMED_OUT = "TaskTimedOut"
+
+
+class Life(Struct, frozen=True):
+    """One run of a task's function: after the event `start`, to the event `last`."""
+
+    start: int
+    last: int
+    end: End | None = None
+    """How it ended; None if the log ends before that."""
+
+    @property
+    def how(self) -> How:
+        """What ended it: the function itself, somebody from outside, or nothing yet."""
+        match self.end:
+            case TaskCompleted():
+                return "returned"
+            case TaskErrored(failure=failure) if failure.type != TIMED_OUT:
+                return "raised"
+            case None:
+                return "open"
+            case _:
+                return "stopped"
+
+
+def lives(events: Sequence[AnyEvent], base: int) -> list[Life]:
+    """The lives in a log, oldest first. `base` is how many events it shares with its original."""
+    begin = base
+    for event in events:
+        if isinstance(event, Rewound):
+            begin = max(begin, event.seq)
+    own = [event for event in events if event.seq > begin]
+    found: list[Life] = []
+    start, end = _start(own, is_paused=begin > base), None
+    for event in own:
+        if isinstance(event, TaskCompleted | TaskErrored | TaskStopped):
+            end = event
+        if isinstance(event, TaskRetried) or (isinstance(event, Compensating) and end is not None):
+            found.append(Life(start, event.seq - 1, end))
+            start, end = event.seq, None
+    newest = events[-1].seq
+    found.append(Life(start or newest, newest, end))
+    return found
+
+
+def _start(events: Iterable[AnyEvent], *, is_paused: bool) -> int:
+    """After which event the first life begins; 0 if none does.
+
+    What stands before the first claim was said by whoever made the task. One that was put back is
+    paused, and lets nothing run until it is told to go on: an engine claims it first, to hear that.
+    """
+    is_claimed = False
+    for event in events:
+        match event:
+            case Claimed() if not is_paused:
+                return event.seq - 1
+            case Claimed():
+                is_claimed = True
+            case PauseRequested():
+                is_paused = True
+            case TaskContinued() | CancelRequested() if is_claimed:
+                return event.seq
+            case TaskContinued() | CancelRequested():
+                is_paused = False
+            case TaskRetried():
+                break
+    return 0
+
+
+def status_of(life: Life) -> str:
+    """How a life ended, in the words for tasks; `open` if it has not."""
+    match life.end:
+        case TaskCompleted():
+            return "completed"
+        case TaskErrored():
+            return "failed"
+        case TaskStopped():
+            return "cancelled"
+        case _:
+            return "open"
+
+
+# What a replay is given of the recorded log beforehand, and what its code has to come by itself.
+#
+# The outcomes of calls are given, with all that happened inside them, and so is what came from
+# outside. What the code says between its calls is left out: notes, decisions, plans, checkpoints,
+# and its end. Its place stays free, so every event keeps its number.
+
+
+Part = Literal["given", "held", "said", "apart"]
+"""What becomes of a recorded event: it is there when the code begins (`given`), or when the code
+asks for it (`held`); the code says it (`said`); or it tells of who drove the task (`apart`)."""
+
+_APART = (Claimed, Parked, PauseRequested, TaskContinued, CancelRequested, Moved)
+_ENDS = (TaskCompleted, TaskErrored, TaskStopped)
+_OVER = (*_ENDS, TaskRetried)
+_PLANS = (Planned, PlanProgressed)
+
+_FREE = Patched(mark="(said by the code)")
+
+
+class Script(Struct, frozen=True):
+    """The recorded events of one life, each with what becomes of it."""
+
+    life: Life
+    parts: Mapping[int, Part]
+    events: Sequence[AnyEvent]
+    """All that count up to the end of the life, those before it included."""
+
+    def during(self) -> Iterator[AnyEvent]:
+        """Those of the life itself."""
+        return (event for event in self.events if event.seq > self.life.start)
+
+    def held(self) -> dict[str, list[AnyEvent]]:
+        """Those that are held back, by the path of the call that they belong to."""
+        found: dict[str, list[AnyEvent]] = {}
+        for event in self.during():
+            if self.parts[event.seq] == "held":
+                found.setdefault(place_in(event), []).append(event)
+        return found
+
+    def lines(self, base: int) -> list[bytes]:
+        """The log that the code is run over: what a fork shares with its original stays there."""
+        made, total = [], chain.ROOT
+        for event in self.events:
+            if event.seq <= base:
+                continue
+            kept = event.seq <= self.life.start or self.parts[event.seq] == "given"
+            placed = replace(event if kept else _FREE, seq=event.seq - base, at=event.at)
+            line, total = chain.seal(total, dump_event(placed))
+            made.append(line)
+        return made
+
+
+def script(
+    events: Sequence[AnyEvent], life: Life, calls: Mapping[str, Call], stubbed: Collection[str]
+) -> Script:
+    """Sort the events of a life. `calls` are those that the log comes to, `stubbed` the names of
+    steps whose recorded outcomes are not wanted."""
+    upto = [event for event in events if event.seq <= life.last]
+    is_edited = any(isinstance(event, Planned) and event.by for event in upto)
+    replaced = {path for path, call in calls.items() if call.name in stubbed}
+    parts: dict[int, Part] = {}
+    is_ending = False
+    for event in upto:
+        is_ending = isinstance(event, Compensating) or (is_ending and not isinstance(event, _OVER))
+        if event.seq <= life.start:
+            continue
+        parts[event.seq] = _part(event, calls, replaced, is_ending, is_edited)
+    return Script(life, parts, upto)
+
+
+def _part(
+    event: AnyEvent,
+    calls: Mapping[str, Call],
+    replaced: Collection[str],
+    is_ending: bool,
+    is_edited: bool,
+) -> Part:
+    place = place_in(event)
+    if isinstance(event, _APART):
+        return "apart"
+    if isinstance(event, (*_ENDS, Checkpointed, Compensating)):
+        return "said"
+    if place and any(path in replaced for path in (place, *around(place))):
+        return "held"
+    if place and is_ending:  # the undos, and what has to be known before them
+        return "held"
+    if isinstance(event, _PLANS) and (is_edited or not event.mark):
+        return "given"
+    if isinstance(event, (Noted, Decided, Derived, *_PLANS)) and not is_inside(place, calls):
+        return "said"
+    return "given"
+
+
+def place_in(event: AnyEvent) -> str:
+    """Where in the code an event was made: a path, or what stands beside the paths; '' for none."""
+    for name in ("path", "mark"):
+        if place := getattr(event, name, ""):
+            return str(place)
+    return str(getattr(event, "scope", "")).partition("#")[0]
+
+
+def is_inside(place: str, calls: Mapping[str, Call]) -> bool:
+    """Whether something was made by the body of a step or a tool, which a replay does not run."""
+    return any(path in calls and calls[path].kind in ("step", "tool") for path in around(place))
+
+
+def around(place: str) -> Iterator[str]:
+    """The scopes that something stands in, the nearest first.
+
+    >>> list(around("6.2.1"))
+    ['6.2', '6']
+    """
+    scope = scope_of(place)
+    while scope:
+        yield scope
+        scope = scope_of(scope)
+
+
+class Real:
+    """The type of `REAL`."""
+
+    def __repr__(self) -> str:
+        return "REAL"
+
+
+REAL: Final = Real()
+"""In the place of a stub: the step or tool is really called.
+
+>>> REAL
+REAL
+"""
+
+
+BUILT_IN = frozenset({"ask", "sleep"})
+"""The calls that are no step, tool or child: what they return is for the code to say."""
+
+
+class Reached(HoldfastError):
+    """A replay has come to the call that it was to stop at."""
+
+
+class Marks(dict[str, int]):
+    """What the code has said so far, by its marks; tells which of them it comes by."""
+
+    def __init__(self, marks: Mapping[str, int], seen: Callable[[str], None]) -> None:
+        super().__init__(marks)
+        self._seen = seen
+
+    def __contains__(self, mark: object) -> bool:
+        self._seen(str(mark))
+        return super().__contains__(mark)
+
+
+class Passed(Struct, frozen=True):
+    """The code has come to a call: the recorded events by which that one began, and ended."""
+
+    path: str
+    began: int
+    said: int
+    """How many events the code had made by then."""
+    ended: int
+
+
+class Recorded:
+    """The answers of a replay: see `holdfast.engines.run.Answers`."""
+
+    def __init__(
+        self,
+        script: Script,
+        calls: Mapping[str, Call],
+        stubs: Mapping[str, Any],
+        to: str | None = None,
+        on_reached: Callable[[], bool] | None = None,
+    ) -> None:
+        self.run: Run | None = None
+        self.passed: list[Passed] = []
+        self.stopped: dict[str, str] = {}
+        """The calls that nobody could answer, and what was asked for."""
+        self.stubbed: list[str] = []
+        self.released: set[int] = set()
+        """The events that were held back until the code asked for them."""
+        self.said: dict[str, int] = {}
+        """What the code has said or read again that was there already, by its mark or path; and
+        how many calls it had come to by then."""
+        self.reached = False
+        self._script = script
+        self._calls = calls
+        self._stubs = stubs
+        self._to = to
+        self._on_reached = on_reached
+        self._held = script.held()
+
+    def begin(self, run: Run) -> None:
+        """Answer the calls of a run."""
+        self.run, run.answers, run.is_replay = run, self, True
+        run.log.state.marks = Marks(run.log.state.marks, self.seen)
+
+    @property
+    def cut_off(self) -> set[str]:
+        """The branches that were cancelled: how far they came is not for the code to say."""
+        return set() if self.run is None else self.run.cut_off
+
+    def passing(self, asked: Asked) -> None:
+        path = asked.path
+        call = self._calls.get(path)
+        seq = self.run.log.state.seq if self.run is not None else 0
+        began, ended = (0, 0) if call is None else (call.seq, ended_at_seq(call))
+        self.passed.append(Passed(path, began, seq, ended))
+        if path != self._to or self.reached:
+            return
+        self.reached = True
+        self.stopped[path] = str(asked)
+        if self._on_reached is None or not self._on_reached():
+            raise Reached(f"it has come to call {path}")
+        del self.stopped[path]
+
+    def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
+        if (name := asked.spec.name) in self._stubs:
+            if self._stubs[name] is REAL:
+                return None
+            self.stubbed.append(asked.path)
+            return [_stubbed(asked, log, self._stubs[name])]
+        held = self._release(asked.path, asked)
+        if held:
+            return held
+        self._beyond(asked.path)
+        approval = log.state.calls.get(f"{asked.path}!{asked.args_hash[:12]}")
+        if approval is None or approval.status != "completed":
+            self.stopped[asked.path] = str(asked)
+        return None
+
+    def seen(self, path: str) -> None:
+        """What was read and is recorded is in the log already. More than that is read anew."""
+        self.said.setdefault(path, len(self.passed))
+
+    def settle(self, path: str) -> Sequence[AnyEvent]:
+        if not (held := self._release(path)):
+            self._beyond(path)
+            self.stopped[path] = self._calls[path].name if path in self._calls else path
+        return held
+
+    def _release(self, path: str, asked: Asked | None = None) -> list[AnyEvent]:
+        """What was recorded of a call and is not in the log yet, with all that it made itself."""
+        places = [place for place in self._held if place == path or place.startswith(f"{path}.")]
+        if asked is not None and places and path in self._calls:
+            must_match(asked, self._calls[path])
+        events = sorted((e for place in places for e in self._held.pop(place)), key=_seq)
+        self.released.update(event.seq for event in events)
+        return events
+
+    def _beyond(self, path: str) -> None:
+        if self.run is not None:
+            self.run.beyond.add(path)
+
+
+def _seq(event: AnyEvent) -> int:
+    return event.seq
+
+
+def _stubbed(asked: Asked, log: Log, stub: Any) -> Adopted:
+    spec = asked.spec
+    try:
+        value = _called(spec, log.fetch(asked.args), stub) if callable(stub) else stub
+    except HoldfastError:
+        raise
+    except Exception as error:
+        return replace(adopted(asked, log, b"null", "stub"), failure=failure_of(error, log.redact))
+    try:
+        if spec.name in BUILT_IN:
+            return adopted(asked, log, plain(value), "stub")
+        return adopted(asked, log, spec.signature.returns.settle(value)[0], "stub")
+    except HoldfastError as error:
+        raise BadInput(f"the stub for {spec.name} gives what does not fit: {error}") from None
+
+
+def _called(spec: Spec, data: bytes, stub: Callable[..., Any]) -> Any:
+    args, kwargs = spec.signature.load(data)
+    value = stub(*args, **kwargs)
+    if inspect.iscoroutine(value):
+        value.close()
+        raise BadInput(f"the stub for {spec.name} is async: give a plain function")
+    return value

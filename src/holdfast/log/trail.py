@@ -1,0 +1,279 @@
+"""The waypoints that a state leaves behind while events are folded into it: see `waypoints`.
+
+Whoever folds a log tells its trail of each event. The dicts of the state then note what is changed
+in them, and after every 1,024th event a waypoint is made of that, which takes as long as there are
+changes, not as long as the state is large. The caller puts it into the store, when the line is
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from holdfast.core import events as e
+from holdfast.core.events import AnyEvent
+from holdfast.core.state import KeyChanges, State, Tracked
+from holdfast.log import chain
+from holdfast.log.waypoints import (
+    DEFAULTS,
+    DICTS,
+    ELSEWHERE,
+    EVERY,
+    LARGE_BYTES,
+    LISTS,
+    MOST_RECORDS,
+    PLAIN,
+    RECORDS,
+    SETS,
+    ChangedDict,
+    Grown,
+    Head,
+    Placed,
+    Plain,
+    StateParts,
+    encode_head,
+    encode_records,
+    level_of,
+    place_of,
+    sealed,
+)
+
+_LARGE: dict[type, str] = {
+    e.Started: "args",
+    e.TimerSet: "args",
+    e.QuestionAsked: "args",
+    e.ChildStarted: "args",
+    e.Completed: "result",
+    e.Settled: "result",
+    e.ChildEnded: "result",
+    e.QuestionAnswered: "answer",
+    e.Decided: "choice",
+    e.Observed: "value",
+    e.Derived: "value",
+    e.ListGrew: "items",
+}
+"""The fields that may hold what a call or a list of the state holds, and may be large."""
+
+
+class Waypoint(Struct, frozen=True):
+    """A waypoint as it is to be stored: its parts, by name."""
+
+    seq: int
+    parts: Mapping[str, bytes]
+
+
+class _Before:
+    """The state as it was at an earlier waypoint, as far as it takes to tell what changed since."""
+
+    def __init__(self, seq: int, total: bytes, state: State) -> None:
+        self.seq = seq
+        self.total = total
+        self.plain = {name: getattr(state, name) for name in PLAIN}
+        # A list is only ever added to, or replaced: what was in it is in it still.
+        self.lists = {name: (getattr(state, name), len(getattr(state, name))) for name in LISTS}
+        self.sets = {name: frozenset(getattr(state, name)) for name in SETS}
+        self.changes = {name: KeyChanges() for name in (*DICTS, *RECORDS, "open")}
+
+
+class Trail:
+    """Follows a state from the beginning of its log, or from a waypoint."""
+
+    def __init__(self, state: State, every: int = EVERY) -> None:
+        self._every = every
+        self._large: dict[int, tuple[int, str, Raw]] = {}
+        self._places: dict[str, dict[str, int]] = {name: {} for name in RECORDS}
+        self._totals: dict[int, bytes] = {}
+        self._open: Tracked[None] = Tracked()
+        self._levels: list[_Before] = []
+        """By level: the last waypoint of that level or a higher one, and what changed since."""
+        self.made: list[Waypoint] = []
+        """What is to be stored, once the log is there."""
+        self._is_whole = True
+        """Whether it was told of every event."""
+        self._track(state)
+
+    def _track(self, state: State) -> None:
+        for name in (*DICTS, *RECORDS):
+            if not isinstance(getattr(state, name), Tracked):
+                setattr(state, name, Tracked(getattr(state, name)))
+
+    def came_by(self, number: int, head: Any, parts: StateParts) -> None:
+        """A waypoint was read, on the way to the one from which to go on."""
+        changes = {name: KeyChanges() for name in (*DICTS, *RECORDS, "open")}
+        for name, its in changes.items():
+            changed = getattr(head, name)
+            if isinstance(changed, ChangedDict | Placed):
+                its.anew = changed.anew
+                its.dropped = dict.fromkeys(changed.drop)
+                its.put = dict.fromkeys(
+                    changed.put if isinstance(changed, ChangedDict) else changed.keys
+                )
+        self._reached(number, head.total.encode(), parts.state, changes)
+
+    def go_on(self, state: State, parts: StateParts) -> None:
+        """Follow the state that was put together of what it came by."""
+        self._places = {name: dict(places) for name, places in parts.places.items()}
+        self._totals = dict(parts.totals)
+        self._open = Tracked(parts.open)
+        self._is_whole = False
+        self._track(state)
+
+    def passed(
+        self, state: State, event: AnyEvent, seq: int, total: bytes, *, is_stored: bool = False
+    ) -> None:
+        """An event was folded into the state: the line `seq`, which has that sum.
+
+        Where a waypoint `is_stored` already, none is made.
+        """
+        if name := _LARGE.get(type(event)):
+            value = getattr(event, name)
+            if isinstance(value, Raw):
+                data = bytes(value)
+                if len(data) > LARGE_BYTES or data.startswith(ELSEWHERE):
+                    self._large[id(value)] = (seq, name, value)
+        if seq % self._every == 0:
+            self._make(state, seq, total, is_stored=is_stored)
+
+    def _make(self, state: State, seq: int, total: bytes, *, is_stored: bool) -> None:
+        number = seq // self._every
+        changes = {name: _changes_of(state, name) for name in (*DICTS, *RECORDS)}
+        parts = {}
+        for name in RECORDS:
+            values, its = getattr(state, name), changes[name]
+            if its.put and not is_stored:
+                changed = [values[key] for key in its.put]
+                records = encode_records(name, changed, self._large, sure=self._is_whole)
+                parts[name] = sealed(total, name, records)
+            self._place(name, number, its)
+        changes["open"] = self._note_open(state, changes["calls"])
+        self._totals[number] = total
+        level = level_of(number)
+        self._add(changes)
+        if not is_stored:
+            before = self._levels[level] if level < len(self._levels) else None
+            parts["head"] = encode_head(self._head(state, seq, total, before))
+            self.made.append(Waypoint(seq, parts))
+        self._reset(level, seq, total, state)
+
+    def _reached(
+        self, number: int, total: bytes, state: State, changes: Mapping[str, KeyChanges]
+    ) -> None:
+        self._add(changes)
+        self._reset(level_of(number), number * self._every, total, state)
+
+    def _add(self, changes: Mapping[str, KeyChanges]) -> None:
+        for before in self._levels:
+            for name, its in changes.items():
+                before.changes[name].add(its)
+
+    def _reset(self, level: int, seq: int, total: bytes, state: State) -> None:
+        new = [_Before(seq, total, state) for _ in range(level + 1)]
+        self._levels[: level + 1] = new
+
+    def _place(self, name: str, number: int, changes: KeyChanges) -> None:
+        places = self._places[name]
+        if changes.anew:
+            places.clear()
+        for key in changes.dropped:
+            places.pop(key, None)
+        if len(changes.put) >= MOST_RECORDS:
+            raise ValueError("too many records for one waypoint")
+        first = place_of(number, 0)
+        places.update(zip(changes.put, range(first, first + len(changes.put)), strict=True))
+
+    def _note_open(self, state: State, changes: KeyChanges) -> KeyChanges:
+        """Keep in mind which calls have not ended; returns what changed of that."""
+        if changes.anew:
+            self._open.clear()
+        for path in changes.dropped:
+            self._open.pop(path, None)
+        calls, known = state.calls, self._open
+        now = {path for path in changes.put if calls[path].status not in ("completed", "failed")}
+        for path in known.keys() & (changes.put.keys() - now):
+            del known[path]
+        for path in changes.put:
+            if path in now and path not in known:
+                known[path] = None
+        return self._open.taken()
+
+    def _head(self, state: State, seq: int, total: bytes, before: _Before | None) -> Any:
+        first = _Before(0, chain.ROOT, State())
+        since = before or first
+        plain, reset = _plain(state, since)
+        found: dict[str, Any] = {}
+        for name in LISTS:
+            found[name] = _grown(getattr(state, name), *since.lists[name])
+        for name in SETS:
+            now, then = getattr(state, name), since.sets[name]
+            if len(now) != len(then) or now != then:
+                found[name] = ChangedDict(drop=[*(then - now)], put=dict.fromkeys(now - then))
+        for name in (*DICTS, "open"):
+            values = self._open if name == "open" else getattr(state, name)
+            its = before.changes[name] if before else _all_of(values)
+            put = {key: values[key] for key in its.put}
+            found[name] = ChangedDict(its.anew, [*its.dropped], put)
+        for name in RECORDS:
+            its = before.changes[name] if before else _all_of(getattr(state, name))
+            places = self._places[name]
+            at = [places[key] for key in its.put]
+            found[name] = Placed(its.anew, [*its.dropped], [*its.put], at)
+        numbers = range(since.seq // self._every + 1, seq // self._every + 1)
+        return Head(
+            seq=seq,
+            total=total.decode(),
+            base=since.seq,
+            base_total=since.total.decode(),
+            totals={str(number): self._totals[number].decode() for number in numbers},
+            reset=reset,
+            plain=plain,
+            **{name: part for name, part in found.items() if _says_something(part)},
+        )
+
+
+def _says_something(part: Any) -> bool:
+    if isinstance(part, Grown):
+        return True
+    keys = part.put if isinstance(part, ChangedDict) else part.keys
+    return bool(part.anew or part.drop or keys)
+
+
+def _plain(state: State, before: _Before) -> tuple[Any, list[str]]:
+    changed, reset = {}, []
+    for name in PLAIN:
+        now, then = getattr(state, name), before.plain[name]
+        if now is then or (not isinstance(now, Raw) and now == then):
+            continue
+        if not isinstance(now, Raw) and now == DEFAULTS[name]:
+            reset.append(name)
+        else:
+            changed[name] = now
+    return Plain(**changed), reset
+
+
+def _grown(now: Any, then: Any, length: int) -> Any:
+    if now is not then:  # it was replaced, by one that may begin in the same way
+        same = 0
+        for new, old in zip(now, then[:length], strict=False):
+            if new is not old and (isinstance(new, Raw) or new != old):
+                break
+            same += 1
+        length = same
+    return Grown(length, list(now[length:]))
+
+
+def _changes_of(state: State, name: str) -> KeyChanges:
+    """What was changed in a dict since the last waypoint. One that was replaced is all new."""
+    values = getattr(state, name)
+    if isinstance(values, Tracked):
+        return values.taken()
+    setattr(state, name, Tracked(values))
+    return _all_of(values)
+
+
+def _all_of(values: Mapping[str, Any]) -> KeyChanges:
+    changes = KeyChanges()
+    changes.put, changes.anew = dict.fromkeys(values), True
+    return changes

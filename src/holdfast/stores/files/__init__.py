@@ -1,0 +1,1 @@
+"""The file store: `store` is the port, `folder` what anybody may do without a lease."""

@@ -1,0 +1,1 @@
+"""The PostgreSQL store: `store` is the port, `database` its connections and schema."""

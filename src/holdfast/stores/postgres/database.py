@@ -1,0 +1,210 @@
+"""The database of the PostgreSQL store: connections to it, its schema, and what is said when it
+fails."""
+
+from __future__ import annotations
+
+import re
+import select
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from holdfast.errors import BadInput, NewerFormat, StorageFailed
+from holdfast.stores.postgres.presence import Connection
+from holdfast.stores.queries import migration, queries, schema
+
+VERSION = 4
+"""Of the schema: how many migrations there are."""
+
+SQL = queries("postgres")
+
+_WAIT_S = 10.0
+_MIGRATING = 1_213_156_421
+"""The advisory lock under which a schema is made, so that it is made once."""
+
+_OPTIONS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "fallback_application_name": "holdfast",
+    # A line that went dead in silence is noticed before the other end gives our locks away.
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+
+
+def connect(url: str, durable: bool) -> Connection:
+    """Open one connection."""
+    conn = psycopg.connect(_conninfo(url), autocommit=True)
+    _configure(conn, durable)
+    return conn
+
+
+def _conninfo(url: str) -> str:
+    """Our options, and what the URL says, which counts more."""
+    try:
+        return make_conninfo(**{**_OPTIONS, **conninfo_to_dict(url)})
+    except psycopg.ProgrammingError as error:
+        raise BadInput(f"{without_password(url)} is no address of a database: {error}") from error
+
+
+def _configure(conn: Connection, durable: bool) -> None:
+    conn.execute(SQL["settings"], {"durable": durable})
+
+
+def open_pool(url: str, durable: bool, size: int) -> ConnectionPool[Connection]:
+    """Connections for many threads."""
+    return ConnectionPool(
+        _conninfo(url),
+        kwargs={"autocommit": True},
+        min_size=1,
+        max_size=size,
+        configure=lambda conn: _configure(conn, durable),
+        check=_check,
+        timeout=_WAIT_S,
+        num_workers=1,
+        name="holdfast",
+        open=True,
+    )
+
+
+def _check(conn: Connection) -> None:
+    """Find out that the server is gone before something is entrusted to the connection.
+
+    An idle one has nothing to read, unless it was ended: that costs no question to the server.
+    """
+    ready = select.poll()
+    ready.register(conn.fileno(), select.POLLIN)
+    if ready.poll(0):
+        conn.execute("")
+
+
+class OwnConnection:
+    """A connection for one user at a time, who uses it all the time: a pool would cost more."""
+
+    def __init__(self, url: str, durable: bool) -> None:
+        self._url = url
+        self._durable = durable
+        self._conn: Connection | None = None
+
+    @contextmanager
+    def use(self) -> Iterator[Connection]:
+        """The connection, made (anew) if need be."""
+        conn = self._live() or connect(self._url, self._durable)
+        self._conn = None  # until it is known to be sound
+        try:
+            yield conn
+        except BaseException:
+            conn.close()
+            raise
+        self._conn = conn
+
+    def _live(self) -> Connection | None:
+        if self._conn is not None:
+            try:
+                _check(self._conn)
+            except psycopg.Error:
+                self.close()
+        return self._conn
+
+    def close(self) -> None:
+        """Let it go."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            conn.close()
+
+
+def prepare(url: str, durable: bool) -> None:
+    """Make the schema if it is not there, and bring it up to date."""
+    name = without_password(url)
+    try:
+        conn = connect(url, durable)
+    except psycopg.OperationalError as error:
+        raise StorageFailed(
+            f"can't open {name}: {_text(error)}. See that the server is up, that the database is "
+            f"there (createdb), and which role and password you use (PGPASSWORD, ~/.pgpass)"
+        ) from error
+    try:
+        with conn:
+            bring_up_to_date(conn, name)
+    except psycopg.Error as error:
+        raise failed(f"can't open {name}", error) from error
+
+
+def bring_up_to_date(
+    conn: Connection,
+    url: str,
+    version: int = VERSION,
+    migrate: Callable[[str, int], str] = migration,
+) -> None:
+    """Make the schema what this version says, from whatever older one it is."""
+    if _version_of(conn, url, version) == version:
+        return
+    with conn.transaction():
+        conn.execute("select pg_advisory_xact_lock(%s)", [_MIGRATING])
+        found = _version_of(conn, url, version)
+        if found == version:
+            return
+        scripts = [migrate("postgres", number) for number in range(found + 1, version + 1)]
+        for script in scripts if found else [schema("postgres")]:
+            conn.execute(script.encode())
+        conn.execute(SQL["stamp"], {"version": version})
+
+
+def _version_of(conn: Connection, url: str, known: int) -> int:
+    """The version of a database; 0 if there is no store in it."""
+    if conn.execute(SQL["is_there"]).fetchall() != [(True,)]:
+        return 0
+    ((version,),) = conn.execute(SQL["version"]).fetchall()
+    if version > known:
+        raise NewerFormat(
+            f"{url} was made by a newer Holdfast: its schema is of version {version}, this one "
+            f"knows {known}. Nothing was changed: open it with that Holdfast, or upgrade this one"
+        )
+    return int(version)
+
+
+def without_password(url: str) -> str:
+    """A URL that can be shown.
+
+    >>> without_password("postgresql://ada:secret@db/trips?password=secret&sslmode=require")
+    'postgresql://ada@db/trips?sslmode=require'
+    """
+    parts = urlsplit(url)
+    place = re.sub(r"^([^@:]*):[^@]*@", r"\1@", parts.netloc)
+    given = [(k, v) for k, v in parse_qsl(parts.query, True) if "password" not in k.lower()]
+    return urlunsplit(parts._replace(netloc=place, query=urlencode(given, safe="/")))
+
+
+_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
+    (errors.DiskFull, "The server's disk is full: free some space, then run the task again"),
+    (errors.InsufficientPrivilege, "The role needs to create and use the schema holdfast: ask who "
+     "owns the database to grant it"),
+    (errors.ReadOnlySqlTransaction, "The server takes no writes (is it a standby?): connect to the "
+     "primary"),
+    (errors.TooManyConnections, "The server has no connection left: raise max_connections"),
+    (PoolTimeout, "No connection was free, or the server can't be reached"),
+)  # fmt: skip
+
+
+def failed(what: str, error: BaseException) -> StorageFailed:
+    """What is said when the database, or the way to it, fails."""
+    advice = "What was acknowledged before is safe"
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
+        error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+    ):
+        advice = (
+            f"The connection was lost. {advice}: see that the server is up, then run the task "
+            f"again; it goes on from here"
+        )
+    advice = next((text for kind, text in _ADVICE if isinstance(error, kind)), advice)
+    return StorageFailed(f"{what}: {_text(error)}. {advice}")
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Stores around stores: encrypted (`store`), signed (`signed`), and their keys."""

@@ -1,0 +1,201 @@
+"""A chain that can't be forged, around any store: each line and each message gets a MAC.
+
+    {"seq":7, … ,"sum":"0123456789abcdef","mac":"00112233445566778899aabbccddeeff"}
+
+The sums of a log show damage; whoever changes a line on purpose can compute them anew. The MAC is
+HMAC-SHA256 over the line, its stream and the MAC of the line before it: nobody computes it without
+the key. It is put on below the log and taken off above the store, so neither knows of
+it, and a log without one looks as it always did.
+
+A log in a signed store is signed from its first line to its last. A line without a MAC is refused
+wherever it stands, so nothing is gained by taking them all off. A log that was begun without the
+key is accepted by copying it into a store that is opened with it.
+
+Facts are not signed. They are a copy, made anew from the log whenever it is driven.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+from collections.abc import Collection, Iterator, Sequence
+
+from holdfast.core.kinds import final_name
+from holdfast.errors import LogDamaged
+from holdfast.log import chain
+from holdfast.stores.files.lines import seq_of
+from holdfast.stores.port import (
+    Facts,
+    Lease,
+    Post,
+    Store,
+    TextIndex,
+    TextSearch,
+    Waypoints,
+    WaypointStore,
+)
+from holdfast.stores.sealed.keys import Keys
+from holdfast.stores.wrapped import AroundWaypoints, Wrapped, with_older
+
+_MAC_BYTES = chain.MAC_CHARS // 2
+_NONE = b""
+"""The MAC that stands before the first line."""
+
+
+class _End:
+    """The end of a log that is being written."""
+
+    __slots__ = ("mac", "writing")
+
+    def __init__(self, mac: bytes) -> None:
+        self.mac = mac
+        self.writing = threading.Lock()
+
+
+class SignedStore(Wrapped):
+    """A store whose logs and messages can't be changed without the key."""
+
+    protects = "checked"
+    """What an audit says of its lines."""
+
+    def __init__(self, inner: Store, keys: Keys) -> None:
+        super().__init__(inner)
+        self._keys = keys.derive(b"sign")
+        self._ends: dict[Lease, _End] = {}
+
+    def release(self, lease: Lease) -> None:
+        self._ends.pop(lease, None)
+        self.inner.release(lease)
+
+    def _release_many(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._ends.pop(lease, None)
+        super()._release_many(leases)
+
+    def delete(self, lease: Lease) -> None:
+        self.inner.delete(lease)
+        self._ends.pop(lease, None)
+
+    def rename(self, lease: Lease, stream: str) -> None:
+        self.inner.rename(lease, stream)
+        self._ends.pop(lease, None)
+
+    def close(self) -> None:
+        self._ends.clear()
+        self.inner.close()
+
+    # Lines
+
+    def append(
+        self,
+        lease: Lease,
+        expected_seq: int,
+        lines: Sequence[bytes],
+        facts: Facts | None = None,
+    ) -> None:
+        stream = lease.stream
+        end = self._ends.get(lease)
+        if end is None:
+            self.inner.renew(lease)  # who holds it no more is told that, and nothing else
+            end = self._ends.setdefault(lease, self._end_of(stream))
+        with end.writing:
+            mac, signed = end.mac if expected_seq else _NONE, []
+            for line in lines:
+                mac = _mac(self._keys[0], stream, mac, line)
+                signed.append(chain.with_mac(line, mac))
+            self.inner.append(lease, expected_seq, signed, facts)
+            end.mac = mac
+
+    def _end_of(self, stream: str) -> _End:
+        newest = next(iter(self.inner.tail(stream)), None)
+        return _End(_NONE if newest is None else chain.without_mac(newest)[1])
+
+    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+        lines = iter(self.inner.read(stream, max(after_seq - 1, 0)))
+        seq, before = max(after_seq, 0), _NONE
+        if seq:
+            newest_known = next(lines, None)
+            if newest_known is None:
+                return
+            before = chain.without_mac(newest_known)[1]
+        for line in lines:
+            seq += 1
+            yield self._checked(stream, seq, before, line)
+            before = chain.without_mac(line)[1]
+
+    def tail(self, stream: str) -> Iterator[bytes]:
+        for line, older in with_older(iter(self.inner.tail(stream))):
+            before = _NONE if older is None else chain.without_mac(older)[1]
+            yield self._checked(stream, seq_of(line), before, line)
+
+    def _checked(self, stream: str, seq: int, before: bytes, line: bytes) -> bytes:
+        bare, mac = chain.without_mac(line)
+        if not mac:
+            raise LogDamaged(stream, seq, "it is not signed, and the store is opened with a key")
+        if not any(hmac.compare_digest(mac, _mac(key, stream, before, bare)) for key in self._keys):
+            what = "its signature does not fit it: it was changed, or signed with another key"
+            raise LogDamaged(stream, seq, what)
+        return bare
+
+    def text_index(self) -> TextIndex | None:
+        # Like facts, it is a copy and not signed. What it finds is looked up in the log, which is.
+        return self.inner.text_index() if isinstance(self.inner, TextSearch) else None
+
+    def waypoints(self) -> Waypoints | None:
+        # Unlike those, it is believed without a look at all of the log.
+        kept = self.inner.waypoints() if isinstance(self.inner, WaypointStore) else None
+        if kept is None:
+            return None
+
+        def close(stream: str, seq: int, part: str, data: bytes) -> bytes:
+            return _mac_of_waypoint(self._keys[0], stream, seq, part, data) + data
+
+        def opened(stream: str, seq: int, part: str, stored: bytes) -> bytes | None:
+            mac, data = stored[:_MAC_BYTES], stored[_MAC_BYTES:]
+            for key in self._keys:
+                if hmac.compare_digest(mac, _mac_of_waypoint(key, stream, seq, part, data)):
+                    return data
+            return None
+
+        return AroundWaypoints(kept, close=close, open=opened)
+
+    # Inboxes
+
+    def post(self, stream: str, name: str, data: bytes) -> bool:
+        return self.inner.post(stream, name, _mac_of_post(self._keys[0], stream, name, data) + data)
+
+    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+        opened = map(self._checked_post, self.inner.inbox(streams))
+        return [post for post in opened if post is not None]
+
+    def refused(self, streams: Collection[str]) -> Sequence[Post]:
+        return [post for post in self.inner.inbox(streams) if self._checked_post(post) is None]
+
+    def _checked_post(self, post: Post) -> Post | None:
+        mac, data = post.data[:_MAC_BYTES], post.data[_MAC_BYTES:]
+        for key in self._keys:
+            if hmac.compare_digest(mac, _mac_of_post(key, post.stream, post.name, data)):
+                return Post(post.stream, post.name, data)
+        return None
+
+
+def _mac(key: bytes, stream: str, before: bytes, line: bytes) -> bytes:
+    """The MAC of a line. That of the line before it stands for its place, up to the first one."""
+    signed = b"line %b %b %b" % (_sized(final_name(stream)), before, line)
+    return hmac.digest(key, signed, "sha256").hex()[: chain.MAC_CHARS].encode()
+
+
+def _mac_of_post(key: bytes, stream: str, name: str, data: bytes) -> bytes:
+    signed = b"message %b %b %b" % (_sized(stream), _sized(name), data)
+    return hmac.digest(key, signed, "sha256")[:_MAC_BYTES]
+
+
+def _mac_of_waypoint(key: bytes, stream: str, seq: int, part: str, data: bytes) -> bytes:
+    signed = b"waypoint %b %d %b %b" % (_sized(final_name(stream)), seq, _sized(part), data)
+    return hmac.digest(key, signed, "sha256")[:_MAC_BYTES]
+
+
+def _sized(text: str) -> bytes:
+    # With its length, so that no text runs into what follows it.
+    data = text.encode()
+    return b"%d:%b" % (len(data), data)

@@ -1,0 +1,1 @@
+"""The SQLite store: `store` is the port, `writer` the one that commits."""

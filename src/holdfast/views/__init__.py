@@ -1,0 +1,5 @@
+"""What a task looks like, from its log alone: one task, its audit, figures, and SQL over many.
+
+Internal. Nothing here drives or changes a task. It uses `history`, `stores`, `log` and `core`.
+Read `task` first: a `TaskView` is what `hf.task(id)` returns.
+"""

@@ -1,0 +1,237 @@
+"""What an audit is made of: entries, the claims they were written under, and the verification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from holdfast.core.events import Failure
+from holdfast.core.state import UNDO, Call, State
+from holdfast.errors import BadInput
+
+Signatures = Literal["checked", "encrypted", "not_checked", "none"]
+"""Whether who changed a line would be found out: it is signed and that was checked; it opened with
+the key of an encrypted store; it is signed and no key was given; it is not signed."""
+
+
+class AuditEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened in a task. Each field is what the log says; one that the log says
+    nothing of is left out.
+
+    >>> from datetime import UTC
+    >>> AuditEntry(seq=7, at=datetime(2026, 5, 1, tzinfo=UTC), event="started", what="called").what
+    'called'
+    """
+
+    seq: int
+    """The number of the event in the log."""
+    at: datetime
+    event: str
+    """The type of the event, as in the log."""
+    what: str
+    """What happened, in a word or two: always the same ones."""
+    who: str = ""
+    """Who did it: the person who is named, else the process that drove the task; '' if the log
+    does not say."""
+    epoch: int = 0
+    """The claim under which it was written; 0 before the first."""
+    path: str = ""
+    """The call it is about."""
+    name: str = ""
+    """Of the step, tool, decision, fact, child or file."""
+    kind: str = ""
+    """Of the call: `step`, `tool`, `question`, …"""
+    attempt: int = 0
+    input: Any = UNSET
+    output: Any = UNSET
+    options: Any = UNSET
+    """Of a decision: what there was to choose from."""
+    text: str = ""
+    """What was said: a question, a note, a reason of the machinery."""
+    because: str = ""
+    """The reason that was given."""
+    verdict: str = ""
+    """Of a doubt that was settled: `happened` or `did_not_happen`."""
+    failure: Failure | None = None
+    key: str = ""
+    """The idempotency key of a tool, or the id of a question."""
+    of: tuple[str, ...] = ()
+    """The other calls it is about: what is approved, undone, superseded, or made use of."""
+    task: str = ""
+    """Another task that it is about: a child, a parent, whose past it shares, or whose call
+    answered."""
+    log: str = ""
+    """The task in whose log the event stands, if it is not this one: what a fork shares."""
+    how: str = ""
+    """Of a call that was not made: where its outcome is from. Of a fork or a rewind: what becomes
+    of the tools that are called after it."""
+    to: int = 0
+    """Of a fork or a rewind: the event that it goes on from."""
+    until: datetime | None = None
+    """When it is tried again, wakes up, or is given up; as of when a fact is."""
+    duration_s: float | None = None
+    """How long the call, or the attempt of it, had taken."""
+    approved_by: str = ""
+    approved_at: datetime | None = None
+    superseded_by: str = ""
+    """Of a decision that no longer counts: the path of the one that took its place."""
+    problems: tuple[str, ...] = ()
+    """What could not be shown of it, and why."""
+
+
+class Claim(Struct, frozen=True, omit_defaults=True):
+    """One stretch of work on the task: who held it, on which engine, from when to when."""
+
+    epoch: int
+    owner: str
+    engine: str
+    seq: int
+    at: datetime
+    last_at: datetime
+    """When the last event was written under it."""
+    events: int
+    how: str = ""
+    """How it came to be: the first one, after the one before let go, or over its head."""
+    log: str = ""
+    """The task that was held, if it is not this one: what a fork shares."""
+
+
+class Verification(Struct, frozen=True):
+    """Whether the log is what was written, as far as that can be told. See `hf.verify`."""
+
+    sound: bool
+    events: int
+    """How many were checked."""
+    blobs: int
+    damage: tuple[str, ...]
+    signatures: Signatures
+    head_seq: int
+    """The last event that this report tells of, and its sum: keep them, and a log that was cut or
+    written anew can be told from this one."""
+    head_sum: str
+
+
+class Audit(Struct, frozen=True, kw_only=True):
+    """Who did what in a task, when and with what, and whether its log can be believed.
+
+    What `hf.audit(id)` returns.
+    """
+
+    id: str
+    store: str
+    made_at: datetime
+    verification: Verification
+    type: str = ""
+    status: str = ""
+    user: str = ""
+    session: str = ""
+    labels: Mapping[str, str] = {}
+    version: int = 0
+    parent: str = ""
+    origin: str = ""
+    """The task whose past it shares, if it is a fork."""
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    forks: tuple[str, ...] = ()
+    """The tasks that share its past, by their ids."""
+    claims: tuple[Claim, ...] = ()
+    open: tuple[str, ...] = ()
+    """What nobody has settled or answered yet."""
+    entries: tuple[AuditEntry, ...] = ()
+    left_out: int = 0
+    """How many entries are not in it, because others were asked for."""
+
+    @property
+    def people(self) -> dict[str, int]:
+        """Who took part without driving the task, and in how many entries."""
+        owners, found = {"check", *(claim.owner for claim in self.claims)}, dict[str, int]()
+        for entry in self.entries:
+            if entry.who and entry.who not in owners:
+                found[entry.who] = found.get(entry.who, 0) + 1
+        return found
+
+    def only(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        call: str | None = None,
+        event: int | None = None,
+    ) -> Audit:
+        """The same with the entries of a time (`until` is not included), of one call (of those
+        inside it too, and of its approval and its undoing), or of one event.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def audited_look(city: str) -> int:
+        ...     return 2
+        >>> @task
+        ... def audited_trip(city: str) -> int:
+        ...     return audited_look(city)
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(audited_trip, "Oslo", id="audited-1")
+        ...     [entry.what for entry in hf.audit("audited-1").only(call="1").entries]
+        ['called', 'returned']
+        """
+        for name, time in (("since", since), ("until", until)):
+            if time is not None and time.tzinfo is None:
+                raise BadInput(f"{name}={time!r:.60} must be a datetime with a time zone")
+        kept = tuple(
+            entry
+            for entry in self.entries
+            if (since is None or entry.at >= since)
+            and (until is None or entry.at < until)
+            and (call is None or _is_about(entry, call))
+            and (event is None or entry.seq == event)
+        )
+        left_out = self.left_out + len(self.entries) - len(kept)
+        return replace(self, entries=kept, left_out=left_out)
+
+
+def _is_about(entry: AuditEntry, call: str) -> bool:
+    inside = (f"{call}.", f"{call}#")
+    return any(path == call or path.startswith(inside) for path in (entry.path, *entry.of))
+
+
+# What was known of a task when an event came: for those who tell of the event.
+
+
+Fields = dict[str, Any]
+"""Of an `AuditEntry`, with values as the log has them."""
+
+Tell = Callable[[Any, "SeenTask"], Fields]
+
+
+class SeenTask(Struct):
+    """What was known when an event came: the state after it, and what is left of that before."""
+
+    state: State
+    owner: str = ""
+    epoch: int = 0
+    let_go: bool = False
+    """Whether who held it had let go of it, or it had ended."""
+    approved: dict[str, tuple[str, datetime]] = {}
+    """By the path of a call: who approved it, and when."""
+
+    def call(self, path: str) -> Call | None:
+        """The call of a path; a part of it, such as its approval, has its own."""
+        return self.state.calls.get(path)
+
+    def by(self, who: str) -> str:
+        """Who is named, else the process that drives the task."""
+        return who or self.state.owner
+
+    def about(self, path: str) -> Fields:
+        """What is known of a call."""
+        call = self.call(path)
+        known = {"name": call.name, "kind": call.kind} if call is not None else {}
+        return {"path": path, **known, "of": _undoes(path)}
+
+
+def _undoes(path: str) -> tuple[str, ...]:
+    scope, _, call = path.partition(".")
+    return (call.replace("/", "."),) if scope == UNDO and call else ()

@@ -1,0 +1,129 @@
+"""What can be asked of a task: what it knows, what it knew, and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.core.events import AnyEvent
+from holdfast.core.kinds import TASK, id_of
+from holdfast.core.state import Status
+from holdfast.errors import BadInput, StoreError, TaskNotFound
+from holdfast.history.known import Known
+from holdfast.history.snapshots import Snapshot, Tag, snapshot_of, tags
+from holdfast.log.past import When
+from holdfast.log.reading import read_events, read_state, stream_of
+from holdfast.log.tail import follow
+from holdfast.stores.listing import Filters, query_of, walk
+from holdfast.stores.port import Store
+
+
+class TaskView(Known):
+    """A task as its log tells it, up to the event `seq`. What `hf.task(id)` returns.
+
+    >>> from holdfast import Holdfast, step, task
+    >>> @step
+    ... def look(city: str) -> list[str]:
+    ...     return [f"{city} Inn"]
+    >>> @task
+    ... def plan(city: str) -> str:
+    ...     return look(city)[0]
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.run(plan, "Oslo", id="plan-1")
+    ...     view = hf.task("plan-1")
+    >>> view.status, str(view.position), view.outputs[0].output, view.result
+    ('completed', 'step 1', ['Oslo Inn'], 'Oslo Inn')
+    """
+
+    def at(
+        self, step: str | int | None = None, when: When | None = None, *, seq: int | None = None
+    ) -> Snapshot:
+        """What the task knew before a step (or `after` it), or after the event `seq`.
+
+        >>> from holdfast import Holdfast, decide, step, task
+        >>> @step
+        ... def weigh_parcel() -> int:
+        ...     return 3
+        >>> @task
+        ... def send_parcel() -> str:
+        ...     return decide("carrier", "post" if weigh_parcel() < 5 else "van")
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(send_parcel, id="parcel-1")
+        ...     snapshot = hf.task("parcel-1").at(1, "after")
+        ...     snapshot.content["calls"]["1"]["output"], snapshot.content["decisions"]
+        (3, [])
+        """
+        return snapshot_of(self._store, self.state, step, when, seq)
+
+    def snapshots(self) -> Iterator[Tag]:
+        """Which snapshots there are: before and after each call, with how it ended.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @step
+        ... def blink() -> None: ...
+        >>> @task
+        ... def blink_twice() -> None:
+        ...     blink(), blink()
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.run(blink_twice, id="blink-1")
+        ...     [f"{tag.when} {tag.path}" for tag in hf.task("blink-1").snapshots()]
+        ['before 1', 'after 1', 'before 2', 'after 2']
+        """
+        return tags(self.state)
+
+    def events(self) -> Iterator[AnyEvent]:
+        """The log itself, checked as it is read."""
+        return read_events(self._store, stream_of(self.id))
+
+    def follow(self, *, poll_s: float = 0.1) -> Iterator[AnyEvent]:
+        """The events that come after this view, as they come, until the task has ended.
+
+        >>> from holdfast import Holdfast, step, task
+        >>> @task
+        ... def idle() -> None: ...
+        >>> with Holdfast("memory://") as hf:
+        ...     view = hf.start(idle, id="idle-1").view
+        ...     hf.resume("idle-1")
+        ...     [type(event).__name__ for event in view.follow()]
+        ['Claimed', 'TaskCompleted']
+        """
+        return follow(self._store, self.id, self.seq, poll_s)
+
+
+def view_task(store: Store, task_id: str) -> TaskView:
+    """The task of that id, or `TaskNotFound`."""
+    state = read_state(store, stream_of(task_id))
+    if state.seq == 0:
+        raise TaskNotFound(f"no task {task_id!r} in {store.url}")
+    return TaskView(store, state)
+
+
+class Tasks(list[TaskView]):
+    """A list of tasks, and the errors of those that could not be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable: list[StoreError] = []
+
+
+def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = None) -> Tasks:
+    """The views of the tasks that match, oldest first; of the newest so many, if limited."""
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise BadInput(f"limit={limit!a:.60} must be 1 or more")
+    query = query_of(TASK, filters, Filters, Status)
+    tasks, failed = Tasks(), dict[str, StoreError]()
+    for stream in walk(store, query, failed):
+        try:
+            view = view_task(store, id_of(stream))
+        except TaskNotFound:  # it was deleted meanwhile
+            continue
+        except StoreError as error:
+            failed[str(error)] = error
+            continue
+        if not query.status or view.status in query.status:  # it may have gone on meanwhile
+            tasks.append(view)
+        if len(tasks) == limit:
+            break
+    tasks.unreadable = list(failed.values())
+    tasks.sort(key=lambda view: (view.state.created_at, view.id))
+    return tasks
