@@ -133,12 +133,9 @@ class FileStore(Syncing, Mail):
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)
         self._must_be_ours(handle)
-        # So that its log is not closed meanwhile; and who is syncing looks for itself.
-        if handle.syncing.acquire(blocking=False):
-            try:
+        if not handle.syncing.locked():  # who is syncing looks for itself
+            with handle.syncing:  # so that its log is not closed meanwhile
                 self._must_hold(handle)
-            finally:
-                handle.syncing.release()
         try:
             self._holder.renew(handle.taken.claim)
         except OSError as error:
