@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from types import CodeType, FrameType
 from typing import Any
@@ -60,9 +59,8 @@ def _unwatched() -> None:
     sys.setprofile(None)
 
 
-@contextmanager
-def interrupted(at: int, *outside: str) -> Iterator[_Moments]:
-    """A block that is left at a moment, if it comes to that.
+def interrupted(work: Callable[[], object], at: int, *outside: str) -> bool:
+    """Do something that is left at a moment; False if it ended before.
 
     Moments in files whose path has one of these parts do not count.
     """
@@ -72,7 +70,7 @@ def interrupted(at: int, *outside: str) -> Iterator[_Moments]:
         if _CAN_TRACE:
             sys.settrace(moments.trace)
         sys.setprofile(moments.profile)
-        yield moments
+        work()
     except BaseException:
         if moments.count <= at:  # otherwise it is the interrupt, or comes of it
             raise
@@ -80,3 +78,4 @@ def interrupted(at: int, *outside: str) -> Iterator[_Moments]:
         _unwatched()
         sys.settrace(before[0])
         sys.setprofile(before[1])
+    return moments.count > at

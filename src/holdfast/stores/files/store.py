@@ -150,11 +150,9 @@ class FileStore(Syncing, Mail):
 
     def _must_seem_held(self, handle: HeldFile) -> None:
         # So that its log is not closed meanwhile; and who is syncing looks for itself.
-        if handle.syncing.acquire(blocking=False):
-            try:
+        if not handle.syncing.locked():
+            with handle.syncing:
                 self._must_hold(handle)
-            finally:
-                handle.syncing.release()
 
     @contextmanager
     def _nobody_taking(self, handle: HeldFile) -> Iterator[None]:
