@@ -254,7 +254,7 @@ def test_one_class_name_stands_for_one_thing() -> None:
         ("core.journal", "from os.path import join", "imports `os`"),
         ("core.state", "from urllib import request", "imports `urllib.request`"),
         ("core.events", "from pathlib import Path", "imports `pathlib`"),
-        ("core.fold", "if not TYPE_CHECKING:\n    import holdfast.log", "above it"),
+        ("core.fold", "if not TYPE_CHECKING:\n    import holdfast.log.log", "above it"),
         ("core.fold", "if TYPE_CHECKING:\n    pass\nelse:\n    import io", "imports `io`"),
         ("gizmo", "", "no room"),
         ("api.app", "import holdfast.gizmo.parts", "no room"),
@@ -274,8 +274,8 @@ def test_a_wrong_import_is_reported(name: str, source: str, complaint: str) -> N
         ("workspace.files", "from holdfast.views.task import view_task"),
         ("core.journal", "from holdfast import errors\nimport datetime"),
         ("codec", "from pathlib import PurePath\nfrom uuid import UUID"),
-        ("core.events", "if TYPE_CHECKING:\n    import os\n    import holdfast.log"),
-        ("core.events", "if typing.TYPE_CHECKING:\n    import holdfast.log"),
+        ("core.events", "if TYPE_CHECKING:\n    import os\n    import holdfast.log.log"),
+        ("core.events", "if typing.TYPE_CHECKING:\n    import holdfast.log.log"),
     ],
 )
 def test_a_right_import_is_not_reported(name: str, source: str) -> None:

@@ -362,7 +362,7 @@ def test_a_forked_child_can_not_write_with_its_parents_lease(tmp_path):
 import os, sys
 from pathlib import Path
 from holdfast.errors import LeaseLost
-from holdfast.stores.files import FileStore
+from holdfast.stores.files.store import FileStore
 store = FileStore(Path({str(tmp_path / "w")!r}))
 lease = store.acquire("tasks/t", "parent", 60)
 if os.fork() == 0:
@@ -509,7 +509,7 @@ def test_who_is_at_work_is_known_until_it_ends_or_dies(tmp_path):
     script = f"""
 import sys, time
 from pathlib import Path
-from holdfast.stores.files import FileStore
+from holdfast.stores.files.store import FileStore
 store = FileStore(Path({str(folder)!r}))
 lease = store.acquire("tasks/t", "the child", 60)
 print("ready", flush=True)
@@ -643,7 +643,7 @@ def test_a_child_forked_meanwhile_does_not_keep_the_task(tmp_path):
     script = f"""
 import os, time
 from pathlib import Path
-from holdfast.stores.files import FileStore
+from holdfast.stores.files.store import FileStore
 store = FileStore(Path({str(tmp_path / "w")!r}))
 lease = store.acquire("tasks/t", "parent", 60)
 child = os.fork()

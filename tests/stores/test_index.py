@@ -331,13 +331,13 @@ def test_whoever_comes_between_while_the_index_is_rewritten_loses_nothing(
 
 APPENDER = """
 import os, sys
-from holdfast.store import Facts
-from holdfast.stores.disk import Disk
-from holdfast.stores.index import Entry, Index
+from holdfast.stores.port import Facts
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.catalog import IndexEntry, Index
 folder, who, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 index = Index(Disk(), os.open(folder, os.O_RDONLY))
 for n in range(count):
-    index.note(Entry(f"tasks/{who}-{n % 5}", n, Facts("x", f"{who} {n}")))
+    index.note(IndexEntry(f"tasks/{who}-{n % 5}", n, Facts("x", f"{who} {n}")))
     if n % 50 == 0:
         index.entries()
 """

@@ -431,7 +431,7 @@ def test_the_write_ahead_log_stays_small_beside_the_data(path):
 FILLING = """
 import resource, sys
 from pathlib import Path
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.errors import StorageFailed
 
 size = int(sys.argv[2])

@@ -91,9 +91,9 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 import tests.unit.test_execute
-from holdfast.engines.execute import execute
+from holdfast.engines.remote.attempt import execute
 from holdfast.engines.holding import Holding
-from holdfast.stores.files import FileStore
+from holdfast.stores.files.store import FileStore
 holding = Holding(FileStore(Path("w")), "far away", 30, lambda: datetime.now(UTC), 1 << 20)
 call = execute(holding, "t", "1", "add_remotely", b'{"a":1,"b":2}')
 print(call.status, bytes(call.result).decode())
