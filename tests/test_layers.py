@@ -122,7 +122,7 @@ def imports(name: str, source: str) -> Iterator[tuple[int, str]]:
             case ast.Import(names=names):
                 targets = [alias.name for alias in names]
             case ast.ImportFrom(level=level) if level:
-                targets = ["holdfast.relative"]  # written out, so that moves can be scripted
+                targets = ["holdfast.relative.import"]  # written out, so that moves can be scripted
             case ast.ImportFrom(module=str(module), names=names):
                 targets = [f"{module}.{alias.name}" for alias in names]
             case ast.Call(

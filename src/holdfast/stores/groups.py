@@ -42,7 +42,7 @@ _GATHER_S = 0.0001
 """How long a leader waits for those who were in the group before, and have just been woken."""
 
 
-class Job:
+class GroupedWrite:
     """Something to be written: done when it is durable, or when it was refused with an error."""
 
     __slots__ = ("bells", "done", "error")
@@ -57,7 +57,7 @@ class Job:
         self.error = error
 
 
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound=GroupedWrite)
 
 
 class Groups(Generic[J]):
@@ -181,7 +181,7 @@ class Groups(Generic[J]):
         self._words.put(False)  # for the next, if there is one
 
 
-def _bells(jobs: Iterable[Job]) -> Iterator[threading.Lock]:
+def _bells(jobs: Iterable[GroupedWrite]) -> Iterator[threading.Lock]:
     for job in jobs:
         yield from list(job.bells)
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from holdfast.errors import Conflict, LeaseLost, StorageFailed, StoreError, TaskBusy
-from holdfast.stores.groups import Job
+from holdfast.stores.groups import GroupedWrite
 from holdfast.stores.port import Facts, Lease
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class HeldLines(Job):
+class HeldLines(GroupedWrite):
     """Lines to be added to a stream that is held."""
 
     __slots__ = ("facts", "held", "lines", "seq")

@@ -62,7 +62,7 @@ class Places:
 _CHILD_POLL_S = 0.1
 
 
-class Driver(Protocol):
+class Application(Protocol):
     """What the application knows of its tasks: see `holdfast.engines.local.driving.Driving`."""
 
     holding: Holding
@@ -83,7 +83,7 @@ class Driver(Protocol):
 class Host:
     """One worker: its logs, the loop that its async steps run on, and the runs of its tasks."""
 
-    def __init__(self, driver: Driver, engine: str, linger_s: float = LINGER_S) -> None:
+    def __init__(self, driver: Application, engine: str, linger_s: float = LINGER_S) -> None:
         self.driver = driver
         self.engine = engine
         self.holding = driver.holding

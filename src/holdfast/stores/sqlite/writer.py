@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.core.decoding import Illegible, decode
 from holdfast.errors import StoreError
-from holdfast.stores.groups import Groups, Job
+from holdfast.stores.groups import GroupedWrite, Groups
 from holdfast.stores.held import HeldLines
 from holdfast.stores.queries import queries
 from holdfast.stores.sqlite.database import connect, failed, patiently
@@ -35,7 +35,7 @@ SQL = queries("sqlite")
 T = TypeVar("T")
 
 
-class Write(Job, Generic[T]):
+class Write(GroupedWrite, Generic[T]):
     """A job that is a function of the connection. It may refuse before it changes anything."""
 
     __slots__ = ("result", "write")
@@ -55,7 +55,7 @@ class Writer(Groups[HeldLines | Write[Any]]):
         self._durable = durable
         self._conn: sqlite3.Connection | None = None
         self._inode = 0
-        self._group: Sequence[Job] = ()
+        self._group: Sequence[GroupedWrite] = ()
         self._committed: list[object] = []
         """Holds something from when the group was committed until it was said to be durable."""
 
