@@ -20,8 +20,16 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decoder
+from holdfast.stores.index import Entry
 from holdfast.stores.workspace import safe_name
-from holdfast.waypoints.encoding import sealed
+from holdfast.waypoints.encoding import (
+    decode_head,
+    decode_record,
+    sealed,
+    split_records,
+    unsealed,
+)
 
 DEEP = 2000
 _BLOB = re.compile(rb'\{"\$blob":"([0-9a-f]{64})","size_bytes":\d+\}')
@@ -58,6 +66,8 @@ class Done(Struct):
     """The streams that may be damaged now. Everything else is as it was."""
     names: frozenset[str] = frozenset()
     """By which it may be told instead: a blob."""
+    believed: bool = False
+    """Whether it makes sense, so that whoever reads it can't know better: a lie in the index."""
 
     def said_as(self) -> set[str]:
         """What whoever names the culprit names."""
@@ -316,7 +326,15 @@ def change_the_index(store: Folder, chance: Random) -> Done:
     else:
         lines.append(new)
     store.write(index, b"".join(b"\n" + line + b"\n" for line in lines))
-    return Done(f"the index: {new[:200]!r}")
+    return Done(f"the index: {new[:200]!r}", believed=_is_legible(decoder(Entry), new))
+
+
+def _is_legible(decode: Callable[[bytes], Any], data: bytes) -> bool:
+    try:
+        decode(data)
+    except Illegible:
+        return False
+    return True
 
 
 def change_a_lock(store: Folder, chance: Random) -> Done:
@@ -342,10 +360,23 @@ def change_a_message(store: Folder, chance: Random) -> Done:
 
 def change_a_waypoint(store: Folder, chance: Random) -> Done:
     """Something else in a part of a waypoint, sealed as it should be or not."""
-    part = chance.choice(sorted(store.root.glob("*/*/waypoints/*")))
-    total = part.with_suffix(".head").read_bytes()[:16]
-    store.write(part, _changed_waypoint(part.read_bytes(), part.suffix[1:], total, chance))
-    return Done(f"the waypoint {part.relative_to(store.root)}")
+    path = chance.choice(sorted(store.root.glob("*/*/waypoints/*")))
+    seq, _, part = path.name.partition(".")
+    total = path.with_suffix(".head").read_bytes()[:16]
+    new = _changed_waypoint(path.read_bytes(), part, total, chance)
+    store.write(path, new)
+    return Done(f"the waypoint {path.name}", believed=_is_used(new, int(seq), part, total))
+
+
+def _is_used(data: bytes, seq: int, part: str, total: bytes) -> bool:
+    if part == "head":
+        return decode_head(data, seq) is not None
+    records = unsealed(total, part, data)
+    with suppress(Illegible, zlib.error):
+        for each in split_records(records or b""):
+            decode_record(part, each)
+        return True
+    return False
 
 
 def _changed_waypoint(data: bytes, part: str, total: bytes, chance: Random) -> bytes:
@@ -423,7 +454,7 @@ def change_a_row(store: Database, chance: Random) -> Done:
         value = mutated(b'{"team":"x"}', chance).decode(errors="replace")
     with suppress(sqlite3.Error, OverflowError):
         store.ask(f"update streams set {column} = ? where name = ?", value, stream)
-    return Done(f"{column} of {stream}: {value!r:.100}")
+    return Done(f"{column} of {stream}: {value!r:.100}", believed=True)
 
 
 def change_a_posted_row(store: Database, chance: Random) -> Done:
