@@ -7,6 +7,7 @@ the event holds a reference. Long lists are taken out and stored once (see `list
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -172,6 +173,14 @@ def raws_in(event: Struct) -> Iterator[Raw]:
             yield value
         elif isinstance(value, Struct):
             yield from raws_in(value)
+
+
+def lists_in(value: Raw) -> list[str]:
+    """The digests of the long lists that a value in an event names."""
+    data = bytes(value)
+    with suppress(Illegible):
+        return [place.digest for place in form_of(data).places] if data.startswith(LISTED) else []
+    return []  # which `blobs_in` tells
 
 
 def blobs_in(value: Raw) -> Iterator[str]:

@@ -17,13 +17,13 @@ from msgspec import Struct
 from holdfast import chain
 from holdfast.decoding import Illegible, decode
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
-from holdfast.events import AnyEvent
+from holdfast.events import AnyEvent, ListGrew
 from holdfast.folding import empty, follow
 from holdfast.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, named
 from holdfast.naming import references
 from holdfast.reading import base_of, read_sums, stream_of
 from holdfast.store import Store
-from holdfast.values import blobs_in, raws_in
+from holdfast.values import blobs_in, lists_in, raws_in
 from holdfast.words import checked_id
 
 Progress = Callable[[int, int], None]
@@ -212,9 +212,18 @@ class Blobs:
         self.problems: dict[str, str] = {}
         """What is wrong with each; '' where it is sound."""
         self._values: set[str] = set()
+        self._lists: set[str] = set()
+        """The long lists that the log has so far."""
 
     def check(self, event: AnyEvent) -> Iterator[str]:
-        """What is wrong with those that an event names, and with the values that stand in it."""
+        """What is wrong with those that an event names, and with the values that stand in it.
+
+        Events of one log come one after the other, from its first on.
+        """
+        if event.seq == 1:
+            self._lists.clear()
+        if isinstance(event, ListGrew):
+            self._lists.add(event.digest)
         for value in raws_in(event):
             data = bytes(value)
             if why := _why_no_json(data):
@@ -222,6 +231,8 @@ class Blobs:
                 continue
             problems = [self._known_problem(digest, is_value=True) for digest in blobs_in(value)]
             problems += map(self._known_problem, parts_named(data))
+            if missing := [each for each in lists_in(value) if each not in self._lists]:
+                yield f"it names a list that is not in its log ({missing[0]:.80})"
             yield from (f"it has a value in a blob, and {each}" for each in problems if each)
 
     def _problem(self, digest: str, is_value: bool) -> str:

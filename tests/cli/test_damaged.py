@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import Holdfast, Worker, chain, step, task
@@ -18,7 +20,7 @@ from .conftest import Ended, run
 STORE = Path("workspace")
 LOG = STORE / "tasks/trip-42/events.jsonl"
 DEEP = b"[" * 2000 + b"]" * 2000
-READING = (
+READING: tuple[tuple[str, ...], ...] = (
     ("ls", "--json"),
     ("ls", "--status", "completed", "--json"),
     ("show", "both"),
@@ -78,14 +80,12 @@ def spoil(what: str) -> None:
         box = STORE / "tasks/both/inbox"
         box.mkdir()
         (box / "x").write_bytes(b'{"name":%b}\n{}' % DEEP)
-        head = json.dumps({"name": "deep", "at_ns": 1, "number": 1}).encode()
-        assert Head  # whose form that is
-        (box / _file_name("deep")).write_bytes(
-            head + b'\n{"type":"pause_requested","by":%b}' % DEEP
-        )
+        head = msgspec.json.encode(Head("deep", 1, 1))
+        message = b'{"type":"task_paused","by":%b}' % DEEP
+        (box / _file_name("deep")).write_bytes(head + b"\n" + message)
 
 
-def everything(cli) -> dict[tuple[str, ...], Ended]:
+def everything(cli: Callable[..., Ended]) -> dict[tuple[str, ...], Ended]:
     found = {}
     for args in READING:
         Path("all.hfa").unlink(missing_ok=True)

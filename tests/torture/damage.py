@@ -347,6 +347,7 @@ def change_a_lock(store: Folder, chance: Random) -> Done:
 def change_a_message(store: Folder, chance: Random) -> Done:
     """Something else in a message, or in the line before it; under a name of its own or not."""
     file = chance.choice(sorted(store.root.glob("*/*/inbox/*")))
+    victim = f"tasks/{file.parents[1].name}"
     head, _, data = file.read_bytes().partition(b"\n")
     if chance.random() < 0.5:
         head = mutated(head, chance)
@@ -355,7 +356,7 @@ def change_a_message(store: Folder, chance: Random) -> Done:
     if chance.random() < 0.5:
         file = file.with_name(chance.choice(("x", "f" * 32, ".draft")))
     store.write(file, head + b"\n" + data)
-    return Done(f"a message: {head[:100]!r} {data[:200]!r}")
+    return Done(f"a message: {head[:100]!r} {data[:200]!r}", frozenset({victim}))
 
 
 def change_a_waypoint(store: Folder, chance: Random) -> Done:
@@ -459,10 +460,10 @@ def change_a_row(store: Database, chance: Random) -> Done:
 
 def change_a_posted_row(store: Database, chance: Random) -> Done:
     """Something else in a message."""
-    id, data = chance.choice(store.ask("select id, data from inbox"))
+    id, stream, data = chance.choice(store.ask("select id, stream, data from inbox"))
     new = mutated(bytes(data), chance)
     store.ask("update inbox set data = ? where id = ?", new, id)
-    return Done(f"a message: {new[:200]!r}")
+    return Done(f"a message: {new[:200]!r}", frozenset({stream}))
 
 
 IN_A_DATABASE: dict[str, Damaging] = {

@@ -77,8 +77,10 @@ def test_whoever_knows_the_log_says_which_it_is():
 
 # Whose JSON is not that of a store: values by their annotations, replies of models and of servers,
 # and files of users, each of which catches what there is to catch.
-OTHERS = ("codec/", "testing/", "agent/formats/", "engines/temporal/", "engines/restate/")
-OTHERS += ("workspace/rows.py", "workspace/editing.py", "decoding.py")
+OTHERS: tuple[str, ...] = (
+    *("codec/", "testing/", "agent/formats/", "engines/temporal/", "engines/restate/"),
+    *("workspace/rows.py", "workspace/editing.py", "decoding.py"),
+)
 
 
 def test_nobody_else_decodes_json():

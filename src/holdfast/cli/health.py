@@ -7,12 +7,14 @@ from typing import Literal
 
 from msgspec import Struct
 
+from holdfast.decoding import damage_in, decode
 from holdfast.errors import LogDamaged, NewerFormat, StoreError
-from holdfast.events import AnyEvent
+from holdfast.events import AnyEvent, Said, Summarized
 from holdfast.folding import Folded, empty, follow
 from holdfast.kinds import KINDS, id_of, kind_of
 from holdfast.reading import base_of, read_events
 from holdfast.store import Store
+from holdfast.values import fetch
 from holdfast.verify import Blobs, what_in
 
 Level = Literal["damage", "warning", "note"]
@@ -66,7 +68,10 @@ class Logs:
             base = base_of(self._store, stream)
             for event in read_events(self._store, stream):
                 self.counts["events"] += event.seq > base
-                yield from self._blobs_of(stream, event)
+                problems = list(self._blobs_of(stream, event))
+                yield from problems
+                if not problems:
+                    self._must_be_words(stream, event)
                 follow(state, event, stream)
         except NewerFormat as error:
             yield Finding("warning", stream, str(error), "Use the Holdfast that wrote it.")
@@ -76,6 +81,16 @@ class Logs:
             yield unreadable(stream, str(error))
         else:
             yield from _whose(stream, state)
+
+    def _must_be_words(self, stream: str, event: AnyEvent) -> None:
+        """`LogDamaged` if what was said in a session is no messages, or a summary no text."""
+        with damage_in(stream, event.seq):
+            if isinstance(event, Said):
+                from holdfast.agent.stored import load_turn  # slow to import
+
+                load_turn(self._store, event, 1)
+            elif isinstance(event, Summarized):
+                decode(fetch(self._store, event.text, {}, dict), str)
 
     def _blobs_of(self, stream: str, event: AnyEvent) -> Iterator[Finding]:
         for problem in self._blobs.check(event):

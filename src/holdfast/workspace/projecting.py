@@ -21,6 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.decoding import damage_in
 from holdfast.errors import LogDamaged, TaskBusy, TaskNotFound
 from holdfast.events import Rewound
 from holdfast.reading import stream_of
@@ -158,7 +159,7 @@ class Projection:
         """
         if not self._tail.state.seq:
             self._must_be_there()
-        with self._where() as folder, self._lock(folder):
+        with damage_in(stream_of(self._task_id)), self._where() as folder, self._lock(folder):
             both = (self._progress, self._tools)
             if not all(file.is_as_it_was(folder) for file in both):
                 self._begin()
