@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast import Holdfast, Worker, step, task
 from holdfast.log import chain
-from holdfast.stores.files.inbox import _file_name
+from holdfast.stores.files.inbox import MessageHead, _file_name
 from holdfast.stores.files.locks import LOCK
 
 from .conftest import Ended, run
@@ -19,7 +21,7 @@ from .conftest import Ended, run
 STORE = Path("workspace")
 LOG = STORE / "tasks/trip-42/events.jsonl"
 DEEP = b"[" * 2000 + b"]" * 2000
-READING = (
+READING: tuple[tuple[str, ...], ...] = (
     ("ls", "--json"),
     ("ls", "--status", "completed", "--json"),
     ("show", "both"),
@@ -79,13 +81,12 @@ def spoil(what: str) -> None:
         box = STORE / "tasks/both/inbox"
         box.mkdir()
         (box / "x").write_bytes(b'{"name":%b}\n{}' % DEEP)
-        head = json.dumps({"name": "deep", "at_ns": 1, "number": 1}).encode()
-        (box / _file_name("deep")).write_bytes(
-            head + b'\n{"type":"pause_requested","by":%b}' % DEEP
-        )
+        head = msgspec.json.encode(MessageHead("deep", 1, 1))
+        message = b'{"type":"task_paused","by":%b}' % DEEP
+        (box / _file_name("deep")).write_bytes(head + b"\n" + message)
 
 
-def everything(cli) -> dict[tuple[str, ...], Ended]:
+def everything(cli: Callable[..., Ended]) -> dict[tuple[str, ...], Ended]:
     found: dict[tuple[str, ...], Ended] = {}
     for args in READING:
         Path("all.hfa").unlink(missing_ok=True)

@@ -127,7 +127,7 @@ def memory(
         facts=facts_in,
     )
     ledger.write(lambda state: MemoryBegan(format=FORMAT, id=id))
-    digest = store.put_blob(f"[{id!r}]".encode() * 5_000)
+    digest = store.put_blob(msgspec.json.encode([id] * 5_000))
     vector = Raw(msgspec.json.encode({"$blob": digest, "size_bytes": 5_000}))
     for n in range(entries):
         entry = Remembered(id=f"m-{n}", text=f"{text} {n}", user="ada", vector=vector)

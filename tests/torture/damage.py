@@ -19,8 +19,16 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from holdfast.core.decoding import Illegible, decoder
 from holdfast.log import chain
-from holdfast.log.waypoints import sealed
+from holdfast.log.waypoints import (
+    decode_head,
+    decode_record,
+    sealed,
+    split_records,
+    unsealed,
+)
+from holdfast.stores.files.catalog import IndexEntry
 from holdfast.stores.files.folder import safe_name
 
 DEEP = 2000
@@ -58,6 +66,8 @@ class Done(Struct):
     """The streams that may be damaged now. Everything else is as it was."""
     names: frozenset[str] = frozenset()
     """By which it may be told instead: a blob."""
+    believed: bool = False
+    """Whether it makes sense, so that whoever reads it can't know better: a lie in the index."""
 
     def said_as(self) -> set[str]:
         """What whoever names the culprit names."""
@@ -316,7 +326,15 @@ def change_the_index(store: Folder, chance: Random) -> Done:
     else:
         lines.append(new)
     store.write(index, b"".join(b"\n" + line + b"\n" for line in lines))
-    return Done(f"the index: {new[:200]!r}")
+    return Done(f"the index: {new[:200]!r}", believed=_is_legible(decoder(IndexEntry), new))
+
+
+def _is_legible(decode: Callable[[bytes], Any], data: bytes) -> bool:
+    try:
+        decode(data)
+    except Illegible:
+        return False
+    return True
 
 
 def change_a_lock(store: Folder, chance: Random) -> Done:
@@ -329,6 +347,7 @@ def change_a_lock(store: Folder, chance: Random) -> Done:
 def change_a_message(store: Folder, chance: Random) -> Done:
     """Something else in a message, or in the line before it; under a name of its own or not."""
     file = chance.choice(sorted(store.root.glob("*/*/inbox/*")))
+    victim = f"tasks/{file.parents[1].name}"
     head, _, data = file.read_bytes().partition(b"\n")
     if chance.random() < 0.5:
         head = mutated(head, chance)
@@ -337,15 +356,28 @@ def change_a_message(store: Folder, chance: Random) -> Done:
     if chance.random() < 0.5:
         file = file.with_name(chance.choice(("x", "f" * 32, ".draft")))
     store.write(file, head + b"\n" + data)
-    return Done(f"a message: {head[:100]!r} {data[:200]!r}")
+    return Done(f"a message: {head[:100]!r} {data[:200]!r}", frozenset({victim}))
 
 
 def change_a_waypoint(store: Folder, chance: Random) -> Done:
     """Something else in a part of a waypoint, sealed as it should be or not."""
-    part = chance.choice(sorted(store.root.glob("*/*/waypoints/*")))
-    total = part.with_suffix(".head").read_bytes()[:16]
-    store.write(part, _changed_waypoint(part.read_bytes(), part.suffix[1:], total, chance))
-    return Done(f"the waypoint {part.relative_to(store.root)}")
+    path = chance.choice(sorted(store.root.glob("*/*/waypoints/*")))
+    seq, _, part = path.name.partition(".")
+    total = path.with_suffix(".head").read_bytes()[:16]
+    new = _changed_waypoint(path.read_bytes(), part, total, chance)
+    store.write(path, new)
+    return Done(f"the waypoint {path.name}", believed=_is_used(new, int(seq), part, total))
+
+
+def _is_used(data: bytes, seq: int, part: str, total: bytes) -> bool:
+    if part == "head":
+        return decode_head(data, seq) is not None
+    records = unsealed(total, part, data)
+    with suppress(Illegible, zlib.error):
+        for each in split_records(records or b""):
+            decode_record(part, each)
+        return True
+    return False
 
 
 def _changed_waypoint(data: bytes, part: str, total: bytes, chance: Random) -> bytes:
@@ -423,15 +455,15 @@ def change_a_row(store: Database, chance: Random) -> Done:
         value = mutated(b'{"team":"x"}', chance).decode(errors="replace")
     with suppress(sqlite3.Error, OverflowError):
         store.ask(f"update streams set {column} = ? where name = ?", value, stream)
-    return Done(f"{column} of {stream}: {value!r:.100}")
+    return Done(f"{column} of {stream}: {value!r:.100}", believed=True)
 
 
 def change_a_posted_row(store: Database, chance: Random) -> Done:
     """Something else in a message."""
-    id, data = chance.choice(store.ask("select id, data from inbox"))
+    id, stream, data = chance.choice(store.ask("select id, stream, data from inbox"))
     new = mutated(bytes(data), chance)
     store.ask("update inbox set data = ? where id = ?", new, id)
-    return Done(f"a message: {new[:200]!r}")
+    return Done(f"a message: {new[:200]!r}", frozenset({stream}))
 
 
 IN_A_DATABASE: dict[str, Damaging] = {

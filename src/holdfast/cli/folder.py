@@ -18,12 +18,13 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.cli.text import count
-from holdfast.core.decoding import Illegible, decode
-from holdfast.core.events import AnyEvent
+from holdfast.core.decoding import Illegible, damage_in, decode
+from holdfast.core.events import AnyEvent, Said, Summarized
 from holdfast.core.kinds import KINDS, id_of, kind_of
 from holdfast.errors import LogDamaged, NewerFormat, StoreError
 from holdfast.log.folding import Folded, empty, follow
 from holdfast.log.reading import base_of, read_events
+from holdfast.log.values import fetch
 from holdfast.log.verify import BlobCheck, what_in
 from holdfast.stores.files.catalog import INDEX
 from holdfast.stores.files.catalog import spoiled as index_spoiled
@@ -92,7 +93,10 @@ class Logs:
             base = base_of(self._store, stream)
             for event in read_events(self._store, stream):
                 self.counts["events"] += event.seq > base
-                yield from self._blobs_of(stream, event)
+                problems = list(self._blobs_of(stream, event))
+                yield from problems
+                if not problems:
+                    self._must_be_words(stream, event)
                 follow(state, event, stream)
         except NewerFormat as error:
             yield Finding("warning", stream, str(error), "Use the Holdfast that wrote it.")
@@ -118,6 +122,16 @@ class Logs:
             with suppress(StoreError):  # whoever reads the log is told
                 self._told[prefix] = dict(self._store.facts(prefix))
         return self._told[prefix].get(stream)
+
+    def _must_be_words(self, stream: str, event: AnyEvent) -> None:
+        """`LogDamaged` if what was said in a session is no messages, or a summary no text."""
+        with damage_in(stream, event.seq):
+            if isinstance(event, Said):
+                from holdfast.log.messages import load_turn  # slow to import
+
+                load_turn(self._store, event, 1)
+            elif isinstance(event, Summarized):
+                decode(fetch(self._store, event.text, {}, dict), str)
 
     def _blobs_of(self, stream: str, event: AnyEvent) -> Iterator[Finding]:
         for problem in self._blobs.check(event):

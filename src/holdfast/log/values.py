@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -171,6 +172,14 @@ def raws_in(event: Struct) -> Iterator[Raw]:
             yield value
         elif isinstance(value, Struct):
             yield from raws_in(value)
+
+
+def lists_in(value: Raw) -> list[str]:
+    """The digests of the long lists that a value in an event names."""
+    data = bytes(value)
+    with suppress(Illegible):
+        return [place.digest for place in form_of(data).places] if data.startswith(LISTED) else []
+    return []  # which `blobs_in` tells
 
 
 def blobs_in(value: Raw) -> Iterator[str]:

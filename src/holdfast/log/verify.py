@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from holdfast.core.decoding import Illegible, decode
-from holdfast.core.events import AnyEvent
+from holdfast.core.events import AnyEvent, ListGrew
 from holdfast.core.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, named
 from holdfast.core.words import checked_id
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.log import chain
 from holdfast.log.folding import empty, follow
 from holdfast.log.reading import base_of, read_sums, stream_of
-from holdfast.log.values import blobs_in, raws_in, references
+from holdfast.log.values import blobs_in, lists_in, raws_in, references
 
 if TYPE_CHECKING:
     from holdfast.stores.port import Store
@@ -214,9 +214,18 @@ class BlobCheck:
         self.problems: dict[str, str] = {}
         """What is wrong with each; '' where it is sound."""
         self._values: set[str] = set()
+        self._lists: set[str] = set()
+        """The long lists that the log has so far."""
 
     def check(self, event: AnyEvent) -> Iterator[str]:
-        """What is wrong with those that an event names, and with the values that stand in it."""
+        """What is wrong with those that an event names, and with the values that stand in it.
+
+        Events of one log come one after the other, from its first on.
+        """
+        if event.seq == 1:
+            self._lists.clear()
+        if isinstance(event, ListGrew):
+            self._lists.add(event.digest)
         for value in raws_in(event):
             data = bytes(value)
             if why := _why_no_json(data):
@@ -224,6 +233,8 @@ class BlobCheck:
                 continue
             problems = [self._known_problem(digest, is_value=True) for digest in blobs_in(value)]
             problems += map(self._known_problem, parts_named(data))
+            if missing := [each for each in lists_in(value) if each not in self._lists]:
+                yield f"it names a list that is not in its log ({missing[0]:.80})"
             yield from (f"it has a value in a blob, and {each}" for each in problems if each)
 
     def _problem(self, digest: str, is_value: bool) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.core.decoding import damage_in
 from holdfast.core.events import Rewound
 from holdfast.core.words import checked_id
 from holdfast.errors import LogDamaged, TaskBusy, TaskNotFound
@@ -164,7 +165,7 @@ class Projection:
         """
         if not self._tail.state.seq:
             self._must_be_there()
-        with self._where() as folder, self._lock(folder):
+        with damage_in(stream_of(self._task_id)), self._where() as folder, self._lock(folder):
             both = (self._progress, self._tools)
             if not all(file.is_as_it_was(folder) for file in both):
                 self._begin()
