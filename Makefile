@@ -2,9 +2,12 @@
 # the rest is installed, pinned by hash, into environments of its own. A stamp file in each says
 # what it was made from, so nothing is installed twice.
 
+# Another Python than the default has environments of its own: make test PYTHON=python3.13
 PYTHON     ?= python3
-VENV       ?= .venv
-VENV_BENCH ?= .venv-bench
+VERSION    := $(shell $(PYTHON) -c 'import sys; print(sys.version.split()[0])' 2>/dev/null)
+OTHER       = $(if $(filter-out python3,$(PYTHON)),-$(VERSION))
+VENV       ?= .venv$(OTHER)
+VENV_BENCH ?= .venv-bench$(OTHER)
 UV         ?= uv
 # Tests wait more than they compute: for disks, servers, and processes that are killed.
 AT_ONCE    ?= 3
@@ -81,7 +84,7 @@ pins:  ## recompile requirements/*.txt (needs uv); ARGS=--upgrade for newer vers
 	done
 
 clean:  ## remove the environments and every cache
-	@rm -rf $(VENV) $(VENV_BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-* $(VENV) $(VENV_BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define need_python
@@ -98,8 +101,6 @@ endef
 
 # $(call install,<environment>,<requirements name>)
 define install
-$(need_python)
-	@test -x $(1)/bin/python || { echo "making $(1)"; $(PYTHON) -m venv --without-pip --clear $(1); }
 	@echo "installing requirements/$(2).txt into $(1)"
 	@$(PIP) $(1)/bin/python install $(QUIET) --require-hashes -r requirements/$(2).txt
 	@echo "installing holdfast into $(1)"
@@ -107,13 +108,20 @@ $(need_python)
 	@touch $@
 endef
 
-$(VENV)/.run-stamp: requirements/run.txt pyproject.toml
+# An environment that another Python made is not used: it is made anew, without any stamp.
+%/.made-by-$(VERSION):
+	$(need_python)
+	@echo "making $* with Python $(VERSION)"
+	@$(PYTHON) -m venv --without-pip --clear $*
+	@touch $@
+
+$(VENV)/.run-stamp: $(VENV)/.made-by-$(VERSION) requirements/run.txt pyproject.toml
 	$(call install,$(VENV),run)
 
-$(VENV)/.dev-stamp: requirements/dev.txt pyproject.toml
+$(VENV)/.dev-stamp: $(VENV)/.made-by-$(VERSION) requirements/dev.txt pyproject.toml
 	$(call install,$(VENV),dev)
 
-$(VENV_BENCH)/.bench-stamp: requirements/bench.txt pyproject.toml
+$(VENV_BENCH)/.bench-stamp: $(VENV_BENCH)/.made-by-$(VERSION) requirements/bench.txt pyproject.toml
 	$(call install,$(VENV_BENCH),bench)
 
 # No stamp where it can't be had: the tests that need it are skipped, and the next run tries again.

@@ -78,6 +78,7 @@ def fill_by_appends(url: str, count: int) -> None:
         lease = store.acquire(stream, "bench", 60)
         line = {"type": "noted", "id": stream.removeprefix("tasks/"), "seq": 1}
         store.append(lease, 0, [json.dumps(line).encode()], facts)
+        store.sync(lease)  # by which the index is told
         store.release(lease)
     store.close()
 

@@ -19,11 +19,17 @@ def freeze(pid: int, is_free: Callable[[], bool], in_between: Callable[[], None]
     while True:
         in_between()
         os.kill(pid, signal.SIGSTOP)
-        while not _is_stopped(pid):
-            time.sleep(0.0005)
+        wait_until_stopped(pid)
         if is_free():
             return
         os.kill(pid, signal.SIGCONT)
+
+
+def wait_until_stopped(pid: int) -> bool:
+    """Wait until a process is stopped, or has ended; whether it is stopped."""
+    while not _is_stopped(pid):
+        time.sleep(0.0005)
+    return _state_of(Path(f"/proc/{pid}/stat")) == "T"
 
 
 def _is_stopped(pid: int) -> bool:

@@ -60,6 +60,7 @@ LAYERS = (
         "engines",
         "ledger",
         "listing",
+        "patrol",
         "seen",
         "snapshots",
         "stores",
@@ -95,6 +96,7 @@ LAYERS = (
     ("merging",),
     ("lists", "plan"),
     ("events",),
+    ("decoding",),
     ("patterns",),
     ("errors",),
 )

@@ -8,6 +8,7 @@ it has already made, and can say at any time where it is and what happened to ge
 
 from typing import Any
 
+from holdfast.above import lead_to
 from holdfast.app import Holdfast
 from holdfast.artifacts import Artifact, keep
 from holdfast.branches import ItemFailed, Results, each, gather
@@ -49,7 +50,7 @@ from holdfast.errors import (
     WrongArguments,
     WrongKey,
 )
-from holdfast.events import PlanItem
+from holdfast.events import VERSION, PlanItem
 from holdfast.handle import Handle, NotFinished
 from holdfast.keys import Keys
 from holdfast.redact import Redact
@@ -61,7 +62,15 @@ from holdfast.upkeep.retention import Retention
 from holdfast.waiting import ask, now, random, sleep, uuid
 from holdfast.worker import Worker
 
-__version__ = "0.1.0"
+__version__ = VERSION
+
+lead_to(
+    sessions="holdfast.agent.sessions",
+    memories="holdfast.agent.memories",
+    projections="holdfast.workspace.projector",
+    files="holdfast.workspace.task_files",
+    handoff="holdfast.workspace.handoff",
+)
 
 __all__ = [
     "AlreadyAnswered",

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import control
+from holdfast.above import door
 from holdfast.beginning import Given
 from holdfast.driving import Driving
 from holdfast.engines.handing import try_to_let_know, try_to_start
@@ -20,19 +21,19 @@ from holdfast.going import Going
 from holdfast.handle import Handle
 from holdfast.inspection import Inspection
 from holdfast.keys import KeySource
-from holdfast.listing import Filters, TaskPage, Tasks, list_tasks, page_of_tasks
+from holdfast.listing import Filters, TaskPage, page_of_tasks
 from holdfast.locally import Local
 from holdfast.moving import Moving
 from holdfast.redact import Redact
 from holdfast.secret import Secrets
+from holdfast.spec import task_spec
 from holdfast.store import Store
 from holdfast.stores import box_for_engines, open_store, secured, whole_store
 from holdfast.talking import Talking
-from holdfast.task import task_spec
 from holdfast.travelling import Travelling
 from holdfast.upkeep.housekeeping import Housekeeping
 from holdfast.values import MAX_VALUE_BYTES
-from holdfast.views import TaskView, view_task
+from holdfast.views import Tasks, TaskView, list_tasks, view_task
 from holdfast.words import checked_id
 
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         self.projections: Projector | None = None
         """What keeps readable files in step with the logs, if anything does."""
         if kept:
-            from holdfast.workspace.projector import projector_of
-
             must = projections is not None
-            self.projections = projector_of(store, self.store, must=must, sealed=key is not None)
+            self.projections = door("projections").projector_of(
+                store, self.store, must=must, sealed=key is not None
+            )
         self._keys = (key, sign_key)
         owner = f"{os.uname().nodename} process {os.getpid()}"
         self._holding = Holding(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.scope import inside
 from holdfast.values import PARTS, Blobs, Part, Parts
@@ -192,9 +193,9 @@ def opened(store: Blobs, artifact: Artifact) -> BinaryIO:
 def _parts_of(store: Blobs, artifact: Artifact) -> list[Part]:
     data = store.get_blob(artifact.digest)
     try:
-        return msgspec.json.decode(data, type=Parts).parts
-    except msgspec.MsgspecError as error:
-        raise LogDamaged(f"blob {artifact.digest}", 0, f"it lists no parts ({error})") from None
+        return decode(data, Parts).parts
+    except Illegible as error:
+        raise LogDamaged(f"blobs/{artifact.digest}", 0, f"it lists no parts ({error})") from None
 
 
 class _Reading(io.RawIOBase):

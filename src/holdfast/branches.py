@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.engines import local
 from holdfast.engines.execution import must_be_open, recorded_result
+from holdfast.engines.functions import make_spec
 from holdfast.engines.lookup import must_hold_no_call
 from holdfast.engines.run import Run
 from holdfast.errors import (
@@ -29,7 +30,7 @@ from holdfast.events import Failure, Progressed
 from holdfast.journal import describe
 from holdfast.meter import Meter
 from holdfast.scope import Scope, inside, scope_var
-from holdfast.spec import Spec, make_spec
+from holdfast.spec import Spec
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,7 +72,7 @@ def gather(*branches: Any) -> Any:
                 f"gather() in a sync task takes functions, not {branch!r:.60}: lambda: step(…)"
             )
     work = [_in_scope(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
-    outcomes = _side_by_side(scope.run, iter(work), len(work) or 1)
+    outcomes = scope.run.driver.side_by_side(iter(work), len(work) or 1)
     return ended(scope.run, path, strands, outcomes)
 
 
@@ -169,7 +170,7 @@ def each(
     strand = scope.strand(path)
     work = (_call(batch, strand, call, data) for call, data in batch.calls(source))
     try:
-        for outcome in _side_by_side(batch.run, work, workers):
+        for outcome in batch.run.driver.side_by_side(work, workers):
             batch.note(outcome)
     finally:
         batch.meter.end()
@@ -203,9 +204,7 @@ class Batch:
         """The items from the first one that has not ended."""
         if not callable(items):
             return iter(items)
-        # A remote engine is asked for all that it did not know to have ended where it began.
-        remote = self.run.remote
-        calls = (self.run.log.state if remote is None else remote.begun).calls
+        calls = self.run.driver.begun(self.run).calls
         while (call := calls.get(f"{self.path}.{self.count + 1}")) and call.status == "completed":
             self.count += 1
         self.meter.begin_at(self.count)
@@ -267,13 +266,6 @@ class Batch:
         if extra is not None:
             asked = f"has only {self.count} items"
             self.run.halt(CodeChanged(self.run.task_id, extra.path, describe(extra), asked))
-
-
-def _side_by_side(run: Run, work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
-    if run.remote is not None:
-        in_strands: Iterator[Any] = run.remote.side_by_side(work, workers)
-        return in_strands
-    return local.side_by_side(work, workers)
 
 
 def _call(batch: Batch, strand: Scope, path: str, data: bytes) -> Callable[[], Any]:

@@ -25,6 +25,7 @@ from holdfast.events import (
     dump_event,
 )
 from holdfast.facts import facts_of_session
+from holdfast.ledger import session_ledger
 from holdfast.reading import fork_of, read_sums, session_stream
 from holdfast.state import State
 from holdfast.store import Lease, Store
@@ -135,3 +136,21 @@ def _lease_of_new(holding: Holding, stream: str, original: str) -> Lease:
         store.release(lease)
         raise
     return store.acquire(stream, holding.owner, holding.lease_s)
+
+
+def rewind_sessions(holding: Holding, state: State) -> None:
+    """Put the conversations of a task back along with it, each once.
+
+    That they are to be is in the task's log, so a crash in between leaves no half of it: whoever
+    goes on with the task does the rest.
+    """
+    key = rewind_key(state)
+    for session, seq in state.sessions_to_rewind.items():
+        ledger = session_ledger(holding.store, session, holding.owner, holding.clock)
+
+        def make(there: Conversation, seq: int = seq) -> SessionRewound | None:
+            if key in there.rewinds or not there.seq:
+                return None
+            return SessionRewound(to=seq, key=key, by=f"task {state.id}")
+
+        ledger.write(make)

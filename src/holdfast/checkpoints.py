@@ -19,12 +19,12 @@ from msgspec import UNSET, Raw, Struct
 
 from holdfast.change import change_between, patched_state
 from holdfast.codec import Shape, shape_of_value
+from holdfast.decoding import decode
 from holdfast.engines.lookup import must_have_made_every_call, older_code
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, Undecodable
-from holdfast.events import Carried, Checkpointed
-from holdfast.lists import newest
-from holdfast.plan import recorded
+from holdfast.events import Checkpointed
+from holdfast.fold.task import carried
 from holdfast.scope import Scope, inside
 from holdfast.spec import Spec
 from holdfast.state import State
@@ -77,8 +77,7 @@ def restore(default: T) -> T:
     if scope.calls or scope.named:
         run.halt(BadInput("restore() comes first in a task: before any step, decision or note"))
     run.checkpoints = known = Checkpoints(shape_of_value(default))
-    # A remote engine runs the function again from where it began, however far the log is by now.
-    state = run.log.state if run.remote is None else run.remote.begun
+    state = run.driver.begun(run)
     if not state.checkpoints:
         return cast("T", known.shape.settle(default)[1])
     _go_on_from(scope, f"@{state.checkpoints}")
@@ -139,8 +138,7 @@ def checkpoint(state: T) -> T:
         run.sync()
     else:
         known.newest = _plain(raw)
-    if run.remote is not None:
-        run.remote.checkpoints += 1
+    run.driver.pass_checkpoint()
     _go_on_from(scope, f"@{run.checkpoints_passed}")
     return cast("T", settled)
 
@@ -172,32 +170,8 @@ def _event(run: Run, known: Checkpoints, raw: bytes) -> Callable[[State], Checkp
     )
 
 
-def carried(state: State, stow: Callable[[bytes], Raw]) -> Carried:
-    """What has to be known of a state by those who begin to read at a whole checkpoint."""
-    calls = [c for c in state.calls.values() if c.status not in ("completed", "failed")]
-    return Carried(
-        state.status,
-        state.because,
-        recorded(state.plan),
-        state.until,
-        state.cancelling,
-        state.undoable,
-        state.posts,
-        tuple(Raw(msgspec.json.encode(call)) for call in calls),
-        newest(state.lists),
-        state.rewinds,
-        state.effects,
-        state.left_at,
-        state.mission,
-        stow(msgspec.json.encode(list(state.files.values()))) if state.files else UNSET,
-        state.driver,
-        state.driven_since,
-        state.taken_at,
-    )
-
-
 def _plain(raw: bytes) -> Any:
-    return msgspec.json.decode(raw)
+    return decode(raw)
 
 
 def _body(what: str) -> Scope:

@@ -12,9 +12,8 @@ from holdfast.errors import BadInput
 from holdfast.events import OnCancel
 from holdfast.journal import Asked, Flow, await_child, start_child
 from holdfast.scope import Scope, inside
-from holdfast.spec import Spec
+from holdfast.spec import Spec, task_spec
 from holdfast.state import Call
-from holdfast.task import task_spec
 from holdfast.words import checked_id
 
 R = TypeVar("R")
@@ -41,8 +40,7 @@ class Child(Generic[R]):
             raise BadInput(f"task {self.id!r}: in an async task a child is awaited")
         run: Run = self._scope.run
         run.must_go_on(self._path)
-        if run.remote is not None:
-            run.remote.wait(run.remote.ending_child(self._path))
+        run.driver.end_child(run, self._path)
         record = local.drive(await_child(self._path), run, self._path, local.nothing, local.nothing)
         return self._end(run, record)
 
@@ -55,8 +53,7 @@ class Child(Generic[R]):
         run: Run = self._scope.run
         await self.started()
         run.must_go_on(self._path)
-        if run.remote is not None:
-            await run.remote.awaited(run.remote.ending_child(self._path))
+        await run.driver.aend_child(run, self._path)
         flow = await_child(self._path)
         return self._end(run, await aio.drive(flow, run, self._path, aio.nothing, aio.nothing))
 

@@ -34,12 +34,12 @@ from holdfast.events import (
     TaskContinued,
     TaskStopped,
 )
+from holdfast.history import known_state
 from holdfast.journal import Raised, Returned
 from holdfast.people import checked_answer, may_be_settled, open_question, result_given
 from holdfast.reading import first_event, read_state, stream_of
 from holdfast.state import FINISHED, State
 from holdfast.store import Store
-from holdfast.views import view_task
 from holdfast.words import checked_id, must_be_texts
 
 Stow = Callable[[bytes], Raw]
@@ -48,7 +48,7 @@ Stow = Callable[[bytes], Raw]
 def answer(holding: Holding, id: str, given: Any, question: str | None, by: str) -> None:
     """Answer a question of a task."""
     must_be_texts("answer", by=by)
-    before = view_task(holding.store, checked_id(id)).state
+    before = known_state(holding.store, checked_id(id))
     path = open_question(before, question).path
     # One for each time it is asked: an answer that does not fit is asked for again.
     name = _next_name(f"answer-{path}", before)

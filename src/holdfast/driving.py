@@ -20,6 +20,7 @@ from holdfast.codec import args_hash
 from holdfast.control import tell_parent
 from holdfast.engines import local
 from holdfast.engines.elsewhere import driven_by, elsewhere, must_be_driven_by
+from holdfast.engines.here import HERE
 from holdfast.engines.holding import Holding
 from holdfast.engines.lookup import older_code
 from holdfast.engines.run import Family, Run, moved
@@ -45,7 +46,7 @@ from holdfast.events import (
     TaskCreated,
     TaskRetried,
 )
-from holdfast.facts import facts_of
+from holdfast.facts import facts_of, wake_at
 from holdfast.family import Children
 from holdfast.journal import Raised, Returned, Stopped
 from holdfast.log import Log
@@ -158,8 +159,9 @@ class Driving:
             if log.state.seq == 0:  # it was removed, and taking hold of it made it anew
                 log.store.delete(log.lease)
                 raise TaskNotFound(f"no task {id!r} in {log.store.url}")
-            if log.state.task != spec.name or log.state.status in FINISHED:
-                # Whoever sent us here did not know.
+            due = wake_at(log.state)
+            if log.state.task != spec.name or due is None or due > log.clock():
+                # Whoever sent us here did not know, and would at once send us again.
                 log.store.remember(log.lease.stream, facts_of(log.state), log.state.seq - log.base)
             if log.state.task != spec.name:
                 raise BadInput(f"task {id!r} is a {log.state.task}, not a {spec.name}")
@@ -269,7 +271,7 @@ class Driving:
 
     @contextmanager
     def _running(self, log: Log, patience_s: float | None) -> Iterator[Run]:
-        run = Run(log, log.state.id, family=self.family(), patience_s=patience_s)
+        run = Run(log, log.state.id, HERE, family=self.family(), patience_s=patience_s)
         self.prepare(run)
         self._heed(run)
         outer = scope_var.get()
@@ -299,8 +301,8 @@ class Driving:
         """What a fork, or a task that was put back, needs to go its own way."""
         if run.log.state.fork is None and not run.log.state.rewinds:
             return
+        from holdfast.branching import rewind_sessions
         from holdfast.travel.answers import Answering
-        from holdfast.travel.rewinding import rewind_sessions
 
         run.answers = Answering(self.store, run.log.state)
         rewind_sessions(self.holding, run.log.state)

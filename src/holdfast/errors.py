@@ -568,8 +568,10 @@ class LogDamaged(StoreError):
         self.stream = stream
         self.seq = seq
         self.what = what
+        where = f"event {seq} is damaged" if seq else "it is damaged"
+        intact = " Everything before it is intact." if seq else ""
         super().__init__(
-            f"{stream}: event {seq} is damaged: {what}. Everything before it is intact. "
+            f"{stream}: {where}: {what}.{intact} "
             f"Restore the log from a backup, or look with: holdfast doctor"
         )
 

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from holdfast.conversation import Conversation
 from holdfast.events import NEVER
 from holdfast.state import FINISHED, State
-from holdfast.store import Facts
+
+Time = Annotated[datetime, Meta(tz=True)]
+
+
+class Facts(Struct, frozen=True, omit_defaults=True):
+    """What is asked of a stream most often: kept beside the log, so that nobody has to read it.
+
+    The status and the times of change and of waking change; the others are those of its beginning.
+    """
+
+    task: str = ""
+    status: str = ""
+    user: str = ""
+    session: str = ""
+    labels: dict[str, str] = {}
+    parent: str = ""
+    created_at: Time = NEVER
+    updated_at: Time = NEVER
+    wake_at: Time | None = None
+    """From when on somebody should drive it; None while there is nothing to do."""
+    origin: str = ""
+    """The id of the task whose past it shares, if it is a fork of one."""
+
 
 BY_ENGINE = datetime(9000, 1, 1, tzinfo=UTC)
 """When a task wakes that a remote engine drives, for those who look for work themselves: never.

@@ -11,7 +11,6 @@ at a place in that order, and not at a count, so what is added or removed meanwh
 
 from __future__ import annotations
 
-import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from operator import attrgetter
 
 import msgspec
 
+from holdfast.decoding import NONSENSE, Illegible, decoder
 from holdfast.errors import BadInput
 from holdfast.store import Facts, Page, Place, Query
 
@@ -98,7 +98,7 @@ def _is_within(
     return (after is None or time >= after) and (before is None or time < before)
 
 
-_PlaceText = msgspec.json.Decoder(tuple[datetime, str])
+_place_text = decoder(tuple[datetime, str])
 
 
 def cursor_of(place: Place) -> str:
@@ -115,11 +115,11 @@ def place_in(cursor: str) -> Place:
     """The place that a cursor stands for."""
     try:
         data = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-        created_at, stream = _PlaceText.decode(data)
+        created_at, stream = _place_text(data)
         place = Place(created_at.astimezone(UTC), stream)
         if created_at.tzinfo is not None and stream.isprintable() and cursor_of(place) == cursor:
             return place
-    except (AttributeError, binascii.Error, msgspec.MsgspecError, UnicodeError, OverflowError):
+    except (*NONSENSE, Illegible):
         pass
     raise BadInput(
         f"cursor={cursor!a:.60} is none that was given out: take it from the page before, whole"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast import conversation, remembering
 from holdfast.conversation import Conversation
+from holdfast.decoding import NONSENSE, Illegible
 from holdfast.errors import LogDamaged
 from holdfast.events import AnyEvent, MemoryBegan, Pinned, SessionBegan, Summarized
-from holdfast.facts import facts_of, facts_of_session
+from holdfast.facts import Facts, facts_of, facts_of_session
 from holdfast.fold import advance
 from holdfast.kinds import MEMORY, SESSION, kind_of
-from holdfast.reading import Readable, read_events
+from holdfast.reading import Readable, read_events, senseless
 from holdfast.remembering import Memories
 from holdfast.state import State
-from holdfast.store import Facts
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 Folded = State | Conversation | Memories
 
@@ -23,11 +28,16 @@ def empty(stream: str) -> Folded:
     return Conversation() if kind is SESSION else Memories() if kind is MEMORY else State()
 
 
-def follow(state: Folded, event: AnyEvent) -> None:
-    """Change a state, which the caller alone owns, by an event.
+def follow(state: Folded, event: AnyEvent, stream: str) -> None:
+    """Change a state, which the caller alone owns, by an event. One that makes no sense there is
+    damage to the log."""
+    try:
+        _advance(state, event)
+    except (*NONSENSE, Illegible) as error:
+        raise senseless(stream, event, error) from error
 
-    One that makes no sense there is damage, or a `LookupError`, `TypeError` or `ValueError`.
-    """
+
+def _advance(state: Folded, event: AnyEvent) -> None:
     if isinstance(state, Conversation):
         if problem := _misfit(state, event):
             raise LogDamaged(SESSION.stream(state.id), event.seq, problem)
@@ -45,11 +55,7 @@ def read_folded(store: Readable, stream: str) -> Folded:
     """What a log comes to, each event checked; of `seq` 0 if there is none."""
     state = empty(stream)
     for event in read_events(store, stream):
-        try:
-            follow(state, event)
-        except (LookupError, TypeError, ValueError):
-            what = f"a {type(event).__name__} that makes no sense after what came before it"
-            raise LogDamaged(stream, event.seq, what) from None
+        follow(state, event, stream)
     return state
 
 
@@ -80,3 +86,13 @@ def _misfit(state: Conversation, event: AnyEvent) -> str:
         case Pinned(number=number) | Summarized(upto=number) if number > state.messages:
             return f"it is about message {number}, and there are {state.messages}"
     return ""
+
+
+def read_facts(store: Store, stream: str) -> Facts | None:
+    """The facts of a log, read from it, which the store then remembers; None if there is none."""
+    state = read_folded(store, stream)
+    if state.seq == 0:
+        return None
+    facts = facts_in(state)
+    store.remember(stream, facts, lines_of(state))
+    return facts

@@ -7,12 +7,12 @@ that ended it. Forks, rewinds, snapshots and replays all start from such a place
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import msgspec
 from msgspec import Struct
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, LogDamaged, TaskNotFound
 from holdfast.events import Fork, Rewound
 from holdfast.fold.waits import perhaps_open
@@ -27,8 +27,10 @@ from holdfast.reading import (
     stream_of,
 )
 from holdfast.state import UNDO, Call, State, scope_of
-from holdfast.store import Store
 from holdfast.waypoints.upto import find_call, state_upto
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 When = Literal["before", "after"]
 
@@ -114,9 +116,9 @@ def known_state(store: Store, task_id: str) -> State:
         last = next(store.tail(stream), None)
         if last is None:
             raise TaskNotFound(f"no task {task_id!r} in {store.url}")
-        own = msgspec.json.decode(last, type=_Placed).seq
+        own = decode(last, _Placed).seq
         return state_at(store, task_id, own + base_of(store, stream))
-    except msgspec.MsgspecError:
+    except Illegible:
         return _before_damage(store, task_id)
     except LogDamaged as error:
         if error.stream != stream or error.seq < 2:

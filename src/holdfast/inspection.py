@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
+from holdfast.above import door
 from holdfast.artifacts import Artifact, opened
 from holdfast.engines.holding import Holding
 from holdfast.store import Store
 
 if TYPE_CHECKING:
-    from holdfast.agent.model import Prices
     from holdfast.audit import Audit
     from holdfast.listing import Filters
     from holdfast.sql import Rows
     from holdfast.stats import Stats
+    from holdfast.usage import Prices
     from holdfast.verify import Head, Verified
     from holdfast.workspace.task_files import TaskFiles
 
@@ -57,9 +58,8 @@ class Inspection:
         ...     hf.files("letter-1").read_text("letter.txt")
         'Hi Ada'
         """
-        from holdfast.workspace.task_files import TaskFiles
-
-        return TaskFiles(self._holding, id, at)
+        opened: TaskFiles = door("files").TaskFiles(self._holding, id, at)
+        return opened
 
     def sql(
         self,

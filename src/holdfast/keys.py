@@ -19,6 +19,9 @@ from typing import TypeAlias
 
 from holdfast.errors import BadInput
 
+KEYS = "keys/"
+"""Where an encrypted store has its keys: streams of that prefix."""
+
 KEY_BYTES = 32
 _PREFIX = "hfk_"
 _KEY = re.compile(r"hfk_[A-Za-z0-9_-]{43}")

@@ -12,19 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.conversation import Conversation, advance
+from holdfast.decoding import NONSENSE, Illegible
 from holdfast.errors import BadInput, LogDamaged, TaskBusy
 from holdfast.events import AnyEvent, SessionRewound, dump_event, load_event
-from holdfast.facts import facts_of_session
+from holdfast.facts import Facts, facts_of_session
 from holdfast.reading import base_of, read_lines, read_on, session_stream
 from holdfast.redact import DEFAULT, Redact
-from holdfast.store import Facts, Lease, Store
+
+if TYPE_CHECKING:
+    from holdfast.store import Lease, Store
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.05
 _PATIENCE_S = 30.0
@@ -209,7 +211,7 @@ def _dumped(event: AnyEvent) -> bytes:
     try:
         data = dump_event(event)
         load_event(data)
-    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+    except (*NONSENSE, Illegible) as error:
         raise BadInput(f"a {type(event).__name__} can't be recorded: {error}") from None
     if len(data) > MAX_LINE_BYTES:
         raise BadInput(f"a {type(event).__name__} of {len(data):,} bytes is too long for one line")

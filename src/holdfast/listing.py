@@ -15,12 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import finding
-from holdfast.errors import BadInput, StoreError, TaskNotFound
-from holdfast.folding import facts_in, lines_of, read_folded
+from holdfast.errors import BadInput, StoreError
+from holdfast.folding import read_facts
 from holdfast.kinds import SESSION, TASK, Kind, id_of
 from holdfast.state import Status
 from holdfast.store import LONGEST_PAGE, Facts, Page, Query, Store
-from holdfast.views import TaskView, view_task
 
 SessionStatus = Literal["open", "ended"]
 
@@ -131,19 +130,11 @@ class SessionPage(Struct, frozen=True):
     """Of those sessions that can't be listed, because their log has to be read and can't be."""
 
 
-class Tasks(list[TaskView]):
-    """A list of tasks, and the errors of those that could not be read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unreadable: list[StoreError] = []
-
-
 def page_of_tasks(
     store: Store, filters: Mapping[str, Any], limit: int = 50, cursor: str | None = None
 ) -> TaskPage:
     """A page of the tasks that match, the newest first."""
-    query = replace(_query(TASK, filters, Filters, Status), limit=limit)
+    query = replace(query_of(TASK, filters, Filters, Status), limit=limit)
     page, unreadable = _complete(store, query, cursor)
     tasks = tuple(_record(stream, facts) for stream, facts in page.found)
     return TaskPage(tasks, _next(page), tuple(unreadable))
@@ -153,33 +144,10 @@ def page_of_sessions(
     store: Store, filters: Mapping[str, Any], limit: int = 50, cursor: str | None = None
 ) -> SessionPage:
     """A page of the sessions that match, the newest first."""
-    query = replace(_query(SESSION, filters, SessionFilters, SessionStatus), limit=limit)
+    query = replace(query_of(SESSION, filters, SessionFilters, SessionStatus), limit=limit)
     page, unreadable = _complete(store, query, cursor)
     found = tuple(_session(stream, facts) for stream, facts in page.found)
     return SessionPage(found, _next(page), tuple(unreadable))
-
-
-def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = None) -> Tasks:
-    """The views of the tasks that match, oldest first; of the newest so many, if limited."""
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise BadInput(f"limit={limit!a:.60} must be 1 or more")
-    query = _query(TASK, filters, Filters, Status)
-    tasks, failed = Tasks(), dict[str, StoreError]()
-    for stream in _walk(store, query, failed):
-        try:
-            view = view_task(store, id_of(stream))
-        except TaskNotFound:  # it was deleted meanwhile
-            continue
-        except StoreError as error:
-            failed[str(error)] = error
-            continue
-        if not query.status or view.status in query.status:  # it may have gone on meanwhile
-            tasks.append(view)
-        if len(tasks) == limit:
-            break
-    tasks.unreadable = list(failed.values())
-    tasks.sort(key=lambda view: (view.state.created_at, view.id))
-    return tasks
 
 
 def streams_of_tasks(
@@ -188,10 +156,11 @@ def streams_of_tasks(
     """The streams of the tasks that match, the newest first, and the errors of those that can't
     be read. No log is read for it, except of those whose facts the store lost."""
     failed = dict[str, StoreError]()
-    return list(_walk(store, _query(TASK, filters, Filters, Status), failed)), list(failed.values())
+    found = list(walk(store, query_of(TASK, filters, Filters, Status), failed))
+    return found, list(failed.values())
 
 
-def _walk(store: Store, query: Query, failed: dict[str, StoreError]) -> Iterator[str]:
+def walk(store: Store, query: Query, failed: dict[str, StoreError]) -> Iterator[str]:
     """The streams that match, page by page."""
     cursor: str | None = None
     while True:
@@ -203,7 +172,7 @@ def _walk(store: Store, query: Query, failed: dict[str, StoreError]) -> Iterator
             return
 
 
-def _query(kind: Kind, filters: Mapping[str, Any], known: type, statuses: Any) -> Query:
+def query_of(kind: Kind, filters: Mapping[str, Any], known: type, statuses: Any) -> Query:
     unknown = [name for name in filters if name not in known.__annotations__]
     if unknown:
         raise BadInput(
@@ -249,19 +218,15 @@ def _complete(store: Store, query: Query, cursor: str | None) -> tuple[Page, lis
     return Page(ordered[: query.limit], more), unreadable
 
 
+def may_match(store: Store, query: Query) -> bool:
+    """Whether any stream matches, or might, if its log could be read."""
+    page, unreadable = _complete(store, replace(query, limit=1), None)
+    return bool(page.found or unreadable)
+
+
 def forks_of(store: Store, id: str, limit: int = 1) -> list[str]:
     """The ids of tasks that share the past of a task, the newest first."""
     return [task.id for task in page_of_tasks(store, {"origin": id}, limit=limit).tasks]
-
-
-def read_facts(store: Store, stream: str) -> Facts | None:
-    """The facts of a log, read from it, which the store then remembers; None if there is none."""
-    state = read_folded(store, stream)
-    if state.seq == 0:
-        return None
-    facts = facts_in(state)
-    store.remember(stream, facts, lines_of(state))
-    return facts
 
 
 def _next(page: Page) -> str | None:

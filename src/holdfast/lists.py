@@ -19,11 +19,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.errors import BadInput
+from holdfast.decoding import NONSENSE, Illegible, decode, decoder, shown
 from holdfast.events import ListGrew
 
 LISTED = b'{"$lists":'
 """How a value begins whose long lists were taken out."""
+
+BLOB = b'{"$blob":'
+"""How a reference to a blob begins. A value that looks like a reference is put in a blob."""
+
+REFERENCES = (BLOB, LISTED)
 
 FEWEST_ITEMS = 8
 FEWEST_BYTES = 1024
@@ -35,8 +40,8 @@ FEWEST_COPIED = 256
 _DEEPEST = 6
 _CARRIED = 16
 
-_split_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_split_array = msgspec.json.Decoder(list[Raw]).decode
+_split_object = decoder(dict[str, Raw])
+_split_array = decoder(list[Raw])
 _encode = msgspec.json.Encoder().encode
 _sorted = msgspec.json.Encoder(order="deterministic").encode
 
@@ -54,11 +59,22 @@ class Place(Struct, frozen=True, array_like=True, order=True):
     digest: str
 
 
+class BlobRef(Struct):
+    """What stands in a line for a value that is kept beside it."""
+
+    digest: str = msgspec.field(name="$blob")
+    size_bytes: int
+
+
 class Listed(Struct, frozen=True):
     """A value without its long lists."""
 
     places: tuple[Place, ...] = msgspec.field(name="$lists")
     value: Raw
+
+
+form_of = decoder(Listed)
+"""A value that begins like one without its lists, as what it says."""
 
 
 class Sum:
@@ -75,7 +91,7 @@ class Sum:
 
     def add(self, items: bytes) -> Sum:
         """Go on with the items of a JSON array."""
-        plain = _sorted(msgspec.json.decode(items)) if b"{" in items else items
+        plain = _sorted(decode(items)) if b"{" in items else items
         self._hash.update(plain[1:-1] + b"," if len(plain) > 2 else b"")
         return self
 
@@ -175,7 +191,7 @@ def count_of(items: bytes) -> int:
 
 def value_of(data: bytes) -> bytes:
     """What is left of a value that names its lists: null where they stood."""
-    return bytes(msgspec.json.decode(data, type=Listed).value)
+    return bytes(form_of(data).value)
 
 
 def for_hashing(data: bytes) -> bytes:
@@ -186,7 +202,7 @@ def for_hashing(data: bytes) -> bytes:
     """
     known: tuple[Place, ...] = ()
     if data.startswith(LISTED):
-        form = msgspec.json.decode(data, type=Listed)
+        form = form_of(data)
         known, data = form.places, bytes(form.value)
     left, lists = without_lists(data, deepest=1)
     places = [Place(p, count_of(d), digest_of(d)) for p, d in lists]
@@ -196,12 +212,13 @@ def for_hashing(data: bytes) -> bytes:
 def whole(data: bytes, array_of: Callable[[Place], bytes], fetch: Callable[[Raw], bytes]) -> bytes:
     """The value again, with its lists where they were."""
     try:
-        form = msgspec.json.decode(data, type=Listed)
+        form = form_of(data)
         value = fetch(form.value)
         for place in form.places:
             value = _put(value, place.path, array_of(place))
-    except (msgspec.MsgspecError, LookupError, TypeError) as error:
-        raise BadInput(f"a value names its lists in a way that makes no sense: {error}") from None
+    except (*NONSENSE, Illegible) as error:
+        why = f"a value names its lists in a way that makes no sense: {shown(error)}"
+        raise Illegible(why) from None
     return value
 
 
@@ -232,6 +249,8 @@ def pieces(lists: Lists, digest: str) -> Iterator[ListGrew] | None:
     while digest:
         event = lists.get(digest)
         if event is None or event.items is UNSET:
+            return None
+        if grown and event.length >= grown[-1].length:  # or else there may be no end to it
             return None
         grown.append(event)
         digest = event.base or ""

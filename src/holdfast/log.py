@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast import chain
 from holdfast.codec import Growing, Listing, ListShape
-from holdfast.errors import BadInput, Conflict, LeaseLost, StoreError
+from holdfast.decoding import NONSENSE, Illegible, placed
+from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StoreError
 from holdfast.events import (
     AnyEvent,
     Checkpointed,
@@ -31,17 +31,18 @@ from holdfast.events import (
     dump_event,
     load_event,
 )
-from holdfast.facts import facts_of
+from holdfast.facts import Facts, facts_of
 from holdfast.fold import advance
 from holdfast.lists import (
     FEWEST_BYTES,
     FEWEST_COPIED,
     LISTED,
-    Listed,
+    REFERENCES,
     Lists,
     Place,
     Version,
     count_of,
+    form_of,
     listed,
     version_of,
     without_lists,
@@ -51,9 +52,11 @@ from holdfast.reading import advance_checked, all_lists, since_checkpoint, strea
 from holdfast.redact import DEFAULT
 from holdfast.scope import Scope, given_up
 from holdfast.state import State
-from holdfast.store import Facts, Lease, Store
-from holdfast.values import INLINE_BYTES, MAX_VALUE_BYTES, REFERENCES, fetch, items_of, stow
+from holdfast.values import INLINE_BYTES, MAX_VALUE_BYTES, fetch, items_of, stow
 from holdfast.waypoints.leaving import Leaving
+
+if TYPE_CHECKING:
+    from holdfast.store import Lease, Store
 
 Clock = Callable[[], datetime]
 Appended = AnyEvent | Callable[[State], AnyEvent | None]
@@ -91,7 +94,7 @@ def _dumped(event: AnyEvent) -> bytes:
         data = dump_event(event)
         load_event(data)
         _must_fit_a_line(event, data)
-    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+    except (*NONSENSE, Illegible) as error:
         raise BadInput(f"a {type(event).__name__} can't be recorded: {error}") from None
     return data
 
@@ -106,6 +109,16 @@ class Attending(Protocol):
         """Time has passed."""
 
 
+class Holds(Protocol):
+    """Who knows for how long a log is held."""
+
+    def is_sure(self) -> bool:
+        """Whether nobody can have taken it over."""
+
+    def confirm(self) -> None:
+        """Ask the store whether it still is held. `LeaseLost` if not."""
+
+
 class Log:
     """A task's log while it is being written. Made by `open_log`."""
 
@@ -117,6 +130,8 @@ class Log:
         self.max_value_bytes = MAX_VALUE_BYTES
         self.redact = DEFAULT
         self.attended: Attending | None = None
+        self.tenure: Holds | None = None
+        """None of a log that nobody looks after: no task is driven by it."""
         self.base = 0
         """How many of its events are those of the log that it is a fork of."""
         self._waypoints = Leaving(store, lease.stream, self.state)
@@ -261,6 +276,11 @@ class Log:
         elif seq > self.synced:
             self.synced = seq
 
+    def refuse(self, error: BaseException) -> None:
+        """Take notice that nothing more can be written."""
+        with self._lock:
+            self._broken = self._broken or error
+
     @property
     def is_broken(self) -> bool:
         """Whether nothing more can be written by it."""
@@ -274,7 +294,7 @@ class Log:
         """The value as it goes into an event: itself, or what says where it is kept."""
         self.redact.must_be_free(value)
         if isinstance(value, Listing):
-            form = msgspec.json.decode(value, type=Listed)
+            form = form_of(value)
             for known in value.known.values():
                 self._keep(known.version)
             return self._named(form.places, bytes(form.value))
@@ -302,11 +322,7 @@ class Log:
     def _keep(self, version: Version) -> None:
         """See to it that a list is in the log."""
         with self._keeping:
-            parts: list[bytes] = []
-            base: Version | None = version
-            while base is not None and base.digest not in self.state.lists:
-                parts.append(base.items)
-                base = base.base
+            parts, base = self._not_kept(version)
             if parts:
                 items = b"[%b]" % b",".join(reversed(parts))
                 self.redact.must_be_free(items)
@@ -323,6 +339,15 @@ class Log:
                 self.append(grown)
             version.is_stored()
 
+    def _not_kept(self, version: Version) -> tuple[list[bytes], Version | None]:
+        """What a list has more than one that is in the log, the last first; and which one."""
+        parts: list[bytes] = []
+        base: Version | None = version
+        while base is not None and base.digest not in self.state.lists:
+            parts.append(base.items)
+            base = base.base
+        return parts, base
+
     def _base_of(self, base: Version | None) -> str | None:
         """How an event says which list it goes on from: not at all, if it is the newest."""
         digest = base.digest if base is not None else ""
@@ -330,15 +355,17 @@ class Log:
 
     def fetch(self, value: Raw) -> bytes:
         """The bytes that `stow` was given."""
-        lists = self.state.lists
-        return fetch(self.store, value, lists, self._all_lists)
+        try:
+            return fetch(self.store, value, self.state.lists, self._all_lists)
+        except LogDamaged as error:
+            raise placed(error, self.lease.stream) from error.__cause__
 
     def recall(self, value: Raw, shape: ListShape) -> list[Any] | None:
         """A list that was stowed, made quickly of one that is remembered; None if none is."""
         data = bytes(value)
         if not data.startswith(LISTED):
             return None
-        first, *others = msgspec.json.decode(data, type=Listed).places
+        first, *others = form_of(data).places
         if others or first.path:
             return None
         lists = self.state.lists

@@ -9,9 +9,10 @@ those that tell one does so too, only not so often: a process that dies tells no
 from __future__ import annotations
 
 import time
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from holdfast.store import Store
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 
 @runtime_checkable

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain as joined
 from itertools import islice
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import chain
+from holdfast.decoding import NONSENSE, Illegible, damage_in, decode, decoder, shown
 from holdfast.errors import LogDamaged, NewerFormat, WrongKey
 from holdfast.events import (
     NEWEST_FORMAT,
@@ -31,8 +31,10 @@ from holdfast.fold import advance
 from holdfast.kinds import kind_of
 from holdfast.lists import Lists
 from holdfast.state import State
-from holdfast.store import Store
 from holdfast.values import fetch
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
 _FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = {
@@ -41,6 +43,7 @@ _FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = 
     "memories": ("memory", MemoryBegan),
 }
 """What a log is of, and begins with, by the first part of its stream's name."""
+_BEGINS = frozenset(first for _, first in _FIRST.values())
 _SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan)
 _WHOLE_CHECKPOINT = b'"carried":{'
 _CHECKPOINT = b'{"type":"checkpointed"'
@@ -203,7 +206,15 @@ def all_lists(store: Store, stream: str) -> Lists:
 
 def value_in(store: Store, state: State, value: Raw) -> bytes:
     """The bytes of a value of a task, for those who only read."""
-    return fetch(store, value, state.lists, lambda: all_lists(store, stream_of(state.id)))
+    stream = stream_of(state.id)
+    with damage_in(stream):
+        return fetch(store, value, state.lists, lambda: all_lists(store, stream))
+
+
+def plain_in(store: Store, state: State, value: Raw, kind: Any = object) -> Any:
+    """The same as plain data, or of a given kind."""
+    with damage_in(stream_of(state.id)):
+        return decode(value_in(store, state, value), kind)
 
 
 def first_event(store: Store, stream: str) -> TaskCreated | None:
@@ -212,6 +223,12 @@ def first_event(store: Store, stream: str) -> TaskCreated | None:
         if isinstance(event, TaskCreated):
             return event
     return None
+
+
+def newest_event(store: Store, stream: str) -> AnyEvent | None:
+    """The event a log ends with; None if there is none."""
+    newest = next(store.tail(stream), None)
+    return None if newest is None else _decoded(stream, 0, newest)
 
 
 def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes, int]]:
@@ -259,9 +276,14 @@ def advance_checked(state: State, event: AnyEvent, stream: str) -> None:
     """Change a state by an event that was read: one that makes no sense after it is damage."""
     try:
         advance(state, event)
-    except (LookupError, TypeError):
-        what = f"a {type(event).__name__} that makes no sense after what came before it"
-        raise LogDamaged(stream, event.seq, what) from None
+    except (*NONSENSE, Illegible) as error:
+        raise senseless(stream, event, error) from error
+
+
+def senseless(stream: str, event: AnyEvent, error: Exception) -> LogDamaged:
+    """The error for an event that was read well, and does not follow from those before it."""
+    what = f"a {type(event).__name__} that makes no sense after what came before it"
+    return LogDamaged(stream, event.seq, f"{what} ({shown(error)})")
 
 
 def _checked(
@@ -287,6 +309,8 @@ def _checked(
             raise LogDamaged(stream, seq, f"it says it is event {event.seq}")
         if seq == 1:
             _must_begin(stream, event)
+        elif type(event) in _BEGINS:
+            raise LogDamaged(stream, seq, "a log begins only once")
         yield replace(event, seq=seq + base) if base else event, total, line
 
 
@@ -311,15 +335,16 @@ def _must_begin(stream: str, event: AnyEvent) -> None:
 def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
     try:
         event = load_event(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        # Its sum is right, so these are the bytes that were written, by somebody who knew more;
-        # unless it is of a type we know, which we never write like that.
-        if _type_of(line) in _TYPES:
-            raise LogDamaged(stream, seq, f"it makes no sense ({error})") from None
-        if b'"box":"' in line:
+    except Illegible as error:
+        # Its sum is right, so these are the bytes that were written: by somebody who knew more, if
+        # they have a type that we don't know. Anything else nobody writes like that.
+        kind = _type_of(line)
+        if kind is not None and kind not in _TYPES:
+            raise _newer(stream, seq, f"this version can't read it ({error})") from None
+        what = f"it makes no sense ({error})"
+        if kind is None and b'"box":"' in line:
             what = "it is encrypted, and the keys that belong to it are not in this store"
-            raise LogDamaged(stream, seq, what) from None
-        raise _newer(stream, seq, f"this version can't read it ({error})") from None
+        raise LogDamaged(stream, seq, what) from None
     if isinstance(event, _SAYS_FORMAT) and event.format > NEWEST_FORMAT:
         raise _newer(
             stream, seq, f"it is of format {event.format}, this version knows {NEWEST_FORMAT}"
@@ -327,10 +352,17 @@ def _decoded(stream: str, seq: int, line: bytes) -> AnyEvent:
     return event
 
 
-def _type_of(line: bytes) -> Any:
+class _Typed(Struct):
+    type: str
+
+
+_typed = decoder(_Typed)
+
+
+def _type_of(line: bytes) -> str | None:
     try:
-        return msgspec.json.decode(line)["type"]
-    except (msgspec.MsgspecError, UnicodeError, LookupError, TypeError):
+        return _typed(line).type
+    except Illegible:
         return None
 
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import Signature
+from holdfast.decoding import decode
 from holdfast.errors import BadInput, HoldsSecret
 from holdfast.events import (
     Adopted,
@@ -152,7 +153,7 @@ class Redact:
 
     def data(self, raw: bytes) -> bytes:
         """The same for each text in a piece of JSON."""
-        value = msgspec.json.decode(raw)
+        value = decode(raw)
         clean = self._within(value)
         return raw if clean == value else msgspec.json.encode(clean)
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.codec import shape_of
+from holdfast.decoding import is_too_deep
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.log import Appended
 from holdfast.scope import Scope
@@ -38,6 +39,11 @@ def plain(value: Any) -> bytes:
         return _any.dump(value)
     except HoldfastError:
         try:
-            return msgspec.json.encode(value, enc_hook=repr)
+            data = msgspec.json.encode(value, enc_hook=repr)
+            if is_too_deep(data):
+                raise RecursionError
+            return data
+        except RecursionError:
+            raise BadInput(f"a {type(value).__name__} is nested too deep to be recorded") from None
         except (UnicodeError, ValueError) as error:
             raise BadInput(f"{value!a:.60} can't be recorded: {error}") from None

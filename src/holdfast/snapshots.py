@@ -8,6 +8,7 @@ of one task or of two, and a replay can be held against what it replays.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
@@ -19,12 +20,14 @@ from msgspec import UNSET, Struct
 from holdfast.artifacts import Artifact, opened
 from holdfast.branching import said_by, sessions_of
 from holdfast.conversation import Conversation, advance
+from holdfast.decoding import damage_in, decode
 from holdfast.differences.differing import Diff, diff
 from holdfast.history import Place, When, ended_at_seq, place_of, state_at
+from holdfast.known import Known
+from holdfast.reading import session_stream
 from holdfast.state import FINISHED, Call, State
 from holdfast.store import Store
 from holdfast.values import fetch
-from holdfast.views import TaskView
 
 _LONGEST_TEXT = 256 * 1024
 """How long a file may be that is compared word by word."""
@@ -64,7 +67,7 @@ class Snapshot:
 
     def __init__(self, store: Store, state: State, place: Place) -> None:
         self._store = store
-        self.view = TaskView(store, state)
+        self.view = Known(store, state)
         """The task as it was then."""
         self.place = place
 
@@ -163,7 +166,7 @@ def snapshot_of(
     return Snapshot(store, state_at(store, state.id, place.seq), place)
 
 
-def shown_call(view: TaskView, call: Call) -> dict[str, Any]:
+def shown_call(view: Known, call: Call) -> dict[str, Any]:
     """What a snapshot holds of a call."""
     shown: dict[str, Any] = {"name": call.name, "kind": call.kind, "status": call.status}
     if call.args is not UNSET:
@@ -182,11 +185,12 @@ def shown_call(view: TaskView, call: Call) -> dict[str, Any]:
 def conversation_at(store: Store, state: State) -> Iterator[dict[str, Any]]:
     """What had been said in the session of a task by the time of its newest event."""
     for session in sessions_of(store, state):
-        said = Conversation()
-        for event, _ in said_by(store, session, state):
-            advance(said, event)
-        for turn in said.turns:
-            yield from msgspec.json.decode(fetch(store, turn.messages, {}, dict))
+        with damage_in(session_stream(session)):
+            said = Conversation()
+            for event, _ in said_by(store, session, state):
+                advance(said, event)
+            turns = [decode(fetch(store, turn.messages, {}, dict)) for turn in said.turns]
+        yield from itertools.chain.from_iterable(turns)
         return
 
 

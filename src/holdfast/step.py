@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload
 
 from holdfast.engines import local
+from holdfast.engines.functions import make_spec, undo_of
 from holdfast.errors import BadInput
 from holdfast.scope import Scope, scope_var
-from holdfast.spec import Doubt, FunctionKind, Retry, Spec, make_spec, registry, undo_of
+from holdfast.spec import Doubt, FunctionKind, Retry, Spec, registry
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -26,7 +26,8 @@ store may make use of that.) Its rules:
 9. *A blob that was just put stays.* Who puts one names it in a line soon after. So a blob has an
    age, counted from its last put, also where it was there before (and known to the minute), and is
    deleted only if it is older than the one who deletes it says. The two do not cross: when
-   `put_blob` returns, the blob is there and is young.
+   `put_blob` returns, the blob is there and is young. It is whole, too: a put believes no blob
+   because of its name, and replaces one that holds other bytes.
 10. *A page is complete.* `find` gives the newest streams whose facts match, each once, in one order
    for all stores: by `created_at`, then by name, the greatest first. It goes by an index and reads
    no log; streams whose facts it does not know, and which may belong on the page, are named beside
@@ -53,13 +54,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from holdfast.errors import BadInput, StoreError
-from holdfast.events import NEVER
+from holdfast.facts import Facts
 from holdfast.words import must_be_texts
+
+__all__ = [
+    "BLOB_AGE_S",
+    "LONGEST_PAGE",
+    "MOST_LABELS",
+    "Blob",
+    "Facts",
+    "Lease",
+    "Leftovers",
+    "ManyAtOnce",
+    "Page",
+    "Place",
+    "Post",
+    "Query",
+    "Store",
+    "TextIndex",
+    "TextSearch",
+    "WaypointStore",
+    "Waypoints",
+]
 
 LONGEST_PAGE = 1000
 MOST_LABELS = 100
@@ -74,29 +95,6 @@ class Lease(Struct, frozen=True, eq=False):
     epoch: int
     head: int | None = None
     """How many lines the stream had when the lease was taken, where the store says so."""
-
-
-Time = Annotated[datetime, Meta(tz=True)]
-
-
-class Facts(Struct, frozen=True, omit_defaults=True):
-    """What is asked of a stream most often: kept beside the log, so that nobody has to read it.
-
-    The status and the times of change and of waking change; the others are those of its beginning.
-    """
-
-    task: str = ""
-    status: str = ""
-    user: str = ""
-    session: str = ""
-    labels: dict[str, str] = {}
-    parent: str = ""
-    created_at: Time = NEVER
-    updated_at: Time = NEVER
-    wake_at: Time | None = None
-    """From when on somebody should drive it; None while there is nothing to do."""
-    origin: str = ""
-    """The id of the task whose past it shares, if it is a fork of one."""
 
 
 class Place(NamedTuple):
@@ -220,7 +218,11 @@ class Store(Protocol):
         """Who is at work on a stream now, as far as can be told without disturbing them."""
 
     def renew(self, lease: Lease) -> None:
-        """Say that the holder is alive. `LeaseLost` if it holds the lease no more."""
+        """Say that the holder is alive. `LeaseLost` if it holds the lease no more.
+
+        When it returns, nobody has taken the lease over, nor can anybody before its time is over,
+        counted from the call: also if it had run out before, and somebody wants it just now.
+        """
 
     def release(self, lease: Lease) -> None:
         """Give the lease back. Doing so twice, or late, is no error."""

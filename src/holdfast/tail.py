@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from holdfast import chain
 from holdfast.errors import LogDamaged, TaskNotFound
@@ -10,7 +11,9 @@ from holdfast.events import AnyEvent
 from holdfast.news import pause
 from holdfast.reading import advance_checked, base_of, read_lines, read_on, stream_of
 from holdfast.state import FINISHED, State
-from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 
 class Tail:
@@ -42,7 +45,7 @@ class Tail:
                 yield line, event
         except LogDamaged:
             if self.state.seq and next(self._store.read(self._stream), None) is None:
-                raise TaskNotFound(f"task {self._task_id!r} was deleted") from None
+                raise _deleted(self._task_id) from None
             raise
 
     def _new(self) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
@@ -59,6 +62,12 @@ def follow(store: Store, task_id: str, after_seq: int, poll_s: float) -> Iterato
         for _, event in tail.read():
             if event.seq > after_seq:
                 yield event
+        if after_seq and not tail.state.seq:  # whoever saw that event saw the task
+            raise _deleted(task_id)
         if tail.finished:
             return
         pause(store, poll_s, lines=True)
+
+
+def _deleted(task_id: str) -> TaskNotFound:
+    return TaskNotFound(f"task {task_id!r} was deleted")

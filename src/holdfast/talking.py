@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Unpack
 
+from holdfast.above import door
 from holdfast.engines.holding import Holding
-from holdfast.errors import BadInput, WrongArguments
 from holdfast.listing import SessionFilters, SessionPage, page_of_sessions
-from holdfast.words import checked_id, must_be_texts
 
 if TYPE_CHECKING:
     from holdfast.agent.memories import Memory
     from holdfast.agent.sessions import Session
-    from holdfast.app import Holdfast
 
 
 class Talking:
@@ -41,27 +38,8 @@ class Talking:
         ...     [message.text for message in hf.session("chat-7").messages()]
         ['Hello']
         """
-        from holdfast.agent.book import Means, book_of
-        from holdfast.agent.sessions import Session
-
-        wanted = dict(labels or {})
-        must_be_texts(
-            "session()", user=user or "", **{f"label {k!r}": v for k, v in wanted.items()}
-        )
-        held = self._holding
-        means = Means(held.store, held.owner, held.clock, held.redact, held.max_value_bytes)
-        book = book_of(means, checked_id(uuid.uuid4().hex if id is None else id))
-        found = book.begin(user or "", wanted)
-        if user is not None and found.user != user:
-            raise WrongArguments(
-                f"session {book.id!r} is one of user {found.user!r}, not of {user!r}: give another "
-                f"id, or leave the user out"
-            )
-        if labels is not None and found.labels != wanted:
-            raise BadInput(
-                f"session {book.id!r} was begun with other labels: {found.labels!r:.200}"
-            )
-        return Session(book, cast("Holdfast", self))
+        found: Session = door("sessions").begin_session(self, self._holding, id, user, labels)
+        return found
 
     def sessions(
         self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[SessionFilters]
@@ -88,7 +66,8 @@ class Talking:
         ...     hf.memory.search("which rooms are quiet?")[0].entry.text
         'Ada wants a quiet room'
         """
-        from holdfast.agent.memories import open_memory
-
-        holding = self._holding
-        return open_memory(holding.store, holding.owner, holding.clock, holding.redact)
+        held = self._holding
+        opened: Memory = door("memories").open_memory(
+            held.store, held.owner, held.clock, held.redact
+        )
+        return opened

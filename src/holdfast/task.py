@@ -14,8 +14,9 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from holdfast.engines.functions import make_spec
 from holdfast.engines.run import Run
-from holdfast.errors import BadInput, NotATask
+from holdfast.errors import BadInput
 from holdfast.events import (
     AnyEvent,
     Noted,
@@ -30,7 +31,7 @@ from holdfast.merging import merged_for_ours
 from holdfast.plan import Plan, given, marked, recorded, revised, with_status
 from holdfast.saying import append, plain, record
 from holdfast.scope import Scope, inside
-from holdfast.spec import IdempotencyKey, Spec, make_spec, registry
+from holdfast.spec import IdempotencyKey, registry
 from holdfast.state import State, scope_of
 from holdfast.step import mark_async
 from holdfast.words import must_be_texts
@@ -138,16 +139,6 @@ def _task(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
         mark_async(call)
     call.holdfast_spec = spec  # type: ignore[attr-defined]
     return call
-
-
-def task_spec(fn: Any) -> Spec:
-    """The spec of a decorated task, or `NotATask`."""
-    spec = getattr(fn, "holdfast_spec", None)
-    if not isinstance(spec, Spec) or spec.kind != "task":
-        name = getattr(fn, "__name__", None) or repr(fn)
-        kind = f"a {spec.kind}, not a task" if isinstance(spec, Spec) else "not a task"
-        raise NotATask(f"{name} is {kind}: decorate it with @task")
-    return spec
 
 
 class Current(Struct, frozen=True):

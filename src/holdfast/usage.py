@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 
+from holdfast.decoding import decode
+from holdfast.lists import BLOB, REFERENCES, BlobRef
 from holdfast.state import Call, scope_of
-from holdfast.values import BLOB, REFERENCES, BlobRef
 
 MOST_BYTES = 1 << 20
 """Of a result that is kept in a blob: a larger one is no reply of a model, and is not fetched."""
@@ -52,6 +52,28 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         )
 
 
+class Prices(Struct, frozen=True, kw_only=True):
+    """What a million tokens cost, in any currency.
+
+    >>> Prices(input=3.0, output=15.0).of(Usage(1_000_000, 100_000))
+    4.5
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Of input that the provider had at hand; as other input, if not said."""
+
+    def of(self, usage: Usage) -> float:
+        """What that usage costs."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.input_tokens - usage.cached_tokens
+        total = (
+            fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output
+        )
+        return total / 1_000_000
+
+
 class Used(Struct, frozen=True):
     """What one call took, of which model, and why that stopped; '' where it was not recorded."""
 
@@ -85,7 +107,7 @@ def may_tell(result: Raw) -> bool:
     """
     data = bytes(result)
     if data.startswith(BLOB):
-        return msgspec.json.decode(data, type=BlobRef).size_bytes <= MOST_BYTES
+        return decode(data, BlobRef).size_bytes <= MOST_BYTES
     return _MARK in data or data.startswith((_REPLY, *REFERENCES))
 
 

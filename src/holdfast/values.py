@@ -10,19 +10,25 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
-from holdfast.errors import StoreError, TooLarge
+from holdfast.decoding import MOST_LEVELS, Illegible, damage_in, decode, decoder, is_too_deep
+from holdfast.errors import TooLarge, Unserializable
 from holdfast.events import ListGrew
-from holdfast.lists import LISTED, Listed, Lists, Place, pieces, whole
-
-BLOB = b'{"$blob":'
-"""How a reference to a blob begins. A value that looks like a reference is put in a blob."""
+from holdfast.lists import (
+    BLOB,
+    LISTED,
+    REFERENCES,
+    BlobRef,
+    Lists,
+    Place,
+    form_of,
+    pieces,
+    whole,
+)
 
 INLINE_BYTES = 64 * 1024
 MAX_VALUE_BYTES = 64 * 1024 * 1024
-
-REFERENCES = (BLOB, LISTED)
 
 
 class Blobs(Protocol):
@@ -52,16 +58,17 @@ class Parts(msgspec.Struct, frozen=True):
     parts: list[Part]
 
 
-class BlobRef(msgspec.Struct):
-    """What stands in a line for a value that is kept beside it."""
-
-    digest: str = msgspec.field(name="$blob")
-    size_bytes: int
+_blob_ref = decoder(BlobRef)
 
 
 def stow(store: Blobs, value: bytes, max_value_bytes: int = MAX_VALUE_BYTES) -> Raw:
     """A value as it goes into an event: itself, or a reference to a blob that holds it."""
     size = len(value)
+    if is_too_deep(value):
+        raise Unserializable(
+            f"a value is nested more than {MOST_LEVELS} deep, and could not be read again "
+            f"everywhere: flatten it, or pass it as a text"
+        )
     if size <= INLINE_BYTES and not value.startswith(REFERENCES):
         return Raw(value)
     if size > max_value_bytes:
@@ -81,12 +88,12 @@ def fetch(store: Blobs, value: Raw, lists: Lists, all_lists: Callable[[], Lists]
     if not data.startswith(REFERENCES):
         return data
     if data.startswith(BLOB):
-        return store.get_blob(msgspec.json.decode(data, type=BlobRef).digest)
+        return store.get_blob(_blob_ref(data).digest)
 
     def array_of(place: Place) -> bytes:
         grown = pieces(lists, place.digest) or pieces(all_lists(), place.digest)
         if grown is None:
-            raise StoreError(f"a value names a list that is not in its log ({place.digest})")
+            raise Illegible(f"a value names a list that is not in its log ({place.digest:.80})")
         return b"[%b]" % b",".join(items_of(store, each) for each in grown)
 
     return whole(data, array_of, lambda raw: fetch(store, raw, lists, all_lists))
@@ -95,19 +102,26 @@ def fetch(store: Blobs, value: Raw, lists: Lists, all_lists: Callable[[], Lists]
 class Reader:
     """Values as plain data, for who looks at many: the items of lists that grew are shared."""
 
-    def __init__(self, store: Blobs, lists: Lists, all_lists: Callable[[], Lists]) -> None:
+    def __init__(
+        self, store: Blobs, stream: str, lists: Lists, all_lists: Callable[[], Lists]
+    ) -> None:
         self._store = store
+        self._stream = stream
         self._lists = lists
         self._all_lists = all_lists
         self._known: dict[str, list[Any]] = {}
 
     def plain(self, value: Raw) -> Any:
         """A value as plain JSON data. It may share parts with others, so it is for reading."""
+        with damage_in(self._stream):
+            return self._plain(value)
+
+    def _plain(self, value: Raw) -> Any:
         data = bytes(value)
         if not data.startswith(LISTED):
-            return msgspec.json.decode(fetch(self._store, value, {}, dict))
-        form = msgspec.json.decode(data, type=Listed)
-        found = self.plain(form.value)
+            return decode(fetch(self._store, value, {}, dict))
+        form = form_of(data)
+        found = self._plain(form.value)
         for place in form.places:
             items = list(self._items(place.digest))
             if not place.path:
@@ -119,13 +133,16 @@ class Reader:
         return found
 
     def _items(self, digest: str) -> list[Any]:
-        grown = []
+        grown: list[ListGrew] = []
         while digest and digest not in self._known:
-            grown.append(self._grown(digest))
-            digest = grown[-1].base or ""
+            event = self._grown(digest)
+            if grown and event.length >= grown[-1].length:  # or else there may be no end to it
+                raise Illegible(f"a list of {event.length:,} items comes before a shorter one")
+            grown.append(event)
+            digest = event.base or ""
         items = self._known.get(digest, [])
         for event in reversed(grown):
-            new = msgspec.json.decode(b"[%b]" % items_of(self._store, event))
+            new = decode(b"[%b]" % items_of(self._store, event))
             items = self._known[event.digest] = items + new
         return items
 
@@ -135,7 +152,7 @@ class Reader:
             self._lists = self._all_lists()
             event = self._lists.get(digest)
         if event is None:
-            raise StoreError(f"a value names a list that is not in its log ({digest})")
+            raise Illegible(f"a value names a list that is not in its log ({digest:.80})")
         return event
 
 
@@ -145,13 +162,23 @@ def items_of(store: Blobs, grown: ListGrew) -> bytes:
     return fetch(store, raw, {}, dict)[1:-1]
 
 
+def raws_in(event: Struct) -> Iterator[Raw]:
+    """The values that stand in an event."""
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, Raw):
+            yield value
+        elif isinstance(value, Struct):
+            yield from raws_in(value)
+
+
 def blobs_in(value: Raw) -> Iterator[str]:
     """The digests of the blobs that a value in an event names. One that makes no sense is told."""
     data = bytes(value)
     try:
         if data.startswith(BLOB):
-            yield msgspec.json.decode(data, type=BlobRef).digest
+            yield _blob_ref(data).digest
         elif data.startswith(LISTED):
-            yield from blobs_in(msgspec.json.decode(data, type=Listed).value)
-    except (UnicodeDecodeError, msgspec.MsgspecError):
+            yield from blobs_in(form_of(data).value)
+    except Illegible:
         yield data.decode(errors="replace")

@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent
 from holdfast.folding import empty, follow
 from holdfast.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, named
 from holdfast.naming import references
 from holdfast.reading import base_of, read_sums, stream_of
-from holdfast.store import Store
-from holdfast.values import blobs_in
+from holdfast.values import blobs_in, raws_in
 from holdfast.words import checked_id
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 Progress = Callable[[int, int], None]
 """Told how many logs were checked, and of how many."""
@@ -84,16 +87,24 @@ class Verified(Struct):
         return not self.damage
 
 
-def heads(store: Store, ids: Iterable[str] = ()) -> list[Head]:
-    """How far the logs of some tasks go, or all logs."""
+def heads(
+    store: Store, ids: Iterable[str] = (), unreadable: list[StoreError] | None = None
+) -> list[Head]:
+    """How far the logs of some tasks go, or all logs. What is wrong with those that can't be read
+    is raised, or added to `unreadable`."""
     asked = [stream_of(checked_id(id)) for id in ids]
     found = []
     for stream in asked or _all(store):
-        newest = next(iter(store.tail(stream)), None)
-        if newest is not None:
-            found.append(_head(stream, newest, base_of(store, stream)))
-        elif asked:
-            raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
+        try:
+            newest = next(iter(store.tail(stream)), None)
+            if newest is not None:
+                found.append(_head(stream, newest, base_of(store, stream)))
+            elif asked:
+                raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
+        except StoreError as error:
+            if unreadable is None:
+                raise
+            unreadable.append(error)
     return found
 
 
@@ -130,9 +141,9 @@ class _Placed(Struct):
 def _head(stream: str, newest: bytes, base: int) -> Head:
     kind = kind_of(stream)
     try:
-        seq = base + msgspec.json.decode(newest, type=_Placed).seq
+        seq = base + decode(newest, _Placed).seq
         total = chain.sum_of(newest).decode("ascii")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except Illegible as error:
         what = f"the last line makes no sense ({error}), so it is no head to go by"
         raise LogDamaged(stream, 0, what) from None
     return Head(kind.shown(id_of(stream)), seq, total, kind.name)
@@ -162,7 +173,7 @@ def _check(
                 seen = True
                 if total.decode() != head.sum:
                     raise LogDamaged(stream, event.seq, "it is another one than when it was noted")
-            follow(state, event)
+            follow(state, event, stream)
         if not seen and head is not None:
             raise LogDamaged(stream, head.seq, _cut(kind, state.seq, head))
         if hasattr(store, "refused") and store.refused([stream]):
@@ -172,9 +183,6 @@ def _check(
         found.damage.append(Damage(shown, error.seq, what_in(stream, error), kind.name))
     except StoreError as error:
         found.damage.append(Damage(shown, 0, f"it can't be checked: {error}", kind.name))
-    except (LookupError, TypeError, ValueError) as error:
-        what = f"it does not follow from those before it ({error!r})"
-        found.damage.append(Damage(shown, state.seq + 1, what, kind.name))
     else:
         _count(found, kind, bool(state.seq))
         return state.seq
@@ -206,14 +214,20 @@ class Blobs:
         self._store = store
         self.problems: dict[str, str] = {}
         """What is wrong with each; '' where it is sound."""
+        self._values: set[str] = set()
 
     def check(self, event: AnyEvent) -> Iterator[str]:
-        """What is wrong with those that an event names."""
-        for digest in digests(event):
-            if problem := self._known_problem(digest):
-                yield f"it has a value in a blob, and {problem}"
+        """What is wrong with those that an event names, and with the values that stand in it."""
+        for value in raws_in(event):
+            data = bytes(value)
+            if why := _why_no_json(data):
+                yield f"it has a value that makes no sense ({why})"
+                continue
+            problems = [self._known_problem(digest, is_value=True) for digest in blobs_in(value)]
+            problems += map(self._known_problem, parts_named(data))
+            yield from (f"it has a value in a blob, and {each}" for each in problems if each)
 
-    def _problem(self, digest: str) -> str:
+    def _problem(self, digest: str, is_value: bool) -> str:
         if not re.fullmatch("[0-9a-f]{64}", digest):
             return f"{digest[:80]!r} names no blob"
         try:
@@ -222,22 +236,26 @@ class Blobs:
             return f"{error.stream} is damaged: {error.what}"
         except StoreError as error:
             return str(error)
+        if is_value and (why := _why_no_json(data)):
+            return f"blobs/{digest} holds none ({why})"
         self.problems[digest] = ""
         return next(filter(None, map(self._known_problem, parts_named(data))), "")
 
-    def _known_problem(self, digest: str) -> str:
-        if digest not in self.problems:
-            self.problems[digest] = self._problem(digest)
+    def _known_problem(self, digest: str, *, is_value: bool = False) -> str:
+        """`is_value` says that it holds a value, and not the content of a file."""
+        if digest not in self.problems or (is_value and digest not in self._values):
+            if is_value:
+                self._values.add(digest)
+            self.problems[digest] = self._problem(digest, is_value)
         return self.problems[digest]
 
 
-def digests(event: AnyEvent) -> Iterator[str]:
-    """The blobs that an event names: where it has a value in one, and those of artifacts."""
-    for name in event.__struct_fields__:
-        value = getattr(event, name)
-        if isinstance(value, Raw):
-            yield from blobs_in(value)
-            yield from parts_named(bytes(value))
+def _why_no_json(data: bytes) -> str:
+    try:
+        decode(data)
+    except Illegible as error:
+        return error.what
+    return ""
 
 
 def parts_named(data: bytes) -> Iterator[str]:

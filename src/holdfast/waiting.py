@@ -20,6 +20,7 @@ from holdfast.codec import Shape, shape_of
 from holdfast.codec.misfit import name_of
 from holdfast.engines import local
 from holdfast.engines.execution import conclude, must_be_open
+from holdfast.engines.functions import make_spec
 from holdfast.engines.lookup import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, Undecodable
@@ -29,7 +30,7 @@ from holdfast.journal import ask as ask_flow
 from holdfast.journal import sleep as sleep_flow
 from holdfast.scope import Scope, inside
 from holdfast.secret import Secret
-from holdfast.spec import Spec, make_spec
+from holdfast.spec import Spec
 from holdfast.state import Call, State
 from holdfast.words import must_be_texts
 

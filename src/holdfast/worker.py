@@ -23,6 +23,7 @@ from holdfast.beginning import Begin
 from holdfast.errors import (
     BadInput,
     CodeMissing,
+    DrivenElsewhere,
     HoldfastError,
     LeaseLost,
     Suspend,
@@ -32,7 +33,8 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.listing import read_facts
+from holdfast.events import NEVER
+from holdfast.folding import read_facts
 from holdfast.news import TellsNews
 from holdfast.spec import Spec, registry
 from holdfast.store import Facts
@@ -89,6 +91,7 @@ class Worker:
         self._driving = hf._driving
         self._holding = hf._holding
         self._store = hf.store
+        self._patrol = _new_patrol(hf)
         self._concurrency = concurrency
         self._limits = dict(limits or {})
         self._poll_s = poll_s
@@ -97,8 +100,11 @@ class Worker:
         self._active: dict[str, tuple[str, Future[Any]]] = {}
         self._not_before: dict[str, float] = {}
         self._unknown: set[str] = set()
+        self._trouble: dict[str, str] = {}
+        """Why tasks could not go on, as it was last said."""
         self._news: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
+        self._newest = NEVER
         self._is_told = False
         self._told: set[str] = set()
         """What was put off only because our own process held it to tell it something."""
@@ -179,7 +185,9 @@ class Worker:
     # Taking tasks up
 
     def _take_up(self, threads: Any) -> int:
-        now, taken = self._holding.clock(), 0
+        for wrong in self._patrol.step():
+            self._say(wrong)
+        now, taken = self._now(), 0
         for stream, facts in self._store.due(_TASKS, now):
             if self._stopping or len(self._active) >= self._concurrency:
                 break
@@ -196,6 +204,18 @@ class Worker:
                 self._begin(task_id, spec, threads)
                 taken += 1
         return taken
+
+    def _now(self) -> datetime:
+        """The time, by which tasks are woken; a word if it was set back."""
+        now = self._holding.clock()
+        if now < self._newest:
+            behind_s = (self._newest - now).total_seconds()
+            self._say(
+                f"the clock was set back by at least {behind_s:.1f} s: tasks that were put aside "
+                f"until a time are taken up when the clock gets there, and so by that much later"
+            )
+        self._newest = now
+        return now
 
     def _wanted(self, stream: str, facts: Facts | None, now: datetime) -> Spec | None:
         """The code of a task, if it is ours to drive."""
@@ -214,7 +234,7 @@ class Worker:
                 self._say(f"leaves tasks of type {found.task} to others: {error}")
             return None
         except HoldfastError as error:
-            self._put_off(stream.removeprefix(_TASKS), _TROUBLE_S, f"{error}")
+            self._pass_by(stream.removeprefix(_TASKS), f"{error}")
             return None
         holder = self._store.holder(stream)
         if holder is not None:
@@ -230,19 +250,29 @@ class Worker:
     def _count(self, kind: str) -> int:
         return sum(other == kind for other, _ in self._active.values())
 
-    def _put_off(self, task_id: str, seconds: float, why: str = "") -> None:
+    def _put_off(self, task_id: str, seconds: float) -> None:
         now = time.monotonic()
         if len(self._not_before) > _MOST_PUT_OFF:
             self._not_before = {id: at for id, at in self._not_before.items() if at > now}
+            self._trouble = {
+                id: self._trouble[id] for id in self._not_before if id in self._trouble
+            }
         self._not_before[task_id] = now + seconds
-        if why:
+
+    def _pass_by(self, task_id: str, why: str) -> None:
+        """Leave a task for a while that can't go on here. It is looked at again and again, and
+        why not is said once."""
+        self._put_off(task_id, _TROUBLE_S)
+        if self._trouble.get(task_id) != why:
+            self._trouble[task_id] = why
             self._say(f"{task_id}: {why}")
 
     # Driving them
 
     def _begin(self, task_id: str, spec: Spec, threads: Any) -> None:
         task = self._driving.taking(task_id, spec)
-        self._say(f"{task_id}: taken up ({spec.name})")
+        if task_id not in self._trouble:
+            self._say(f"{task_id}: taken up ({spec.name})")
         if spec.is_async:
             self._loop = self._loop or _new_loop()
             future = self._loop.submit(_contained(self._driving.adrive(task, self._patience_s)))
@@ -265,17 +295,23 @@ class Worker:
                 self._tell_end(task_id, cancelled or future.exception())
 
     def _tell_end(self, task_id: str, error: BaseException | None) -> None:
+        is_elsewhere = isinstance(error, DrivenElsewhere)
+        went_on = (TaskFailed, TaskCancelled, TaskWaiting, TaskBusy, LeaseLost)
+        if error is None or (isinstance(error, went_on) and not is_elsewhere):
+            self._trouble.pop(task_id, None)
         if error is None or isinstance(error, TaskFailed | TaskCancelled):
             # Whatever the store still thinks of it.
-            self._put_off(task_id, _TROUBLE_S, f"{error or 'completed'}")
+            self._put_off(task_id, _TROUBLE_S)
+            self._say(f"{task_id}: {error or 'completed'}")
         elif isinstance(error, TaskWaiting):
             self._say(f"{task_id}: let go of: {str(error).partition(chr(10))[0]}")
-        elif isinstance(error, TaskBusy | LeaseLost):
+        elif isinstance(error, TaskBusy | LeaseLost) and not is_elsewhere:
             # Held for a moment, or driven by others now: the next look tells which.
             self._say(f"{task_id}: {error}")
         else:
-            # The task can't go on here: its code changed, or something is wrong with the store.
-            self._put_off(task_id, _TROUBLE_S, f"{type(error).__name__}: {error}")
+            # The task can't go on here: its code changed, an engine has it, or something is wrong
+            # with the store.
+            self._pass_by(task_id, f"{type(error).__name__}: {error}")
 
     def _drain(self) -> None:
         """Let go of what is in hand, each after the step it is in."""
@@ -302,6 +338,12 @@ async def _contained(drive: Coroutine[Any, Any, Any]) -> Any:
         return await drive
     except (SystemExit, KeyboardInterrupt) as error:
         raise HoldfastError(f"its function raised {type(error).__name__}") from error
+
+
+def _new_patrol(hf: Holdfast) -> Any:
+    from holdfast.patrol import Patrol  # only a worker has one
+
+    return Patrol(hf.store)
 
 
 def _new_loop() -> Any:

@@ -174,7 +174,7 @@ def test_an_option_counts_more_than_the_environment_and_that_more_than_the_proje
     [
         (Given(engine="restate", queue="q"), "--queue goes with --engine temporal, not with"),
         (Given(address="a:1"), "--address goes with --engine temporal or --engine restate, not"),
-        (Given(engine="math:tau"), "that is no engine, but 6.28"),
+        (Given(engine="math:tau", imports=("engine",)), "that is no engine, but 6.28"),
     ],
 )
 def test_what_does_not_fit_the_engine_is_refused(folder, given, problem):

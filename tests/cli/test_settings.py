@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.settings import Given, code_of, object_of, url_of
+from holdfast.cli.settings import Code, Given, code_of, url_of
 from holdfast.errors import BadInput
 
 from .conftest import run
@@ -21,33 +21,33 @@ def test_an_option_beats_all(project):
     env = {"HOLDFAST_URL": "env", "HOLDFAST_APP": "env"}
     given = Given(url="option", app=("option",))
     assert url_of(given, env, project) == "option"
-    assert code_of(given, env, project).modules == ("option",)
+    assert code_of("app", given, env, project).names == ("option",)
 
 
 def test_the_environment_beats_the_project(project):
     env = {"HOLDFAST_URL": "env", "HOLDFAST_APP": "one, two,,"}
     assert url_of(Given(), env, project) == "env"
-    assert code_of(Given(), env, project).modules == ("one", "two")
+    assert code_of("app", Given(), env, project).names == ("one", "two")
 
 
 def test_the_nearest_project_beats_the_default(project):
     for folder in (project, project / "deep", project / "deep/down"):
         assert url_of(Given(), {}, folder) == str(project / "state")
-        assert code_of(Given(), {}, folder).modules == ("a", "b:c")
-        assert project in code_of(Given(), {}, folder).folders
+        assert code_of("app", Given(), {}, folder).names == ("a", "b:c")
+        assert code_of("app", Given(), {}, folder).folder == project
     (project / "deep/pyproject.toml").write_text('[tool.holdfast]\napp = "one"\n')
     assert url_of(Given(), {}, project / "deep/down") == "workspace"
-    assert code_of(Given(), {}, project / "deep/down").modules == ("one",)
+    assert code_of("app", Given(), {}, project / "deep/down").names == ("one",)
 
 
 def test_empty_settings_count_as_none(project):
     assert url_of(Given(), {"HOLDFAST_URL": ""}, project) == str(project / "state")
-    assert code_of(Given(), {"HOLDFAST_APP": " "}, project).modules == ("a", "b:c")
+    assert code_of("app", Given(), {"HOLDFAST_APP": " "}, project).names == ("a", "b:c")
 
 
 def test_the_default(tmp_path):
     assert url_of(Given(), {}, tmp_path) == "workspace"
-    assert code_of(Given(), {}, tmp_path).modules == ()
+    assert code_of("app", Given(), {}, tmp_path).names == ()
 
 
 def test_a_url_with_a_scheme_is_left_as_it_is(tmp_path):
@@ -63,7 +63,12 @@ def test_a_url_with_a_scheme_is_left_as_it_is(tmp_path):
         ("[tool.holdfast]\napp = [3]", "app"),
         ("[tool.holdfast]\nurls = 'x'", "urls"),
         ("tool.holdfast = 3", "object"),
+        ("x = " + "[" * 100_000, "can't read the settings"),
+        ("x = " + "1" * 5_000, "can't read the settings"),
+        ("x = 1\x00", "can't read the settings"),
+        ("# " + "x" * (5 << 20), "more than 4 MiB"),
     ],
+    ids=lambda text: text[:20],
 )
 def test_wrong_settings_name_the_file(tmp_path, text, complaint):
     (tmp_path / "pyproject.toml").write_text(text)
@@ -73,13 +78,16 @@ def test_wrong_settings_name_the_file(tmp_path, text, complaint):
 
 
 def test_objects_come_from_the_environment_else_from_the_project(tmp_path):
-    assert object_of("redact", {}, tmp_path).modules == ()
+    assert code_of("redact", Given(), {}, tmp_path).names == ()
     (tmp_path / "pyproject.toml").write_text('[tool.holdfast]\nredact = "a:b"\n')
     (tmp_path / "sub").mkdir()
-    found = object_of("redact", {}, tmp_path / "sub")
-    assert (found.modules, found.folders) == (("a:b",), (tmp_path / "sub", tmp_path))
-    assert object_of("redact", {"HOLDFAST_REDACT": "c:d"}, tmp_path).modules == ("c:d",)
-    assert object_of("secrets", {"HOLDFAST_REDACT": "c:d"}, tmp_path).modules == ()
+    assert code_of("redact", Given(), {}, tmp_path) == Code(("a:b",), tmp_path)
+    found = code_of("redact", Given(), {}, tmp_path / "sub")
+    assert found == Code(("a:b",), tmp_path, above=tmp_path / "pyproject.toml")
+    environment = {"HOLDFAST_REDACT": "c:d"}
+    found = code_of("redact", Given(), environment, tmp_path / "sub")
+    assert found == Code(("c:d",), tmp_path / "sub")
+    assert code_of("secrets", Given(), environment, tmp_path).names == ()
 
 
 def test_a_project_without_settings_is_no_error(tmp_path):

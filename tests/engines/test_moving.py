@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from holdfast import (
     Unanswered,
     Worker,
     ask,
+    sleep,
     start,
     step,
     task,
@@ -26,7 +28,7 @@ from holdfast.engines.elsewhere import job_for
 from holdfast.engines.port import Driven, Job
 from holdfast.engines.sweeping import Memory, sweep
 from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError
-from holdfast.events import Moved
+from holdfast.events import Claimed, Moved, Parked
 from holdfast.reading import stream_of
 from tests.engines.toy import Toy, bring, drive
 
@@ -132,6 +134,35 @@ def test_a_task_goes_to_an_engine_and_back_with_its_question(url: str) -> None:
         moves = [event for event in hf.task("m-1").events() if isinstance(event, Moved)]
         assert moves[0].by == "bob"
         assert [event.engine for event in moves] == ["toy", ""]
+
+
+@task
+def movable_sleeper(name: str) -> str:
+    sleep(3600)
+    return movable_step(name)
+
+
+@pytest.mark.parametrize("fn", [movable, movable_backing_off, movable_sleeper, movable_parent])
+@pytest.mark.parametrize("drives", [True, False])
+def test_a_task_that_waits_is_taken_by_a_worker_when_it_comes_back(
+    url: str, fn: Any, drives: bool
+) -> None:
+    """Whatever its engine said of when to wake it: an engine wakes its tasks by its own means."""
+    toy = Toy()
+    with Holdfast(url) as hf:
+        hf.start(fn, "Ada", id="k-1")
+        Worker(hf).run_until_idle()
+        assert hf.task("k-1").state.parked
+        hf.move("k-1", toy)
+        if drives:
+            drive("toy", hf, "k-1")
+        with hf._holding.hold("k-1") as log:
+            log.append(Parked(why="it waits on toy"))
+        with toy.serve(hf):
+            hf.move("k-1", "local")
+        Worker(hf).run_until_idle()
+        since = [type(event) for event in hf.task("k-1").events()]
+        assert Claimed in since[len(since) - since[::-1].index(Moved) :]
 
 
 def test_a_moved_task_goes_on_at_its_next_step_on_the_engine(url: str) -> None:

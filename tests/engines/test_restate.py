@@ -29,7 +29,7 @@ from holdfast.engines.sweeping import Memory, sweep
 from holdfast.errors import BadInput, EngineConflict, EngineError
 from holdfast.events import Claimed, Moved, Parked
 from holdfast.reading import read_events, read_state, stream_of
-from holdfast.task import task_spec
+from holdfast.spec import task_spec
 from holdfast.testing.servers import RestateServer
 from holdfast.testing.servers.running import free_ports
 from tests.engines import restate_tasks as tasks

@@ -36,6 +36,7 @@ from holdfast import (
     now,
     patched,
     progress,
+    remembering,
     restore,
     sleep,
     start,
@@ -66,12 +67,12 @@ from holdfast.events import (
     Moved,
     Remembered,
 )
-from holdfast.folding import facts_in, follow, read_folded
+from holdfast.folding import facts_in, read_folded
 from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream
 from holdfast.remembering import Memories
+from holdfast.spec import task_spec
 from holdfast.stores.workspace import safe_name
-from holdfast.task import task_spec
 from holdfast.workspace import files
 
 FOLDER = Path(__file__).parent
@@ -392,7 +393,7 @@ def run_session(hf: Holdfast) -> None:
 def run_memory(hf: Holdfast) -> None:
     ledger: Ledger[Memories] = Ledger(
         hf.store, memory_stream("golden-memory"), "host process 1", hf._holding.clock,
-        new=Memories, advance=follow, facts=facts_in,
+        new=Memories, advance=remembering.advance, facts=facts_in,
     )  # fmt: skip
     events = (
         MemoryBegan(format=FORMAT, id="golden-memory"),

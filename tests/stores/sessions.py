@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec import Raw
 
-from holdfast import conversation
+from holdfast import conversation, remembering
 from holdfast.artifacts import Artifact, kept
 from holdfast.conversation import Conversation
 from holdfast.events import (
@@ -23,7 +23,7 @@ from holdfast.events import (
     Summarized,
 )
 from holdfast.facts import facts_of_session
-from holdfast.folding import facts_in, follow
+from holdfast.folding import facts_in
 from holdfast.ledger import Ledger
 from holdfast.reading import memory_stream, session_stream
 from holdfast.remembering import Memories
@@ -117,7 +117,13 @@ def memory(
     """A memory with entries, one of which has a vector in a blob, and the first of which is
     forgotten."""
     ledger: Ledger[Memories] = Ledger(
-        store, memory_stream(id), "me", ticking(), new=Memories, advance=follow, facts=facts_in
+        store,
+        memory_stream(id),
+        "me",
+        ticking(),
+        new=Memories,
+        advance=remembering.advance,
+        facts=facts_in,
     )
     ledger.write(lambda state: MemoryBegan(format=FORMAT, id=id))
     digest = store.put_blob(f"[{id!r}]".encode() * 5_000)

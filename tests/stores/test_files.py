@@ -542,7 +542,8 @@ class RecordingDisk(Disk):
         self.done: list[str] = []
 
     def write(self, fd: int, data: bytes) -> None:
-        self.done += [line.split(b'"')[3].decode() for line in data.splitlines() if b"sum" in line]
+        events = [line for line in data.splitlines() if line.startswith(b'{"type":')]
+        self.done += [line.split(b'"')[3].decode() for line in events]
         super().write(fd, data)
 
     def sync(self, fd: int) -> None:

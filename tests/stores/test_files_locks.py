@@ -328,6 +328,47 @@ def test_a_holder_that_thaws_while_its_log_is_copied_is_acknowledged_nothing(
         assert len(others) == 20
 
 
+class Hesitating(Disk):
+    """Stops when it has seen that a holder is silent, and not yet closed the log to it."""
+
+    def __init__(self) -> None:
+        self.at_closing, self.go = threading.Event(), threading.Event()
+
+    def forbid_writing(self, fd: int) -> None:
+        self.at_closing.set()
+        assert self.go.wait(60)
+        super().forbid_writing(fd)
+
+
+def test_a_holder_that_thaws_while_it_is_taken_over_is_not_told_that_its_lease_holds(tmp_path):
+    """It would run a step that the other is about to run."""
+    disk, heard, new = Hesitating(), [], []
+    with opened(tmp_path / "w") as one, opened(tmp_path / "w", disk) as two:
+        old = one.acquire("tasks/t", "frozen", 0.01)
+        one.append(old, 0, [FIRST])
+        one.sync(old)
+        time.sleep(0.05)
+
+        def renew() -> None:
+            try:
+                heard.append(one.renew(old))
+            except LeaseLost as error:
+                heard.append(error)
+
+        taker = threading.Thread(target=lambda: new.append(two.acquire("tasks/t", "B", 60)))
+        taker.start()
+        assert disk.at_closing.wait(60)
+        thawed = threading.Thread(target=renew)
+        thawed.start()
+        thawed.join(0.2)  # it waits for the other, who has not decided yet
+        disk.go.set()
+        taker.join()
+        thawed.join()
+        assert [type(each) for each in heard] == [LeaseLost]
+        two.append(new[0], 1, [b"two"])
+        two.sync(new[0])
+
+
 def test_of_many_takers_at_once_one_wins(tmp_path):
     stores = [FileStore(tmp_path / "w") for _ in range(8)]
     frozen = stores[0].acquire("tasks/t", "frozen", 0.01)

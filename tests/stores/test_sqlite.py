@@ -12,18 +12,19 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed
+from holdfast import BadInput, Conflict, Holdfast, NewerFormat, StorageFailed
 from holdfast.store import Facts, Query
 from holdfast.stores import open_store, sqlite_file
 from holdfast.stores.queries import migration, queries, schema
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import VERSION, bring_up_to_date, statements
 from holdfast.testing import StoreContract
-from holdfast.testing.finding import AT, put
+from holdfast.testing.contract.samples import AT
+from holdfast.testing.finding import put
 from tests.stores import agents
 from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore
 
@@ -401,6 +402,65 @@ def test_a_full_disk_is_named_and_costs_nothing_that_was_acknowledged(store, pat
     store.sync(again)
 
 
+def test_the_write_ahead_log_stays_small_beside_the_data(path):
+    store = SqliteStore(path, sync=False)
+    log = path.with_name("tasks.db-wal")
+    most = 0
+
+    def write(stream: str, count: int) -> None:
+        nonlocal most
+        lease = store.acquire(stream, "me", LONG_S)
+        for seq in range(count):
+            store.append(lease, seq, [b"%0300d" % seq])
+            store.sync(lease)
+            most = max(most, log.stat().st_size)
+
+    write("tasks/a", 2000)
+    limit = sqlite_file._WAL_BYTES
+    assert most <= limit + (64 << 10)  # of the transaction that made it full
+    store.put_blob(b"x" * (3 * limit))
+    assert log.stat().st_size > 3 * limit
+    write("tasks/b", 5)
+    assert log.stat().st_size <= limit
+    assert list(store.read("tasks/a")) == [b"%0300d" % seq for seq in range(2000)]
+    store.close()
+
+
+FILLING = """
+import resource, sys
+from pathlib import Path
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.errors import StorageFailed
+
+size = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+try:
+    store = SqliteStore(Path(sys.argv[1]))
+    lease = store.acquire("tasks/t", "me", 60)
+    for seq in range(9999):
+        store.append(lease, seq, [b"x" * 3000])
+        store.sync(lease)
+        print(seq, flush=True)
+except StorageFailed as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("size", [1 << 10, 20 << 10, 100 << 10, 300 << 10])
+def test_a_file_that_may_not_grow_is_named_and_costs_nothing_that_was_acknowledged(path, size):
+    # SIGXFSZ is ignored by Python, so that a write fails, and SQLite undoes the transaction itself.
+    done = subprocess.run(
+        [sys.executable, "-c", FILLING, str(path), str(size)],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    *acknowledged, said = done.stdout.splitlines() or [""]
+    assert re.search("disk I/O error|disk is full", said), done.stdout[-500:] + done.stderr[-2000:]
+    store = SqliteStore(path)
+    found = list(store.read("tasks/t"))
+    assert len(found) >= len(acknowledged)
+    store.close()
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_file_that_lost_its_name_acknowledges_nothing(store, path, how):
     lease = store.acquire(STREAM, "me", LONG_S)
@@ -412,6 +472,69 @@ def test_a_file_that_lost_its_name_acknowledges_nothing(store, path, how):
     store.append(lease, 1, [b"two"])
     with pytest.raises(StorageFailed):
         store.sync(lease)
+
+
+@contextmanager
+def held_up(store):
+    """A block in which a commit is under way: what is added waits for the next one."""
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def wait(conn):
+        under_way.set()
+        assert go_on.wait(60)
+
+    def commit():
+        with suppress(StorageFailed):
+            store._write(wait)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    assert under_way.wait(60)
+    try:
+        yield
+    finally:
+        go_on.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_was_under_way_when_its_lease_failed_is_not_written(store, path, count):
+    lease = store.acquire(STREAM, "me", LONG_S)
+    others = store.acquire("tasks/other", "me", LONG_S)
+    store.append(lease, 0, [b"one"])
+    with held_up(store):
+        for seq in range(1, 1 + count):
+            store.append(lease, seq, [b"%d" % seq])
+        store.append(others, 0, [b"theirs"])
+        path.rename(path.with_name("away"))
+    # The first line is there, but nobody could know: so nothing may follow it under that lease.
+    path.with_name("away").rename(path)
+    with pytest.raises(StorageFailed):
+        store.sync(lease)
+    store.sync(others)
+    assert list(store.read(STREAM)) == [b"one"]
+    assert list(store.read("tasks/other")) == [b"theirs"]
+
+
+@pytest.mark.parametrize("wrong", [None, 2, 3])
+def test_what_is_committed_together_is_told_and_refused_each_for_itself(store, wrong):
+    facts = [Facts("job", "failed", labels={"n": str(n)}) if n > 2 else None for n in range(6)]
+    leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(6)]
+    with held_up(store):
+        for n, lease in enumerate(leases):
+            seq = 7 if n == wrong else 0
+            store._leases.of(lease).head = seq
+            store.append(lease, seq, [lease.stream.encode()], facts[n])
+    outcomes = store.sync_many(leases)
+    assert [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Conflict)] == (
+        [] if wrong is None else [wrong]
+    )
+    right = {lease.stream: fact for lease, fact in zip(leases, facts, strict=True)}
+    right.pop(f"tasks/{wrong}", None)
+    assert dict(store.facts("tasks/")) == right
+    for lease in leases:
+        assert list(store.read(lease.stream)) == [name.encode() for name in right
+                                                  if name == lease.stream]  # fmt: skip
 
 
 def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(path):

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast import chain
 from holdfast.errors import BadInput, LeaseLost, TaskBusy
-from holdfast.keys import Keys
+from holdfast.keys import KEYS, Keys
 from holdfast.store import Facts, ManyAtOnce, Place, Query, Store
-from holdfast.stores import KEYS, open_store, secured
+from holdfast.stores import open_store, secured
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sealed import SealedStore
 from holdfast.stores.signed import SignedStore

@@ -76,7 +76,7 @@ class Tally:
     def add(self, result: Any) -> None:
         self.counts["rounds"] += 1
         self.counts["broken"] += bool(result.broken)
-        for name in ("acknowledged", "zombies", "stuck", "refused"):
+        for name in ("acknowledged", "zombies", "stuck", "refused", "bodies", "late", "overtaken"):
             if hasattr(result, name):
                 self.counts[name] = self.counts.get(name, 0) + getattr(result, name)
         self.examples += result.broken[: max(0, 5 - len(self.examples))]

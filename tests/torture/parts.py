@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.store import Store
 from tests.freezing import is_unlocked
-from tests.torture import frozen, full, model, power, server, strace
+from tests.torture import frozen, full, fuzz, model, power, server, strace, thawed
 from tests.torture.recording import BUGS
 
 Results = Iterator[Any]
@@ -45,17 +45,17 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _frozen(kind: str, seed: str) -> Results:
+def _frozen(kind: str, freeze: Callable[..., Results], seed: str) -> Results:
     if kind == "postgres":
         from holdfast.stores.postgres import PostgresStore
 
         url = server.running().new_database()
-        yield from frozen.takeovers(lambda: PostgresStore(url), seed)
+        yield from freeze(lambda: PostgresStore(url), seed)
     with _folder() as folder:
         opened = partial(power.STORES[kind], folder, "")
         opened().close()
         is_free = partial(is_unlocked, folder / "store.db")
-        yield from frozen.takeovers(opened, seed, is_free if kind == "sqlite" else lambda: True)
+        yield from freeze(opened, seed, is_free if kind == "sqlite" else lambda: True)
 
 
 def _failed(kind: str, seed: str) -> Results:
@@ -68,6 +68,12 @@ def _failed(kind: str, seed: str) -> Results:
         for fault in every:
             yield strace.outcome(opened, f"{seed} {number}", fault)
 
+
+_FREEZES: tuple[tuple[str, int, int, Callable[..., Results]], ...] = (
+    ("takeovers", 200, 5, frozen.takeovers),
+    ("freezes at random", 300, 8, thawed.at_random),
+    ("freezes at boundaries", 300, 12, thawed.at_boundaries),
+)
 
 _why_no_power = cache(power.why_not)
 _why_no_strace = cache(strace.why_not)
@@ -93,7 +99,8 @@ def parts() -> list[Part]:
             "calls failed and killed, sqlite", 1500, 20, partial(_failed, "sqlite"), _why_no_strace
         ),
         *(
-            Part(f"takeovers, {kind}", 200, 5, partial(_frozen, kind))
+            Part(f"{name}, {kind}", goal, bounded, partial(_frozen, kind, freeze))
+            for name, goal, bounded, freeze in _FREEZES
             for kind in ("files", "sqlite", "postgres")
         ),
         Part("crashes of the server, postgres", 25, 2, server.crashes),
@@ -113,12 +120,20 @@ def parts() -> list[Part]:
             Part(f"short of room, {kind}", 50, 3, partial(full.files_that_may_not_grow, kind))
             for kind in power.STORES
         ),
+        *(
+            Part(f"damage, {kind}", goal, bounded, partial(fuzz.cases, kind))
+            for kind, goal, bounded in fuzz.GOALS
+        ),
         *seeded(),
     ]
 
 
 def seeded() -> Iterator[Part]:
-    """What runs against a store that forgets to sync. Its first round with a loss ends it."""
+    """What runs against a store that forgets to sync, or a decoder that forgets to catch. The first
+    round that shows it ends it."""
+    for name, freeze in (("at random", thawed.at_random), ("at boundaries", thawed.at_boundaries)):
+        unsure = partial(_frozen, "files", partial(freeze, bug="a lease is never confirmed"))
+        yield Part(f"seeded bug, freezes {name}: no look", 100, 100, unsure, has_bug=True)
     for bug in BUGS:
         run = partial(model.crashes, bug=bug)
         yield Part(f"seeded bug, modelled: {bug}", 3000, 3000, run, has_bug=True)
@@ -126,3 +141,6 @@ def seeded() -> Iterator[Part]:
             cuts = partial(power.cuts, system, "files", bug=bug)
             why = partial(_why_no_power, system)
             yield Part(f"seeded bug, cut on {system}: {bug}", 300, 150, cuts, why, has_bug=True)
+    for bug in fuzz.BUGS:
+        damaged = partial(fuzz.cases, "files", bug=bug)
+        yield Part(f"seeded bug, damage: {bug}", 2000, 400, damaged, has_bug=True)

@@ -94,6 +94,11 @@ class Process:
         self.send(signal.SIGKILL)
         self.end()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has waited for its end yet."""
+        return self._socket.fileno() >= 0
+
     def end(self, timeout_s: float = 60.0) -> int:
         """Wait for its end; returns how it ended."""
         self.hear_until(lambda: False, timeout_s)

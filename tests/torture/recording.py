@@ -279,7 +279,7 @@ class Recorder(Broken):
 
 READS = frozenset(
     {
-        *("read_piece", "read_all", "read_file", "size", "size_of", "names", "inode_of"),
+        *("read_piece", "read_all", "read_file", "size", "size_of", "mark_of", "names", "inode_of"),
         *("is_folder", "is_plain", "has_name", "touched_at", "touch", "try_lock", "lock", "unlock"),
         *("peek", "status", "status_of", "is_there", "device", "size_and_time_of"),
         *("write", "remove_all"),  # made of others

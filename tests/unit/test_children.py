@@ -15,6 +15,7 @@ from holdfast import (
     Holdfast,
     InDoubt,
     StepFailed,
+    StorageFailed,
     TaskCancelled,
     TaskFailed,
     TaskPaused,
@@ -26,6 +27,7 @@ from holdfast import (
 from holdfast.family import Children
 from holdfast.log import Log
 from holdfast.reading import read_state
+from holdfast.store import Lease
 from holdfast.stores.memory import MemoryStore
 from tests.unit.flavors import Background, Crash, Flavor, eventually
 
@@ -172,6 +174,55 @@ def test_a_parent_waits_with_a_child_that_asks(flavor, other, place):
     with place() as hf:
         hf.answer("p.1", "yes", question="q")
         assert hf.run(parent, id="p") == ["yes"]
+
+
+class Refuses(MemoryStore):
+    """A store that can't be reached, for one stream and one method."""
+
+    stream = method = ""
+
+    def _must_be_reachable(self, stream: str, method: str) -> None:
+        if (stream, method) == (self.stream, self.method):
+            raise StorageFailed(f"can't reach the store to {method} {stream}")
+
+    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
+        self._must_be_reachable(stream, "acquire")
+        return super().acquire(stream, owner, lease_s)
+
+    def append(self, lease: Lease, *args: Any, **kwargs: Any) -> None:
+        self._must_be_reachable(lease.stream, "append")
+        super().append(lease, *args, **kwargs)
+
+    def sync(self, lease: Lease) -> None:
+        self._must_be_reachable(lease.stream, "sync")
+        super().sync(lease)
+
+
+@pytest.mark.parametrize("method", ["acquire", "append", "sync"])
+def test_a_store_that_fails_when_a_child_is_made_stops_the_parent_there(flavor, other, method):
+    """The parent's code can't catch that, and nothing says that the child was made."""
+    ran: list[int] = []
+    child = squares(other, ran)
+
+    @flavor.task
+    async def careless() -> int:
+        try:
+            started = await flavor.start(child, 3)
+        except Exception:
+            return -1
+        return await flavor.outcome(started)
+
+    store = Refuses()
+    store.stream, store.method = "tasks/p.1", method
+    with Holdfast(store) as hf:
+        for _ in range(2):
+            with pytest.raises(StorageFailed, match=f"to {method} tasks/p.1"):
+                hf.run(careless, id="p")
+            assert hf.task("p").status == "in_progress"
+            assert "ChildMade" not in kinds_of(hf, "p")
+        store.stream = ""
+        assert hf.run(careless, id="p") == 9
+    assert ran == [3]
 
 
 def test_children_have_the_ids_they_are_given_and_one_each(flavor, place):

@@ -26,6 +26,7 @@ from holdfast.stores.memory import MemoryStore
 from tests.unit.flavors import Background, Crash, Flavor, eventually
 
 NOW = Retry(attempts=3, delay_s=0, jitter=0)
+LATER = Retry(attempts=3, delay_s=3600, jitter=0)
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -293,6 +294,44 @@ def test_a_tool_in_doubt_under_retry_is_repeated_with_its_key_and_then_undone(fl
         with pytest.raises(TaskCancelled):
             hf.resume("t")
     assert seen == [seen[0], seen[0], "undo room"]
+
+
+@pytest.mark.parametrize("in_doubt", ["retry", "ask"])
+def test_a_tool_that_failed_and_would_be_tried_again_is_neither_asked_for_nor_undone(
+    flavor, place, in_doubt
+):
+    """It raised: nothing happened, so there is nothing to find out, and nothing to undo."""
+    world = World(flavor, in_doubt=in_doubt, retry=LATER)
+    world.after["room"] = ConnectionError("no route")
+    with place() as hf:
+        hf.start(world.trip(whats=("flight", "room")), id="t")
+        Worker(hf).run_until_idle()
+        assert hf.task("t").state.calls["2"].status == "backing_off"
+        hf.cancel("t")
+        Worker(hf).run_until_idle()
+        assert hf.task("t").status == "cancelled"
+        assert compensation(hf) == [("1", "undone", "")]
+    assert (world.did, world.undone) == (["flight", "room"], ["flight"])
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_one_whose_reply_may_have_been_lost_is_checked_first(flavor, place, happened):
+    crashes = [Crash()]
+
+    async def look(key: str) -> Happened[str] | None:
+        if crashes:
+            raise crashes.pop()
+        return Happened("room") if happened else None
+
+    world = World(flavor, check=flavor.plain(look), retry=LATER)
+    world.after["room"] = ConnectionError("no reply")
+    with place() as hf:
+        cancelled_while_down(hf, world.trip(whats=("flight", "room")))
+        assert hf.task("t").state.calls["2"].status == "backing_off"
+        with pytest.raises(TaskCancelled):
+            hf.resume("t")
+    assert world.did == ["flight", "room"]
+    assert world.undone == (["room", "flight"] if happened else ["flight"])
 
 
 def test_an_async_tool_that_is_cancelled_amid_is_in_doubt_and_settled_first(place):

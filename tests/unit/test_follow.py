@@ -181,8 +181,9 @@ def test_a_crash_and_another_driver_are_followed_through(opened):
 
     with opened() as watcher:
         with opened() as hf:
-            view = hf.start(dying, id="t").view
-        follower, seen = in_thread(lambda: kinds(view_of(watcher, view).follow(poll_s=0.01)))
+            hf.start(dying, id="t")
+        view = watcher.task("t")  # not in the thread, which may begin when the task has ended
+        follower, seen = in_thread(lambda: kinds(view.follow(poll_s=0.01)))
         with pytest.raises(Crash), opened() as hf:
             hf.resume("t")
         dead[0] = False
@@ -193,18 +194,24 @@ def test_a_crash_and_another_driver_are_followed_through(opened):
         assert seen[0][-1] == "TaskCompleted"
 
 
-def view_of(hf: Holdfast, view: Any) -> Any:
-    return hf.task(view.id)
-
-
 def test_a_task_that_is_deleted_while_it_is_followed_says_so(hf):
     view = hf.start(two_steps, id="t").view
     follower, ended = in_thread(lambda: list(view.follow(poll_s=0.01)))
-    time.sleep(0.05)
-    lease = hf.store.acquire("tasks/t", "me", 60)
-    hf.store.delete(lease)
+    delete(hf, "t")
     follower.join(60)
     assert isinstance(ended[0], TaskNotFound)
+
+
+def test_so_does_one_that_was_deleted_before_it_is_followed(hf):
+    view = hf.start(two_steps, id="t").view
+    delete(hf, "t")
+    follower, ended = in_thread(lambda: list(view.follow(poll_s=0.01)))
+    follower.join(10)
+    assert isinstance(ended[0], TaskNotFound)
+
+
+def delete(hf: Holdfast, task_id: str) -> None:
+    hf.store.delete(hf.store.acquire(f"tasks/{task_id}", "me", 60))
 
 
 def test_damage_that_comes_while_a_task_is_followed_is_reported(tmp_path):

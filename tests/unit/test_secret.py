@@ -40,6 +40,8 @@ from holdfast import (
 )
 from holdfast.cli.arguments import arguments_of
 from holdfast.codec import Signature, shape_of
+from holdfast.codec.misfit import Misfit
+from holdfast.codec.secrets import must_be_secret
 from tests.unit.flavors import Crash
 
 VALUE = "zq7-tulip-4419-harbour"
@@ -245,6 +247,38 @@ def test_a_plain_text_is_refused_where_the_annotation_says_secret(annotation, va
     with pytest.raises(Unserializable, match="expected a Secret") as refused:
         shape_of(annotation).dump(value)
     assert VALUE not in str(refused.value)
+
+
+NAMED = Secret.named("N")
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize(
+    ("annotation", "items", "where"),
+    [
+        (tuple[Secret, Any], (NAMED, VALUE), None),
+        (tuple[Any, Secret], (VALUE, NAMED), None),
+        (tuple[Secret, Any], (VALUE, 1), "[0]"),
+        (tuple[Any, Secret], (VALUE, VALUE), "[1]"),
+        (tuple[Secret, Any], (NAMED,), None),
+        (tuple[Secret, Any], (NAMED, 1, VALUE), None),  # too long, which is for others to say
+        (tuple[Secret, Any], (), None),
+        (tuple[Secret, ...], (NAMED, NAMED, VALUE), "[2]"),
+        (tuple[Any, ...], (VALUE, VALUE), None),
+        (tuple[Secret], (NAMED, VALUE), None),
+        (list[Secret], (NAMED, VALUE), "[1]"),
+        (list[tuple[Secret, Any]], ((NAMED, 1), (VALUE, 1)), "[1][0]"),
+        (list[tuple[Secret, Any]], ([NAMED, 1], [VALUE, 1]), "[1][0]"),
+    ],
+)
+def test_each_place_of_a_tuple_is_looked_at_by_its_own_annotation(annotation, items, where, kind):
+    """Whatever stands there: a list in the place of a tuple comes from JSON."""
+    if where is None:
+        must_be_secret(annotation, kind(items))
+        return
+    with pytest.raises(Misfit) as refused:
+        must_be_secret(annotation, kind(items))
+    assert f"at {where}" in str(refused.value)
 
 
 def test_either_a_secret_or_a_text_may_be_annotated():

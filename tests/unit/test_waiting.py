@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +13,7 @@ from holdfast import (
     AlreadyAnswered,
     BadInput,
     Holdfast,
+    Retry,
     StepFailed,
     TaskFailed,
     Unanswered,
@@ -24,7 +26,9 @@ from holdfast import (
     task,
     uuid,
 )
+from holdfast.engines import aio, alarm
 from holdfast.engines.run import Run
+from holdfast.spec import is_async
 from tests.unit.test_tasks import Clock, Crash
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,45 +49,106 @@ def test_a_crash_in_a_sleep_waits_out_only_the_rest(hf, clock, monkeypatch):
     waits = []
 
     def doze(run: Run, seconds: float) -> None:
-        waits.append(seconds)
+        waits.append(round(seconds))
         if len(waits) == 1:
-            clock.advance(40)
+            clock.advance(20)
             raise Crash
-        clock.advance(seconds)
+        clock.advance(round(seconds))
 
     monkeypatch.setattr(Run, "wait", doze)
 
     @task
     def napping() -> str:
-        sleep(100)
+        sleep(50)
         return "awake"
 
     with pytest.raises(Crash):
         hf.run(napping, id="t")
     (nap,) = hf.task("t").calls
-    assert (nap.kind, nap.status, nap.until) == ("sleep", "waiting", START + timedelta(seconds=100))
+    assert (nap.kind, nap.status, nap.until) == ("sleep", "waiting", START + timedelta(seconds=50))
     assert hf.run(napping, id="t") == "awake"
-    assert waits == [100, 60]
+    assert waits == [50, 30]
     assert hf.run(napping, id="t") == "awake"
     assert len(waits) == 2
 
 
-def test_a_clock_set_back_makes_a_sleep_longer_never_shorter(hf, clock, monkeypatch):
-    waits = []
+class SetBack:
+    """A clock that is set back by an hour when somebody begins to wait."""
 
-    def doze(run: Run, seconds: float) -> None:
-        waits.append(seconds)
-        clock.advance(-50 if len(waits) == 1 else seconds)
+    def __init__(self, monkeypatch) -> None:
+        self.behind = timedelta()
+        wait, nap = Run.wait, alarm.nap
 
-    monkeypatch.setattr(Run, "wait", doze)
+        def wait_by(run: Run, seconds: float) -> None:
+            self.behind = timedelta(hours=1)
+            wait(run, seconds)
 
-    @task
-    def napping_again() -> str:
-        sleep(100)
-        return "awake"
+        async def nap_by(run: Run, seconds: float) -> None:
+            self.behind = timedelta(hours=1)
+            await nap(run, seconds)
 
-    assert hf.run(napping_again, id="t") == "awake"
-    assert waits == [100, 150]
+        monkeypatch.setattr(Run, "wait", wait_by)
+        monkeypatch.setattr(aio, "nap", nap_by)
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) - self.behind
+
+
+tries: list[int] = []
+
+
+@step(retry=Retry(attempts=2, delay_s=0.2, jitter=0))
+def fails_once() -> None:
+    tries.append(1)
+    if len(tries) % 2:
+        raise ConnectionError("again")
+
+
+@task
+def waits_by_turns() -> str:
+    sleep(0.2)
+    fails_once()
+    return "awake"
+
+
+@task
+async def awaits_by_turns() -> str:
+    await sleep(0.2)
+    await asyncio.to_thread(fails_once)
+    return "awake"
+
+
+@task(timeout_s=0.2)
+def too_long() -> None:
+    sleep(60)
+
+
+@task(timeout_s=0.2)
+async def atoo_long() -> None:
+    await sleep(60)
+
+
+def driven(hf: Holdfast, fn) -> str:
+    return asyncio.run(hf.arun(fn, id="t")) if is_async(fn) else hf.run(fn, id="t")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("fn", [waits_by_turns, awaits_by_turns])
+def test_a_clock_set_back_makes_no_wait_longer_while_the_process_lives(tmp_path, monkeypatch, fn):
+    began = time.monotonic()
+    with Holdfast(tmp_path / "w", clock=SetBack(monkeypatch)) as hf:
+        assert driven(hf, fn) == "awake"
+    assert time.monotonic() - began > 0.3
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("fn", [too_long, atoo_long])
+def test_nor_does_it_put_off_the_time_by_which_a_task_has_to_end(tmp_path, monkeypatch, fn):
+    with (
+        Holdfast(tmp_path / "w", clock=SetBack(monkeypatch)) as hf,
+        pytest.raises(TaskFailed, match="did not end by"),
+    ):
+        driven(hf, fn)
 
 
 @pytest.mark.parametrize("bad", [-1, float("nan"), float("inf")])

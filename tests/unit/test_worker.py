@@ -727,3 +727,20 @@ def test_a_finished_task_of_which_the_index_does_not_know_is_left_alone(tmp_path
         hf.start(job, 1, id="t")
         assert idle(Worker(hf, poll_s=0.01, say=said.append))
         assert sum("taken up" in text for text in said) <= 2
+
+
+def test_a_worker_says_that_the_clock_was_set_back():
+    """The tasks that it put aside wake by the clock, and so they wake later."""
+    now, said = [datetime(2026, 1, 1, tzinfo=UTC)], []
+    with Holdfast("memory://", clock=lambda: now[0]) as hf:
+        worker = Worker(hf, say=said.append)
+        for minutes in (0, 10, 10):
+            now[0] += timedelta(minutes=minutes)
+            worker.run_until_idle()
+        assert said == []
+        now[0] -= timedelta(minutes=15)
+        worker.run_until_idle()
+        worker.run_until_idle()
+    assert [text.partition(":")[0] for text in said] == [
+        "the clock was set back by at least 900.0 s"
+    ]

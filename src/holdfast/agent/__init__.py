@@ -24,13 +24,13 @@ from holdfast.agent.messages import (
     turns,
     user,
 )
-from holdfast.agent.model import Prices, Reply, Request, ToolInfo
+from holdfast.agent.model import Reply, Request, ToolInfo
 from holdfast.agent.orchestrator import Orchestrator
 from holdfast.agent.phases import Phases
 from holdfast.agent.sessions import Session, open_session, session
 from holdfast.agent.state import AgentState, ToolCallRecord, WorkingMemory
 from holdfast.agent.transcript import transcript
-from holdfast.usage import Usage
+from holdfast.usage import Prices, Usage
 
 __all__ = [
     "AgentResult",

@@ -23,9 +23,9 @@ from holdfast.agent.sessions import Session, open_session
 from holdfast.conversation import Conversation
 from holdfast.errors import SessionNotFound
 from holdfast.events import Observed, Started
+from holdfast.lists import REFERENCES
 from holdfast.state import scope_of
 from holdfast.store import Store
-from holdfast.values import REFERENCES
 from holdfast.views import TaskView
 
 _FIELDS = {"session", "seq", "sections", "tokens", "budget", "digest"}

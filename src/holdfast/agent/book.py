@@ -15,13 +15,13 @@ from datetime import datetime
 from itertools import islice
 from weakref import WeakKeyDictionary
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.messages import Message
 from holdfast.agent.stored import Turn, load_turn
 from holdfast.agent.tokens import Counter, calibrate
 from holdfast.conversation import Conversation, as_it_is
+from holdfast.decoding import damage_in, decode
 from holdfast.errors import BadInput, Conflict, LogDamaged, SessionNotFound
 from holdfast.events import FORMAT, Pinned, Said, SessionBegan, SessionEnded, Summarized
 from holdfast.ledger import session_ledger
@@ -198,7 +198,9 @@ class Book:
             found = self._decoded.get(index)
             if found is None:
                 state = self._ledger.state
-                found = load_turn(self.store, state.turns[index], state.firsts[index])
+                said = state.turns[index]
+                with damage_in(session_stream(self.id), said.seq):
+                    found = load_turn(self.store, said, state.firsts[index])
                 self._decoded[index] = found
                 if len(self._decoded) > _MOST_DECODED:
                     self._decoded.popitem(last=False)
@@ -225,7 +227,8 @@ class Book:
 
     def summary_text(self, summary: Summarized) -> str:
         """What a summary says."""
-        return msgspec.json.decode(fetch(self.store, summary.text, {}, dict), type=str)
+        with damage_in(session_stream(self.id), summary.seq):
+            return decode(fetch(self.store, summary.text, {}, dict), str)
 
     def summary_shown(self, seq: int) -> str:
         """The summary of an event, as a model reads it."""

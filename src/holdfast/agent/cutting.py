@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.fitting import UNCUT
 from holdfast.agent.messages import Message, Text, ToolCall, ToolResult
+from holdfast.decoding import Illegible, decode
 
 _MARK = 40
 """About how long the words are that say what is missing: less than that is not worth cutting."""
@@ -46,9 +47,9 @@ def cut_arguments(arguments: str, limit: int) -> str:
     if limit == UNCUT or len(arguments) <= limit + _MARK:
         return arguments
     try:
-        whole = msgspec.json.decode(arguments)
+        whole = decode(arguments)
         short = msgspec.json.encode(_cut_value(whole, limit)).decode()
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except (Illegible, UnicodeError, RecursionError):
         return cut_text(arguments, limit)
     if len(short) <= 2 * limit + _MARK or not isinstance(whole, dict):
         return short

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from holdfast.decoding import Illegible, decode
 from holdfast.engines.lookup import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, StoreError
@@ -110,8 +111,8 @@ def _recorded(scope: Scope, path: str, name: str, kind: Any) -> tuple[bool, Any]
         return False, None
     data = run.log.fetch(record.result if isinstance(record.result, Raw) else Raw(b"null"))
     try:
-        return True, msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+        return True, decode(data, kind)
+    except Illegible as error:
         run.halt(CodeChanged(run.task_id, path, f"a {name} of another kind", f"reads it ({error})"))
 
 

@@ -42,14 +42,22 @@ class Indexed:
         if not words:
             return iter(())
         with self._lock:
-            index = self._current()
-            count = max(_FIRST, limit)
-            while True:
-                lines = index.find(self._ledger.stream, words, count)
-                found = list(self._fitting(lines, fits))
-                if len(found) >= limit or len(lines) < count:
-                    return iter(found)
-                count *= _TIMES
+            return iter(self._found(self._current(), words, fits, limit))
+
+    def _found(
+        self,
+        index: TextIndex,
+        words: Sequence[str],
+        fits: Callable[[Remembered], bool],
+        limit: int,
+    ) -> Sequence[Match]:
+        count = max(_FIRST, limit)
+        while True:
+            lines = index.find(self._ledger.stream, words, count)
+            found = list(self._fitting(lines, fits))
+            if len(found) >= limit or len(lines) < count:
+                return found
+            count *= _TIMES
 
     def _fitting(
         self, lines: Sequence[tuple[int, float]], fits: Callable[[Remembered], bool]

@@ -25,6 +25,7 @@ from holdfast.agent.stored import media_bytes
 from holdfast.agent.transcript import transcript
 from holdfast.artifacts import Artifact, kept, opened
 from holdfast.codec import args_hash
+from holdfast.decoding import decode
 from holdfast.errors import BadInput
 from holdfast.scope import inside
 from holdfast.spec import Retry
@@ -89,7 +90,7 @@ def kept_tools(infos: Sequence[ToolInfo]) -> Artifact | None:
 def tools_in(store: Any, artifact: Artifact) -> tuple[ToolInfo, ...]:
     """The tools that an artifact lists."""
     with opened(store, artifact) as file:
-        return msgspec.json.decode(file.read(), type=tuple[ToolInfo, ...])
+        return decode(file.read(), tuple[ToolInfo, ...])
 
 
 class Caller:

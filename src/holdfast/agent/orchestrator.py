@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.above import door
 from holdfast.agent.adapters.errors import model_retry
 from holdfast.agent.builtin import (
     NAMES,
@@ -328,9 +329,7 @@ class Orchestrator(Loop):
             self.session, self.summarize, over_tokens=over, counter=self.counter
         )
         if done.done and self.handoff is not None:
-            from holdfast.workspace.handoff import here
-
-            here(self.handoff)
+            door("handoff").here(self.handoff)
         return state.spend(done.usage) if done.usage.tokens or done.usage.cost else state
 
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.agent.state import AgentState
+from holdfast.decoding import NONSENSE, Illegible, decoder
 from holdfast.errors import Undecodable, Unserializable
 
 VERSION = 1
@@ -24,8 +25,8 @@ class _Version(Struct, frozen=True):
     version: int
 
 
-_load = msgspec.json.Decoder(_Saved).decode
-_load_version = msgspec.json.Decoder(_Version).decode
+_load = decoder(_Saved)
+_load_version = decoder(_Version)
 
 
 def dump(state: AgentState) -> bytes:
@@ -38,7 +39,7 @@ def dump(state: AgentState) -> bytes:
     try:
         data = msgspec.json.encode(_Saved(VERSION, state))
         same = _load(data).state == state
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (*NONSENSE, Illegible) as error:
         raise Unserializable(f"the agent state {state.session_id!r}: {error}") from None
     if not same:
         raise Unserializable(
@@ -62,7 +63,7 @@ def load(data: bytes | str) -> AgentState:
                 f"an agent state of version {version}: this Holdfast knows {VERSION}. Upgrade it"
             )
         return _load(data).state
-    except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError) as error:
+    except Illegible as error:
         raise Undecodable(
             f"this is no agent state that dump() made: {error} (it begins with {data[:40]!r})"
         ) from None

@@ -9,7 +9,8 @@ there is never one without the other.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -21,7 +22,7 @@ from holdfast.agent.flow import Flow, drive, once
 from holdfast.agent.messages import Message, turns, user
 from holdfast.agent.stored import Turn, stored_form
 from holdfast.codec import args_hash
-from holdfast.errors import BadInput, CodeChanged
+from holdfast.errors import BadInput, CodeChanged, WrongArguments
 from holdfast.events import Said as SaidEvent
 from holdfast.scope import Scope, inside, scope_var
 from holdfast.words import checked_id, must_be_texts
@@ -29,9 +30,10 @@ from holdfast.words import checked_id, must_be_texts
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.conversation import Conversation
+    from holdfast.engines.holding import Holding
     from holdfast.handle import Handle
-    from holdfast.listing import Tasks
     from holdfast.store import Store
+    from holdfast.views import Tasks
 
 R = TypeVar("R")
 
@@ -301,6 +303,29 @@ def _turns_of(messages: Sequence[str | Message]) -> list[Turn]:
         if not isinstance(each, Message):
             raise BadInput(f"say() takes texts and messages, not {type(each).__name__}")
     return list(turns(given))
+
+
+def begin_session(
+    hf: Holdfast,
+    held: Holding,
+    id: str | None,
+    user: str | None,
+    labels: Mapping[str, str] | None,
+) -> Session:
+    """The session of that id, begun if there is none: see `Holdfast.session`."""
+    wanted = dict(labels or {})
+    must_be_texts("session()", user=user or "", **{f"label {k!r}": v for k, v in wanted.items()})
+    means = Means(held.store, held.owner, held.clock, held.redact, held.max_value_bytes)
+    book = book_of(means, checked_id(uuid.uuid4().hex if id is None else id))
+    found = book.begin(user or "", wanted)
+    if user is not None and found.user != user:
+        raise WrongArguments(
+            f"session {book.id!r} is one of user {found.user!r}, not of {user!r}: give another "
+            f"id, or leave the user out"
+        )
+    if labels is not None and found.labels != wanted:
+        raise BadInput(f"session {book.id!r} was begun with other labels: {found.labels!r:.200}")
+    return Session(book, hf)
 
 
 def session() -> Session:

@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from holdfast.agent.messages import Media, Message, Part, ToolResult
 from holdfast.artifacts import Artifact, kept, opened
+from holdfast.decoding import NONSENSE, Illegible, decoder
 from holdfast.errors import BadInput
 from holdfast.events import Said
 from holdfast.values import Blobs, fetch
 
-_decoder = msgspec.json.Decoder(tuple[Message, ...])
+_decode = decoder(tuple[Message, ...])
 
 Turn = tuple[Message, ...]
 
@@ -21,8 +22,8 @@ def stored_form(store: Blobs, turn: Turn) -> bytes:
     bare = tuple(_bare(store, message) for message in turn)
     try:
         data = msgspec.json.encode(bare)
-        again = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeError, TypeError, RecursionError) as error:
+        again = _decode(data)
+    except (*NONSENSE, Illegible) as error:
         raise BadInput(f"a message can't be stored: {error}") from None
     if again != bare:
         raise BadInput(
@@ -34,7 +35,7 @@ def stored_form(store: Blobs, turn: Turn) -> bytes:
 
 def load_turn(store: Blobs, said: Said, first: int) -> Turn:
     """The messages of a turn, each with its place in the conversation."""
-    bare = _decoder.decode(fetch(store, said.messages, {}, dict))
+    bare = _decode(fetch(store, said.messages, {}, dict))
     return tuple(
         replace(message, number=first + index, at=said.at, task=said.task, step=said.step)
         for index, message in enumerate(bare)

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.agent.messages import ToolCall
 from holdfast.agent.model import ToolInfo
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, Undecodable
 from holdfast.spec import IdempotencyKey, Spec, is_async
 
@@ -74,8 +75,8 @@ def _injected(spec: Spec) -> dict[str, IdempotencyKey]:
 def arguments_of(call: ToolCall) -> dict[str, Any]:
     """The arguments that a model wrote, or `BadCall`."""
     try:
-        data = msgspec.json.decode(call.arguments or "{}")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        data = decode(call.arguments or "{}")
+    except (Illegible, UnicodeError) as error:
         raise BadCall(f"the arguments of {call.name} are not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise BadCall(f"the arguments of {call.name} must be a JSON object, by parameter name")

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from holdfast.decoding import decode
 from holdfast.errors import BadInput
 from holdfast.events import Remembered
 
@@ -86,7 +87,7 @@ class Vectors:
     def _kept_with(self, event: Remembered) -> array[float] | None:
         if not isinstance(event.vector, Raw):
             return None
-        kept = msgspec.json.decode(event.vector, type=_Kept)
+        kept = decode(event.vector, _Kept)
         if kept.by != self.name:
             return None
         return _little_endian(array("f", b64decode(kept.f32)))

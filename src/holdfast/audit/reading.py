@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, cast
 
-import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from holdfast import chain
 from holdfast.audit.entry import Audit, Claim, Entry, Signatures, Verification
 from holdfast.audit.seen import Seen
 from holdfast.audit.telling import how_claimed, tell
+from holdfast.decoding import NONSENSE
 from holdfast.errors import HoldfastError, LogDamaged, StoreError, TaskNotFound
 from holdfast.events import AnyEvent, Claimed, Rewound, TaskCreated
 from holdfast.kinds import id_of
@@ -66,14 +66,14 @@ def _read(store: Store, stream: str) -> _Read:
         for event, total in read_sums(store, stream):
             advance_checked(state, event, stream)
             if reader is None or isinstance(event, Rewound):  # whose state is another one
-                reader = Reader(store, state.lists, lambda: all_lists(store, stream))
+                reader = Reader(store, stream, state.lists, lambda: all_lists(store, stream))
             _take(read, event, seen, reader)
             read.total = total.decode()
     except LogDamaged as error:
         read.damage = Damage(id_of(stream), error.seq, error.what)
     except StoreError as error:
         read.damage = Damage(id_of(stream), 0, f"it can't be read: {error}")
-    except ValueError as error:  # as `verify` has it: a plan or a number that makes no sense
+    except NONSENSE as error:  # as `verify` has it: a plan or a number that makes no sense
         read.damage = Damage(id_of(stream), state.seq + 1, f"it makes no sense ({error!r})")
     return read
 
@@ -106,7 +106,7 @@ def _entry(event: AnyEvent, fields: dict[str, Any], state: State, reader: Reader
         if isinstance(value := fields.get(name), Raw):
             try:
                 fields[name] = reader.plain(value)
-            except (HoldfastError, msgspec.MsgspecError, LookupError, TypeError) as error:
+            except (HoldfastError, *NONSENSE) as error:
                 fields[name] = UNSET
                 problems.append(f"{name}: it can't be read ({error})")
     return Entry(

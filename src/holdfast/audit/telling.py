@@ -15,6 +15,7 @@ from msgspec import UNSET
 from holdfast import events as e
 from holdfast.audit import calls
 from holdfast.audit.seen import Fields, Seen, Tell
+from holdfast.decoding import decode
 from holdfast.events import AnyEvent
 
 OMITTED: dict[type[AnyEvent], str] = {
@@ -47,7 +48,7 @@ def tell(event: AnyEvent, seen: Seen) -> Fields | None:
 
 
 def _unknown(event: AnyEvent, seen: Seen) -> Fields:
-    return {"what": "recorded", "output": msgspec.json.decode(e.dump_event(event))}
+    return {"what": "recorded", "output": decode(e.dump_event(event))}
 
 
 # The task itself.
@@ -79,7 +80,7 @@ def _forked(event: e.TaskCreated, fork: e.Fork) -> Fields:
         "who": fork.by,
         "name": event.task,
         "input": event.args,
-        "options": msgspec.json.decode(msgspec.json.encode(given)) if given else UNSET,
+        "options": decode(msgspec.json.encode(given)) if given else UNSET,
         "text": _place(fork.when, fork.path),
         "because": fork.because,
         "how": fork.effects,

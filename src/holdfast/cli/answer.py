@@ -15,7 +15,7 @@ from holdfast.cli.arguments import quoted, value_of
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import answers, go_on_hint, our_command
 from holdfast.cli.opening import find_task, opened, read_all
-from holdfast.cli.options import complete_task, json_option, pass_given, store_options
+from holdfast.cli.options import complete_task, imports, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import clock, plain, short
@@ -44,6 +44,7 @@ class QuestionView(Struct, frozen=True):
 @click.option("--by", default="", metavar="NAME", help="Who answers, for the log.")
 @json_option
 @store_options
+@imports("redact", "engine", when="answer")
 @pass_given
 def answer(
     given: Given,
@@ -73,7 +74,7 @@ def answer(
       holdfast answer trip-42 6 '"3"'          the text 3, to the question asked by call 6
       holdfast answer trip-42 approve-7 true   let it make call 7
     """
-    with opened(given, engine=True) as hf:
+    with opened(given) as hf:
         if task is None or question is None:
             views, unreadable = ([find_task(hf, task)], []) if task else read_all(hf.store)
             wanted = [view for view in views if task or view.status not in FINISHED]

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.cli.text import short, to_json
 from holdfast.codec import shape_of
 from holdfast.codec.misfit import name_of
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, Undecodable
 from holdfast.secret import Secret
 from holdfast.spec import Spec
@@ -111,8 +112,8 @@ def value_of(word: str) -> Any:
     (3, 'Oslo', '3')
     """
     try:
-        return msgspec.json.decode(word.encode())
-    except (msgspec.MsgspecError, UnicodeError):
+        return decode(word.encode())
+    except (Illegible, UnicodeError):
         return word
 
 
@@ -123,8 +124,8 @@ def json_of(word: str) -> Any:
     ['a']
     """
     try:
-        return msgspec.json.decode(word.encode())
-    except (msgspec.MsgspecError, UnicodeError) as error:
+        return decode(word.encode())
+    except (Illegible, UnicodeError) as error:
         raise BadInput(
             f"{word!r} is not JSON ({error}): a text needs quotes inside quotes, '\"like this\"'"
         ) from None

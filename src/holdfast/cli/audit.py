@@ -111,7 +111,7 @@ def audit(
     """
     form = "jsonl" if as_json else form
     noted = read_heads(against) if against else []
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         if not may_be_there(hf.store, task) and not noted:
             raise not_found(hf.store, task)
         found = hf.audit(task, against=noted)

@@ -15,7 +15,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.code import load_app
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import find_task, opened, read_all
-from holdfast.cli.options import code_options, complete_task, json_option, pass_given
+from holdfast.cli.options import code_options, complete_task, imports, json_option, pass_given
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
@@ -47,6 +47,7 @@ class CheckView(Struct, frozen=True):
 @click.option("--type", "kind", metavar="NAME", help="Only runs of this task function.")
 @json_option
 @code_options
+@imports("app", "redact", "secrets")
 @pass_given
 def check(given: Given, tasks: tuple[str, ...], kind: str | None, as_json: bool) -> Exit:
     """Check the code of --app against the logs of all unfinished tasks, or of those named.

@@ -17,6 +17,7 @@ from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import (
     code_options,
     complete_task,
+    imports,
     json_option,
     pass_given,
     store_options,
@@ -51,7 +52,7 @@ def compare(given: Given, tasks: tuple[str, ...], full: bool, as_json: bool) -> 
       holdfast compare trip-42 trip-42-fork
       holdfast compare trip-42 trip-43 trip-44 --json
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         for task in tasks:
             find_task(hf, task)
         found = hf.compare(*tasks)
@@ -97,6 +98,7 @@ def _print(page: Page, found: Comparison) -> None:
 @_full_option
 @json_option
 @code_options
+@imports("app", "redact", "secrets")
 @pass_given
 def experiment(
     given: Given,

@@ -15,7 +15,7 @@ from holdfast.cli.code import load_app
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.opening import find_task, opened
-from holdfast.cli.options import code_options, json_option, pass_given, task_argument
+from holdfast.cli.options import code_options, imports, json_option, pass_given, task_argument
 from holdfast.cli.output import console, print_error, print_json, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
@@ -38,6 +38,7 @@ _STYLES = {
 @task_argument
 @json_option
 @code_options
+@imports("app", "redact", "secrets", "engine")
 @pass_given
 def compensate(given: Given, task: str, as_json: bool) -> Exit:
     """Undo what a failed or cancelled task did, or finish doing so; print what came of it.
@@ -54,7 +55,7 @@ def compensate(given: Given, task: str, as_json: bool) -> Exit:
       holdfast compensate trip-42 --app agents
       holdfast compensate trip-42 --app agents --json | jq '.compensation[] | select(.why != "")'
     """
-    with opened(given, engine=True) as hf:
+    with opened(given) as hf:
         _must_have_ended_badly(given, find_task(hf, task))
         load_app(given)
         try:

@@ -16,13 +16,14 @@ from holdfast.agent.stored import media_bytes
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.layers import Page
-from holdfast.cli.opening import find_task, incoherent_is_damage, opened
+from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.spoken import messages_text, print_message, ranges_text
 from holdfast.cli.text import plain, shown
 from holdfast.conversation import Conversation
+from holdfast.decoding import damage_in
 from holdfast.errors import BadInput
 from holdfast.reading import stream_of
 from holdfast.store import Store
@@ -67,9 +68,9 @@ def context(
     """
     if form is not None and step is None:
         raise click.UsageError("--format is of one call: name it with --step")
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
-        with incoherent_is_damage(stream_of(view.id)):
+        with damage_in(stream_of(view.id)):
             calls = list(asked_in(view))
         if step is None:
             _list(given, view, _rows(calls, hf.store), as_json)

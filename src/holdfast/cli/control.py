@@ -9,7 +9,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.opening import at_work, find_task, opened
-from holdfast.cli.options import json_option, pass_given, store_options, task_argument
+from holdfast.cli.options import imports, json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
@@ -28,6 +28,7 @@ by_option = click.option("--by", default="", metavar="NAME", help="Who says so, 
 @by_option
 @json_option
 @store_options
+@imports("redact", "engine")
 @pass_given
 def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit:
     """Stop a task at its next step, until somebody lets it go on.
@@ -40,7 +41,7 @@ def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit
       holdfast pause trip-42
       holdfast pause trip-42 --because "the budget is spent" --by ada
     """
-    with opened(given, engine=True) as hf:
+    with opened(given) as hf:
         find_task(hf, task)
         hf.pause(task, because=because, by=by)
         view = hf.task(task)
@@ -78,6 +79,7 @@ def _print_pause(out: Console, view: TaskView, holder: str | None) -> None:
 @by_option
 @json_option
 @store_options
+@imports("redact", "engine")
 @pass_given
 def cancel(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit:
     """End a task at its next step, for good, and say what comes of that.
@@ -98,7 +100,7 @@ def cancel(given: Given, task: str, because: str, by: str, as_json: bool) -> Exi
       holdfast cancel trip-42
       holdfast cancel trip-42 --because "Ada has flown home" --by bob
     """
-    with opened(given, engine=True) as hf:
+    with opened(given) as hf:
         find_task(hf, task)
         hf.cancel(task, because=because, by=by)
         view = hf.task(task)

@@ -39,8 +39,9 @@ LEVELS = list(_STYLES)
 def doctor(given: Given, task: str | None, as_json: bool) -> Exit:
     """Check the store, or one task: that every log and blob is what was written, to the byte.
 
-    Besides it looks for leftovers of crashes, permissions, symlinks, and a filesystem that is not
-    fit for locks. It only reads: it repairs and removes nothing, and says what you can do.
+    It compares what lists go by with what the logs say. Besides it looks for leftovers of crashes,
+    permissions, symlinks, and a filesystem that is not fit for locks. It only reads: it repairs
+    and removes nothing, and says what you can do.
 
     The exit code is 4 if anything is damaged, else 0: warnings and notes are no damage.
 
@@ -50,7 +51,7 @@ def doctor(given: Given, task: str | None, as_json: bool) -> Exit:
       holdfast doctor trip-42
       holdfast doctor --json | jq -e .healthy
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         logs = Logs(hf.store)
         root = folder_of(hf.store.url)
         check = _check_task(hf, root, logs, task) if task else _check_all(hf, root, logs)
@@ -88,6 +89,7 @@ def _check_all(hf: Holdfast, root: Path | None, logs: Logs) -> Iterator[Finding]
         return
     yield from folders.check_filesystem(root, folders.filesystem_of(root))
     yield from folders.check_names(root, root)
+    yield from folders.check_index(root)
     all_read, shown = True, _named_there(hf, "stream_shown")
     for folder, named in folders.log_folders(root):
         if named is None:

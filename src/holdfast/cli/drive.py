@@ -22,6 +22,7 @@ from holdfast.cli.live import live
 from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import (
     code_options,
+    imports,
     json_option,
     pass_given,
     store_options,
@@ -47,6 +48,7 @@ _progress_option = click.option(
 @json_option
 @engine_options
 @store_options
+@imports("redact", "secrets", "engine")
 @pass_given
 def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
     """Run a task function, or go on with it, and print its result as JSON.
@@ -68,7 +70,7 @@ def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
       holdfast run agents.mail:triage '{"inbox": "work"}' --user ada
     """
     task = new_task(given, **words)
-    with opened(given, create=True, engine=True) as hf:
+    with opened(given, create=True) as hf:
         print_error(f"task {task.id}")
         go = partial(hf.run, task.fn, *task.args, id=task.id, **task.options)
         return drive_here(given, hf, task.id, go, as_json, progress)
@@ -83,6 +85,7 @@ def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
 @json_option
 @engine_options
 @code_options
+@imports("app", "redact", "secrets", "engine")
 @pass_given
 def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bool) -> Exit:
     """Go on with a task that was interrupted or paused, and print its result as JSON.
@@ -103,7 +106,7 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
       holdfast resume trip-42 --worker
       HOLDFAST_APP=agents,agents.mail holdfast resume trip-42
     """
-    with opened(given, engine=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
         if to_worker:
             return _leave_to_worker(given, hf, task, as_json)
@@ -119,6 +122,7 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
 @json_option
 @engine_options
 @code_options
+@imports("app", "redact", "secrets", "engine")
 @pass_given
 def retry(given: Given, task: str, progress: bool, as_json: bool) -> Exit:
     """Try a failed task again, and print its result as JSON.
@@ -130,7 +134,7 @@ def retry(given: Given, task: str, progress: bool, as_json: bool) -> Exit:
     Examples:
       holdfast retry trip-42 --app agents
     """
-    with opened(given, engine=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
         if view.status != "completed":
             load_app(given)

@@ -17,15 +17,14 @@ MODULE:ATTR, an engine of one's own or a function that makes one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.code import load, look_in
-from holdfast.cli.options import remember
-from holdfast.cli.settings import Given, engine_settings
+from holdfast.cli.code import load_named
+from holdfast.cli.settings import Given, engine_settings, remember
 from holdfast.engines.elsewhere import LOCAL
 from holdfast.engines.port import Engine
 from holdfast.errors import BadInput
@@ -81,8 +80,7 @@ def engine_of(given: Given) -> Engine | None:
     if name in ("", LOCAL):
         return None
     if ":" in name:
-        look_in(Path.cwd())
-        return _own(name)
+        return _own(name, load_named("engine", given))
     if name not in _TAKES:
         raise BadInput(
             f"--engine {name}: there are local, temporal and restate, or write MODULE:ATTR for "
@@ -100,8 +98,8 @@ def _must_suit(given: Given, name: str) -> None:
             raise BadInput(f"--{option} goes with {engines}, not with {name or LOCAL}")
 
 
-def _own(where: str) -> Engine:
-    found = load(where)
+def _own(where: str, named: Sequence[Any]) -> Engine:
+    (found,) = named
     engine: Engine = found() if callable(found) else found
     if not isinstance(getattr(engine, "name", None), str) or not hasattr(engine, "start"):
         raise BadInput(f"--engine {where}: that is no engine, but {engine!r:.80}")

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from holdfast.cli.health import RESTORE, Finding, about_to_start, unreadable
 from holdfast.cli.text import count
+from holdfast.decoding import Illegible, decode
 from holdfast.kinds import KINDS
+from holdfast.stores.index import INDEX
+from holdfast.stores.index import spoiled as index_spoiled
 from holdfast.stores.leftovers import DELETED, TEMPORARY, TORN
 from holdfast.stores.locks import LOCK, LOG, was_started
 from holdfast.stores.workspace import Named, safe_name
@@ -43,8 +44,8 @@ def _named_in(folder: Path) -> str | None:
     try:
         fd = os.open(folder / LOG, os.O_RDONLY | os.O_NOFOLLOW)
         with open(fd, "rb") as log:
-            named = msgspec.json.decode(log.readline(), type=Named).id
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+            named = decode(log.readline(), Named).id
+    except (OSError, Illegible):
         return None
     return named if safe_name(named) == folder.name else None
 
@@ -72,6 +73,21 @@ def check_names(root: Path, folder: Path) -> Iterator[Finding]:
         what = f"{count(len(exposed), 'name')} in it can be opened by other users of this machine"
         advice = f"chmod -R go= {shlex.quote(str(folder))}"
         yield Finding("warning", _place(root, folder), f"{what} (such as {exposed[0]})", advice)
+
+
+def check_index(root: Path) -> Iterator[Finding]:
+    """Whether lines of the index are not what was written."""
+    spoiled = 0
+    with suppress(OSError):  # without one, or with one that can't be read, all logs are read
+        fd = os.open(root / INDEX, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(fd, "rb") as index:
+            spoiled = index_spoiled(index.read())
+    if spoiled:
+        what = (
+            f"{count(spoiled, 'line')} in it count for nothing: torn by a crash, changed, or "
+            f"written by an older Holdfast. Their logs are read instead"
+        )
+        yield Finding("note", INDEX, what, "Nothing. It may be deleted: it is made of the logs.")
 
 
 def _listed(folder: Path) -> list[tuple[Path, int]]:

@@ -14,7 +14,7 @@ from holdfast.cli.drive import drive_here
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.opening import find_task, opened
-from holdfast.cli.options import code_options, json_option, pass_given, task_argument
+from holdfast.cli.options import code_options, imports, json_option, pass_given, task_argument
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.places import At, place_options, values
 from holdfast.cli.settings import Given
@@ -114,6 +114,7 @@ def changes_of(words: dict[str, Any]) -> dict[str, Any]:
 @click.option("--run", "is_run", is_flag=True, help="Drive it here at once; needs --app.")
 @json_option
 @code_options
+@imports("app", "redact", "secrets")
 @pass_given
 def fork(
     given: Given,
@@ -190,6 +191,7 @@ def _print_fork(given: Given, made: TaskView, as_json: bool) -> None:
 @click.option("--by", default="", metavar="NAME", help="Who, for the log.")
 @json_option
 @code_options
+@imports("app", "redact", "secrets")
 @pass_given
 def rewind(
     given: Given,

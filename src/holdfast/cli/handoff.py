@@ -45,7 +45,7 @@ def handoff(given: Given, task: str, folder: Path | None, prints: bool, as_json:
     from holdfast.workspace.handoff import handoff as write
     from holdfast.workspace.handoff import summary_text
 
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
         if prints:
             if as_json:

@@ -14,7 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.code import load, look_in
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import opened
-from holdfast.cli.options import json_option, pass_given, store_options
+from holdfast.cli.options import imports, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
@@ -89,6 +89,7 @@ def harness_options(command: Command) -> Command:
 @click.option("--user", default="", help="Whose it is.")
 @json_option
 @store_options
+@imports("redact")
 @pass_given
 def init_mission(given: Given, text: str, id: str | None, user: str, as_json: bool) -> Exit:
     """Make a mission: what is to be done, in your words. Prints its id.
@@ -117,6 +118,7 @@ def init_mission(given: Given, text: str, id: str | None, user: str, as_json: bo
 @click.option("--retry", is_flag=True, help="Try items again that failed.")
 @json_option
 @store_options
+@imports("redact")
 @pass_given
 def next_(given: Given, /, mission: str | None, retry: bool, as_json: bool, **words: Any) -> Exit:
     """Look at where a mission stands, have the agent do the next item, record it, and exit.
@@ -152,6 +154,7 @@ def next_(given: Given, /, mission: str | None, retry: bool, as_json: bool, **wo
 )  # fmt: skip
 @json_option
 @store_options
+@imports("redact")
 @pass_given
 def loop_(
     given: Given, /, mission: str | None, most_items: int | None, minutes: float | None,

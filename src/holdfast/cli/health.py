@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Literal
 
 from msgspec import Struct
@@ -11,8 +12,9 @@ from holdfast.errors import LogDamaged, NewerFormat, StoreError
 from holdfast.events import AnyEvent
 from holdfast.folding import Folded, empty, follow
 from holdfast.kinds import KINDS, id_of, kind_of
+from holdfast.patrol import differs
 from holdfast.reading import base_of, read_events
-from holdfast.store import Store
+from holdfast.store import Facts, Store
 from holdfast.verify import Blobs, what_in
 
 Level = Literal["damage", "warning", "note"]
@@ -20,6 +22,10 @@ Level = Literal["damage", "warning", "note"]
 RESTORE = (
     "Keep the file as it is, and restore the log from a backup. "
     "What came before the damage can be read with `holdfast log`."
+)
+CORRECT = (
+    "A worker corrects it as soon as it comes to compare the two. "
+    "In a folder you can delete index.jsonl: it is made anew from the logs."
 )
 
 
@@ -52,6 +58,7 @@ class Logs:
         """How many logs there are of each kind, and events in them."""
         self._store = store
         self._blobs = Blobs(store)
+        self._told: dict[str, dict[str, Facts | None]] = {}
 
     @property
     def blobs(self) -> Collection[str]:
@@ -60,25 +67,38 @@ class Logs:
 
     def check(self, stream: str) -> Iterator[Finding]:
         """What is wrong with a log."""
-        state = empty(stream)
+        state, told = empty(stream), self._told_of(stream)
         self.counts[kind_of(stream).plural] += 1
         try:
             base = base_of(self._store, stream)
             for event in read_events(self._store, stream):
                 self.counts["events"] += event.seq > base
                 yield from self._blobs_of(stream, event)
-                follow(state, event)
+                follow(state, event, stream)
         except NewerFormat as error:
             yield Finding("warning", stream, str(error), "Use the Holdfast that wrote it.")
         except LogDamaged as error:
             yield Finding("damage", stream, _what(stream, error), RESTORE)
         except StoreError as error:
             yield unreadable(stream, str(error))
-        except (LookupError, TypeError, ValueError) as error:
-            what = f"event {state.seq + 1} does not follow from those before it ({error!r})"
-            yield Finding("damage", stream, what, RESTORE)
         else:
             yield from _whose(stream, state)
+            yield from self._told_wrongly(stream, told, state)
+
+    def _told_wrongly(self, stream: str, told: Facts | None, state: Folded) -> Iterator[Finding]:
+        with suppress(StoreError):  # it was deleted meanwhile
+            if told is not None and (wrong := differs(self._store, stream, told, state)):
+                what = f"lists and workers are told something else than its log says: {wrong}"
+                yield Finding("warning", stream, what, CORRECT)
+
+    def _told_of(self, stream: str) -> Facts | None:
+        """What the store tells of a log without reading it; asked at once for all of a kind."""
+        prefix = kind_of(stream).prefix
+        if prefix not in self._told:
+            self._told[prefix] = {}
+            with suppress(StoreError):  # whoever reads the log is told
+                self._told[prefix] = dict(self._store.facts(prefix))
+        return self._told[prefix].get(stream)
 
     def _blobs_of(self, stream: str, event: AnyEvent) -> Iterator[Finding]:
         for problem in self._blobs.check(event):

@@ -118,7 +118,7 @@ def _app(given: Given) -> list[str]:
     if given.app:
         return [word for module in given.app for word in ("--app", module)]
     try:
-        known = code_of(given, os.environ, Path.cwd()).modules
+        known = code_of("app", given, os.environ, Path.cwd()).names
     except BadInput:
         known = ()
     return [] if known else ["--app", "MODULE"]

@@ -5,17 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import get_args
 
-import msgspec
 from msgspec import Raw, UnsetType
 from rich.text import Text
 
 from holdfast import events as e
 from holdfast.cli.text import count, cut, plain, precise_clock
+from holdfast.decoding import Illegible, decode
 from holdfast.events import AnyEvent, TaskEvent
 from holdfast.history import left_at, put_back_to
-from holdfast.lists import in_short
+from holdfast.lists import BLOB, BlobRef, in_short
 from holdfast.state import State
-from holdfast.values import BLOB, BlobRef
 
 MOST = 160
 _WIDTH = 1 + max(len(str(kind.__struct_config__.tag)) for kind in get_args(TaskEvent))
@@ -247,6 +246,6 @@ def short_raw(raw: Raw | UnsetType) -> str:
         return ""
     data = bytes(raw)
     if data.startswith(BLOB):
-        with suppress(msgspec.MsgspecError):
-            return f"({msgspec.json.decode(data, type=BlobRef).size_bytes:,} bytes, kept aside)"
+        with suppress(Illegible):
+            return f"({decode(data, BlobRef).size_bytes:,} bytes, kept aside)"
     return cut(plain(in_short(data).decode(errors="replace")), MOST)

@@ -73,7 +73,7 @@ def log(
     """
     if wait:
         _wait_for(given, task)
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         if not is_there(hf.store, task):
             raise not_found(hf.store, task)
         tail = Tail(hf.store, task)
@@ -88,7 +88,7 @@ def log(
 def _wait_for(given: Given, task: str) -> None:
     while True:
         try:
-            with opened(given, only_reads=True) as hf:
+            with opened(given) as hf:
                 if is_there(hf.store, task):
                     return
         except StoreNotFound:

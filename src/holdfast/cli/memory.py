@@ -13,7 +13,7 @@ import msgspec
 from holdfast.agent.memories import Entry, Found
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import opened
-from holdfast.cli.options import json_option, label_option, pass_given, store_options
+from holdfast.cli.options import imports, json_option, label_option, pass_given, store_options
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, cut, plain
@@ -74,7 +74,7 @@ def search(
       holdfast memory search "quiet room"
       holdfast memory search zurich --user ada --json | jq -r '.[].text'
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         found = hf.memory.search(query, user=user, session=session, labels=labels, limit=limit)
     _print([_scored(each) for each in found], [each.entry for each in found], as_json)
     return Exit.OK
@@ -103,7 +103,7 @@ def ls(
       holdfast memory ls
       holdfast memory ls --user ada --label kind=taste --json
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         entries = hf.memory.entries(user=user, session=session, labels=labels)
         found = list(islice(entries, limit))
         is_more = next(entries, None) is not None
@@ -121,6 +121,7 @@ def ls(
 @label_option
 @json_option
 @store_options
+@imports("redact")
 @pass_given
 def add(
     given: Given,
@@ -152,6 +153,7 @@ def add(
 @click.option("--because", default="", metavar="WHY", help="Why, for the log.")
 @json_option
 @store_options
+@imports("redact")
 @pass_given
 def forget(given: Given, id: str, because: str, as_json: bool) -> Exit:
     """See to it that an entry is found no more. The log still has it.

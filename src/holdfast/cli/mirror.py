@@ -92,7 +92,7 @@ def mirror(
             "the store is encrypted, and these files would tell what it hides: give --plain if "
             "they may"
         )
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         for task in tasks:
             if not is_there(hf.store, task):
                 raise not_found(hf.store, task)
@@ -173,7 +173,7 @@ def rebuild(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
             "the store is encrypted, so it has no readable files: keep them elsewhere with "
             "`holdfast mirror --plain DIR`"
         )
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         for task in tasks:
             if not is_there(hf.store, task):
                 raise not_found(hf.store, task)

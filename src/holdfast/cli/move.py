@@ -9,7 +9,7 @@ from holdfast.cli.engines import engine_of, engine_options
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.opening import find_task, opened
-from holdfast.cli.options import json_option, pass_given, store_options, task_argument
+from holdfast.cli.options import imports, json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
@@ -37,6 +37,7 @@ from holdfast.errors import BadInput
 @by_option
 @json_option
 @store_options
+@imports("redact", "engine")
 @pass_given
 def move(given: Given, task: str, timeout_s: float, force: bool, by: str, as_json: bool) -> Exit:
     """Give a task that is under way to another engine, which goes on at its next step.
@@ -66,7 +67,7 @@ def move(given: Given, task: str, timeout_s: float, force: bool, by: str, as_jso
     target = engine_of(given)
     try:
         # Who drives it now is told at once, if the settings name that engine.
-        with opened(_without_engine(given), engine=True) as hf:
+        with opened(_without_engine(given)) as hf:
             find_task(hf, task)
             moved = hf.move(task, target or "local", by=by, timeout_s=timeout_s, force=force)
     finally:
@@ -81,7 +82,10 @@ def move(given: Given, task: str, timeout_s: float, force: bool, by: str, as_jso
 
 
 def _without_engine(given: Given) -> Given:
-    return Given(url=given.url, key_file=given.key_file, sign_key_file=given.sign_key_file)
+    return Given(
+        url=given.url, key_file=given.key_file, sign_key_file=given.sign_key_file,
+        imports=given.imports,
+    )  # fmt: skip
 
 
 def _print(given: Given, task: str, name: str, moved: tuple[str, ...]) -> None:

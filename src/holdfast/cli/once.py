@@ -17,7 +17,7 @@ from holdfast.cli.amounts import Size
 from holdfast.cli.exits import Exit, exit_of
 from holdfast.cli.hints import our_command
 from holdfast.cli.opening import opened
-from holdfast.cli.options import pass_given, store_options
+from holdfast.cli.options import imports, pass_given, store_options
 from holdfast.cli.settings import Given
 from holdfast.cli.telling import Told, in_words, print_error
 from holdfast.errors import BadInput, HoldfastError, InDoubt
@@ -128,6 +128,7 @@ def _all_options(command: Any) -> Any:
 )
 @_all_options
 @store_options
+@imports("redact")
 @pass_given
 def once(
     given: Given,

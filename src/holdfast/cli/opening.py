@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.app import Holdfast
-from holdfast.cli.redaction import redaction
-from holdfast.cli.settings import Given, keys_in, url_of
+from holdfast.cli.code import load_named
+from holdfast.cli.settings import Given, Setting, keys_in, url_of
 from holdfast.cli.telling import print_error
-from holdfast.errors import LogDamaged, SessionNotFound, StoreError, TaskNotFound
+from holdfast.decoding import damage_in
+from holdfast.errors import SessionNotFound, StoreError, TaskNotFound
 from holdfast.keys import Keys
 from holdfast.reading import stream_of
 from holdfast.state import FINISHED
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 LEASE_S = 30.0
 """How long a process may hang before another one takes its tasks over."""
+_REDACTION: tuple[Setting, ...] = ("redact", "secrets")
+"""With these a command keeps the same secrets out of a log as the code does."""
 
 
 class StoreNotFound(TaskNotFound):
@@ -60,19 +63,18 @@ def opened(
     *,
     create: bool = False,
     lease_s: float = LEASE_S,
-    only_reads: bool = False,
-    engine: bool = False,
 ) -> Iterator[Holdfast]:
     """The store, opened. Only with `create` is a folder made that is not there.
 
-    With `engine`, tasks are driven by, and messages told to, the one that the command was given.
+    A command that declares `engine` has tasks driven by, and messages told to, the one it is given.
     """
     url = store_url(given)
     if not create:
         must_exist(url)
     key, sign_key = keys_of(given), keys_of(given, "sign_key")
-    more = {} if only_reads else redaction()
-    if engine:
+    # Secrets are kept out when something is written, so a command that reads needs no code for it.
+    more: dict[str, Any] = {name: found for name in _REDACTION for found in load_named(name, given)}
+    if "engine" in given.imports:
         from holdfast.cli.engines import engine_of
 
         more["engine"] = engine_of(given)
@@ -124,17 +126,8 @@ def find_task(hf: Holdfast, task_id: str) -> TaskView:
 
 def read_task(store: Store, task_id: str) -> TaskView:
     """The task, or `TaskNotFound`, or what is wrong with its log."""
-    with incoherent_is_damage(stream_of(task_id)):
+    with damage_in(stream_of(task_id)):
         return view_task(store, task_id)
-
-
-@contextmanager
-def incoherent_is_damage(stream: str, seq: int = 0) -> Iterator[None]:
-    """For events that are whole but make no sense together: a result of a call never made."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError) as error:
-        raise LogDamaged(stream, seq, f"its events make no sense together ({error!r})") from error
 
 
 def not_found(store: Store, task_id: str) -> TaskNotFound:

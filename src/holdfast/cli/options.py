@@ -3,25 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import update_wrapper
+from typing import Any, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec import Struct
 
 from holdfast.cli import opening
-from holdfast.cli.settings import Given
+from holdfast.cli.settings import Given, Setting, remember
 from holdfast.errors import HoldfastError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-pass_given = click.make_pass_decorator(Given, ensure=True)
+
+class Imports(Struct, frozen=True):
+    """The settings whose code a command imports: always, or only `when` it is given a parameter."""
+
+    settings: tuple[Setting, ...] = ()
+    when: str = ""
 
 
-def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep an option's value where every part of a command finds it."""
-    # The same option may stand before and after the command's name; the later one counts.
-    if value:
-        setattr(ctx.ensure_object(Given), str(param.name), value)
+def imports(*settings: Setting, when: str = "") -> Callable[[F], F]:
+    """Declare the settings whose code a command imports. Without this a command imports none.
+
+    `opening` and `code` go by it, the reference page is made from it, and a test tries every
+    command against it.
+    """
+
+    def declare(command: F) -> F:
+        command.imports = Imports(settings, when)  # type: ignore[attr-defined]
+        return command
+
+    return declare
+
+
+def imports_of(command: click.Command) -> Imports:
+    """What a command declares."""
+    return cast(Imports, getattr(command.callback, "imports", Imports()))
+
+
+def pass_given(command: F) -> F:
+    """Hand a command what the command line said, and what code it may import."""
+
+    def with_given(*args: Any, **words: Any) -> Any:
+        context = click.get_current_context()
+        given = context.ensure_object(Given)
+        declared = imports_of(context.command)
+        if not declared.when or context.params[declared.when] is not None:
+            given.imports = declared.settings
+        return context.invoke(command, given, *args, **words)
+
+    return cast(F, update_wrapper(with_given, command))
 
 
 url_option = click.option(
@@ -83,7 +116,7 @@ def code_options(command: F) -> F:
 def _completed(ctx: click.Context, prefix: str, typed: str) -> list[CompletionItem]:
     """The ids that begin with what was typed. Whatever is wrong, the shell hears nothing of it."""
     try:
-        with opening.opened(ctx.ensure_object(Given), only_reads=True) as hf:
+        with opening.opened(ctx.ensure_object(Given)) as hf:
             ids = opening.ids_of(hf.store, prefix)
             return [CompletionItem(id) for id in ids if id.startswith(typed) and id.isprintable()]
     except (HoldfastError, OSError):

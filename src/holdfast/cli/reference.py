@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import click
 
+from holdfast.cli.options import imports_of
 from holdfast.cli.root import root
 
 HEAD = """\
@@ -18,24 +19,65 @@ HEAD = """\
 It needs click and rich: install holdfast with its extra `cli`, or `pip install click rich`. It can
 also be called as `python -m holdfast`. This page is made from the help texts by
 `python -m holdfast.cli.reference > docs/reference/cli.md`; change those, not this.
+
+## Which commands import your code
+
+Four settings name code: `app`, `redact`, `secrets` and `engine` (where it is a MODULE:ATTR). A
+command imports the code of the settings that this table names, and no other. A command that is not
+in the table imports none. Code that an argument names (`holdfast run MODULE:FUNCTION`) is imported
+too.
+
+{table}
+What is redacted is redacted when it is written: reading needs no code for it, and shows no more
+than the log holds. Commands that write import `redact`, so that they keep out of the log what your
+code keeps out.
+
+A pyproject.toml in the current folder counts as yours. One above the current folder may be somebody
+else's. Code that it names is imported only if you own that folder and that file, and not everybody
+can write to them, and a line on standard error says so. Else the command ends with exit code 2,
+before it has done anything. A module is looked for where the file that names it stands.
+
+`python -m holdfast` also looks in the current folder for every module that Holdfast and Python
+themselves need, as `python -m` always does: a `json.py` there is imported. In a folder that you do
+not trust, say `holdfast`, or `python -P -m holdfast`.
 """
 
 
 def reference() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(_section(name, text) for name, text in _helps())])
+    head = HEAD.format(table=_table())
+    return "\n".join([head, *(_section(name, text) for name, text in _helps())])
+
+
+def _table() -> str:
+    """Which command imports the code of which settings, as the commands declare it."""
+    lines = ["| command | imports | |", "|---|---|---|"]
+    for name, command in _commands():
+        if (declared := imports_of(command)).settings:
+            settings = ", ".join(f"`{each}`" for each in declared.settings)
+            when = f"only with {declared.when.upper()}" if declared.when else ""
+            lines.append(f"| `{name}` | {settings} | {when} |".replace("|  |", "| |"))
+    return "\n".join([*lines, ""])
+
+
+def _commands() -> Iterator[tuple[str, click.Command]]:
+    yield "holdfast", root
+    for name, command in root.commands.items():
+        yield f"holdfast {name}", command
+        for inner, nested in getattr(command, "commands", {}).items():
+            yield f"holdfast {name} {inner}", nested
 
 
 def _helps() -> Iterator[tuple[str, str]]:
     # A width of its own: the page must not depend on the terminal it is made in.
-    top = click.Context(root, info_name="holdfast", terminal_width=80, **root.context_settings)
-    yield "holdfast", root.get_help(top)
-    for name, command in root.commands.items():
-        context = click.Context(command, parent=top, info_name=name, terminal_width=80)
-        yield f"holdfast {name}", command.get_help(context)
-        for inner, nested in getattr(command, "commands", {}).items():
-            context_of_it = click.Context(nested, context, info_name=inner, terminal_width=80)
-            yield f"holdfast {name} {inner}", nested.get_help(context_of_it)
+    contexts: dict[str, click.Context] = {}
+    for name, command in _commands():
+        before, _, word = name.rpartition(" ")
+        more = root.context_settings if command is root else {}
+        contexts[name] = click.Context(
+            command, contexts.get(before), info_name=word, terminal_width=80, **more
+        )
+        yield name, command.get_help(contexts[name])
 
 
 def _section(name: str, text: str) -> str:

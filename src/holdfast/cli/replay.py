@@ -16,11 +16,19 @@ from holdfast.cli.code import load_app
 from holdfast.cli.cohort import replay_all
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import is_there, not_found, opened
-from holdfast.cli.options import code_options, complete_task, json_option, pairs, pass_given
+from holdfast.cli.options import (
+    code_options,
+    complete_task,
+    imports,
+    json_option,
+    pairs,
+    pass_given,
+)
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
 from holdfast.cli.when import when
+from holdfast.decoding import Illegible, decode
 from holdfast.replays import REAL, Replayed
 
 _MOST_SHOWN = 5
@@ -31,8 +39,8 @@ def _values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
     found = {}
     for name, text in pairs(ctx, param, given).items():
         try:
-            found[name] = msgspec.json.decode(text)
-        except msgspec.MsgspecError as error:
+            found[name] = decode(text)
+        except Illegible as error:
             raise click.BadParameter(
                 f"{name}={text}: that is no JSON ({error})", ctx, param
             ) from None
@@ -67,6 +75,7 @@ def _values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
 )
 @json_option
 @code_options
+@imports("app", "redact", "secrets")
 @pass_given
 def replay(
     given: Given,

@@ -9,7 +9,7 @@ from holdfast.cli.code import load_app
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import go_on_hint
 from holdfast.cli.opening import find_task, opened
-from holdfast.cli.options import code_options, json_option, pass_given, task_argument
+from holdfast.cli.options import code_options, imports, json_option, pass_given, task_argument
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
@@ -38,6 +38,7 @@ from holdfast.views import TaskView
 @click.option("--by", default="", metavar="NAME", help="Who says so, for the log.")
 @json_option
 @code_options
+@imports("app", "redact", "engine")
 @pass_given
 def resolve(
     given: Given,
@@ -74,7 +75,7 @@ def resolve(
             "nothing"
         )
     value = json_of(result) if result is not None else None
-    with opened(given, engine=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
         if happened and not unchecked:
             load_app(given)

@@ -121,7 +121,8 @@ def root(ctx: click.Context) -> None:
     else from the environment (HOLDFAST_URL, HOLDFAST_APP, HOLDFAST_KEY, …), else from
     [tool.holdfast] in the nearest pyproject.toml (url = "…", app = "…", engine = "…"), else from
     the default. HOLDFAST_REDACT and HOLDFAST_SECRETS (redact = "…", secrets = "…") name, as
-    module:attribute, a Redact and where named secrets come from.
+    module:attribute, a Redact and where named secrets come from. Commands that only read import
+    none of the code that settings name.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -14,7 +14,7 @@ from holdfast.cli.hints import our_command
 from holdfast.cli.layers import Page
 from holdfast.cli.markdown import conversation_md
 from holdfast.cli.opening import find_session, opened
-from holdfast.cli.options import json_option, pass_given, session_argument, store_options
+from holdfast.cli.options import imports, json_option, pass_given, session_argument, store_options
 from holdfast.cli.output import console, print_json, print_json_line, print_lines, status_text
 from holdfast.cli.sessions import tasks_of
 from holdfast.cli.settings import Given
@@ -58,7 +58,7 @@ def session(
     """
     if markdown and as_json:
         raise click.UsageError("--markdown and --json are two ways to print: give one")
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         found = find_session(hf, id)
         messages = _wanted(found, last, task)
         if as_json:
@@ -126,6 +126,7 @@ def _print_conversation(page: Page, found: Session, messages: Sequence[Message])
 @click.option("--key", default="", help="Say it once, however often this command is run.")
 @json_option
 @store_options
+@imports("redact")
 @pass_given
 def say(given: Given, id: str, text: str, user: str | None, key: str, as_json: bool) -> Exit:
     """Add what the user says to a session.

@@ -53,7 +53,7 @@ def sessions(given: Given, user: str | None, limit: int, cursor: str | None, as_
       holdfast sessions --user ada --limit 10
       holdfast sessions --json | jq -r '.[] | select(.status == "open") | .id'
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         found, unreadable, after = _listed(hf, user, limit, cursor)
         if as_json:
             print_json(found)

@@ -14,24 +14,30 @@
 `HOLDFAST_APP` takes several, with commas. `HOLDFAST_REDACT` and `HOLDFAST_SECRETS` name an object,
 `MODULE:ATTR`: a `Redact`, and a dict or a function that `Secret.named` is looked up in.
 `HOLDFAST_KEY` is the key itself. The pyproject.toml is the nearest one from the current folder
-upwards; a relative path in it is meant from where it stands. For more of the engine see
-`holdfast.cli.engines`.
+upwards; a relative path or a module in it is meant from where it stands. For more of the engine see
+`holdfast.cli.engines`; for who imports the code that settings name, `holdfast.cli.code`.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
+import click
 import msgspec
 from msgspec import Struct
 
 from holdfast.errors import BadInput
 from holdfast.keys import Keys
 
+Setting = Literal["app", "redact", "secrets", "engine"]
+"""A setting that can name code."""
+
 DEFAULT_URL = "workspace"
 PROJECT = "pyproject.toml"
+_LONGEST_BYTES = 4 << 20
 
 
 class Given(Struct):
@@ -50,13 +56,17 @@ class Given(Struct):
     tls: bool = False
     admin: str = ""
     listen: str = ""
+    imports: tuple[Setting, ...] = ()
+    """The settings whose code the command may import. It says so itself: see `options.imports`."""
 
 
 class Code(Struct, frozen=True):
-    """Which modules to import, and where to look for them besides `sys.path`."""
+    """Which code a setting names, and where to look for it before `sys.path`."""
 
-    modules: tuple[str, ...]
-    folders: tuple[Path, ...]
+    names: tuple[str, ...]
+    folder: Path
+    above: Path | None = None
+    """The pyproject.toml that names it, if that is not in the current folder but above it."""
 
 
 class _Engine(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -94,33 +104,28 @@ def url_of(given: Given, environment: Mapping[str, str], folder: Path) -> str:
     return url or DEFAULT_URL
 
 
-def code_of(given: Given, environment: Mapping[str, str], folder: Path) -> Code:
-    """The modules that define the tasks.
+def code_of(setting: Setting, given: Given, environment: Mapping[str, str], folder: Path) -> Code:
+    """The code that a setting names. Of modules with tasks there may be several.
 
-    >>> code_of(Given(), {"HOLDFAST_APP": "agents, more.agents"}, Path("/")).modules
+    >>> code_of("app", Given(), {"HOLDFAST_APP": "agents, more.agents"}, Path("/")).names
     ('agents', 'more.agents')
     """
-    named = environment.get("HOLDFAST_APP", "").split(",")
-    if found := given.app or tuple(name.strip() for name in named if name.strip()):
-        return Code(found, (folder,))
+    said = getattr(given, setting, "") or environment.get(f"HOLDFAST_{setting.upper()}", "")
+    if names := _names(setting, said):
+        return Code(names, folder)
     project = nearest_project(folder)
     if project is None:
-        return Code((), (folder,))
-    app = _read(project).app
-    return Code((app,) if isinstance(app, str) else tuple(app), (folder, project.parent))
+        return Code((), folder)
+    names = _names(setting, getattr(_read(project), setting))
+    return Code(names, project.parent, None if project.parent == folder else project)
 
 
-def object_of(setting: str, environment: Mapping[str, str], folder: Path) -> Code:
-    """Where the object of a setting is to be found, if there is one.
-
-    >>> object_of("redact", {"HOLDFAST_REDACT": "agents:redact"}, Path("/")).modules
-    ('agents:redact',)
-    """
-    if found := environment.get(f"HOLDFAST_{setting.upper()}", ""):
-        return Code((found,), (folder,))
-    project = nearest_project(folder)
-    named = getattr(_read(project), setting) if project else ""
-    return Code((named,), (folder, project.parent)) if project and named else Code((), ())
+def _names(setting: Setting, said: str | Sequence[str] | _Engine) -> tuple[str, ...]:
+    if isinstance(said, _Engine):
+        said = said.name
+    if isinstance(said, str):
+        said = said.split(",") if setting == "app" else [said]
+    return tuple(name.strip() for name in said if name.strip())
 
 
 def keys_in(
@@ -186,14 +191,25 @@ def nearest_project(folder: Path) -> Path | None:
 
 def _read(project: Path) -> _Table:
     try:
-        document = tomllib.loads(project.read_text(encoding="utf-8"))
+        with project.open("rb") as file:
+            data = file.read(_LONGEST_BYTES + 1)
+        if len(data) > _LONGEST_BYTES:
+            raise ValueError(f"it has more than {_LONGEST_BYTES >> 20} MiB")
+        document = tomllib.loads(data.decode())
         tool = document.get("tool", {})
         return msgspec.convert(tool.get("holdfast", {}) if isinstance(tool, dict) else {}, _Table)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"can't read the settings in {project}: {error}") from None
     except msgspec.ValidationError as error:
         raise BadInput(
             f'{project}, [tool.holdfast]: {error}. It knows url = "…", app = "…" or ["…"], '
             f'redact = "…", secrets = "…", '
             f'key_file = "…", sign_key_file = "…" and engine = "…" or a table of it'
         ) from None
+    except (OSError, ValueError, RecursionError) as error:  # the file may be anybody's
+        raise BadInput(f"can't read the settings in {project}: {error}") from None
+
+
+def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep an option's value where every part of a command finds it."""
+    # The same option may stand before and after the command's name; the later one counts.
+    if value:
+        setattr(ctx.ensure_object(Given), str(param.name), value)

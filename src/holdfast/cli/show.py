@@ -21,12 +21,13 @@ from holdfast.cli.head import (
     print_title,
 )
 from holdfast.cli.layers import Page
-from holdfast.cli.opening import at_work, find_task, incoherent_is_damage, opened
+from holdfast.cli.opening import at_work, find_task, opened
 from holdfast.cli.options import json_option, pass_given, store_options, task_argument
 from holdfast.cli.output import console, print_json
 from holdfast.cli.settings import Given
 from holdfast.cli.standing import children_of, print_children, print_progress, progress_of
 from holdfast.cli.timeline import print_timeline, tree, walk
+from holdfast.decoding import damage_in
 from holdfast.engines.elsewhere import LOCAL
 from holdfast.history import newest_rewind
 from holdfast.listing import forks_of
@@ -72,7 +73,7 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
       holdfast show trip-42 --layer failures --full
       holdfast show trip-42 --json | jq .position
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
         seen = Seen(
             at_work(hf.store, view),
@@ -187,7 +188,7 @@ def _data(view: TaskView, seen: Seen) -> dict[str, Any]:
 
 
 def _checkpoint(view: TaskView) -> Any:
-    with incoherent_is_damage(stream_of(view.id)):
+    with damage_in(stream_of(view.id)):
         return view.checkpoint
 
 

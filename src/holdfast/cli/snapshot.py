@@ -53,7 +53,7 @@ def snapshot(
       holdfast snapshot trip-42 --step 6 --after --json | jq .conversation
       holdfast snapshot trip-42 --event 61
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         if not is_there(hf.store, task):
             raise not_found(hf.store, task)
         if place.step is None and place.seq is None:
@@ -156,7 +156,7 @@ def diff(
     """
     if other is None and start is None:
         raise click.UsageError("say a second task, or --from which place")
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         for id in (task, other or task):
             if not is_there(hf.store, id):
                 raise not_found(hf.store, id)

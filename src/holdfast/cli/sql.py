@@ -103,7 +103,7 @@ def sql(
         raise click.UsageError("--json or --csv, not both")
     if query == "-":
         query = sys.stdin.read()
-    with opened(given, only_reads=True) as hf, ExitStack() as stack:
+    with opened(given) as hf, ExitStack() as stack:
         with telling() as tell:  # only while logs are read: the answer is not for under a bar
             answer = stack.enter_context(
                 asked(

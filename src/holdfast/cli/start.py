@@ -16,13 +16,20 @@ from holdfast.cli.engines import engine_options
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.opening import opened
-from holdfast.cli.options import json_option, label_option, pairs, pass_given, store_options
+from holdfast.cli.options import (
+    imports,
+    json_option,
+    label_option,
+    pairs,
+    pass_given,
+    store_options,
+)
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
 from holdfast.driving import new_id
 from holdfast.errors import BadInput
-from holdfast.task import task_spec
+from holdfast.spec import task_spec
 from holdfast.words import checked_id
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,6 +96,7 @@ def new_task(
 @json_option
 @engine_options
 @store_options
+@imports("redact", "secrets", "engine")
 @pass_given
 def start(given: Given, /, as_json: bool, **words: Any) -> Exit:
     """Make a task, leave it to a worker, and print its id.
@@ -106,7 +114,7 @@ def start(given: Given, /, as_json: bool, **words: Any) -> Exit:
       id=$(holdfast start agents:plan_trip Oslo) && holdfast log -f "$id"
     """
     task = new_task(given, **words)
-    with opened(given, create=True, engine=True) as hf:
+    with opened(given, create=True) as hf:
         status = hf.start(task.fn, *task.args, id=task.id, **task.options).status
     if as_json:
         print_json({"id": task.id, "status": status})

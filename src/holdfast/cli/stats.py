@@ -95,7 +95,7 @@ def stats(
       holdfast stats --type plan_trip --since 7d --status failed
       holdfast stats --price gpt-4.1-mini=0.4,1.6 --json | jq .saved
     """
-    with opened(given, only_reads=True) as hf, _progress() as progress:
+    with opened(given) as hf, _progress() as progress:
         found = hf.stats(prices=prices, progress=progress, **found_by(**found_with))
     if as_json:
         print_json(asdict(found))

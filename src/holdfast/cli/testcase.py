@@ -16,7 +16,7 @@ from holdfast.cli.archive import plain_option
 from holdfast.cli.code import load_app
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import find_task, opened
-from holdfast.cli.options import code_options, json_option, pass_given, task_argument
+from holdfast.cli.options import code_options, imports, json_option, pass_given, task_argument
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
@@ -65,6 +65,7 @@ def test_{name}_does_what_it_did():
 @plain_option
 @json_option
 @code_options
+@imports("app", "redact", "secrets")
 @pass_given
 def make_testcase(
     given: Given, task: str, output: Path, force: bool, plain_text: bool, as_json: bool
@@ -83,8 +84,8 @@ def make_testcase(
       holdfast testcase trip-42 --app agents
       holdfast testcase trip-42 --app agents -o tests/replays
     """
-    code = load_app(given)
-    if not code.modules:
+    modules = load_app(given)
+    if not modules:
         raise BadInput("the test has to import the code of the task: say where it is with --app")
     with opened(given) as hf:
         view = find_task(hf, task)
@@ -99,7 +100,7 @@ def make_testcase(
                 f"{found.summary()}. Nothing was written (--force writes it all the same)"
             )
             return Exit.CODE
-        _write(hf, view, found, test, log, code.modules, plain_text)
+        _write(hf, view, found, test, log, modules, plain_text)
     if as_json:
         print_json({"test": str(test), "log": str(log), "same": found.same})
     else:

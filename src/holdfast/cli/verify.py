@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 from msgspec.structs import asdict
 from rich.progress import Progress as Bar
 from rich.text import Text
@@ -17,7 +16,9 @@ from holdfast.cli.opening import is_there, not_found, opened
 from holdfast.cli.options import complete_task, json_option, pass_given, store_options
 from holdfast.cli.output import console, print_json, print_lines
 from holdfast.cli.settings import Given
+from holdfast.cli.telling import print_error
 from holdfast.cli.text import counts, plain
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, StoreError
 from holdfast.reading import stream_of
 from holdfast.store import Store
@@ -93,8 +94,11 @@ def head(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
         for task in tasks:
             if not is_there(hf.store, task):
                 raise not_found(hf.store, task)
-        print_json(heads(hf.store, tasks))
-    return Exit.OK
+        unreadable: list[StoreError] = []
+        print_json(heads(hf.store, tasks, unreadable))
+    for error in unreadable:
+        print_error(f"warning: {error}")
+    return Exit.DAMAGED if unreadable else Exit.OK
 
 
 def may_be_there(store: Store, task: str) -> bool:
@@ -108,8 +112,8 @@ def may_be_there(store: Store, task: str) -> bool:
 def read_heads(path: Path) -> list[Head]:
     """What `holdfast head` printed into a file."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Head])
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        return decode(path.read_bytes(), list[Head])
+    except (OSError, Illegible) as error:
         raise BadInput(f"{path} is not what `holdfast head` prints: {error}") from None
 
 

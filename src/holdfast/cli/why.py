@@ -39,7 +39,7 @@ def why(given: Given, task: str, name: str | None, full: bool, as_json: bool) ->
       holdfast why trip-42 room
       holdfast why trip-42 --json | jq '.decisions[] | select(.superseded_by == "")'
     """
-    with opened(given, only_reads=True) as hf:
+    with opened(given) as hf:
         view = find_task(hf, task)
         found = chains(view.decisions)
         if name is not None:

@@ -19,7 +19,7 @@ from holdfast.cli.code import load_app
 from holdfast.cli.engines import engine_options
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import LEASE_S, opened
-from holdfast.cli.options import code_options, json_option, numbers, pass_given
+from holdfast.cli.options import code_options, imports, json_option, numbers, pass_given
 from holdfast.cli.output import print_error, print_json_line
 from holdfast.cli.settings import Given
 from holdfast.cli.text import clock, count, to_json
@@ -65,6 +65,7 @@ Say = Callable[[str], None]
 @json_option
 @engine_options
 @code_options
+@imports("app", "redact", "secrets", "engine")
 @pass_given
 def worker(
     given: Given,
@@ -114,13 +115,12 @@ def worker(
       holdfast worker --app agents --until-idle       for a cron job, or in a test
       holdfast worker --app agents --engine temporal --address temporal:7233 --queue trips
     """
-    code = load_app(given)
-    if not code.modules:
+    if not load_app(given):
         raise BadInput("a worker needs the code of the tasks: name it with --app MODULE")
     for name in limits:
         _must_be_known(name)
     say = _sayer(quiet, as_json)
-    with opened(given, create=True, lease_s=lease_s, engine=True) as hf:
+    with opened(given, create=True, lease_s=lease_s) as hf:
         driver: Worker | EngineWorker
         if hf.engine.name == LOCAL:
             driver = Worker(hf, concurrency=concurrency, limits=limits, say=say)

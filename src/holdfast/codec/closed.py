@@ -23,6 +23,7 @@ from msgspec import inspect as about
 
 from holdfast.codec.classes import lost_attributes, names_of, record_of
 from holdfast.codec.misfit import MAX_DEPTH, TOO_DEEP, Misfit, label, name_of
+from holdfast.codec.scalars import INT64
 from holdfast.codec.tags import Open
 
 # Starts what is written with tags after all.
@@ -68,7 +69,7 @@ class Closed:
 
     def settle(self, value: Any) -> tuple[bytes, Any]:
         """The value as JSON, and as it comes back; or `Misfit`."""
-        if type(value) in self._bare:
+        if type(value) in self._bare and (type(value) is not int or value in INT64):
             return _write(value), value
         try:
             data = self._written(value)
@@ -97,6 +98,8 @@ class Closed:
         try:
             return self._read(data)
         except msgspec.ValidationError as error:
+            if "Integer value out of range" in str(error):  # msgspec counts the sign as a digit
+                raise _Changed("") from None
             hint = " (which is how nan is written)" if "got `null`" in str(error) else ""
             raise Misfit(f"{error}{hint}") from None
 

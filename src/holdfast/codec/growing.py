@@ -135,11 +135,14 @@ class Growing:
         if type(value) is not list or len(value) < FEWEST_ITEMS:
             return None
         with self._lock:
-            for known in self._known:
-                may_begin = known.shape is shape and known.version.length <= len(value)
-                if may_begin and known.begins(value):
-                    return self._remember(self._more(known, value), known)
-            return self._remember(self._first(value, shape))
+            return self._found(value, shape)
+
+    def _found(self, value: Any, shape: ListShape) -> Known | None:
+        for known in self._known:
+            may_begin = known.shape is shape and known.version.length <= len(value)
+            if may_begin and known.begins(value):
+                return self._remember(self._more(known, value), known)
+        return self._remember(self._first(value, shape))
 
     def _remember(self, known: Known | None, instead_of: Known | None = None) -> Known | None:
         if known is not None:
@@ -154,20 +157,27 @@ class Growing:
     ) -> list[Any] | None:
         """A list that the log has, made of a remembered one it goes on from; None if none is."""
         with self._lock:
-            grown: list[ListGrew] = []
-            while not (found := self._named(digest, shape)):
-                event = lists.get(digest)
-                if event is None or not event.base:
-                    return None
-                grown.append(event)
-                digest = event.base
-            known = found
-            for event in reversed(grown):
-                data = b"[%b]" % items_of(event)
-                known = known.grown(data, shape.load(data), [])
-                known.version.is_stored()
-            self._remember(known, found)
-            return known.copies()
+            return self._recalled(digest, shape, lists, items_of)
+
+    def _recalled(
+        self, digest: str, shape: ListShape, lists: Lists, items_of: Callable[[ListGrew], bytes]
+    ) -> list[Any] | None:
+        grown: list[ListGrew] = []
+        while not (found := self._named(digest, shape)):
+            event = lists.get(digest)
+            if event is None or not event.base:
+                return None
+            if grown and event.length >= grown[-1].length:  # there may be no end to it
+                return None
+            grown.append(event)
+            digest = event.base
+        known = found
+        for event in reversed(grown):
+            data = b"[%b]" % items_of(event)
+            known = known.grown(data, shape.load(data), [])
+            known.version.is_stored()
+        self._remember(known, found)
+        return known.copies()
 
     def _named(self, digest: str, shape: ListShape) -> Known | None:
         for known in self._known:

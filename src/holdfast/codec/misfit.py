@@ -13,6 +13,14 @@ MAX_DEPTH = 100
 
 TOO_DEEP = f"it is nested more than {MAX_DEPTH} deep, or contains itself{{at}}"
 
+MAX_DIGITS = 4300
+"""How long an int may be: Python and msgspec refuse to read a longer one."""
+
+TOO_LONG = (
+    f"an int of more than {MAX_DIGITS:,} digits{{at}} can't be stored: keep it as a text, hex(n), "
+    f"or as bytes, n.to_bytes(…)"
+)
+
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 
@@ -39,7 +47,8 @@ def label(key: Any) -> str:
     """A key as it stands in the place of an error: `.rooms`, `['two words']`, `[3]`."""
     if type(key) is str and key.isidentifier():
         return f".{key}"
-    return f"[{key!r:.40}]" if type(key) in (str, int) else f"[a {type(key).__name__}]"
+    is_short = type(key) is str or (type(key) is int and abs(key) < 10**18)
+    return f"[{key!r:.40}]" if is_short else f"[a {type(key).__name__}]"
 
 
 def name_of(annotation: Any) -> str:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec.misfit import Misfit
+from holdfast.codec.misfit import MAX_DIGITS, TOO_LONG, Misfit
 
 Writer = Callable[[Any, int], Any]
 
@@ -23,11 +23,15 @@ BARE: frozenset[type] = frozenset({str, bool, type(None)})
 """The types that are written as themselves, whatever their value."""
 
 INT64 = range(-(2**63), 2**63)
+_READABLE = range(1 - 10**MAX_DIGITS, 10**MAX_DIGITS)
 
 
 def _write_int(value: int, depth: int) -> Any:
-    # Few readers of JSON keep more than 64 bits.
-    return value if value in INT64 else {"$int": str(value)}
+    if value in INT64:  # few readers of JSON keep more
+        return value
+    if value not in _READABLE:
+        raise Misfit(TOO_LONG)
+    return {"$int": str(value)}
 
 
 def _write_float(value: float, depth: int) -> Any:

@@ -13,10 +13,11 @@ from holdfast.comparing.made import ran
 from holdfast.comparing.sides import Figures, figures
 from holdfast.differences.differing import Diff, diff
 from holdfast.errors import BadInput, HoldfastError, TaskBusy
+from holdfast.history import newest_state
+from holdfast.known import Known
 from holdfast.news import pause
-from holdfast.snapshots import Snapshot
+from holdfast.snapshots import Snapshot, snapshot_of
 from holdfast.store import Store
-from holdfast.views import view_task
 from holdfast.words import checked_id, must_be_texts
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def compare(store: Store, ids: Sequence[str]) -> Comparison:
         raise BadInput(f"compare() takes two tasks or more, and each once, not {list(ids)!r:.200}")
     if len(ids) > _MOST:
         raise BadInput(f"compare() takes at most {_MOST} tasks, not {len(ids)}")
-    views = [view_task(store, checked_id(id)) for id in ids]
-    known = [_known(view.at(seq=view.seq)) for view in views]
+    views = [Known(store, newest_state(store, checked_id(id))) for id in ids]
+    known = [_known(snapshot_of(store, view.state, None, None, view.seq)) for view in views]
     return Comparison(
         tuple(ids),
         align_all([ran(view.state, view.value) for view in views]),

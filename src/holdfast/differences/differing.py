@@ -48,7 +48,7 @@ class Diff(Struct, frozen=True):
     >>> made.changes
     (Change(where=('plan', 1), what='added', before=UNSET, after='book', was=UNSET, hunks=()),)
     >>> import msgspec
-    >>> msgspec.json.decode(msgspec.json.encode(made), type=Diff) == made
+    >>> decode(msgspec.json.encode(made), Diff) == made
     True
     """
 

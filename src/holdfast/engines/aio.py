@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 from holdfast.engines import local
 from holdfast.engines.alarm import Alarm, nap
 from holdfast.engines.branching import branch_asyncio_tasks
+from holdfast.engines.clocks import Countdown
 from holdfast.engines.execution import (
     Body,
     awaiting_child,
@@ -23,7 +24,6 @@ from holdfast.engines.execution import (
     conclude,
     family_of,
     must_be_open,
-    recorded_result,
     sleeping,
     stopped,
     task_arguments,
@@ -31,7 +31,7 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
-from holdfast.engines.landing import land, park, stop
+from holdfast.engines.landing import land, park, stop, under_way
 from holdfast.engines.lookup import altered, look_up
 from holdfast.engines.run import Run
 from holdfast.engines.threads import off_loop
@@ -58,12 +58,10 @@ from holdfast.journal import (
     Returned,
     Sleep,
     Stopped,
-    Undo,
     conduct,
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.journal.requests import REMOTE
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec, is_async
 from holdfast.state import Call
@@ -115,21 +113,15 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     branch_asyncio_tasks()
     data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
-    if run.remote is None and record is not None and record.status == "completed":
-        # Without waiting, so that a replay runs in the order the code is written.
-        return recorded_result(run, spec, record)
-    mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
-    try:
-        if run.remote is not None:
-            await run.remote.awaited(run.remote.calling(asked, record, data))
-            ended: Returned | Call = run.remote.made(asked)
-        else:
-            body = Body(run, asked, data)
-            check = partial(run_check, body)
-            ended = await drive(perform(asked, record), run, path, partial(run_body, body), check)
-    finally:
-        land(run, path, mark)
-    return conclude(run, spec, ended, path)
+    return conclude(run, spec, await run.driver.amake(run, asked, record, data), path)
+
+
+async def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+    """Make a call on this loop."""
+    with under_way(run, asked.path):
+        body = Body(run, asked, data)
+        once, check = partial(run_body, body), partial(run_check, body)
+        return await drive(perform(asked, record), run, asked.path, once, check)
 
 
 async def run_task(
@@ -204,10 +196,20 @@ async def drive(
             elif isinstance(request, Append) and may_act:
                 answer = await append(request, run, path, strand)
             else:
-                answer = await carry_out(request, run, path, strand, check)
+                answer = await run.driver.acarry_out(request, run, path, strand, check)
     except StopIteration as end:
         ended: T = end.value
         return ended
+
+
+async def must_hold(run: Run) -> None:
+    """Halt if another may drive the task by now: see `Run.must_hold`."""
+    tenure = run.log.tenure
+    while tenure is not None and not tenure.is_sure():
+        try:
+            await off_loop(tenure.confirm)
+        except HoldfastError as error:
+            run.halt(error)
 
 
 async def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
@@ -236,8 +238,6 @@ async def carry_out(
         await park(run, path, beyond(run, path))
     if isinstance(request, Append):
         return await append(request, run, path, strand)
-    if run.remote is not None and isinstance(request, REMOTE):
-        return await run.remote.awaited(run.remote.carry_out(request, path))
     if isinstance(request, Look | Now):
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
@@ -250,10 +250,6 @@ async def carry_out(
         return await park(run, path, request.waiting)
     if isinstance(request, DriveChild):
         return await _drive_child(run, path, request.id)
-    if isinstance(request, Undo):
-        from holdfast.engines import undoing
-
-        return await undoing.aundo_all(run)
     return await off_loop(local.carry_out, request, run, path, strand, local.nothing)
 
 
@@ -276,11 +272,11 @@ async def _drive_child(run: Run, path: str, id: str) -> None:
 
 
 async def _sleep_until(run: Run, path: str, until: datetime) -> None:
-    # In pieces, because the clock may be set meanwhile.
+    countdown = Countdown(until, run.log.clock)
     while True:
         if run.is_stopped(path):
             await stop(run, path)
-        left_s = (until - run.log.clock()).total_seconds()
+        left_s = countdown.left_s()
         if left_s <= 0:
             return
         await nap(run, min(left_s, local.LONGEST_SLEEP_S))
@@ -293,6 +289,7 @@ async def run_body(body: Body) -> Returned | Raised:
     limit = None if spec.timeout_s is None else asyncio.timeout(spec.timeout_s)
     try:
         args, kwargs = body.arguments()
+        await must_hold(body.run)
         if limit is None:
             value = await spec.fn(*args, **kwargs)
         else:
@@ -331,9 +328,7 @@ async def operate(
         await stop(run, path)
     branch_asyncio_tasks()
     asked, record = look_up(run, path, spec, data)
-    if run.remote is not None:
-        await run.remote.awaited(run.remote.repeating(path, record))
-        record = run.log.state.calls.get(path)
+    record = await run.driver.arepeat(run, path, record)
     return end(run, await drive(flow_of(asked, record), run, path, nothing, nothing))
 
 
@@ -342,6 +337,7 @@ async def run_check(body: Body) -> Returned | Raised | None:
     check = body.spec.check
     if check is None or not is_async(check):
         return await off_loop(local.run_check, body)
+    await must_hold(body.run)
     token = scope_var.set(None)
     try:
         answer = await check(body.asked.key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from holdfast.codec import is_whole
 from holdfast.engines import local
+from holdfast.engines.here import OneCall
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, StepFailed, TaskNotFound
@@ -26,8 +27,7 @@ def execute(holding: Holding, task_id: str, path: str, name: str, args: bytes) -
     with holding.hold(task_id) as log:
         if log.state.seq == 0:
             raise TaskNotFound(f"no task {task_id!r} in {log.store.url}")
-        run = Run(log, task_id)
-        run.is_one_call = True
+        run = Run(log, task_id, OneCall())
         record = log.state.calls.get(path)
         if not is_whole(args) and (record is None or record.status not in ("completed", "failed")):
             raise _left_out(task_id, path, name)

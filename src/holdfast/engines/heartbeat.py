@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import ClassVar
 
+from holdfast.engines.clocks import Moment
 from holdfast.engines.mail import take_in
 from holdfast.errors import HoldfastError
 from holdfast.log import Log
@@ -55,22 +55,27 @@ class Heartbeat:
             thread.join()
 
     def _beat(self) -> None:
-        renewed = time.monotonic()
+        renewed = Moment()
         while not self._closing.wait(min(TICK_S, self._every_s)):
             with self._lock:
                 logs = list(self._logs)
-            due = time.monotonic() - renewed >= self._every_s
+            due = renewed.ago_s() >= self._every_s
+            if due:
+                renewed = Moment()
             for log in logs:
+                if self._closing.is_set():
+                    return
                 try:
                     if self.flushes:
                         log.flush()
-                    if due:
-                        self._store.renew(log.lease)
+                    if due and log.tenure is not None:
+                        log.tenure.confirm()
                 except (HoldfastError, OSError):
-                    self.remove(log)  # its own next append will say so, where it matters
+                    # A store that can't be reached may be the next time. Of a log that is broken
+                    # its own next append says so, where it matters.
+                    if log.is_broken:
+                        self.remove(log)
             self._attend(logs)
-            if due:
-                renewed = time.monotonic()
 
     def _attend(self, logs: list[Log]) -> None:
         if not logs:
@@ -88,7 +93,8 @@ class Heartbeat:
             try:
                 take_in(log, [post])
             except (HoldfastError, OSError):
-                self.remove(log)
+                if log.is_broken:
+                    self.remove(log)
         for log in logs:
             attended = log.attended  # who may leave at any moment
             if attended is not None:

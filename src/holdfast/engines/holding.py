@@ -10,10 +10,12 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
+from holdfast.engines.clocks import Moment
 from holdfast.engines.elsewhere import driven_by
 from holdfast.engines.heartbeat import Heartbeat
 from holdfast.engines.mail import Message, take_in
 from holdfast.engines.many import acquire_many, close_together
+from holdfast.engines.tenure import Tenure
 from holdfast.errors import Halt, StoreError, Suspend, TaskBusy, TaskReleased, TaskWaiting
 from holdfast.events import Parked, dump_event
 from holdfast.log import Clock, Log, open_log, opened
@@ -70,7 +72,6 @@ class Holding:
     def hold(self, task_id: str) -> Iterator[Log]:
         """A task's log, held until the block ends. Signals leave it as the errors they carry."""
         log = self._open(task_id)
-        self.attend(log)
         try:
             take_in(log)
             yield log
@@ -86,7 +87,7 @@ class Holding:
         give_up_at = time.monotonic() + _ENDED_S
         while True:
             try:
-                return open_log(self.store, task_id, self.owner, self.lease_s, self.clock)
+                return self.open(task_id)
             except TaskBusy:
                 # Whoever wrote that it ended lets go of it a moment later.
                 ended = read_state(self.store, stream_of(task_id)).status in FINISHED
@@ -94,8 +95,15 @@ class Holding:
                     raise
             time.sleep(_POLL_S)
 
+    def open(self, task_id: str) -> Log:
+        """A task's log, held until `let_go`, or `TaskBusy`."""
+        since = Moment()
+        log = open_log(self.store, task_id, self.owner, self.lease_s, self.clock)
+        return self._attend(log, since)
+
     def take_many(self, wanted: Sequence[Wanted]) -> Sequence[Log | BaseException]:
         """Take hold of many tasks; for each its log, begun, or what stood in the way."""
+        since = Moment()
         streams = [stream_of(task_id) for task_id, _ in wanted]
         outcomes = list(acquire_many(self.store, streams, self.owner, self.lease_s))
         leases = [lease for lease in outcomes if isinstance(lease, Lease)]
@@ -109,16 +117,16 @@ class Holding:
         for outcome, (_, begin) in zip(outcomes, wanted, strict=True):
             if isinstance(outcome, Lease):
                 its_posts = [post for post in posts if post.stream == outcome.stream]
-                taken.append(self._begun(outcome, its_posts, begin))
+                taken.append(self._begun(outcome, since, its_posts, begin))
             else:
                 taken.append(outcome)
         return taken
 
     def _begun(
-        self, lease: Lease, posts: Sequence[Post], begin: Callable[[Log], None]
+        self, lease: Lease, since: Moment, posts: Sequence[Post], begin: Callable[[Log], None]
     ) -> Log | BaseException:
         try:
-            log = self.attend(opened(self.store, lease, self.clock))
+            log = self._attend(opened(self.store, lease, self.clock), since)
             try:
                 take_in(log, posts)
                 begin(log)
@@ -140,8 +148,9 @@ class Holding:
         self._take_in_late(logs)
         return outcomes
 
-    def attend(self, log: Log) -> Log:
+    def _attend(self, log: Log, since: Moment) -> Log:
         """Look after a log that was opened: its lease, and what may be written to it."""
+        log.tenure = Tenure(log, self.lease_s, since)
         log.max_value_bytes = self.max_value_bytes
         log.redact = self.redact
         self._heartbeat.add(log)

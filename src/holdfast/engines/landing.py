@@ -7,6 +7,8 @@ Whoever does not hear of that, because he waits for plain asyncio, is left.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from holdfast.engines.alarm import Alarm
@@ -49,7 +51,7 @@ async def stop(run: Run, path: str) -> NoReturn:
 
 
 def _raise_in(run: Run, path: str, signal: Signal) -> NoReturn:
-    if run.remote is None and isinstance(run.alarm, Alarm):
+    if isinstance(run.alarm, Alarm):
         run.alarm.leave_soon(signal)
     run.raise_in(path, signal)
 
@@ -68,3 +70,13 @@ def land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
         del run.in_flight[path]
     if not mark.done():
         mark.set_result(None)
+
+
+@contextmanager
+def under_way(run: Run, path: str) -> Iterator[None]:
+    """A call is under way: others that have to stop let it come to its end first."""
+    mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
+    try:
+        yield
+    finally:
+        land(run, path, mark)

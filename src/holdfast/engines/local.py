@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from holdfast.engines.clocks import Countdown
 from holdfast.engines.execution import (
     Body,
     awaiting_child,
@@ -18,7 +19,6 @@ from holdfast.engines.execution import (
     create_child,
     family_of,
     must_be_open,
-    recorded_result,
     sleeping,
     stopped,
     task_arguments,
@@ -52,7 +52,6 @@ from holdfast.journal import (
     perform,
 )
 from holdfast.journal import Run as RunBody
-from holdfast.journal.requests import REMOTE
 from holdfast.scope import Scope, scope_var
 from holdfast.spec import Spec
 from holdfast.state import Call
@@ -60,7 +59,8 @@ from holdfast.state import Call
 T = TypeVar("T")
 FlowOf = Callable[[Asked, Call | None], Flow]
 
-LONGEST_SLEEP_S = 3600.0
+LONGEST_SLEEP_S = 60.0
+"""Until the clocks are looked at again: one may have been set, or the machine been suspended."""
 CHILD_POLL_S = 0.1
 
 
@@ -77,25 +77,19 @@ def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     run.must_go_on(path)
     data = altered(run, path, spec, data)
     asked, record = look_up(run, path, spec, data)
-    if run.remote is not None:
-        run.remote.wait(run.remote.calling(asked, record, data))
-        return conclude(run, spec, run.remote.made(asked), path)
-    if record is not None and record.status == "completed":
-        return recorded_result(run, spec, record)
-    return conclude(run, spec, _perform(run, asked, record, data), path)
+    return conclude(run, spec, run.driver.make(run, asked, record, data), path)
 
 
 def operate(run: Run, path: str, spec: Spec, data: bytes, flow_of: FlowOf) -> Any:
     """Carry out a flow that has no body of its own, such as a sleep or a question."""
     run.must_go_on(path)
     asked, record = look_up(run, path, spec, data)
-    if run.remote is not None:
-        run.remote.wait(run.remote.repeating(path, record))
-        record = run.log.state.calls.get(path)
+    record = run.driver.repeat(run, path, record)
     return drive(flow_of(asked, record), run, path, nothing, nothing)
 
 
-def _perform(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+    """Make a call in this thread."""
     body = Body(run, asked, data)
     flow = perform(asked, record)
     run.working.add(asked.path)
@@ -163,7 +157,7 @@ def drive(
             elif isinstance(request, Append) and may_act:
                 answer = append(request, run, path, strand)
             else:
-                answer = carry_out(request, run, path, strand, check)
+                answer = run.driver.carry_out(request, run, path, strand, check)
     except StopIteration as end:
         ended: T = end.value
         return ended
@@ -183,10 +177,8 @@ def carry_out(
         run.park(path, beyond(run, path))
     if isinstance(request, Append):
         return append(request, run, path, strand)
-    if run.remote is not None and isinstance(request, REMOTE):
-        return run.remote.wait(run.remote.carry_out(request, path))
     if isinstance(request, Now):
-        return run.log.clock() if run.remote is None else run.remote.time(path)
+        return run.log.clock()
     if isinstance(request, Sleep):
         if request.park and run.is_too_long(request.until, path):
             run.park(path, sleeping(run, request.until))
@@ -219,9 +211,7 @@ def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
         return _drive_child(run, path, request.id)
     if isinstance(request, CancelChildren):
         return cancel_children(run)
-    from holdfast.engines import undoing
-
-    return undoing.undo_all(run)
+    raise TypeError(f"a flow asks for {request!r}, which its driver sees to")
 
 
 def _drive_child(run: Run, path: str, id: str) -> None:
@@ -244,6 +234,7 @@ def run_body(body: Body) -> Returned | Raised:
     token = scope_var.set(scope)
     try:
         args, kwargs = body.arguments()
+        body.run.must_hold()
         if spec.timeout_s is None:
             value = spec.fn(*args, **kwargs)
         else:
@@ -260,6 +251,7 @@ def run_body(body: Body) -> Returned | Raised:
 def run_check(body: Body) -> Returned | Raised | None:
     """Ask a tool's `check`. It runs outside the task: what it calls is not journaled."""
     check = body.spec.check
+    body.run.must_hold()
     token = scope_var.set(None)
     try:
         answer = check(body.asked.key) if check else None
@@ -309,10 +301,10 @@ def nothing() -> NoReturn:
 
 
 def sleep_until(run: Run, path: str, until: datetime) -> None:
-    """Wait for a time, or for the task to be told something. In pieces, because the clock may be
-    set meanwhile."""
+    """Wait for a time, or for the task to be told something."""
     run.must_go_on(path)
-    while (left_s := (until - run.log.clock()).total_seconds()) > 0:
+    countdown = Countdown(until, run.log.clock)
+    while (left_s := countdown.left_s()) > 0:
         run.wait(min(left_s, LONGEST_SLEEP_S))
         run.must_go_on(path)
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.codec import args_hash, is_complete
+from holdfast.decoding import decode
 from holdfast.engines.failures import failure_of
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, Halt, HoldfastError, Unserializable
@@ -118,7 +119,7 @@ def altered(run: Run, path: str, spec: Spec, data: bytes) -> bytes:
     record = run.log.state.calls.get(path)
     if record is not None and record.seq <= fork.seq:
         return data
-    given = msgspec.json.decode(data, type=dict[str, Raw])
+    given = decode(data, dict[str, Raw])
     return msgspec.json.encode(given | fork.arguments[spec.name])
 
 

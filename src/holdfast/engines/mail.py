@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections.abc import Collection
 from operator import attrgetter
 
-import msgspec
 from msgspec.structs import replace
 
+from holdfast.decoding import Illegible
 from holdfast.engines.elsewhere import driven_by
 from holdfast.errors import Conflict
 from holdfast.events import (
@@ -94,7 +94,7 @@ def _take(log: Log, event: Message, name: str) -> bool:
 def _message(post: Post) -> Message | None:
     try:
         event: AnyEvent = load_event(post.data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Illegible:
         return None
     return event if isinstance(event, Message) else None
 

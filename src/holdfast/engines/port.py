@@ -13,8 +13,8 @@ store, where whatever the engine runs writes it. So an engine is asked for littl
     stop      forget a task, which somebody took from it
 
 `start`, `tell`, `cancel`, `query` and `stop` are the methods of `Engine`; `worker` makes what
-drives. What a driven task asks of its engine (calls, sleeping, waiting) is in
-`holdfast.engines.remote.carrier`.
+drives. What a driven task asks of its engine (calls, sleeping, waiting) is a `Carrier`, in the
+package that remote engines share.
 
 Every message for a task is in the store before an engine is told of it, and every task before it is
 started. So an engine that can't be reached, or is told twice, loses and repeats nothing: whoever

@@ -11,6 +11,7 @@ from __future__ import annotations
 from msgspec import Raw, Struct
 
 from holdfast.engines import local
+from holdfast.engines.here import HERE
 from holdfast.engines.holding import Holding
 from holdfast.engines.lookup import older_code
 from holdfast.engines.run import Run
@@ -68,7 +69,7 @@ def _rehearsed(holding: Holding, task_id: str, spec: Spec) -> Rehearsal:
         return _diverged(task_id, older_code(state, spec))
     if state.ending:  # its function runs no more
         return Rehearsal(task_id, True)
-    run = Run(log, task_id, is_rehearsal=True)
+    run = Run(log, task_id, HERE, is_rehearsal=True)
     try:
         outcome = _in_loop(run, spec) if spec.is_async else local.run_function(run, spec)
         if isinstance(outcome, Raised) and state.status != "failed":

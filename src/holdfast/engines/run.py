@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, NoReturn, Protocol
 from weakref import WeakSet
 
+from holdfast.engines.clocks import Countdown
+from holdfast.engines.driver import Driver
 from holdfast.errors import (
     Halt,
     HoldfastError,
@@ -84,6 +86,7 @@ class Run:
         self,
         log: Log,
         task_id: str,
+        driver: Driver,
         *,
         family: Family | None = None,
         patience_s: float | None = None,
@@ -92,18 +95,15 @@ class Run:
     ) -> None:
         self.log = log
         self.task_id = task_id
+        self.driver = driver
         self.family = family
         self.patience_s = patience_s
         """How long it waits in this process; a task that has to wait for longer is let go of."""
         self.is_rehearsal = is_rehearsal
         """Whether it only finds out if the code fits the log: nothing is called or written."""
-        self.is_one_call = False
-        """Whether it makes a single call for a remote engine, and no function runs in it."""
         self.is_replay = False
         """Whether a log that is written already answers: nothing but the code in between runs."""
         self.answers: Answers | None = None
-        self.remote: Any = None
-        """Of a run on a remote engine: what its function waits for. See `engines.remote`."""
         self.beyond: set[str] = set()
         """The calls that may not be made in this run: whoever makes one stops there."""
         self.stop: Signal | None = None
@@ -116,6 +116,7 @@ class Run:
         self.inner: set[Run] = set()
         """The tasks that this one drives, while it waits for them."""
         self.woken = threading.Event()
+        self._deadline: Countdown | None = None
         self.on_interrupt: Callable[[Signal], None] | None = None
         self.spec: Spec | None = None
         self.checkpoints: Any = None
@@ -156,17 +157,12 @@ class Run:
     @property
     def checkpoints_passed(self) -> int:
         """How many checkpoints lie behind the place that the function has come to."""
-        if self.is_one_call:
-            return 0
-        if self.remote is None:
-            return self.log.state.checkpoints
-        passed: int = self.remote.checkpoints
-        return passed
+        return self.driver.checkpoints_passed(self)
 
     @property
     def is_ending(self) -> bool:
         """Whether what the task did is being undone, at the place that it has come to."""
-        return bool(self.log.state.ending if self.remote is None else self.remote.is_ending)
+        return self.driver.is_ending(self)
 
     # Being told to stop
 
@@ -188,7 +184,13 @@ class Run:
         until = self.log.state.until
         if until is None or self.stop is not None or self.is_ending:
             return
-        if self.log.clock() >= until:
+        if self.is_replay:  # its clock stands still
+            is_up = self.log.clock() >= until
+        else:
+            if self._deadline is None or self._deadline.until != until:
+                self._deadline = Countdown(until, self.log.clock)
+            is_up = self._deadline.left_s() <= 0
+        if is_up:
             self.interrupt(time_is_up(until))
 
     def interrupt(self, signal: Signal) -> None:
@@ -213,8 +215,7 @@ class Run:
         self.stop = None
         self.doomed.clear()
         self.woken.clear()
-        if self.remote is not None:
-            self.remote.is_ending = True
+        self.driver.begin_to_end()
 
     # Stopping
 
@@ -268,8 +269,7 @@ class Run:
             return True
         if isinstance(error, Signal | GeneratorExit) or self.is_over:
             return False
-        is_shared = self.patience_s is not None
-        return is_shared and (self.is_one_call or self.remote is not None)
+        return self.patience_s is not None and not self.driver.may_exit
 
     def is_stopped(self, path: str) -> bool:
         """Whether the task is to stop at a call. Inside a tool only if it can't go on at all: a
@@ -308,6 +308,16 @@ class Run:
         return (until - self.log.clock()).total_seconds() > self.patience_s
 
     # Writing
+
+    def must_hold(self) -> None:
+        """Halt if another may drive the task by now. To be asked before a body runs: a process
+        that was frozen does not know that its next step has been made meanwhile."""
+        tenure = self.log.tenure
+        while tenure is not None and not tenure.is_sure():
+            try:
+                tenure.confirm()
+            except HoldfastError as error:
+                self.halt(error)
 
     def append(self, event: Appended, strand: Scope | None = None) -> None:
         """Append; what the store refuses halts the run."""

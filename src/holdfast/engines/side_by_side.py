@@ -45,7 +45,7 @@ async def gather(
 async def each(batch: Batch, calls: Iterator[tuple[str, bytes]], workers: int) -> Any:
     """Make the calls of a batch, so many at a time."""
     running: set[asyncio.Future[Any]] = set()
-    has_threads = not batch.spec.is_async and batch.run.remote is None
+    has_threads = not batch.spec.is_async and batch.run.driver.has_threads
     pool = ThreadPoolExecutor(workers) if has_threads else None
     try:
         for path, data in calls:

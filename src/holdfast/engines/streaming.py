@@ -132,21 +132,15 @@ class Streaming:
         self.has_streamed = False
         data = altered(self.run, path, spec, data)
         asked, record = look_up(self.run, path, spec, data)
-        self.elsewhere: Any = None
-        """On a remote engine: what has to be waited for, until it is recorded whole."""
-        if self.run.remote is not None:
-            self._asked = asked
-            self.elsewhere = self.run.remote.calling(asked, record, data)
+        self.whole = None if self.run.driver.streams else (self.run, asked, record, data)
+        """Where nothing streams: what its driver has to make before there is anything to read."""
+        if self.whole is not None:
             return
         if record is not None and record.status in ("completed", "failed"):
             self.ended = record
             return
         self.body = Body(self.run, asked, data)
         self._flow = perform(asked, record)
-
-    def was_made(self) -> None:
-        """It was made by a remote engine, and is in the log."""
-        self.ended = self.run.remote.made(self._asked)
 
     def next_request(self, answer: Any) -> Request | None:
         """What the flow wants now; None when the call has ended."""
@@ -172,14 +166,14 @@ class Streaming:
 
 def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Iterator[Any]:
     call, answer = Streaming(scope, path, spec, data), None
-    if call.elsewhere is not None:
-        call.run.remote.wait(call.elsewhere)
-        call.was_made()
+    if call.whole is not None:
+        call.ended = call.run.driver.make(*call.whole)
     while request := call.next_request(answer):
         if not isinstance(request, RunBody):
             check = partial(local.run_check, call.body)
             answer = local.carry_out(request, call.run, path, scope, check)
             continue
+        call.run.must_hold()
         parts, call.has_streamed = Parts(call.body), True
         try:
             source = _scoped(parts.scope, parts.start)
@@ -204,14 +198,14 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
     from holdfast.engines import aio
 
     call, answer = Streaming(scope, path, spec, data), None
-    if call.elsewhere is not None:
-        await call.run.remote.awaited(call.elsewhere)
-        call.was_made()
+    if call.whole is not None:
+        call.ended = await call.run.driver.amake(*call.whole)
     while request := call.next_request(answer):
         if not isinstance(request, RunBody):
             check = partial(aio.run_check, call.body)
             answer = await aio.carry_out(request, call.run, path, scope, check)
             continue
+        await aio.must_hold(call.run)
         parts, call.has_streamed = Parts(call.body), True
         try:
             source = _scoped(parts.scope, parts.start)

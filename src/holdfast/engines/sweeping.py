@@ -24,7 +24,7 @@ from holdfast.engines.handing import hand_over
 from holdfast.engines.port import Engine, NotServed
 from holdfast.errors import EngineConflict, EngineError, StoreError, TaskBusy
 from holdfast.facts import BY_ENGINE
-from holdfast.listing import read_facts
+from holdfast.folding import read_facts
 from holdfast.reading import read_state
 from holdfast.state import State
 from holdfast.store import Post, Store

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from holdfast.codec import is_whole
 from holdfast.engines import local
 from holdfast.engines.execution import Body
+from holdfast.engines.functions import undo_of
 from holdfast.engines.lookup import look_up
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, HoldfastError, StepFailed
@@ -24,7 +25,7 @@ from holdfast.journal import Asked, Flow, settle
 from holdfast.journal.task import is_open, to_settle, to_undo, undo_path
 from holdfast.reading import read_state
 from holdfast.scope import Scope, scope_var
-from holdfast.spec import Spec, registry, undo_of
+from holdfast.spec import Spec, registry
 from holdfast.state import UNDO, Call
 
 

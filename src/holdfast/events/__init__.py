@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.events.base import FORMAT, NEVER, NEWEST_FORMAT, Event, Failure
+from holdfast.decoding import decoder
+from holdfast.events.base import FORMAT, NEVER, NEWEST_FORMAT, VERSION, Event, Failure
 from holdfast.events.calls import (
     AnswerRefused,
     AttemptFailed,
@@ -101,13 +102,14 @@ AnyEvent = TaskEvent | WorkspaceEvent | HistoryEvent | SessionEvent | MemoryEven
 dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
 """The event as a JSON object, without `seq` and `at` while no log has taken it."""
 
-load_event: Callable[[bytes], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
-"""The event of one line of a log. Raises `msgspec.MsgspecError` where it is none."""
+load_event: Callable[[bytes], AnyEvent] = decoder(AnyEvent)  # type: ignore[arg-type]
+"""The event of one line of a log. Raises `Illegible` where it is none."""
 
 __all__ = [
     "FORMAT",
     "NEVER",
     "NEWEST_FORMAT",
+    "VERSION",
     "Adopted",
     "AnswerRefused",
     "AnyEvent",

@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+VERSION = "0.1.0"
+"""Of Holdfast itself, which archives and reports name."""
+
 FORMAT = 1
 """What logs are written in; `NEWEST_FORMAT` is what those say that share their past with another,
 which an older Holdfast would not know to look for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
@@ -10,12 +11,13 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from holdfast import events as e
+from holdfast.decoding import decoder
 from holdfast.fold import reads
 from holdfast.fold.calls import reopen, try_again, try_items_again
 from holdfast.fold.history import branched
 from holdfast.fold.waits import place, took, waits_for_a_person
-from holdfast.lists import with_results
-from holdfast.plan import numbered, with_status
+from holdfast.lists import newest, with_results
+from holdfast.plan import numbered, recorded, with_status
 from holdfast.state import (
     FINISHED,
     UNDO,
@@ -29,7 +31,7 @@ from holdfast.state import (
     scope_of,
 )
 
-_load_call = msgspec.json.Decoder(Call).decode
+_load_call = decoder(Call)
 
 
 def created(state: State, event: e.TaskCreated) -> None:
@@ -166,6 +168,11 @@ def observed(state: State, event: e.Observed) -> None:
 def list_grew(state: State, event: e.ListGrew) -> None:
     if event.base is None:
         event = replace(event, base=next(reversed(state.lists), ""))
+    base, known = state.lists.get(event.base or ""), state.lists.get(event.digest)
+    if base is not None and base.length >= event.length:
+        raise ValueError(f"a list of {event.length} items that goes on from {base.length}")
+    if known is not None and known.length != event.length:
+        raise ValueError(f"a list of {event.length} items that had {known.length}")
     if event.copied and isinstance(event.items, Raw):
         try:
             items = with_results(bytes(event.items), event.copied, partial(_result_of, state))
@@ -184,7 +191,7 @@ def _result_of(state: State, path: str, seq: int) -> bytes:
     return bytes(call.result)
 
 
-_load_files = msgspec.json.Decoder(list[KeptFile]).decode
+_load_files = decoder(list[KeptFile])
 
 
 def _files(carried: Raw | UnsetType) -> list[KeptFile]:
@@ -289,3 +296,27 @@ def task_retried(state: State, event: e.TaskRetried) -> None:
         else:
             try_again(state, path, event.at)
     state.causes = ()
+
+
+def carried(state: State, stow: Callable[[bytes], Raw]) -> e.Carried:
+    """What has to be known of a state by those who begin to read at a whole checkpoint."""
+    calls = [c for c in state.calls.values() if c.status not in ("completed", "failed")]
+    return e.Carried(
+        state.status,
+        state.because,
+        recorded(state.plan),
+        state.until,
+        state.cancelling,
+        state.undoable,
+        state.posts,
+        tuple(Raw(msgspec.json.encode(call)) for call in calls),
+        newest(state.lists),
+        state.rewinds,
+        state.effects,
+        state.left_at,
+        state.mission,
+        stow(msgspec.json.encode(list(state.files.values()))) if state.files else UNSET,
+        state.driver,
+        state.driven_since,
+        state.taken_at,
+    )

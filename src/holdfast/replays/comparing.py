@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.checkpoints import carried
 from holdfast.events import (
     NEVER,
     Adopted,
@@ -23,14 +22,15 @@ from holdfast.events import (
     TaskErrored,
 )
 from holdfast.fold import advance, fold
+from holdfast.fold.task import carried
 from holdfast.history import Place
+from holdfast.known import Known
 from holdfast.replays.retracing import Retraced
 from holdfast.replays.script import Script, around
 from holdfast.snapshots import Snapshot, Tag, shown_call, tags
 from holdfast.state import State
 from holdfast.store import Store
 from holdfast.values import stow
-from holdfast.views import TaskView
 
 MOST_DIFFERING = 100
 """How many snapshots that differ are told of."""
@@ -131,9 +131,9 @@ class _Both:
         )
         return first != second
 
-    def _views(self) -> tuple[TaskView, TaskView]:
+    def _views(self) -> tuple[Known, Known]:
         store, aside = self._stores
-        return TaskView(store, self._recorded), TaskView(aside, self._replayed)
+        return Known(store, self._recorded), Known(aside, self._replayed)
 
 
 def wanted_tags(newest: State, script: Script, stubbed: set[str]) -> list[Tag]:

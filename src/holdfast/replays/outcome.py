@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.errors import CodeChanged, HoldfastError, TaskWaiting
 from holdfast.events import AnyEvent
 from holdfast.journal.words import describe
-from holdfast.reading import value_in
+from holdfast.reading import plain_in
 from holdfast.replays.comparing import Compared, compared, wanted_tags
 from holdfast.replays.order import is_cut_off
 from holdfast.replays.recorded import Passed, Reached, Recorded
@@ -153,7 +153,7 @@ def _shown_end(store: Store, state: State) -> str:
 
 
 def _plain(store: Store, state: State, value: Raw | UnsetType) -> Any:
-    return msgspec.json.decode(value_in(store, state, value)) if isinstance(value, Raw) else None
+    return plain_in(store, state, value) if isinstance(value, Raw) else None
 
 
 def _compared(

@@ -27,7 +27,7 @@ from holdfast.events import AnyEvent, CancelRequested, Failure
 from holdfast.fold import fold
 from holdfast.history import place_of
 from holdfast.journal import Raised, Returned
-from holdfast.reading import base_of, read_events, stream_of
+from holdfast.reading import advance_checked, base_of, read_events, stream_of
 from holdfast.replays.lives import Life, lives, status_of
 from holdfast.replays.outcome import Ran, told
 from holdfast.replays.recorded import BUILT_IN, REAL, Recorded
@@ -94,10 +94,11 @@ def _past(holding: Holding, id: str) -> _Past:
     store, stream = holding.store, stream_of(id)
     base = base_of(store, stream)
     events: list[AnyEvent] = []
-    note = ""
+    state, note = State(), ""
     try:
         # One by one: what comes before the damage is as good as ever.
         for event in read_events(store, stream):
+            advance_checked(state, event, stream)
             events.append(event)
     except LogDamaged as error:
         if not events or events[-1].seq <= base:  # of a fork: nothing of its own can be read
@@ -105,7 +106,7 @@ def _past(holding: Holding, id: str) -> _Past:
         note = f"only what comes before the damage was replayed. {error}"
     if not events:
         raise TaskNotFound(f"no task {id!r} in {store.url}")
-    return _Past(events, base, fold(events), note)
+    return _Past(events, base, fold(events) if note else state, note)
 
 
 def _lives(past: _Past, start: str | int | None) -> list[Life]:

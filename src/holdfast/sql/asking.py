@@ -1,15 +1,14 @@
 """A query, asked: compiled on empty tables to see what it reads, then run on those, filled.
 
-The database is in memory and goes with the answer. Nothing of the logs is written anywhere, also
-not to temporary files: a store may be encrypted.
+The query itself is compiled and run in a process of its own (`holdfast.sql.apart`). The tables are
+in memory and go with the answer. Nothing of the logs is written anywhere, also not to temporary
+files: a store may be encrypted.
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Any
@@ -17,23 +16,24 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.errors import BadInput, StoreError
+from holdfast.sql.apart import database, inner
 from holdfast.sql.columns import STORED_AS, Table, stamp
 from holdfast.sql.faults import COMMENT, READ_ONLY, misfit, refuse_writes
 from holdfast.sql.filling import Filling, Tell
-from holdfast.sql.guard import Guard, inner
 from holdfast.sql.logs import Values
+from holdfast.sql.process import LONGEST_TEXT_BYTES, Process
 from holdfast.sql.tables import TABLES
 from holdfast.store import Store
 from holdfast.words import must_be_texts
 
 TIMEOUT_S = 60.0
-LONGEST_TEXT_BYTES = 256 * 1024 * 1024
-"""Of what a query makes or gives out: one that multiplies texts must not take all memory."""
+ANSWER_BYTES = 256 * 1024 * 1024
+"""How large an answer may be that is had as a whole; a reader of single rows has no such limit."""
 
-_BATCH = 100
-_STEPS = 10_000
-"""How many of SQLite's instructions pass between two looks at the clock."""
+_ROW_BYTES, _CELL_BYTES = 100, 50
+"""What Python takes for a row and for a cell, besides the text in it."""
 _EXPLAINS = re.compile(rf"{COMMENT}explain\b", re.IGNORECASE | re.DOTALL)
+_INTEGERS = range(-(2**63), 2**63)
 _BINDABLE = (int, float, str, bytes, type(None))
 
 Row = tuple[Any, ...]
@@ -68,18 +68,20 @@ class Rows(Struct, frozen=True):
 
 
 class Answer:
-    """The rows of a query, had from SQLite as they are asked for."""
+    """The rows of a query, had from its process as they are asked for."""
 
-    def __init__(self, cursor: sqlite3.Cursor, clock: _Clock, unreadable: list[StoreError]) -> None:
-        self._cursor = cursor
-        self._clock = clock
-        self.columns: tuple[str, ...] = tuple(each[0] for each in cursor.description)
+    def __init__(self, process: Process, unreadable: list[StoreError]) -> None:
+        self._process = process
+        self.columns = tuple(process.heard()["columns"])
         self.unreadable = unreadable
         """What could not be read. It is complete once the rows are."""
 
     def __iter__(self) -> Iterator[Row]:
-        while batch := self._clock.within(lambda: self._cursor.fetchmany(_BATCH)):
-            yield from batch
+        is_over = False
+        while not is_over:
+            batch = self._process.heard()
+            yield from map(tuple, batch["rows"])
+            is_over = batch.get("end", False)
 
 
 def rows_of(
@@ -96,10 +98,17 @@ def rows_of(
         raise BadInput(f"limit={limit!a:.60} must be 1 or more")
     with asked(store, query, parameters, timeout_s=timeout_s, filters=filters or {}) as answer:
         found: list[Row] = []
+        left_bytes = ANSWER_BYTES
         for row in answer:
             if len(found) == limit:
                 return Rows(answer.columns, tuple(found), True, tuple(answer.unreadable))
             found.append(row)
+            left_bytes -= _size(row)
+            if left_bytes < 0:
+                raise BadInput(
+                    f"sql: the answer takes more than {ANSWER_BYTES >> 20} MiB ({len(found):,} rows"
+                    f" by now). Narrow it down, or give a limit=…; `holdfast sql --json` has none"
+                )
         return Rows(answer.columns, tuple(found), False, tuple(answer.unreadable))
 
 
@@ -120,19 +129,26 @@ def asked(
     if type(timeout_s) not in (int, float) or not timeout_s > 0:
         raise BadInput(f"timeout_s={timeout_s!a:.60} must be a number, and more than 0")
     bound = _bound(parameters)
+    refuse_writes(query)
     unreadable: list[StoreError] = []
     values = Values(store, unreadable)
-    with closing(_database(values)) as db:
-        guard = Guard(frozenset(TABLES))
-        db.set_authorizer(guard)
-        _compile(db, guard, query, bound)
-        db.set_authorizer(None)
-        Filling(db, store, values, unreadable, tell).fill(guard.wanted, filters)
-        db.execute("pragma query_only = on")
-        db.set_authorizer(guard)
-        clock = _Clock(db, timeout_s)
-        cursor = clock.within(lambda: db.execute(query, bound))
-        yield Answer(cursor, clock, unreadable)
+    declared = [statement for table in TABLES.values() for statement in _declared(table)]
+    with Process(declared, timeout_s, values.fetch) as process:
+        wanted = _compile(process, query, bound)
+        with closing(database(LONGEST_TEXT_BYTES, values.fetch)) as db:
+            for statement in declared:
+                db.execute(statement)
+            Filling(db, store, values, unreadable, tell).fill(wanted, filters)
+            tables = db.serialize()
+        process.tell({"do": "load", "size_bytes": len(tables)}, tables)
+        del tables
+        process.tell({"do": "ask", "query": query, "bound": bound})
+        yield Answer(process, unreadable)
+
+
+def _size(row: Row) -> int:
+    texts = sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+    return _ROW_BYTES + _CELL_BYTES * len(row) + texts
 
 
 def distinct(columns: Iterable[str]) -> list[str]:
@@ -149,22 +165,6 @@ def distinct(columns: Iterable[str]) -> list[str]:
             name = f"{column}_{number}"
         found.append(name)
     return found
-
-
-def _database(values: Values) -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:", isolation_level=None)
-    db.text_factory = lambda data: data.decode("utf-8", "replace")
-    db.execute("pragma temp_store = memory")
-    db.execute("pragma trusted_schema = on")  # the views call a function of ours
-    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_TEXT_BYTES)
-    db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    db.create_function("_value", 1, values.fetch, deterministic=True)
-    for table in TABLES.values():
-        for statement in _declared(table):
-            db.execute(statement)
-    # Met for the first time these are declared, which a query may not do.
-    db.execute("select 1 from json_each('[]'), json_tree('[]')").close()
-    return db
 
 
 def _declared(table: Table) -> tuple[str, str]:
@@ -203,58 +203,26 @@ def _bindable(value: Any) -> Any:
             f"sql: the parameter {value!a:.60} is a {type(value).__name__}: SQLite takes texts, "
             f"numbers, bytes, datetimes and None"
         )
+    if isinstance(value, int) and value not in _INTEGERS:
+        raise BadInput("sql: a parameter is an int of more than 64 bits, which SQLite can't take")
     return value
 
 
-def _compile(db: sqlite3.Connection, guard: Guard, query: str, bound: Parameters) -> None:
-    """Have SQLite say what is wrong with a query and ask what it may do, without running it."""
+def _compile(process: Process, query: str, bound: Parameters) -> Mapping[str, Any]:
+    """Which columns of which tables a query reads; or what is wrong with it."""
 
-    def compiled(text: str) -> str:
-        try:
-            db.execute(_explained(text), bound).close()
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-            return str(error)
-        return ""
+    def compiled(text: str) -> dict[str, Any]:
+        process.tell({"do": "compile", "query": _explained(text), "bound": bound})
+        return process.heard(("error",))
 
-    refuse_writes(query)
-    try:
-        db.execute(_explained(query), bound).close()
-    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-        raise misfit(query, error, guard, compiled) from None
-    if not guard.selects:  # a comment, or what SQLite does not ask about, such as VACUUM
+    found = compiled(query)
+    if "error" in found:
+        raise misfit(query, found, lambda text: compiled(text).get("error", ""))
+    if not found["selects"]:  # a comment, or what SQLite does not ask about, such as VACUUM
         raise BadInput(f"sql: {query.strip()!a:.60} is no select: {READ_ONLY}")
+    wanted: dict[str, Any] = found["wanted"]
+    return wanted
 
 
 def _explained(query: str) -> str:
     return query if _EXPLAINS.match(query) else f"explain {query}"
-
-
-class _Clock:
-    """Stops a query whose time is up. What its reader does between two rows does not count."""
-
-    def __init__(self, db: sqlite3.Connection, timeout_s: float) -> None:
-        self._timeout_s = self._left_s = timeout_s
-        self._ends = 0.0
-        db.set_progress_handler(self._is_over, _STEPS)
-
-    def _is_over(self) -> bool:
-        return time.monotonic() > self._ends
-
-    def within(self, work: Callable[[], Any]) -> Any:
-        """What `work` returns, if there is time enough."""
-        began = time.monotonic()
-        self._ends = began + self._left_s
-        try:
-            return work()
-        except sqlite3.Error as error:
-            if "interrupted" not in str(error):
-                raise BadInput(f"sql: {error}") from None
-            if not self._is_over():
-                # Ctrl-C came while SQLite asked for the time, and it swallowed that.
-                raise KeyboardInterrupt from None
-            raise BadInput(
-                f"sql: the query took longer than {self._timeout_s:g} s, and was stopped. Narrow "
-                f"it down, or give it more time with timeout_s=… (--timeout)"
-            ) from None
-        finally:
-            self._left_s -= time.monotonic() - began

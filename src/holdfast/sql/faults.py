@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from holdfast.errors import BadInput
-from holdfast.sql.guard import Guard
 from holdfast.sql.tables import TABLES
 
 _NEAR = re.compile(r'(?:near|unrecognized token:) "(.*)"(?:: syntax error)?', re.DOTALL)
@@ -33,16 +32,16 @@ def refuse_writes(query: str) -> None:
         raise BadInput(f"sql: {found[1].lower()} is refused: {READ_ONLY}")
 
 
-def misfit(query: str, error: Exception, guard: Guard, compiled: Callable[[str], str]) -> BadInput:
+def misfit(query: str, found: Mapping[str, Any], compiled: Callable[[str], str]) -> BadInput:
     """What is wrong with a query. `compiled` says what SQLite thinks of another text."""
-    if guard.refused:
-        return BadInput(f"sql: {guard.refused} is refused: {READ_ONLY}")
-    message = str(error).rstrip(".")
+    if refused := found.get("refused"):
+        return BadInput(f"sql: {refused} is refused: {READ_ONLY}")
+    message = found["error"].rstrip(".")
     if message.startswith("cannot modify"):
         return BadInput(f"sql: {message}: {READ_ONLY}")
-    if isinstance(error, sqlite3.Warning) or "one statement" in message:
+    if found["kind"] == "warning" or "one statement" in message:
         return BadInput("sql: one query at a time: there is more than one statement in it")
-    if isinstance(error, ValueError):
+    if found["kind"] == "value":
         return BadInput(f"sql: SQLite can't take it: {message}")
     return BadInput(f"sql: {message}{_where(query, message, compiled)}{_instead(query, message)}")
 

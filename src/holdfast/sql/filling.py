@@ -4,22 +4,22 @@ that it reads. A log that can't be read adds no row to any of them, and is told 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.conversation import Conversation
-from holdfast.errors import LogDamaged, StoreError
+from holdfast.decoding import damage_in
+from holdfast.errors import StoreError
 from holdfast.events import Fork
 from holdfast.folding import read_folded
 from holdfast.kinds import MEMORY, SESSION, id_of
 from holdfast.listing import TaskRecord, page_of_tasks
 from holdfast.reading import stream_of
 from holdfast.remembering import Memories
+from holdfast.sql.apart import inner
 from holdfast.sql.columns import AS_STORED, Column, Source, Table
-from holdfast.sql.guard import inner
 from holdfast.sql.logs import MemoryLog, SessionLog, TaskLog, Values
 from holdfast.sql.of_tasks import INDEXED, TASKS
 from holdfast.sql.tables import TABLES
@@ -29,10 +29,8 @@ from holdfast.store import LONGEST_PAGE, Store
 Tell = Callable[[str, int, int], None]
 """Told which log was read, how many of them by now, and of how many."""
 Log = TaskLog | SessionLog | MemoryLog
-Wanted = Mapping[str, set[str]]
+Wanted = Mapping[str, Collection[str]]
 """The columns that a query reads, by table."""
-
-_INCOHERENT = (LookupError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
 
 
 class _Part(Struct, frozen=True):
@@ -86,7 +84,7 @@ class Filling:
         tables = [TABLES[name] for name in wanted]
         sources: dict[Source, tuple[_Part, ...]] = {
             source: tuple(
-                _Part(table, table.chosen(wanted[table.name]))
+                _Part(table, table.chosen(set(wanted[table.name])))
                 for table in tables
                 if table.source == source
             )
@@ -96,7 +94,7 @@ class Filling:
         with_tasks = sources["task"] or (sources["session"] and given)
         records = list(self._records(given)) if with_tasks else []
         self._db.execute("begin")
-        if set(wanted) & _OF_TASKS == {TASKS.name} and wanted[TASKS.name] <= INDEXED:
+        if set(wanted) & _OF_TASKS == {TASKS.name} and set(wanted[TASKS.name]) <= INDEXED:
             self._from_index(records, sources["task"])
         elif sources["task"]:
             self._read([stream_of(record.id) for record in records], self._task, sources["task"])
@@ -147,14 +145,12 @@ class Filling:
     ) -> None:
         for done, stream in enumerate(streams, 1):
             try:
-                log = opened(stream)
-                if log is not None:  # else it was deleted meanwhile
-                    self._insert(log, parts)
+                with damage_in(stream):
+                    log = opened(stream)
+                    if log is not None:  # else it was deleted meanwhile
+                        self._insert(log, parts)
             except StoreError as error:
                 self._unreadable.append(error)
-            except _INCOHERENT as error:
-                what = f"its events make no sense together ({error!r:.200})"
-                self._unreadable.append(LogDamaged(stream, 0, what))
             self._tell(id_of(stream), done, len(streams))
 
     def _insert(self, log: Log, parts: tuple[_Part, ...]) -> None:

@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Raw, UnsetType
 
 from holdfast.agent.messages import Message
 from holdfast.agent.stored import load_turn
 from holdfast.conversation import Conversation
+from holdfast.decoding import decode
 from holdfast.errors import StoreError
 from holdfast.events import AnyEvent, Failure, Said, Summarized
-from holdfast.lists import Lists
+from holdfast.lists import REFERENCES, Lists
 from holdfast.reading import base_of, read_events, read_state, stream_of
 from holdfast.remembering import Memories
 from holdfast.state import Decision, State
 from holdfast.store import Store
-from holdfast.values import REFERENCES, fetch
+from holdfast.values import fetch
 from holdfast.views import TaskView
 from holdfast.workspace.contents import File, file_of
 
@@ -196,7 +196,7 @@ class SessionLog:
 
     def text_of(self, summary: Summarized) -> str:
         """What a summary says."""
-        return msgspec.json.decode(fetch(self._store, summary.text, {}, dict), type=str)
+        return decode(fetch(self._store, summary.text, {}, dict), str)
 
 
 class _Turn:

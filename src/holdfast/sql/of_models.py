@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec.json import decode
-
+from holdfast.decoding import decode
 from holdfast.sql.columns import Table, integer, real, seconds, text, time
 from holdfast.sql.logs import TaskLog
 from holdfast.state import Call

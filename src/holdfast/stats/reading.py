@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import Raw
 
-from holdfast.agent.model import Prices
 from holdfast.errors import StoreError
 from holdfast.kinds import id_of
 from holdfast.listing import streams_of_tasks
@@ -17,6 +16,7 @@ from holdfast.stats.measuring import Measuring
 from holdfast.stats.totals import Stats, Totals
 from holdfast.stats.usage import Spent, checked_prices, spent, usage_in, whole_result
 from holdfast.store import Store
+from holdfast.usage import Prices
 
 Progress = Callable[[int, int, str], None]
 """Told how many tasks were read, of how many, and which one comes next."""

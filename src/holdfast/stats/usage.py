@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 
-from holdfast.agent.model import Prices
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, StoreError
-from holdfast.lists import LISTED, value_of
-from holdfast.usage import Used, may_tell, used_in
-from holdfast.values import BLOB, BlobRef, Blobs
+from holdfast.lists import BLOB, LISTED, BlobRef, value_of
+from holdfast.usage import Prices, Used, may_tell, used_in
+from holdfast.values import Blobs
 
 ANY = "*"
 """The name under which the prices of all other models are given."""
@@ -69,8 +68,8 @@ def usage_in(result: bytes) -> Used | None:
         if not may_tell(Raw(result)):
             return None
         data = value_of(result) if result.startswith(LISTED) else result
-        return used_in(msgspec.json.decode(data))
-    except msgspec.MsgspecError:
+        return used_in(decode(data))
+    except Illegible:
         return None
 
 
@@ -80,9 +79,9 @@ def whole_result(store: Blobs, result: Raw) -> bytes:
     if not data.startswith(BLOB):
         return data
     try:
-        ref = msgspec.json.decode(data, type=BlobRef)
+        ref = decode(data, BlobRef)
         return store.get_blob(ref.digest) if may_tell(result) else b""
-    except (msgspec.MsgspecError, StoreError):
+    except StoreError:
         return b""
 
 

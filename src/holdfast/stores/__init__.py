@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadInput, WrongKey
-from holdfast.keys import Keys, KeySource
+from holdfast.keys import KEYS, Keys, KeySource
 from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast.stores.boxes import Box
-
-KEYS = "keys/"
-"""Where an encrypted store has its keys: streams of that prefix."""
-
 
 _LIKE_A_URL = re.compile(r"(postgres(ql)?|sqlite|memory|file):")
 

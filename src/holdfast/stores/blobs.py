@@ -3,6 +3,9 @@
 The time of a blob's file is that of its last put. Who deletes a blob looks at it under a lock on
 the folder, and who puts one sets it under the same lock: so a blob that is just being put again is
 either seen to be young, or is gone before the put looks for it, and written anew.
+
+A put believes no file because of its name: it compares the bytes, and replaces a file that holds
+others. Whatever named the damaged blob is whole again by that.
 """
 
 from __future__ import annotations
@@ -13,12 +16,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from typing import Literal
 
 from holdfast.errors import LogDamaged
 from holdfast.store import Blob
 from holdfast.stores.disk import Disk
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_PIECE_BYTES = 1 << 20
 
 
 def put(disk: Disk, root: int, data: bytes, name: str = "", *, durable: bool) -> str:
@@ -27,8 +32,11 @@ def put(disk: Disk, root: int, data: bytes, name: str = "", *, durable: bool) ->
     outer = disk.make_folder("blobs", root)
     inner = disk.make_folder(digest[:2], outer)
     try:
-        if not _made_young(disk, inner, digest):
+        found = _made_young(disk, inner, digest, data)
+        if found != "whole":
             _write(disk, inner, digest, data, durable)
+        if found == "wrong" and not name:  # under a given name others may have put other bytes
+            say_mended(digest)
         if durable:
             # Also when it was there: who put it may have died before it got this far.
             for folder in (inner, outer, root):
@@ -48,18 +56,49 @@ def _locked(disk: Disk, folder: int) -> Iterator[None]:
         disk.unlock(folder)
 
 
-def _made_young(disk: Disk, folder: int, digest: str) -> bool:
-    """Say that a blob was put just now; False if it is not there."""
+def _made_young(
+    disk: Disk, folder: int, digest: str, data: bytes
+) -> Literal["gone", "wrong", "whole"]:
+    """Say that a blob was put just now, if it is there; and whether it holds the right bytes."""
     with _locked(disk, folder):
         try:
             fd = disk.open(digest, folder, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
-            return False
+            return "gone"
+        except OSError:
+            return "wrong"  # a symlink, or a file that nobody may read
         try:
             disk.touch(fd)
-        finally:
+        except BaseException:
             disk.close(fd)
-        return True
+            raise
+    try:
+        return "whole" if _holds(disk, fd, data) else "wrong"
+    except OSError:
+        return "wrong"  # a folder, a pipe, or a bad sector
+    finally:
+        disk.close(fd)
+
+
+def _holds(disk: Disk, fd: int, data: bytes) -> bool:
+    if disk.size(fd) != len(data):
+        return False
+    view = memoryview(data)
+    pieces = range(0, len(data), _PIECE_BYTES)
+    return all(
+        disk.read_piece(fd, at, _PIECE_BYTES) == view[at : at + _PIECE_BYTES] for at in pieces
+    )
+
+
+def say_mended(digest: str) -> None:
+    """Say that a blob was damaged, and is whole again: its disk may not be sound."""
+    import logging  # only if there is something to say
+
+    logging.getLogger("holdfast").warning(
+        "the blob %s was damaged, and is whole again: the same value was just written anew. "
+        "Check the rest of the store: `holdfast doctor`",
+        digest,
+    )
 
 
 def _write(disk: Disk, folder: int, digest: str, data: bytes, durable: bool) -> None:

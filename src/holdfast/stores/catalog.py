@@ -1,11 +1,12 @@
 """The streams of a workspace, as its folders and its index tell of them without reading a log.
 
 The folders say which streams there are, the index what is known of each (see `index`). An entry
-of the index is believed while the log is as long as it says, or while somebody holds the stream:
-whoever does writes a line for every change. Looking at the length is what costs, one `stat` for
-each stream. So it is done only where it matters: of facts, all but the status and its times are
-those of a stream's beginning, and whether they match can be told from any entry; and what has come
-to its end is there to stay.
+of the index is believed while the log is the one that it speaks of, or while somebody holds the
+stream: whoever does writes a line for every change. Looking at the log is what costs, one `stat`
+for each stream. So a page without a filter looks at no more of them than it shows. One with a
+filter looks at all: an entry that does not match may be out of date. Only of the facts that last
+(all but the status and its times) an entry need not be asked again, once it was right: a stream
+that is begun anew has a new one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Catalog:
         safe_name: Callable[[str], str],
         name_in: Callable[[str, str], str | None],
         was_started: Callable[[tuple[str, str]], bool],
+        once_right: dict[str, Entry],
     ) -> None:
         self.entries = entries
         """Those of the index, the newest first."""
@@ -43,6 +45,8 @@ class Catalog:
         self._safe_name = safe_name
         self._name_in = name_in
         self._was_started = was_started
+        self._once_right = once_right
+        """The entries that were seen to be right, for this and for later catalogs."""
         ours = (entry for entry in entries if entry.stream.startswith(f"{kind}/"))
         self._by_folder = {self._folder_of(entry.stream): entry for entry in ours}
 
@@ -65,11 +69,13 @@ class Catalog:
         found: list[tuple[str, Facts]] = []
         for entry in self.entries:
             stream, facts = entry.stream, entry.facts
-            if facts is None or not may_match(stream, facts):
+            if facts is None or not stream.startswith(query.prefix):
+                continue
+            if self._once_right.get(stream) is entry and not may_match(stream, facts):
                 continue
             if gone and self._folder_of(stream) in gone:
                 continue
-            believed = facts if _has_ended(facts) else self._believed(folder, entry)
+            believed = self._believed(folder, entry)
             if believed is None:
                 if self._is_there(folder, self._folder_of(stream)):
                     unknown.append(stream)
@@ -94,31 +100,35 @@ class Catalog:
 
     def _believed(self, folder: int, entry: Entry) -> Facts | None:
         name = self._folder_of(entry.stream)
-        size = self._disk.size_of(f"{name}/{LOG}", folder)
-        is_so = size > 0 and (size == entry.size or self._is_held(folder, name))
-        return entry.facts if is_so else None
+        size, written_ns = self._disk.mark_of(f"{name}/{LOG}", folder)
+        is_same = size == entry.size and written_ns == entry.written_ns and not entry.early
+        if size <= 0 or not (is_same or self._is_of_its_holder(folder, name, entry)):
+            return None
+        self._once_right[entry.stream] = entry
+        return entry.facts
 
     def _is_there(self, folder: int, name: str) -> bool:
         """Whether there is a stream, and not only somebody who took hold of its name."""
         size = self._disk.size_of(f"{name}/{LOG}", folder)
         return size > 0 or self._was_started((self._kind, name))
 
-    def _is_held(self, folder: int, name: str) -> bool:
+    def _is_of_its_holder(self, folder: int, name: str, entry: Entry) -> bool:
+        """Whether somebody holds a stream, and nothing can have changed since the entry that they
+        would not have written down."""
         try:
             inner = self._disk.folder(name, folder)
         except OSError:
             return False
         try:
-            return locks.at_work(self._disk, self._root, inner) is not None
+            lock = locks.at_work(self._disk, self._root, inner)
         except OSError:
             return False
         finally:
             self._disk.close(inner)
+        if lock is None or lock.size is None:
+            return False
+        return entry.size > lock.size or (entry.size == lock.size and not entry.early)
 
 
 def _lasting(query: Query) -> Query:
     return replace(query, status=(), updated_after=None, updated_before=None)
-
-
-def _has_ended(facts: Facts) -> bool:
-    return facts.status in ("completed", "cancelled")

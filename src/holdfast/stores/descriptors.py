@@ -51,14 +51,16 @@ class Descriptors(Generic[O]):
         with self._lock:
             self._open[log] = None
             chosen = self._chosen() if len(self._open) > self._most else []
-        try:
-            while chosen:
-                self._close(chosen[-1])
-                _unlock(chosen.pop())
-        finally:  # also after an interrupt
-            for other in chosen:
-                self._open[other] = None
-                _unlock(other)
+        for other in chosen:
+            self._shut(other)
+
+    def _shut(self, log: O) -> None:
+        # Taken by `with`, so that an interrupt can't leave them locked. We hardly wait for them, as
+        # both were free; and whoever has taken them since does not wait for us: it would have found
+        # our log in use.
+        with log.writing, log.syncing:
+            self._close(log)
+            self.remove(log)
 
     def remove(self, log: O) -> None:
         """Count a log no more."""
@@ -69,8 +71,8 @@ class Descriptors(Generic[O]):
         return iter(list(self._open))
 
     def _chosen(self) -> list[O]:
-        """Logs to be closed, locked: a good many that cost nothing, or one that has to be synced
-        first."""
+        """Logs to be closed, of which none is in use: a good many that cost nothing, or one that
+        has to be synced first."""
         room = max(1, self._most // 8)
         chosen: list[O] = []
         for log in list(self._open):
@@ -78,25 +80,12 @@ class Descriptors(Generic[O]):
                 log.used = False
                 del self._open[log]
                 self._open[log] = None
-            elif log.is_clean() and _locked(log):
+            elif log.is_clean() and _is_free(log):
                 chosen.append(log)
                 if len(chosen) == room:
                     break
-        if not chosen:
-            chosen = next(([log] for log in self._open if _locked(log)), [])
-        for log in chosen:
-            del self._open[log]
-        return chosen
+        return chosen or next(([log] for log in self._open if _is_free(log)), [])
 
 
-def _locked(log: Open) -> bool:
-    if log.writing.acquire(blocking=False):
-        if log.syncing.acquire(blocking=False):
-            return True
-        log.writing.release()
-    return False
-
-
-def _unlock(log: Open) -> None:
-    log.syncing.release()
-    log.writing.release()
+def _is_free(log: Open) -> bool:
+    return not log.writing.locked() and not log.syncing.locked()

@@ -30,6 +30,8 @@ class Status(NamedTuple):
     has_name: bool
     may_be_written: bool
     """Whether its owner has left the permission, which those who have it open keep in any case."""
+    written_ns: int
+    """When it was last written or touched, in nanoseconds since 1970."""
 
 
 class Disk:
@@ -98,6 +100,15 @@ class Disk:
             return os.stat(name, dir_fd=parent, follow_symlinks=False).st_size
         except OSError:
             return -1
+
+    def mark_of(self, name: str, parent: int) -> tuple[int, int]:
+        """How long a file is that is not open, and when it was last written; (-1, 0) if it is not
+        there. Asked of every log for a list: so it is no `Status`, which takes twice the time."""
+        try:
+            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except OSError:
+            return -1, 0
+        return found.st_size, found.st_mtime_ns
 
     def is_there(self, way: str, parent: int) -> bool:
         """Whether there is something at the end of a way. It is not opened."""
@@ -291,6 +302,7 @@ def _status(found: os.stat_result) -> Status:
         found.st_size,
         found.st_nlink > 0,
         bool(found.st_mode & stat.S_IWUSR),
+        found.st_mtime_ns,
     )
 
 

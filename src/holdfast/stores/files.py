@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from holdfast.stores.files_mail import Mail
 from holdfast.stores.files_syncing import Syncing
 from holdfast.stores.handle import Handle
 from holdfast.stores.held import each
-from holdfast.stores.index import UNKNOWN
+from holdfast.stores.index import Entry
 from holdfast.stores.locks import LOG, Taken
 from holdfast.stores.workspace import failed, safe_name, way_to
 
@@ -126,23 +126,44 @@ class FileStore(Syncing, Mail):
     def holder(self, stream: str) -> str | None:
         try:
             with self._folder(stream) as folder:
-                return locks.at_work(self._disk, self._root, folder)
+                lock = locks.at_work(self._disk, self._root, folder)
         except OSError:
             return None
+        return lock.owner if lock is not None else None
 
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)
         self._must_be_ours(handle)
-        # So that its log is not closed meanwhile; and who is syncing looks for itself.
-        if handle.syncing.acquire(blocking=False):
-            try:
-                self._must_hold(handle)
-            finally:
-                handle.syncing.release()
+        claim = handle.taken.claim
         try:
-            self._holder.renew(handle.taken.claim)
+            if self._holder.silent_s(claim) <= handle.taken.lock.lease_s:
+                self._must_seem_held(handle)
+                self._holder.renew(claim)
+                return
+            # Somebody may be taking it over, and has seen how long ago it was renewed.
+            with self._nobody_taking(handle), handle.syncing:
+                self._must_hold(handle)
+                self._holder.renew(claim)
+        except FileNotFoundError:
+            raise self._lost(handle) from None
         except OSError as error:
             raise failed(f"{lease.stream}: can't renew its lease", error) from error
+
+    def _must_seem_held(self, handle: Handle) -> None:
+        # So that its log is not closed meanwhile; and who is syncing looks for itself.
+        if not handle.syncing.locked():
+            with handle.syncing:
+                self._must_hold(handle)
+
+    @contextmanager
+    def _nobody_taking(self, handle: Handle) -> Iterator[None]:
+        """Keep others from taking a stream over, after whoever is about to."""
+        folder = self._disk.folder(handle.way, self._root)
+        try:
+            self._disk.lock(folder)
+            yield
+        finally:
+            self._disk.close(folder)
 
     def release(self, lease: Lease) -> None:
         handle = self._handles.pop(lease, None)
@@ -190,7 +211,8 @@ class FileStore(Syncing, Mail):
             # What a holder notes that was taken over might be believed: its log may be as long.
             at_once = facts is not None and _is_due_at_once(facts) and self._is_held(handle)
             if at_once:
-                self._note(lease.stream, facts, UNKNOWN)
+                size = handle.size + len(data)
+                self._note(Entry(lease.stream, size, facts, early=True))
             try:
                 self._disk.write(handle.log, data)
             except OSError as error:
@@ -246,7 +268,7 @@ class FileStore(Syncing, Mail):
         handle = self._handle(lease)
         with handle.syncing:
             self._must_hold(handle)
-        self._note(lease.stream, None, UNKNOWN)
+        self._note(Entry(lease.stream))
         try:
             self._remove(lease.stream)
         except OSError as error:
@@ -272,20 +294,17 @@ class FileStore(Syncing, Mail):
         self._must_be_ours(handle)
         self.sync(lease)
         self._clear_the_way(lease, stream)
-        folder = self._disk.folder(handle.way, self._root)
         try:
-            self._disk.lock(folder)  # nobody takes over from here on
-            with handle.syncing:
-                self._must_hold(handle)
-            self._note(lease.stream, None, UNKNOWN)
-            self._move(lease.stream, stream)
-            handle.way = way_to(stream)
+            with self._nobody_taking(handle):
+                with handle.syncing:
+                    self._must_hold(handle)
+                self._note(Entry(lease.stream))
+                self._move(lease.stream, stream)
+                handle.way = way_to(stream)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise Conflict(f"{stream} is there already") from None
             raise failed(f"can't rename {lease.stream} to {stream}", error) from error
-        finally:
-            self._disk.close(folder)
         self.release(lease)
         if self.heard is not None:
             self.heard(stream)

@@ -41,15 +41,22 @@ class HeldStreams(Workspace):
         if handle.pid != os.getpid():
             raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
 
-    def _must_hold(self, handle: Handle) -> None:
-        if not self._is_held(handle):
+    def _must_hold(self, handle: Handle) -> Status:
+        found = self._held_log(handle)
+        if found is None:
             raise self._lost(handle)
+        return found
 
     def _is_held(self, handle: Handle) -> bool:
+        return self._held_log(handle) is not None
+
+    def _held_log(self, handle: Handle) -> Status | None:
+        """The log of a stream as it is now; None if we do not hold it any more."""
         if handle.log >= 0:
-            status = self._disk.status(handle.log)
-            return status.has_name and status.may_be_written
-        return self._has(handle, self._disk.status_of(f"{handle.way}/{LOG}", self._root))
+            found = self._disk.status(handle.log)
+            return found if found.has_name and found.may_be_written else None
+        there = self._disk.status_of(f"{handle.way}/{LOG}", self._root)
+        return there if self._has(handle, there) else None
 
     def _has(self, handle: Handle, found: Status | None) -> bool:
         """Whether we still hold a stream, given the log as it was just found there."""

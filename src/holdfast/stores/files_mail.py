@@ -61,6 +61,9 @@ class Mail(HeldStreams):
             except OSError:
                 return  # then it is looked for after a while
             if records:
-                for handle in list(self._held.values()):
-                    if handle.taken.claim.record in records:
-                        handle.rung += 1
+                self._ring(records)
+
+    def _ring(self, records: set[int]) -> None:
+        for handle in list(self._held.values()):
+            if handle.taken.claim.record in records:
+                handle.rung += 1

@@ -15,6 +15,7 @@ from holdfast.store import Lease
 from holdfast.stores import locks
 from holdfast.stores.files_held import HeldStreams
 from holdfast.stores.handle import Handle
+from holdfast.stores.index import Entry
 from holdfast.stores.together import WholeDisk, in_threads
 from holdfast.stores.workspace import failed
 
@@ -52,17 +53,19 @@ class Syncing(HeldStreams):
         """Acknowledge what is on the disk, if it is still ours to say so."""
         handle.clean = upto
         handle.used = True
-        self._must_hold(handle)
+        log = self._must_hold(handle)
         handle.synced = upto
-        self._tell_news(handle)
+        self._tell_news(handle, log.written_ns)
 
-    def _tell_news(self, handle: Handle) -> None:
+    def _tell_news(self, handle: Handle, written_ns: int) -> None:
         # Not before: a crash may leave a log that has its new length, and zeros for its new lines,
         # and the index would be believed.
         news = handle.news
         if news is not None and news[0] <= handle.synced:
-            handle.news = None
-            self._note(handle.lease.stream, news[1], news[2])
+            entry = Entry(handle.lease.stream, news[2], news[1], written_ns=written_ns)
+            # While we hold the stream an older entry is believed: so a full disk is tried again.
+            if self._note(entry) and handle.news is news:
+                handle.news = None
 
     def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
         outcomes: dict[Lease, StoreError] = {}
@@ -81,23 +84,25 @@ class Syncing(HeldStreams):
 
     def _sync_whole_disk(self, leases: Sequence[Lease]) -> Sequence[Lease]:
         """Sync many logs at once; returns those that are still to be synced, or to be refused."""
-        whole = self._whole
-        with whole.turn, ExitStack() as syncing:  # one turn at a time: many locks are held in it
-            handles = [found for lease in leases if (found := self._handles.get(lease))]
-            for handle in handles:
-                syncing.enter_context(handle.syncing)
-            device = whole.device()
-            written = [(h, h.appended) for h in handles if _is_sound_and_on(h, device)]
-            if not whole.sync(len(written)):
-                return leases
-            done = set()
-            for handle, upto in written:
-                with suppress(OSError, LeaseLost):  # which `sync` then raises
-                    if handle.new:
-                        self._names_are_synced(handle)
-                    self._is_durable(handle, upto)
-                    done.add(handle.lease)
-            return [lease for lease in leases if lease not in done]
+        with self._whole.turn, ExitStack() as syncing:  # one at a time: many locks are held in it
+            return self._sync_held(leases, syncing)
+
+    def _sync_held(self, leases: Sequence[Lease], syncing: ExitStack) -> Sequence[Lease]:
+        handles = [found for lease in leases if (found := self._handles.get(lease))]
+        for handle in handles:
+            syncing.enter_context(handle.syncing)
+        device = self._whole.device()
+        written = [(h, h.appended) for h in handles if _is_sound_and_on(h, device)]
+        if not self._whole.sync(len(written)):
+            return leases
+        done = set()
+        for handle, upto in written:
+            with suppress(OSError, LeaseLost):  # which `sync` then raises
+                if handle.new:
+                    self._names_are_synced(handle)
+                self._is_durable(handle, upto)
+                done.add(handle.lease)
+        return [lease for lease in leases if lease not in done]
 
     def _sync_names(self, handle: Handle) -> None:
         """What is only to be done once: the names on the way to the log are made durable."""

@@ -1,18 +1,22 @@
 """Commits in groups: what many threads have to write goes into one transaction.
 
-A job is added to a queue. Who has to know that it is durable waits for it, and the first who
-waits leads: it commits the whole queue, for the others too, while what they add meanwhile becomes
-the next group. So one task alone pays for no change of threads, which would cost it a third of
-its speed, and many tasks share their commits. What nobody waits for is committed by a thread of
-ours soon after.
+A job is added to a queue. A thread that has to know that its job is durable waits for it, and the
+first that waits leads: it commits the whole queue, for the others too, while what they add
+meanwhile becomes the next group. So one task alone pays for no change of threads, which would cost
+it a third of its speed, and many tasks share their commits. A thread of ours commits soon after
+what nobody waits for.
 
-Those who wait while another leads sleep, each on a bell of its own. A leader that is done wakes
+Threads that find another leading sleep, each on a bell of its own. A leader that is done wakes
 those whose jobs are done, and one of the others, which leads next. (A plain lock would have them
 all stand in line through commit after commit, with their jobs long done.)
 
-A job stays in the queue until it is done. So an interrupt (Ctrl-C) in the middle of a commit
-loses no job of another thread: whoever leads next commits it. And who sleeps looks up from time
-to time, in case an interrupt took the leader away before it could wake anybody.
+**An interrupt** (Ctrl-C, or whatever a signal handler raises) may strike the main thread between
+any two instructions, also while it leads. A lock could then stay locked for ever: Python 3.13
+leaves a `with` that ends in a loop without unlocking, and 3.14 one that has just begun. So there
+is no lock here. The turn to lead is a generator: Python itself refuses to resume one that is
+running, and knows that it runs no more however it was left. A job stays in the queue until it is
+done, so the next leader commits what an interrupted one did not. And a sleeper looks up from time
+to time, in case an interrupt kept a leader from waking it.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from holdfast.errors import StoreError
@@ -56,28 +61,29 @@ J = TypeVar("J", bound=Job)
 class Groups(Generic[J]):
     """A queue of jobs, and a function that writes many of them at once.
 
-    The function says for each job that it is `done`. If it raises, those that are not done were
-    not written, and stay in the queue.
+    The function says for each job that it is `done`, be it refused, and raises nothing but
+    interrupts. Those that are not done then were not written, and stay in the queue.
     """
 
     def __init__(self, commit: Callable[[Sequence[J]], None]) -> None:
         self._commit = commit
         self._queue: deque[J] = deque()
-        self._turn = threading.Lock()
-        self._choosing = threading.Lock()
-        self._leader: threading.Lock | None = None
         self._size = 0
-        self._added = threading.Event()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._turns = {0: self._turn()}
+        """Numbered. Only the last one is in use: interrupts ended those before it."""
+        self._words: SimpleQueue[bool] = SimpleQueue()
+        """For our thread: that something was added, or that it is to end."""
+        self._is_told = False
+        self._threads: list[threading.Thread] = []
 
     def add(self, job: J) -> None:
         """Have a job done soon."""
         self._queue.append(job)
-        if not self._added.is_set():
-            self._added.set()
-            if self._thread is None:
+        if not self._is_told:
+            self._words.put(True)
+            if not self._threads:
                 self._start()
+            self._is_told = True  # at last: an interrupt before it means that somebody tells anew
 
     def do(self, job: J) -> None:
         """Have a job done now."""
@@ -102,72 +108,75 @@ class Groups(Generic[J]):
     def close(self) -> None:
         """Write what is left, and end the thread."""
         self.settle()
-        self._closing.set()
-        self._added.set()
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._words.put(False)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
     def _see_done(self, job: J) -> None:
+        if self._lead() and job.done:
+            return
         bell = threading.Lock()
         bell.acquire()
         job.bells.append(bell)
         try:
-            while not job.done:
-                with self._choosing:
-                    self._leader = self._leader or bell
-                if self._leader is bell:
-                    self._lead(bell)
-                elif not bell.acquire(timeout=_LOOK_UP_S) and not self._turn.locked():
-                    self._leader = None  # nobody leads: an interrupt took it away
+            self._stand_in_line(job, bell)
         finally:
             job.bells.remove(bell)  # nobody listens to it any more
-            if self._leader is bell:
-                self._resign(bell, [])
 
-    def _lead(self, bell: threading.Lock) -> None:
-        jobs: list[J] = []
+    def _stand_in_line(self, job: J, bell: threading.Lock) -> None:
+        while not job.done:
+            # The bell is known before we ask for the turn: so whoever has it will ring.
+            if not self._lead():
+                bell.acquire(timeout=_LOOK_UP_S)
+
+    def _lead(self) -> bool:
+        """Commit what is in the queue, and wake others; False if another thread is at it."""
+        number = len(self._turns) - 1
         try:
-            with self._turn:
-                if len(self._queue) < self._size:
-                    time.sleep(_GATHER_S)
-                jobs = [job for job in list(self._queue) if not job.done]
-                self._size = len(jobs)
-                if jobs:
-                    self._commit(jobs)
-                while self._queue and self._queue[0].done:
-                    self._queue.popleft()
-        finally:
-            self._resign(bell, jobs)
+            jobs = next(self._turns[number])
+        except ValueError:  # it is running
+            return False
+        except StopIteration:
+            # Of several threads that find it ended, the first decides which is the next.
+            self._turns.setdefault(number + 1, self._turn())
+            return self._lead()
+        for bell in _bells(job for job in jobs if job.done):
+            _ring(bell)
+        for bell in _bells(job for job in list(self._queue) if not job.done):
+            _ring(bell)
+            break
+        return True
 
-    def _resign(self, bell: threading.Lock, jobs: Sequence[J]) -> None:
-        """Choose who leads next, and wake them and those who are done."""
-        with self._choosing:
-            waiting = [job for job in list(self._queue) if not job.done]
-            following = next((other for other in _bells(waiting) if other is not bell), None)
-            if self._leader is bell:
-                self._leader = following
-        for other in _bells(job for job in jobs if job.done):
-            _ring(other)
-        if following is not None:
-            _ring(following)
+    def _turn(self) -> Iterator[Sequence[J]]:
+        """Commits a group each time that it is resumed."""
+        while True:
+            if len(self._queue) < self._size:
+                time.sleep(_GATHER_S)
+            jobs = [job for job in list(self._queue) if not job.done]
+            self._size = len(jobs)
+            if jobs:
+                self._commit(jobs)
+            while self._queue and self._queue[0].done:
+                self._queue.popleft()
+            yield jobs
 
     def _start(self) -> None:
-        with self._choosing:
-            if self._thread is None and not self._closing.is_set():
-                name = "holdfast commits"
-                self._thread = threading.Thread(target=self._linger, name=name, daemon=True)
-                self._thread.start()
+        # Two threads that add their first jobs at once may start two: one would do, none harms.
+        thread = threading.Thread(target=self._linger, name="holdfast commits", daemon=True)
+        with suppress(RuntimeError):  # the interpreter is ending, and starts no more threads
+            thread.start()
+            self._threads.append(thread)
 
     def _linger(self) -> None:
-        while self._added.wait():
-            self._closing.wait(_LINGER_S)
-            self._added.clear()
-            # After the clearing: `close` says so first, and wakes us afterwards.
-            if self._closing.is_set():
-                return
-            with suppress(Exception):  # who needs the job to be done commits it, and is told why
+        while self._words.get():
+            with suppress(Empty):
+                if not self._words.get(timeout=_LINGER_S):
+                    break
+            self._is_told = False
+            with suppress(Exception):  # whoever needs the job to be done is told why it is not
                 self.settle()
+        self._words.put(False)  # for the next, if there is one
 
 
 def _bells(jobs: Iterable[Job]) -> Iterator[threading.Lock]:

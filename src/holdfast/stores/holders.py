@@ -19,6 +19,7 @@ at any name, and to hear of mail for any of them one small read.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -97,6 +98,14 @@ class Holder:
         with self._lock:
             self._write(claim, _RENEWED, b"%016.5f" % time.time())
 
+    def silent_s(self, claim: Claim) -> float:
+        """How long others would say that the holder has been silent."""
+        with self._lock:
+            if claim.file != self._file:
+                return math.inf
+            at = claim.record * RECORD_BYTES + _RENEWED
+            return time.time() - _time_in(self._disk.peek(self._fd, _MAIL - _RENEWED, at))
+
     def drop(self, claim: Claim) -> None:
         """Hold a stream no more."""
         with self._lock, suppress(OSError):  # else it looks held until its lease runs out
@@ -113,7 +122,7 @@ class Holder:
             # The first line before the others: who marks a record afterwards marks it anew.
             self._disk.overwrite(fd, b"-", _MAIL)
             marks = self._disk.read_all(fd)[_MAIL::RECORD_BYTES]
-            found = [record for record, mark in enumerate(marks) if record and mark == ord("+")]
+            found = _marked(marks)
             for record in found:
                 self._disk.overwrite(fd, b"-", record * RECORD_BYTES + _MAIL)
             return found
@@ -198,6 +207,10 @@ def _sweep(disk: Disk, folder: int) -> None:
 def _holds_any(data: bytes) -> bool:
     records = range(RECORD_BYTES, len(data), RECORD_BYTES)
     return any(data[at : at + len(_NOBODY)] != _NOBODY for at in records)
+
+
+def _marked(marks: bytes) -> list[int]:
+    return [record for record, mark in enumerate(marks) if record and mark == ord("+")]
 
 
 def _time_in(data: bytes) -> float:

@@ -17,6 +17,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
+from holdfast.decoding import Illegible, decode
 from holdfast.store import Post
 from holdfast.stores.disk import Disk
 
@@ -73,7 +74,7 @@ def messages(disk: Disk, stream: str, folder: int) -> Sequence[Post]:
     try:
         for file_name in disk.names(box):
             # Taken meanwhile, or no message of ours.
-            with suppress(OSError, ValueError, msgspec.MsgspecError):
+            with suppress(OSError, ValueError, Illegible):
                 head, data = _read(disk, file_name, box)
                 found.append((head, Post(stream, head.name, data)))
     finally:
@@ -90,7 +91,7 @@ def _read(disk: Disk, file_name: str, box: int) -> tuple[Head, bytes]:
         first, _, data = disk.read_all(fd).partition(b"\n")
     finally:
         disk.close(fd)
-    head = msgspec.json.decode(first, type=Head)
+    head = decode(first, Head)
     if _file_name(head.name) != file_name:
         raise ValueError("not its name")
     return head, data

@@ -3,9 +3,12 @@
     workspace/index.jsonl    one line for each change of a task's facts; the last one counts
 
 It is a copy, and never synced: it may be deleted at any time, and may be out of date after a
-crash. So an entry says how long the log was when it was made, and is believed only while the log
-is still that long. The exception are entries that say "somebody should look at this at once",
-which are written before the log is: they are believed because looking does no harm.
+crash. So an entry says of which log it speaks (how long it was, and when it was last written), and
+is believed only while the log is still that one. Nothing is final: a task that has ended may be
+rewound. The exception are entries that say "somebody should look at this at once", which are
+written before the log is: who looks for work believes them, because looking does no harm.
+
+A line has a sum, as those of logs have: one that anything happened to counts for nothing.
 
 Every process appends to it, each line in one write. Who finds it grown far beyond what it says
 rewrites it, under its lock; others notice that their file has lost its name, and write their line
@@ -25,13 +28,15 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from holdfast import chain
+from holdfast.decoding import Illegible, decoder
 from holdfast.events import NEVER
 from holdfast.store import Facts
 from holdfast.stores.disk import Disk
 
 INDEX = "index.jsonl"
 UNKNOWN = -1
-"""The length of a log that was still to be written."""
+"""The length of a log that is gone."""
 
 _SPARE_LINES = 1000
 
@@ -44,6 +49,10 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     facts: Facts | None = None
     copied: bool = False
     """Whether it was written to another file before, where it was the newest."""
+    written_ns: int = 0
+    """When the log was last written, as its file says."""
+    early: bool = False
+    """Whether it was written before the log was: as long as it says it was only to be."""
 
 
 class _Heading(Struct):
@@ -53,29 +62,41 @@ class _Heading(Struct):
     copied: bool = False
 
 
-_decode = msgspec.json.Decoder(Entry).decode
-_decode_heading = msgspec.json.Decoder(_Heading).decode
+_decode = decoder(Entry)
+_decode_heading = decoder(_Heading)
 _encode = msgspec.json.Encoder().encode
+
+
+def _sealed(entry: Entry) -> bytes:
+    return chain.seal(chain.ROOT, _encode(entry))[0] + b"\n"
 
 
 def _line(entry: Entry) -> bytes:
     # A line of its own, whatever a crash left of the one before.
-    return b"\n" + _encode(entry) + b"\n"
+    return b"\n" + _sealed(entry)
+
+
+def spoiled(data: bytes) -> int:
+    """How many lines of an index count for nothing, because they are not what was written."""
+    lines = filter(None, data.rpartition(b"\n")[0].split(b"\n"))
+    return sum(chain.check(chain.ROOT, line) is None for line in lines)
 
 
 def _newest(data: bytes) -> dict[str, Entry]:
     """The entry of each stream that counts. A crash or a full disk may have left part of a line,
-    which spoils that line alone."""
+    which spoils that line alone; so does whatever else happened to one."""
     lines: dict[str, tuple[list[bytes], list[bytes]]] = {}
     for line in filter(None, data.split(b"\n")):
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        with suppress(Illegible):
             heading = _decode_heading(line)
             lines.setdefault(heading.stream, ([], []))[not heading.copied].append(line)
     found = {}
     for stream, (copied, written) in lines.items():
         # Only the last is decoded: a task changes a few times, and nobody asks for what was.
         for line in reversed(copied + written):
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            if chain.check(chain.ROOT, line) is None:
+                continue
+            with suppress(Illegible):
                 found[stream] = _decode(line)
                 break
     return found
@@ -110,9 +131,9 @@ class Index:
         self._in_order: list[Entry] | None = None
         self._lock = threading.RLock()
 
-    def note(self, stream: str, facts: Facts | None, size: int) -> None:
+    def note(self, entry: Entry) -> None:
         """Write down what is now known of a stream."""
-        line = _line(Entry(stream, size, facts))
+        line = _line(entry)
         with self._lock:
             for _ in range(3):
                 self._disk.write(self._opened(), line)
@@ -145,7 +166,7 @@ class Index:
         with self._lock:
             self.entries()
             if self._in_order is None:
-                live = [entry for entry in self._entries.values() if entry.facts is not None]
+                live = (entry for entry in self._entries.values() if entry.facts is not None)
                 self._in_order = sorted(live, key=_place, reverse=True)
             return self._in_order
 
@@ -199,7 +220,7 @@ class Index:
     def _write_anew(self, name: str, new: int, old: int) -> None:
         disk = self._disk
         live = [_copy(entry) for entry in self._entries.values() if entry.facts is not None]
-        disk.write(new, b"".join(_encode(entry) + b"\n" for entry in live))
+        disk.write(new, b"".join(map(_sealed, live)))
         disk.rename(name, INDEX, self._root)
         # What was written after we read, and before the file lost its name.
         late = _newest(disk.read_all(old, self._read_bytes - len(self._rest)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
 from msgspec import Struct
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decoder
 from holdfast.errors import LogDamaged
 from holdfast.stores.disk import Disk
 
@@ -27,7 +27,7 @@ class _Placed(Struct):
     seq: int = 0
 
 
-_decode = msgspec.json.Decoder(_Placed).decode
+_decode = decoder(_Placed)
 
 
 class End(Struct, frozen=True):
@@ -45,7 +45,7 @@ def seq_of(line: bytes) -> int:
     """The number that a line says it has; 0 if it says none."""
     try:
         return _decode(line).seq
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Illegible:
         return 0
 
 

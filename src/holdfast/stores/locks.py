@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.decoding import Illegible, decoder
 from holdfast.errors import LogDamaged, TaskBusy
 from holdfast.stores import holders
 from holdfast.stores.disk import Disk, Status
@@ -49,6 +50,9 @@ class Lock(Struct, frozen=True, omit_defaults=True):
     """Counts the holders."""
     started: bool = False
     """Whether events were ever recorded: if so, a log that is empty or gone is a loss."""
+    size: int | None = None
+    """How long the log was when it was taken hold of. What the index says of a longer one is from
+    its holder, who writes down every change."""
     epoch: int = 0
     """What `turn` was called when the lease was an `flock` on this file itself. A process of that
     time finds none here, and moves the log away from under its holder rather than share it."""
@@ -108,12 +112,13 @@ def take(
         turn = max(before.turn, before.epoch) + 1 if before else 1
         mine = Lock(owner, lease_s, claim, turn, before is not None and before.started)
         if may_be_alive:
-            _close_to_its_holder(disk, folder)
+            mine = replace(mine, size=_close_to_its_holder(disk, folder))
             _replace(disk, folder, mine)
         if log < 0:
             opened.append(log := _open_log(place, mine))
         status = disk.status(log)
         if not may_be_alive:
+            mine = replace(mine, size=status.size)
             _write(disk, fd, mine, data)
         disk.unlock(folder)
     except BaseException:
@@ -160,17 +165,20 @@ def _must_be_silent(stream: str, lock: Lock, renewed_at: float) -> None:
         )
 
 
-def _close_to_its_holder(disk: Disk, folder: int) -> None:
+def _close_to_its_holder(disk: Disk, folder: int) -> int:
+    """Let nobody be acknowledged anything more; returns how long the log is by then."""
     try:
         log = disk.open(LOG, folder, os.O_RDONLY)
     except FileNotFoundError:
-        return  # who held it made it: without one, there is nothing that could still be written
+        return 0  # who held it made it: without one, there is nothing that could still be written
     try:
         # From here on the old holder is acknowledged nothing more: what it had acknowledged is in
         # the log, and so it is in the copy that is made next.
         disk.forbid_writing(log)
-        if disk.status(log).may_be_written:
+        closed = disk.status(log)
+        if closed.may_be_written:
             raise OSError(errno.ENOTSUP, "this filesystem does not keep a file's permissions")
+        return closed.size
     finally:
         disk.close(log)
 
@@ -224,8 +232,8 @@ def was_started(data: bytes) -> bool:
     return lock is not None and lock.started
 
 
-def at_work(disk: Disk, root: int, folder: int) -> str | None:
-    """Who holds a stream, as far as can be told without disturbing them."""
+def at_work(disk: Disk, root: int, folder: int) -> Lock | None:
+    """The lock of who holds a stream, as far as can be told without disturbing them."""
     fd = disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
     try:
         _, lock = _read(disk, fd)
@@ -237,7 +245,7 @@ def at_work(disk: Disk, root: int, folder: int) -> str | None:
             is_held, renewed_at = seen.is_held and seen.is_alive, seen.renewed_at
         else:
             return None
-        return lock.owner if is_held and time.time() - renewed_at <= lock.lease_s else None
+        return lock if is_held and time.time() - renewed_at <= lock.lease_s else None
     finally:
         disk.close(fd)
 
@@ -310,11 +318,11 @@ def _read(disk: Disk, fd: int) -> tuple[bytes, Lock | None]:
 def _parsed(data: bytes) -> Lock | None:
     try:
         lock = _decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Illegible:
         return None
     return lock if lock.turn or lock.is_old else None
 
 
 _MOST_BYTES = 1 << 13
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Lock).decode
+_decode = decoder(Lock)

@@ -137,8 +137,8 @@ class MemoryStore(NothingLeft):
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
         with self._lock:
-            found = [name for name in self._streams if name.startswith(prefix)]
-            return iter([(name, self._facts.get(name)) for name in found])
+            names, facts = list(self._streams), self._facts.copy()
+        return iter([(name, facts.get(name)) for name in names if name.startswith(prefix)])
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         with self._lock:
@@ -162,7 +162,8 @@ class MemoryStore(NothingLeft):
 
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
         with self._lock:
-            return [Post(s, n, data) for (s, n), data in self._posts.items() if s in streams]
+            posts = list(self._posts.items())
+        return [Post(s, n, data) for (s, n), data in posts if s in streams]
 
     def unpost(self, stream: str, name: str) -> None:
         with self._lock:
@@ -170,7 +171,8 @@ class MemoryStore(NothingLeft):
 
     def streams(self, prefix: str) -> Iterator[str]:
         with self._lock:
-            return iter([name for name in self._streams if name.startswith(prefix)])
+            names = list(self._streams)
+        return (name for name in names if name.startswith(prefix))
 
     def delete(self, lease: Lease) -> None:
         with self._lock:
@@ -178,9 +180,8 @@ class MemoryStore(NothingLeft):
             self._streams.pop(lease.stream, None)
             self._facts.pop(lease.stream, None)
             self._waypoints.drop(lease.stream)
-            for stream, name in list(self._posts):
-                if stream == lease.stream:
-                    del self._posts[stream, name]
+            for key in list(filter(lambda key: key[0] == lease.stream, self._posts)):
+                del self._posts[key]
             self._let_go(lease)
 
     def rename(self, lease: Lease, stream: str) -> None:

@@ -28,6 +28,7 @@ from psycopg_pool import ConnectionPool
 
 from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError
 from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
+from holdfast.stores.blobs import say_mended
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.groups import Groups
 from holdfast.stores.held import Append, Held, Leases, busy, each, taken_over
@@ -376,15 +377,18 @@ class PostgresStore(NothingLeft):
     # Blobs
 
     def put_blob(self, data: bytes, name: str = "") -> str:
-        name = name or sha256(data).hexdigest()
-        given = {"digest": bytes.fromhex(name)}
+        total = sha256(data)
+        digest = name or total.hexdigest()
+        given = {"digest": bytes.fromhex(digest), "sum": total.digest()}
         # One that can be read is durable: what is not committed can't be read.
         if not (
             self._ask("young_blob", **given, young_s=BLOB_AGE_S)
             or self._ask("make_blob_young", **given)
         ):
-            self._ask("put_blob", **given, data=data)
-        return name
+            ((was_wrong,),) = self._ask("put_blob", **given, data=data)
+            if was_wrong and not name:  # under a given name others may have put other bytes
+                say_mended(digest)
+        return digest
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
         with suppress(ValueError):

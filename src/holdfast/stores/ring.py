@@ -21,11 +21,11 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import Conflict, LogDamaged, StoreError, TaskBusy, WrongKey
-from holdfast.keys import KEY_BYTES, Keys
+from holdfast.keys import KEY_BYTES, KEYS, Keys
 from holdfast.kinds import KINDS
 from holdfast.store import Store
-from holdfast.stores import KEYS
 from holdfast.stores.boxes import Box
 
 _OWNER, _LEASE_S = "who sets up the keys", 30.0
@@ -102,8 +102,8 @@ def _read(store: Store, number: int) -> _Line | None:
         return None
     try:
         if chain.check(chain.ROOT, line) is not None:
-            return msgspec.json.decode(line, type=_Line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+            return decode(line, _Line)
+    except Illegible:
         pass
     raise LogDamaged(stream, 1, "the key of the store is not what was written")
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 
@@ -33,8 +34,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import chain
+from holdfast.decoding import Illegible, decode, decoder
 from holdfast.errors import BadInput, LogDamaged, StoreError
-from holdfast.keys import KEY_BYTES, Keys, derived
+from holdfast.keys import KEY_BYTES, KEYS, Keys, derived
 from holdfast.kinds import final_name, id_of
 from holdfast.store import (
     Blob,
@@ -47,8 +49,9 @@ from holdfast.store import (
     Waypoints,
     WaypointStore,
 )
-from holdfast.stores import KEYS, ring
+from holdfast.stores import ring
 from holdfast.stores.around_waypoints import AroundWaypoints
+from holdfast.stores.blobs import say_mended
 from holdfast.stores.boxes import BOX_BYTES, BlobNames, Box, Digests
 from holdfast.stores.hidden import HiddenNames
 from holdfast.stores.sealed_facts import SealedFacts
@@ -85,7 +88,7 @@ class _End:
         self.writing = threading.Lock()
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = decoder(_Line)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -297,7 +300,7 @@ class SealedStore(Wrapped):
         opened = box.open(post.data, "message", post.stream, post.name)
         if opened is None:
             return None
-        found = msgspec.json.decode(opened, type=_Message)
+        found = decode(opened, _Message)
         return Post(post.stream, found.name, found.data)
 
     def unpost(self, stream: str, name: str) -> None:
@@ -324,9 +327,19 @@ class SealedStore(Wrapped):
     # Blobs
 
     def put_blob(self, data: bytes, name: str = "") -> str:
-        name = name or sha256(data).hexdigest()
-        self.inner.put_blob(self._blob(name).close(data, "blob", name), self._names.hidden(name))
-        return name
+        digest = name or sha256(data).hexdigest()
+        box, hidden = self._blob(digest), self._names.hidden(digest)
+        closed = None
+        with suppress(LogDamaged):  # it is not there, or can't be read
+            closed = self.inner.get_blob(hidden, checked=False)
+        # What opens is put again as it is, which makes it young; closed anew it would look changed.
+        if closed is not None and box.open(closed, "blob", digest) == data:
+            self.inner.put_blob(closed, hidden)
+        else:
+            self.inner.put_blob(box.close(data, "blob", digest), hidden)
+            if closed is not None and not name:
+                say_mended(digest)
+        return digest
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
         closed = self.inner.get_blob(self._names.hidden(name), checked=False)
@@ -367,5 +380,5 @@ def _must_be_free_of_keys(stream: str) -> None:
 def _parsed(stream: str, seq: int, line: bytes) -> _Line:
     try:
         return _decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Illegible:
         raise LogDamaged(stream, seq, "it is not encrypted, as all of this store is") from None

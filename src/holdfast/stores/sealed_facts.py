@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.decoding import Illegible, decode
 from holdfast.keys import derived
 from holdfast.kinds import TASK, final_name, kind_of
 from holdfast.store import Facts, Query
@@ -64,8 +65,8 @@ class SealedFacts:
             stream = final_name(stream)
             box = b64decode(facts.labels.get(_SEALED, ""), validate=True)
             opened = self._box(stream).open(box, "facts", stream)
-            clear = None if opened is None else msgspec.json.decode(opened, type=_Clear)
-        except (ValueError, msgspec.MsgspecError):
+            clear = None if opened is None else decode(opened, _Clear)
+        except (ValueError, Illegible):
             return None
         if clear is None:
             return None

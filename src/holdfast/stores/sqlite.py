@@ -23,6 +23,7 @@ import msgspec
 from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TooLarge
 from holdfast.store import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
 from holdfast.stores import alive
+from holdfast.stores.blobs import say_mended
 from holdfast.stores.forks import start_anew_in_children
 from holdfast.stores.held import Leases, busy, each, taken_over
 from holdfast.stores.leftovers import NothingLeft
@@ -258,7 +259,9 @@ class SqliteStore(NothingLeft):
 
             statement, given = patiently(lambda: find_statement(query, count))
             rows = patiently(lambda: conn.execute(statement, given).fetchall())
-        found = [(name, facts) for name, *columns, _ in rows if (facts := facts_in(columns))]
+        told = [(name, facts_in(columns)) for name, *columns, _ in rows]
+        unknown += [name for name, facts in told if facts is None]
+        found = [(name, facts) for name, facts in told if facts is not None]
         return Page(found[: query.limit], len(found) > query.limit, unknown)
 
     def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
@@ -350,14 +353,17 @@ class SqliteStore(NothingLeft):
         digest = name or sha256(data).hexdigest()
         given = {"digest": digest, "data": data}
         # One that can be read is durable: what is not committed can't be read.
-        if self._all("young_blob", digest=digest, after=time.time() - BLOB_AGE_S):
+        if self._all("young_blob", **given, after=time.time() - BLOB_AGE_S):
             return digest
 
-        def put(conn: sqlite3.Connection) -> None:
+        def put(conn: sqlite3.Connection) -> bool:
+            was_wrong = bool(conn.execute(SQL["mend_blob"], given).rowcount)
             conn.execute(SQL["put_blob"], given)
             conn.execute(SQL["make_blob_young"], {"digest": digest, "now": time.time()})
+            return was_wrong
 
-        self._write(put)
+        if self._write(put) and not name:  # under a given name others may have put other bytes
+            say_mended(digest)
         return digest
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:

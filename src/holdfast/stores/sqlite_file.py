@@ -23,6 +23,13 @@ _APPLICATION = 0x484F4C44
 
 _PATIENCE_S = 60.0
 
+_PAGE_BYTES = 8192
+
+_WAL_BYTES = 256 * _PAGE_BYTES
+"""How large the write-ahead log may grow before it is written into the database and begun anew, and
+what is left of it if a large value made it larger. SQLite's own 1,000 pages would be several times
+a small database; with 256 of them a task makes 2% more syncs, with 64 of them 9%."""
+
 T = TypeVar("T")
 
 
@@ -66,7 +73,7 @@ def connect(path: Path, durable: bool) -> sqlite3.Connection:
     )
     try:
         # Of a new file. Lines of a kilobyte leave a fifth of every smaller page empty.
-        conn.execute("pragma page_size = 8192")
+        conn.execute(f"pragma page_size = {_PAGE_BYTES}")
         (mode,) = patiently(lambda: conn.execute("pragma journal_mode = wal").fetchone())
         if mode != "wal":
             raise StorageFailed(
@@ -74,6 +81,8 @@ def connect(path: Path, durable: bool) -> sqlite3.Connection:
                 f"a disk of this machine"
             )
         conn.execute(f"pragma synchronous = {'full' if durable else 'off'}")
+        conn.execute(f"pragma wal_autocheckpoint = {_WAL_BYTES // _PAGE_BYTES}")
+        conn.execute(f"pragma journal_size_limit = {_WAL_BYTES}")
         conn.execute("pragma fullfsync = on")  # on macOS a plain sync ends in the disk's cache
     except BaseException:
         conn.close()
@@ -119,7 +128,7 @@ def bring_up_to_date(
         conn.execute(f"pragma user_version = {version}")
         conn.execute("commit")
     except BaseException:
-        conn.execute("rollback")
+        conn.rollback()  # unless SQLite has done so itself, after an error of the disk
         raise
 
 

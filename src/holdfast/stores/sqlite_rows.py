@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.decoding import NONSENSE, Illegible, decode
 from holdfast.events import NEVER
 from holdfast.store import Facts
 from holdfast.stores import rows
@@ -35,8 +36,12 @@ def facts_in(columns: Sequence[Any]) -> Facts | None:
     *first, labels, parent, created_at, updated_at, wake_at, origin = columns
     if first[0] is None:
         return None
-    times = (_time(created_at), _time(updated_at), None if wake_at is None else _time(wake_at))
-    return rows.facts_in([*first, msgspec.json.decode(labels or "{}"), parent, *times, origin])
+    try:
+        times = (_time(created_at), _time(updated_at), None if wake_at is None else _time(wake_at))
+        found = rows.facts_in([*first, decode(labels or "{}"), parent, *times, origin])
+        return msgspec.convert(found, Facts, from_attributes=True)  # SQLite takes any type
+    except (*NONSENSE, Illegible):
+        return None
 
 
 def micros_of(time: datetime) -> int:

@@ -22,8 +22,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import StoreError
 from holdfast.stores.groups import Groups, Job
 from holdfast.stores.held import Append
@@ -56,6 +55,9 @@ class Writer(Groups[Append | Write[Any]]):
         self._durable = durable
         self._conn: sqlite3.Connection | None = None
         self._inode = 0
+        self._group: Sequence[Job] = ()
+        self._committed: list[object] = []
+        """Holds something from when the group was committed until it was said to be durable."""
 
     def write(self, write: Callable[[sqlite3.Connection], T]) -> T:
         """Have something written now, and durably."""
@@ -69,41 +71,55 @@ class Writer(Groups[Append | Write[Any]]):
         self._drop()
 
     def _commit_all(self, jobs: Sequence[Append | Write[Any]]) -> None:
-        conn = None
         try:
-            conn = self._begun()
-            for are_plain, some in groupby(jobs, _is_plain):
-                some_jobs = list(some)
-                if not (are_plain and _append_all(conn, some_jobs)):
-                    for job in some_jobs:
-                        _do_or_fail(conn, job)
-            conn.execute("commit")
-            self._must_have_its_name()
-            _mark_done(jobs)
+            self._acknowledge()  # what was committed, if an interrupt came before that
+            self._write_all([job for job in jobs if not job.done])
         except Exception as error:
-            self._drop()
             for job in jobs:
-                job.fail(failed(f"can't write to {self._path}", error))
-            _mark_done(jobs)
+                if not job.done:
+                    job.fail(failed(f"can't write to {self._path}", error))
+                    job.done = True
+            self._committed.clear()
+            self._drop()
         except BaseException:
-            if conn is not None and not conn.in_transaction:
-                _mark_done(jobs)
-            else:
-                self._roll_back()  # nothing was written: whoever leads next tries again
+            with suppress(sqlite3.Error):  # it would hide the interrupt, and is met again
+                self._roll_back()  # now, as other processes wait for it
             raise
+
+    def _write_all(self, jobs: Sequence[Append | Write[Any]]) -> None:
+        if not jobs:
+            return
+        conn = self._begun()
+        for are_plain, some in groupby(jobs, _is_plain):
+            some_jobs = list(some)
+            if not (are_plain and _append_all(conn, some_jobs)):
+                for job in some_jobs:
+                    _do_or_fail(conn, job)
+        self._group = jobs
+        # No interrupt comes between the commit and the note of it: both are one call of C.
+        self._committed.extend(map(conn.execute, ("commit",)))
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """Say of the group that it is durable, once it was committed."""
+        if self._committed:
+            self._must_have_its_name()
+            for job in self._group:
+                job.done = True
+            self._committed.clear()
 
     def _begun(self) -> sqlite3.Connection:
         if self._conn is None:
-            self._conn = connect(self._path, self._durable)
             self._inode = os.stat(self._path).st_ino
+            self._conn = connect(self._path, self._durable)
         conn = self._conn
         self._roll_back()  # if an interrupt kept us from it
         patiently(lambda: conn.execute("begin immediate"))
         return conn
 
     def _roll_back(self) -> None:
-        if self._conn is not None and self._conn.in_transaction:
-            self._conn.execute("rollback")
+        if self._conn is not None:
+            self._conn.rollback()
 
     def _must_have_its_name(self) -> None:
         if os.stat(self._path).st_ino != self._inode:
@@ -176,12 +192,14 @@ def tell(conn: sqlite3.Connection, query: str, given: dict[str, Any]) -> int:
     after = (given.get("labels"), given.get("created_at"))
     if changed and before != after:  # rare: they come with the first event
         for change, (labels, created_at) in (("drop_label", before), ("add_label", after)):
-            pairs = msgspec.json.decode(labels or "{}", type=dict[str, str]).items()
+            pairs = _labels_in(labels).items()
             rows = [(name, value, created_at, given["id"]) for name, value in pairs]
             conn.executemany(SQL[change], rows)
     return changed
 
 
-def _mark_done(jobs: Sequence[Job]) -> None:
-    for job in jobs:
-        job.done = True
+def _labels_in(column: str | None) -> dict[str, str]:
+    try:
+        return decode(column or "{}", dict[str, str])
+    except Illegible:  # it is a copy of what the log says
+        return {}

@@ -14,14 +14,14 @@ from hashlib import sha256
 from itertools import chain as chained
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput, StorageFailed
 from holdfast.store import Blob, Facts, Leftovers, Page, Post, Query
 from holdfast.stores import blobs, inbox, leftovers, lines, locks
 from holdfast.stores.catalog import Catalog
-from holdfast.stores.disk import Disk
+from holdfast.stores.disk import Disk, Status
 from holdfast.stores.files_waypoints import FileWaypoints
 from holdfast.stores.index import Entry, Index
 from holdfast.stores.locks import LOCK, LOG
@@ -72,6 +72,7 @@ class Workspace:
         self._root_fd = self._open_root()
         self._index = Index(self._disk, self._root_fd)
         self._catalogs: dict[str, Catalog] = {}
+        self._once_right: dict[str, Entry] = {}
         self._looked_at: float | None = None
         self._strays: dict[str, Entry | None] = {}
         """The streams of which the index knew nothing for sure when we last looked at all."""
@@ -196,8 +197,8 @@ class Workspace:
     def _name_in(self, kind: str, name: str) -> str | None:
         try:
             start = self._disk.read_file((kind, name, LOG), self._root, lines.LONGEST_TAIL_BYTES)
-            return msgspec.json.decode(start.partition(b"\n")[0], type=Named).id
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return decode(start.partition(b"\n")[0], Named).id
+        except (OSError, Illegible):
             return None
 
     def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
@@ -220,7 +221,14 @@ class Workspace:
         catalog = self._catalogs.get(kind)
         if catalog is None or catalog.entries is not entries:
             catalog = Catalog(
-                self._disk, self._root, kind, entries, safe_name, self._name_in, self._was_started
+                self._disk,
+                self._root,
+                kind,
+                entries,
+                safe_name,
+                self._name_in,
+                self._was_started,
+                self._once_right,
             )
             self._catalogs[kind] = catalog
         folder = None
@@ -244,20 +252,20 @@ class Workspace:
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         try:
             with self._folder(stream) as folder:
-                size = self._durable_size(folder)
+                log = self._durable_log(folder)
         except OSError:
             return
         if 0 < seq == lines.seq_of(next(self.tail(stream), b"")):
-            self._note(stream, facts, size)
+            self._note(Entry(stream, log.size, facts, written_ns=log.written_ns))
 
-    def _durable_size(self, folder: int) -> int:
-        """How long a log is, once that is durable: the index must not outlive what it speaks of."""
+    def _durable_log(self, folder: int) -> Status:
+        """A log as it is once it is durable: the index must not outlive what it speaks of."""
         log = self._disk.open(LOG, folder, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            size = self._disk.size(log)
+            found = self._disk.status(log)
             if self._durable:
                 self._disk.sync(log)
-            return size
+            return found
         finally:
             self._disk.close(log)
 
@@ -375,9 +383,11 @@ class Workspace:
             raise BadInput(f"the store {self.url} was closed: open it again")
         return self._root_fd
 
-    def _note(self, stream: str, facts: Facts | None, size: int) -> None:
+    def _note(self, entry: Entry) -> bool:
         with suppress(OSError):  # a copy, which is looked at with that in mind
-            self._index.note(stream, facts, size)
+            self._index.note(entry)
+            return True
+        return False
 
     def close_folder(self) -> None:
         """Let the folder go."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -14,9 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.store import Facts, Place, Query, Store
+from holdfast.testing.contract.samples import AT, LONG_S
 
-AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
-LONG_S = 60.0
 SECOND = timedelta(seconds=1)
 TEXTS = ("", "ada", "Ada", "a'b", "%", "_", "日本")
 

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
 from holdfast.store import Facts, Store
+from holdfast.testing.contract.samples import LONG_S
 
-LONG_S = 60.0
 DRAFT, FINAL = "copies/t-1", "tasks/t-1"
 LINES = [b'{"id":"t-1","seq":1}', b'{"id":"t-1","seq":2}']
 

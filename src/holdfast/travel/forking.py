@@ -21,7 +21,6 @@ from holdfast.branching import (
     must_be_left,
     sessions_of,
 )
-from holdfast.checkpoints import carried
 from holdfast.codec import Shape, args_hash, shape_of
 from holdfast.driving import new_id
 from holdfast.engines.holding import Holding
@@ -41,13 +40,13 @@ from holdfast.events import (
     Fork,
     TaskCreated,
 )
+from holdfast.fold.task import carried
 from holdfast.history import When, known_state, must_be_still, past_at, place_in
 from holdfast.log import Log
-from holdfast.reading import stream_of, value_in
-from holdfast.spec import Spec, registry
+from holdfast.reading import plain_in, stream_of
+from holdfast.spec import Spec, registry, task_spec
 from holdfast.state import State
 from holdfast.store import Store
-from holdfast.task import task_spec
 from holdfast.words import checked_id, must_be_texts
 
 _EFFECTS = ("live", "reuse", "stub")
@@ -225,7 +224,7 @@ def _input(store: Store, past: State, changes: Changes) -> bytes | None:
     if not changes.input:
         return None
     name = _function(past, changes)
-    given = msgspec.json.decode(value_in(store, past, raw_args(past)), type=dict[str, Raw])
+    given = plain_in(store, past, raw_args(past), dict[str, Raw])
     spec = _known(registry.task, name)
     data = msgspec.json.encode(given | _arguments(spec, name, changes.input))
     if spec is not None:  # else whoever runs it has the code, and checks it then

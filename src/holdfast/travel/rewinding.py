@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from holdfast.branching import rewind_key, said_by, sessions_of
-from holdfast.conversation import Conversation
+from holdfast.branching import rewind_sessions, said_by, sessions_of
 from holdfast.driving import Driving
 from holdfast.engines.elsewhere import must_be_here
+from holdfast.engines.here import HERE
 from holdfast.engines.holding import Holding
 from holdfast.engines.run import Run
 from holdfast.engines.undoing import undo_all
 from holdfast.errors import BadInput, TaskBusy
-from holdfast.events import Effects, Rewound, SessionRewound
+from holdfast.events import Effects, Rewound
 from holdfast.history import (
     Place,
     When,
@@ -30,7 +30,6 @@ from holdfast.history import (
     state_at,
 )
 from holdfast.journal.task import is_open, undo_path
-from holdfast.ledger import session_ledger
 from holdfast.log import Log
 from holdfast.reading import read_events, session_stream
 from holdfast.secret import provider
@@ -172,7 +171,7 @@ def _undo(driving: Driving, log: Log, past: State) -> None:
     """Undo what can be undone of what came since, the last first."""
     from holdfast.family import Children
 
-    run = Run(log, log.state.id, family=Children(driving))
+    run = Run(log, log.state.id, HERE, family=Children(driving))
     token = provider.set(driving.holding.secrets)
     try:
         undo_all(run, lambda call: call.path not in past.calls)
@@ -192,21 +191,3 @@ def _cuts(holding: Holding, state: State, past: State) -> dict[str, int]:
         if newest.seq > seq:
             cuts[session] = seq
     return cuts
-
-
-def rewind_sessions(holding: Holding, state: State) -> None:
-    """Put the conversations of a task back along with it, each once.
-
-    That they are to be is in the task's log, so a crash in between leaves no half of it: whoever
-    goes on with the task does the rest.
-    """
-    key = rewind_key(state)
-    for session, seq in state.sessions_to_rewind.items():
-        ledger = session_ledger(holding.store, session, holding.owner, holding.clock)
-
-        def make(there: Conversation, seq: int = seq) -> SessionRewound | None:
-            if key in there.rewinds or not there.seq:
-                return None
-            return SessionRewound(to=seq, key=key, by=f"task {state.id}")
-
-        ledger.write(make)

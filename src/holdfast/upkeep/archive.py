@@ -8,11 +8,13 @@ It is a zip file that any zip tool opens:
 
 Nothing in it is taken on trust, for it may come from anywhere: nothing is unpacked to the disk, no
 name in it is used as a path, nothing is read beyond the size that the manifest says, and whatever
-does not fit its sum is refused.
+does not fit its sum is refused. An entry is unpacked piece by piece until its sum is known to be
+right, and only then kept in memory: a few bytes may be packed so that they unpack to very many.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import zipfile
 import zlib
@@ -22,11 +24,11 @@ from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Annotated, Any, Self
 
-import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import ArchiveDamaged, BadInput, NewerFormat, StorageFailed
 from holdfast.kinds import TASK, Kind, id_of
 from holdfast.store import Post
@@ -39,7 +41,17 @@ MAX_BYTES = 64 << 30
 """How much an archive may unpack to, unless more is asked for."""
 
 _MANIFEST_BYTES = 256 << 20
+_MANIFEST_SPARE_BYTES, _MANIFEST_RATIO = 8 << 20, 16
+"""A manifest is mostly sums, which can't be packed to less than half: one that is packed much more
+tightly, beyond a few megabytes, was made to fill the memory."""
 _LONGEST_LINE = 16 << 20
+_LARGEST_BLOB = 1 << 30
+"""More than databases keep in one piece."""
+_PIECE_BYTES = 1 << 20
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""The ways in which archives are written. Others can't be unpacked piece by piece."""
+
+_Digest = Annotated[str, Meta(min_length=64, max_length=64)]
 
 # What the standard library raises on a file that is not, or not quite, a zip file.
 _BROKEN = (
@@ -74,7 +86,7 @@ class Manifest(Struct, frozen=True):
     made_at: datetime
     source: str
     streams: tuple[ArchivedStream, ...]
-    blobs: dict[str, int]
+    blobs: dict[_Digest, int]
     """The size of each."""
 
     def ids(self, kind: Kind) -> tuple[str, ...]:
@@ -121,6 +133,7 @@ class Archive:
             self._file.close()
             raise
         self._streams = {stream.stream: stream for stream in self.manifest.streams}
+        self._sound: set[tuple[str, int, str]] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -147,17 +160,16 @@ class Archive:
         found = self._streams.get(stream)
         if found is None:
             return
-        total, size, seq = sha256(), 0, 0
+        self._must_be(stream, found.entry, found.size_bytes, found.sha256)
+        seq = 0
         with self._opened(found.entry) as entry:
             while line := self._piece(entry.readline, min(_LONGEST_LINE, found.size_bytes) + 1):
                 seq += 1
-                size += len(line)
-                total.update(line)
-                if size > found.size_bytes or not line.endswith(b"\n"):
+                if not line.endswith(b"\n"):
                     raise self._damaged(f"{stream}, line {seq}, is longer than it should be")
                 if seq > after_seq:
                     yield line[:-1]
-        if (seq, size, total.hexdigest()) != (found.events, found.size_bytes, found.sha256):
+        if seq != found.events:
             raise self._damaged(f"{stream} is not what was written")
 
     def inbox(self, streams: Collection[str]) -> Sequence[Post]:
@@ -168,18 +180,42 @@ class Archive:
         size = self.manifest.blobs.get(digest)
         if size is None:
             raise self._damaged(f"the blob {digest:.80} is not in it")
+        self._must_be(f"blob {digest}", blob_entry(digest), size, digest)
         with self._opened(blob_entry(digest)) as entry:
-            data: bytes = self._piece(entry.read, size + 1)
-        if len(data) != size or sha256(data).hexdigest() != digest:
-            raise self._damaged(f"blob {digest} is not what was written")
-        return data
+            return b"".join(self._pieces(entry))
 
     # Reading a file that may be anything
 
+    def _must_be(self, what: str, name: str, size: int, digest: str) -> None:
+        """Unpack an entry to nowhere, once, to see whether it is what the manifest says."""
+        if (name, size, digest) in self._sound:
+            return
+        total, found = sha256(), 0
+        if self._info(name).file_size == size:  # which is as far as it is unpacked
+            with self._opened(name) as entry:
+                for piece in self._pieces(entry):
+                    found += len(piece)
+                    total.update(piece)
+        if found != size or total.hexdigest() != digest:
+            raise self._damaged(f"{what} is not what was written")
+        self._sound.add((name, size, digest))
+
+    def _pieces(self, entry: IO[bytes]) -> Iterator[bytes]:
+        while piece := self._piece(entry.read, _PIECE_BYTES):
+            yield piece
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
+        with self._broken_is_damage():
+            found = self._zip.getinfo(name)
+        if found.compress_type not in _PACKED:
+            raise self._damaged(f"{name:.80} is packed in a way that archives are not")
+        return found
+
     @contextmanager
     def _opened(self, name: str) -> Iterator[IO[bytes]]:
+        found = self._info(name)
         with self._broken_is_damage():
-            entry = self._zip.open(name)
+            entry = self._zip.open(found)
         try:
             yield entry
         finally:
@@ -191,25 +227,32 @@ class Archive:
             return data
 
     def _read_manifest(self) -> Manifest:
-        with self._opened(MANIFEST) as entry:
-            data = self._piece(entry.read, _MANIFEST_BYTES + 1)
-        if len(data) > _MANIFEST_BYTES:
+        found, size = self._info(MANIFEST), os.fstat(self._file.fileno()).st_size
+        packed = min(found.compress_size, size)
+        most = min(_MANIFEST_BYTES, _MANIFEST_SPARE_BYTES + _MANIFEST_RATIO * packed)
+        if found.file_size > most:
             raise self._damaged("its manifest is too large to be one")
+        with self._opened(MANIFEST) as entry:
+            data = b"".join(self._pieces(entry))
         try:
-            found = msgspec.json.decode(data, type=_Format).format
-            if found > ARCHIVE_FORMAT:
+            format = decode(data, _Format).format
+            if format > ARCHIVE_FORMAT:
                 raise NewerFormat(
-                    f"{self.url} was written by a newer Holdfast: it is of format {found}, this "
+                    f"{self.url} was written by a newer Holdfast: it is of format {format}, this "
                     f"version knows {ARCHIVE_FORMAT}. Upgrade this one"
                 )
-            return msgspec.json.decode(data, type=Manifest)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return decode(data, Manifest)
+        except Illegible as error:
             raise self._damaged(f"its manifest makes no sense ({error})") from None
 
     def _must_fit(self, max_bytes: int) -> None:
         sizes = [s.size_bytes for s in self.manifest.streams] + [*self.manifest.blobs.values()]
         if any(size < 0 for size in sizes):
             raise self._damaged("its manifest has sizes below 0")
+        if len(sizes) > len(self._zip.filelist):
+            raise self._damaged("its manifest speaks of more than is in it")
+        if any(size > _LARGEST_BLOB for size in self.manifest.blobs.values()):
+            raise self._damaged(f"it has values above {_LARGEST_BLOB:,} bytes")
         if sum(sizes) > max_bytes:
             raise BadInput(
                 f"{self.url} would unpack to {sum(sizes):,} bytes, more than {max_bytes:,}: if you "

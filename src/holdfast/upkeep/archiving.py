@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import sha256
+from itertools import chain as joined
 from itertools import zip_longest
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from holdfast import chain
 from holdfast.engines.holding import Holding
 from holdfast.errors import ArchiveDamaged, BadInput, LogDamaged, StorageFailed, StoreError
+from holdfast.events import VERSION
 from holdfast.folding import read_folded
 from holdfast.kinds import MEMORY, SESSION, TASK, id_of, kind_of
 from holdfast.naming import blob_of, may_name, references
@@ -67,8 +69,6 @@ def place_for(path: Path, now: datetime) -> Path:
 
 def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> Archived:
     """Write tasks to an archive: see `Holdfast.archive_to`."""
-    from holdfast import __version__
-
     now, store = holding.clock(), holding.store
     place = place_for(path, now)
     told = told_by(store)
@@ -79,17 +79,19 @@ def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> A
     units = [[stream_of(id) for id in family.ids] for family in chosen]
     units += [[stream] for stream in others]
     streams: list[str] = []
+    followed: set[str] = set()
     refused = [] if wanted.is_by_name else told.refused()
     for unit in units:
         try:
             for stream in unit:
                 read_folded(store, stream)
+                _must_have_blobs(store, stream, followed)
             streams += unit
         except StoreError as error:
             if wanted.is_by_name:
                 raise
             refused.append(why_refused(unit[0], error))
-    archived = write_archive(store, streams, place, now, __version__, tell)
+    archived = write_archive(store, streams, place, now, VERSION, tell)
     return replace(archived, refused=tuple(refused))
 
 
@@ -186,26 +188,39 @@ class _Writer:
                 if may_name(line):
                     named.append(line)
         # One entry is written at a time.
-        for data in named:
-            self._blobs_of(data)
-        return ArchivedStream(stream, entry, seq, size, total.hexdigest(), posts)
-
-    def _blobs_of(self, data: bytes) -> None:
-        waiting = list(references(data))
-        while waiting:
-            reference = waiting.pop()
-            digest = reference.digest
-            if digest in self._followed or (digest in self._blobs and not reference.names_more):
-                continue
-            blob = blob_of(reference, self._store.get_blob)
-            if blob is None:
-                continue
+        for digest, blob in _blobs_in(self._store, named, self._followed, self._blobs):
             if digest not in self._blobs:
                 self._blobs[digest] = len(blob)
                 self._packed.writestr(blob_entry(digest), blob)
-            if reference.names_more:
-                self._followed.add(digest)
-                waiting += references(blob)
+        return ArchivedStream(stream, entry, seq, size, total.hexdigest(), posts)
+
+
+def _blobs_in(
+    store: Store, named: Iterable[bytes], followed: set[str], known: Container[str]
+) -> Iterator[tuple[str, bytes]]:
+    """The blobs that pieces of data name, and those that these name in turn; not the `known` ones,
+    unless they may name others and were not `followed` yet."""
+    waiting = [reference for data in named for reference in references(data)]
+    while waiting:
+        reference = waiting.pop()
+        digest = reference.digest
+        if digest in followed or (digest in known and not reference.names_more):
+            continue
+        blob = blob_of(reference, store.get_blob)
+        if blob is None:
+            continue
+        yield digest, blob
+        if reference.names_more:
+            followed.add(digest)
+            waiting += references(blob)
+
+
+def _must_have_blobs(store: Store, stream: str, followed: set[str]) -> None:
+    """`LogDamaged` if a blob that a log names is not there, or is not what was written."""
+    posts = (post.data for post in store.inbox([stream]))
+    named = filter(may_name, joined(store.read(stream), posts))
+    for _ in _blobs_in(store, named, followed, ()):
+        pass
 
 
 def _verify(store: Store, draft: Path, written: Manifest) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadInput
+from holdfast.events import VERSION
 from holdfast.keys import KeySource
 from holdfast.store import Store
 from holdfast.stores import secured
@@ -190,7 +191,6 @@ class Housekeeping:
         ...     [task.id for task in swept.tasks], [view.id for view in hf.tasks()]
         (['hello-10', 'hello-11'], ['hello-12'])
         """
-        from holdfast import __version__
         from holdfast.upkeep.copied import nothing
         from holdfast.upkeep.sweeping import Sweep
 
@@ -199,4 +199,4 @@ class Housekeeping:
         place = Path(archive) if archive is not None else None
         if place is not None:
             self._may_be_written_in_the_clear(plain)
-        return sweep.run(place, __version__, compact=compact)
+        return sweep.run(place, VERSION, compact=compact)

@@ -17,6 +17,7 @@ from holdfast.errors import StoreError, TaskBusy
 from holdfast.facts import facts_of_session
 from holdfast.folding import read_folded
 from holdfast.kinds import SESSION
+from holdfast.listing import may_match
 from holdfast.store import Facts, Query, Store
 from holdfast.upkeep.census import Census
 from holdfast.upkeep.families import Told, told_by
@@ -103,10 +104,9 @@ class Idle:
         try:
             if next(store.tail(leaving.stream), b"") != leaving.head:
                 raise TaskBusy("it has gone on meanwhile")
-            begun = store.find(Query(session=id, limit=1)).found
-            if begun or id in sessions_needed(tasks):
+            if may_match(store, Query(session=id)) or id in sessions_needed(tasks):
                 raise TaskBusy("a task of it is left")
-            if store.find(Query(prefix=SESSION.prefix, origin=id, limit=1)).found:
+            if may_match(store, Query(prefix=SESSION.prefix, origin=id)):
                 raise TaskBusy("a session that shares its past is left")
             store.delete(lease)
         finally:

@@ -11,7 +11,7 @@ from holdfast.folding import Folded, facts_in, lines_of, read_folded
 from holdfast.kinds import MEMORY, SESSION, TASK, Kind, id_of, kind_of
 from holdfast.reading import read_state
 from holdfast.state import FINISHED, State
-from holdfast.store import Store
+from holdfast.store import Facts, Store
 from holdfast.upkeep.along import arrived, planned
 from holdfast.upkeep.choosing import Wanted, choose, sessions_meant
 from holdfast.upkeep.copied import (
@@ -47,7 +47,7 @@ def restore_tasks(
     sessions = sessions_meant(
         wanted, {id: told.facts[id] for id in ids}, inside[SESSION].told.facts
     )
-    memories = sorted(inside[MEMORY].states) if wanted.is_everything else []
+    memories = sorted(inside[MEMORY].logs) if wanted.is_everything else []
     streams = [*map(SESSION.stream, sessions), *map(MEMORY.stream, memories)]
     streams += map(TASK.stream, ids)
     refused: list[Refused] = []
@@ -57,7 +57,7 @@ def restore_tasks(
         restoring = _Restoring(source, target, keeping, len(streams), dry_run, tell)
         for stream in streams:
             try:
-                restoring.bring(stream, inside[kind_of(stream)].states[id_of(stream)])
+                restoring.bring(stream, inside[kind_of(stream)].logs[id_of(stream)])
             except REFUSALS as error:
                 if wanted.is_by_name:
                     raise
@@ -75,11 +75,22 @@ def restore_tasks(
     )
 
 
+class _Log(Struct, frozen=True):
+    """What has to be known of a log before it is brought. Not its state: those of all logs together
+    may be more than the memory holds."""
+
+    id: str
+    facts: Facts
+    seq: int
+    lines: int
+    is_ending: bool
+
+
 class _Inside(Struct):
     """What a source holds of one kind."""
 
     told: Told
-    states: dict[str, Folded]
+    logs: dict[str, _Log]
 
 
 def _inside(source: Source, kind: Kind) -> _Inside:
@@ -87,11 +98,16 @@ def _inside(source: Source, kind: Kind) -> _Inside:
     for stream in source.streams(kind.prefix):
         id = id_of(stream)
         try:
-            found.states[checked_id(id)] = read_folded(source, stream)
-            found.told.facts[id] = facts_in(found.states[id])
+            found.logs[checked_id(id)] = log = _log_of(read_folded(source, stream), id)
+            found.told.facts[id] = log.facts
         except REFUSALS as error:
             found.told.unreadable[id] = error
     return found
+
+
+def _log_of(state: Folded, id: str) -> _Log:
+    is_ending = isinstance(state, State) and bool(state.cancelling or state.ending)
+    return _Log(id, facts_in(state), state.seq, lines_of(state), is_ending)
 
 
 class _Restoring:
@@ -119,36 +135,37 @@ class _Restoring:
     def _written(self, id: str, events: int) -> None:
         self._tell(Progress("copying", id, self._done, self._total, events))
 
-    def bring(self, stream: str, state: Folded) -> None:
+    def bring(self, stream: str, log: _Log) -> None:
         """Bring one log, or say what that would come to."""
         try:
-            if isinstance(state, State):
-                self.tasks.append(self._task(stream, state))
+            if kind_of(stream) is TASK:
+                self.tasks.append(self._task(stream, log))
             else:
                 self.others[stream] = self._other(stream)
         finally:
             self._done += 1
             shown = kind_of(stream).shown(id_of(stream))
-            self._tell(Progress("copied", shown, self._done, self._total, state.seq))
+            self._tell(Progress("copied", shown, self._done, self._total, log.seq))
 
     def _other(self, stream: str) -> CopiedLog:
         if self._dry_run:
             return planned(self._source, self._target, stream)
         return arrived(self._target, stream, self._transfer.bring(stream))
 
-    def _task(self, stream: str, state: State) -> CopiedTask:
-        for session in (state.session, state.id):
+    def _task(self, stream: str, log: _Log) -> CopiedTask:
+        for session in (log.facts.session, log.id):
             if (error := self.refused.get(SESSION.stream(session))) is not None:
-                raise BadInput(f"task {state.id!r} is not brought without its session: {error}")
+                raise BadInput(f"task {log.id!r} is not brought without its session: {error}")
         if self._dry_run:
-            return _planned(self._source, self._target, state)
-        return self._restored(stream, state)
+            return _planned(self._source, self._target, log)
+        return self._restored(stream, log)
 
-    def _restored(self, stream: str, state: State) -> CopiedTask:
+    def _restored(self, stream: str, log: _Log) -> CopiedTask:
         source, target, transfer = self._source, self._target, self._transfer
-        if state.status not in FINISHED and (state.cancelling or state.ending):
-            raise BadInput(f"task {state.id!r} was being ended, and can't be paused as it arrives")
-        is_open = state.status not in (*FINISHED, "paused")
+        status = log.facts.status
+        if status not in FINISHED and log.is_ending:
+            raise BadInput(f"task {log.id!r} was being ended, and can't be paused as it arrives")
+        is_open = status not in (*FINISHED, "paused")
         brought = transfer.bring(stream, arrives_paused=is_open)
         there = read_state(target, stream)
         target.remember(stream, facts_of(there), lines_of(there))
@@ -157,12 +174,12 @@ class _Restoring:
                 transfer.carry(post.data)
                 target.post(stream, post.name, post.data)
         return CopiedTask(
-            state.id, brought.how, there.status, brought.events, brought.size_bytes, brought.blobs
+            log.id, brought.how, there.status, brought.events, brought.size_bytes, brought.blobs
         )
 
 
-def _planned(source: Source, target: Store, state: State) -> CopiedTask:
-    stream = TASK.stream(state.id)
+def _planned(source: Source, target: Store, log: _Log) -> CopiedTask:
+    stream = TASK.stream(log.id)
     how = compared(source, target, stream)
     size = sum(len(line) + 1 for line in source.read(stream))
-    return CopiedTask(state.id, how, state.status, lines_of(state), size, 0)
+    return CopiedTask(log.id, how, log.facts.status, log.lines, size, 0)

@@ -29,6 +29,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import FieldInfo, fields, replace
 
+from holdfast.decoding import Illegible, decoder
 from holdfast.events import ListGrew
 from holdfast.state import Call, State
 
@@ -150,11 +151,9 @@ Head: Any = msgspec.defstruct(
 )
 
 _encode = msgspec.json.Encoder().encode
-_decode_head = msgspec.json.Decoder(Head).decode
-_split = msgspec.json.Decoder(list[Raw]).decode
-_decode_record: dict[str, Any] = {
-    name: msgspec.json.Decoder(kind).decode for name, kind in RECORDS.items()
-}
+_decode_head = decoder(Head)
+_split = decoder(list[Raw])
+_decode_record: dict[str, Any] = {name: decoder(kind) for name, kind in RECORDS.items()}
 
 
 def base_of(number: int) -> int:
@@ -243,7 +242,7 @@ def decode_head(stored: bytes, seq: int) -> Any:
         return None
     try:
         head = _decode_head(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Illegible:
         return None
     is_it = head.format == FORMAT and head.seq == seq and head.total.encode() == total
     return head if is_it else None
@@ -293,7 +292,7 @@ class _Reference(Struct):
     at: tuple[int, str] = field(name="$at")
 
 
-_decode_reference = msgspec.json.Decoder(_Reference).decode
+_decode_reference = decoder(_Reference)
 
 
 def elsewhere(name: str, record: Any) -> dict[str, tuple[int, str]]:

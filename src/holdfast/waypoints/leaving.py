@@ -7,12 +7,16 @@ checkpoint, leaves none.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.events import AnyEvent, Rewound
 from holdfast.state import State
-from holdfast.store import Store
 from holdfast.waypoints.encoding import EVERY, way_to
 from holdfast.waypoints.trail import Trail
 from holdfast.waypoints.upto import put_all, waypoints_of
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 
 class Leaving:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -22,12 +22,12 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from holdfast import chain
+from holdfast.decoding import decode, decoder
 from holdfast.errors import BadInput, HoldfastError, LogDamaged, StoreError
 from holdfast.events import Rewound
 from holdfast.later import Later
 from holdfast.reading import advance_checked, read_on, read_state
 from holdfast.state import Call, State
-from holdfast.store import Store, Waypoints, WaypointStore
 from holdfast.waypoints.encoding import (
     EVERY,
     RECORDS,
@@ -43,6 +43,9 @@ from holdfast.waypoints.encoding import (
 )
 from holdfast.waypoints.trail import Trail, Waypoint
 
+if TYPE_CHECKING:
+    from holdfast.store import Store, Waypoints
+
 _MANY = 32
 """From so many lines on, the log is read once from the first of them to the last."""
 
@@ -50,12 +53,13 @@ _MOST_HEADS = 32
 _remembered: WeakKeyDictionary[Store, OrderedDict[tuple[str, int], Any]] = WeakKeyDictionary()
 _lock = Lock()
 
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_fields = decoder(dict[str, Raw])
 
 
 def waypoints_of(store: object) -> Waypoints | None:
     """Where a store keeps waypoints, if it does."""
-    return store.waypoints() if isinstance(store, WaypointStore) else None
+    made: Callable[[], Waypoints | None] | None = getattr(store, "waypoints", None)
+    return made() if made is not None else None
 
 
 def put_all(kept: Waypoints, stream: str, made: list[Waypoint]) -> None:
@@ -107,7 +111,7 @@ def find_call(store: Store, stream: str, path: str, every: int = EVERY) -> Call 
     kept, last = waypoints_of(store), next(store.tail(stream), None)
     if kept is None or last is None:
         return None
-    number = msgspec.json.decode(last, type=_Placed).seq // every
+    number = decode(last, _Placed).seq // every
     way = way_to(number)
     if not number or not _there(kept, stream, every, number).issuperset(way):
         return None
@@ -195,7 +199,7 @@ def _heads_of(store: Store, kept: Waypoints, stream: str, seqs: list[int]) -> li
     """
     with _lock:
         known = _remembered.setdefault(store, OrderedDict())
-        found = {seq: known[stream, seq] for seq in seqs if (stream, seq) in known}
+        found = dict(_known_of(known, stream, seqs))
     missing = [seq for seq in seqs if seq not in found]
     try:
         stored = kept.get(stream, missing, "head") if missing else {}
@@ -203,19 +207,27 @@ def _heads_of(store: Store, kept: Waypoints, stream: str, seqs: list[int]) -> li
         return [None]
     read = {seq: decode_head(stored.get(seq, b""), seq) for seq in missing}
     with _lock:
-        for seq in seqs:
-            if (head := found.get(seq) or read.get(seq)) is not None:
-                known[stream, seq] = head
-                known.move_to_end((stream, seq))
-        while len(known) > _MOST_HEADS:
-            known.popitem(last=False)
+        _remember(known, stream, {seq: found.get(seq) or read.get(seq) for seq in seqs})
     return [found.get(seq) or read[seq] for seq in seqs]
+
+
+def _known_of(known: dict[tuple[str, int], Any], stream: str, seqs: list[int]) -> Iterator[Any]:
+    return ((seq, known[stream, seq]) for seq in seqs if (stream, seq) in known)
+
+
+def _remember(known: OrderedDict[tuple[str, int], Any], stream: str, heads: dict[int, Any]) -> None:
+    for seq, head in heads.items():
+        if head is not None:
+            known[stream, seq] = head
+            known.move_to_end((stream, seq))
+    while len(known) > _MOST_HEADS:
+        known.popitem(last=False)
 
 
 def _forget(store: Store, stream: str) -> None:
     with _lock:
         known = _remembered.get(store, OrderedDict())
-        for key in [key for key in known if key[0] == stream]:
+        for key in list(filter(lambda key: key[0] == stream, known)):
             del known[key]
 
 
@@ -315,7 +327,7 @@ class Records:
     def _fetch(self, name: str, numbers: list[int]) -> None:
         if not numbers:
             return
-        with suppress(StoreError, msgspec.MsgspecError, UnicodeDecodeError, zlib.error):
+        with suppress(StoreError, zlib.error):
             stored = self._kept.get(self._stream, [n * self._every for n in numbers], name)
             for number in numbers:
                 data = stored.get(number * self._every, b"")

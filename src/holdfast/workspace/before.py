@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.artifacts import Artifact, kept, opened
+from holdfast.decoding import decode
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput
 from holdfast.events import Observed
@@ -69,7 +70,7 @@ class Records:
         call = run.log.state.calls.get(self._path)
         if call is None:
             return None
-        return msgspec.json.decode(run.log.fetch(cast("Raw", call.result)), type=Before)
+        return decode(run.log.fetch(cast("Raw", call.result)), Before)
 
     def keep(self, seen: Seen, folder: Path, name: str) -> None:
         """Record what is there now, unless that is what was recorded last."""

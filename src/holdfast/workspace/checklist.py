@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import BadInput
 from holdfast.plan import Plan, PlanItem, PlanStatus, circle_in, numbered
 from holdfast.workspace.checklist_lines import MARKS, Entry, entries, escaped
@@ -189,8 +190,8 @@ def _unquoted(entry: Entry, id: str) -> str:
     if not id.startswith('"'):
         return id
     try:
-        return msgspec.json.decode(id, type=str)
-    except msgspec.MsgspecError:
+        return decode(id, str)
+    except Illegible:
         raise BadInput(f"line {entry.line}: {id:.60} is no text in double quotes") from None
 
 

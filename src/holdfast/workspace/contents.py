@@ -8,10 +8,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.artifacts import Artifact, Source, kept
+from holdfast.decoding import decoder
 from holdfast.errors import BadInput
 from holdfast.events import FileKept
 from holdfast.redact import Redact
@@ -46,7 +46,7 @@ class File(Struct, frozen=True):
         return self.artifact.size_bytes
 
 
-artifact_in = msgspec.json.Decoder(Artifact).decode
+artifact_in = decoder(Artifact)
 """The artifact that an event names."""
 
 

@@ -28,7 +28,7 @@ from holdfast.errors import BadInput, Conflict, HoldfastError, HoldsSecret
 from holdfast.events import MissionSet, Planned
 from holdfast.merging import merged, told_changes
 from holdfast.plan import Plan, recorded
-from holdfast.reading import read_state, stream_of, value_in
+from holdfast.reading import plain_in, read_state, stream_of
 from holdfast.state import State
 from holdfast.words import must_be_texts
 from holdfast.workspace.checklist import parse, print_plan
@@ -274,7 +274,7 @@ def _mission_at(holding: Holding, state: State, seq: int | None) -> str:
 def _mission_text(holding: Holding, state: State) -> str:
     if not isinstance(state.mission, Raw):
         return ""
-    said = msgspec.json.decode(value_in(holding.store, state, state.mission))
+    said = plain_in(holding.store, state, state.mission)
     return said if isinstance(said, str) else ""
 
 

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.artifacts import Artifact, opened
+from holdfast.decoding import decode
 from holdfast.engines.lookup import seen_before
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, StoreError
@@ -179,7 +180,7 @@ def _seen(scope: Scope, path: str, what: str, look: Callable[[State], Any], kind
 
         run.append(observed, scope)
     raw = log.fetch(cast("Raw", log.state.calls[path].result))
-    return msgspec.json.decode(raw, type=kind)
+    return decode(raw, kind)
 
 
 __all__ = ["append", "create", "list", "open", "read", "read_text", "remove", "version", "write"]

@@ -40,10 +40,10 @@ from holdfast.events import MissionSet, PlanItem, Planned, PlanStatus
 from holdfast.plan import ready, recorded, revised
 from holdfast.reading import read_state, stream_of
 from holdfast.scope import inside
-from holdfast.spec import IdempotencyKey
+from holdfast.spec import IdempotencyKey, task_spec
 from holdfast.state import FINISHED
 from holdfast.step import step, tool
-from holdfast.task import task, task_spec
+from holdfast.task import task
 from holdfast.values import stow
 from holdfast.words import must_be_texts
 from holdfast.workspace.checklist import find_plan, print_plan

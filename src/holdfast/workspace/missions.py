@@ -12,10 +12,10 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Literal
 
-import msgspec
 from msgspec import Raw
 
 from holdfast.app import Holdfast
+from holdfast.decoding import Illegible, decode
 from holdfast.errors import LeaseLost, TaskBusy, TaskNotFound
 from holdfast.events import AnyEvent, PlanItem, PlanProgressed, PlanStatus
 from holdfast.plan import ready
@@ -58,8 +58,8 @@ def result_of(hf: Holdfast, mission: str, item: PlanItem) -> Ran | None:
     state = last_try(hf, mission, item)[1]
     if state.status != "completed" or not isinstance(state.result, Raw):
         return None
-    with suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(value_in(hf.store, state, state.result), type=Ran)
+    with suppress(Illegible):
+        return decode(value_in(hf.store, state, state.result), Ran)
     return None
 
 

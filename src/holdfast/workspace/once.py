@@ -19,13 +19,14 @@ from msgspec.structs import replace
 from holdfast.app import Holdfast
 from holdfast.beginning import Begin
 from holdfast.codec import args_hash, shape_of
+from holdfast.engines.functions import make_spec
 from holdfast.errors import HoldfastError, TaskFailed
 from holdfast.events import FORMAT, Noted, TaskCreated, TaskRetried
 from holdfast.log import Log
 from holdfast.reading import read_state, stream_of
 from holdfast.saying import record
 from holdfast.scope import inside
-from holdfast.spec import Spec, make_spec
+from holdfast.spec import Spec
 from holdfast.step import wrapped
 from holdfast.task import current
 from holdfast.words import checked_id

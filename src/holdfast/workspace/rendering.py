@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import asdict
 
-from holdfast.events import NEVER, AnyEvent, Decided, MissionSet, Rewound, TaskCreated
+from holdfast.events import NEVER, VERSION, AnyEvent, Decided, MissionSet, Rewound, TaskCreated
 from holdfast.state import State
 from holdfast.views import TaskView
 from holdfast.workspace.checklist import print_plan
@@ -106,8 +106,6 @@ def decisions_text(view: TaskView) -> str:
 
 def state_json(view: TaskView) -> bytes:
     """The task as one JSON object. Long values are cut, and say so."""
-    from holdfast import __version__
-
     state, position = view.state, view.position
     done = [state.calls[path].name for path in position.committed]
     doing = [item.text for item in state.plan if item.status == "doing"]
@@ -124,7 +122,7 @@ def state_json(view: TaskView) -> bytes:
         "last_update": time_text(state.updated_at),
         "created_at": time_text(state.created_at),
         "seq": state.seq,
-        "versions": {"format": state.format, "holdfast": __version__, "task": state.version},
+        "versions": {"format": state.format, "holdfast": VERSION, "task": state.version},
         "user": state.user,
         "session": state.session,
         "labels": state.labels,

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, UnsetType
 
-from holdfast.lists import in_short
-from holdfast.values import BLOB, REFERENCES, BlobRef
+from holdfast.decoding import NONSENSE, Illegible, decode
+from holdfast.lists import BLOB, REFERENCES, BlobRef, in_short
 from holdfast.workspace.markdown import one_line
 
 WHOLE_BYTES = 4096
@@ -67,7 +67,7 @@ def as_text(raw: Raw | UnsetType, most: int = 4000) -> str:
     data = bytes(raw)
     if (kept := _kept_aside(data)) is not None:
         return f"({kept.size_bytes:,} bytes, kept aside)"
-    with suppress(msgspec.MsgspecError):
+    with suppress(*NONSENSE, Illegible):
         data = msgspec.json.format(in_short(data), indent=2)
     text = data.decode(errors="replace")
     return text if len(text) <= most else f"{text[:most]}… ({len(data):,} bytes)"
@@ -75,6 +75,6 @@ def as_text(raw: Raw | UnsetType, most: int = 4000) -> str:
 
 def _kept_aside(data: bytes) -> BlobRef | None:
     if data.startswith(BLOB):
-        with suppress(msgspec.MsgspecError):
-            return msgspec.json.decode(data, type=BlobRef)
+        with suppress(Illegible):
+            return decode(data, BlobRef)
     return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.codec import args_hash, shape_of
+from holdfast.decoding import decode
 from holdfast.errors import BadInput, CodeChanged
 from holdfast.reading import value_in
 from holdfast.spec import ONCE, Retry
@@ -113,7 +113,7 @@ def must_be_the_same(state: State, step: Step, args: bytes) -> None:
 
 def _shown(args: bytes) -> str:
     """A step's identity as one would type it."""
-    what = msgspec.json.decode(args)
+    what = decode(args)
     words = [shlex.join(what["command"])] if "command" in what else []
     words += [f"--key {shlex.quote(what['known_by'])}"] if "known_by" in what else []
     words += [f"--file {shlex.quote(name)}" for name in what.get("files", ())]

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from holdfast.decoding import Illegible, decode
 from holdfast.plan import PlanItem, ready
 from holdfast.seen import Choice, FailureContext
 from holdfast.state import FINISHED, Call
@@ -202,8 +203,8 @@ def _files(view: TaskView) -> Iterator[str]:
 def size_of(file: Raw) -> int | None:
     """How large a file of a task is, if its record says so."""
     try:
-        return msgspec.json.decode(file, type=_Sized).size_bytes
-    except msgspec.MsgspecError:
+        return decode(file, _Sized).size_bytes
+    except Illegible:
         return None
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from holdfast.artifacts import PART_BYTES, Artifact, extended, opened
+from holdfast.decoding import decode
 from holdfast.engines.execution import beyond
 from holdfast.engines.lookup import must_have_restored, seen_before
 from holdfast.engines.run import Run
@@ -92,7 +93,7 @@ class Writing:
         """What the log holds of this write; None if nothing. A refusal is raised again."""
         state = self.run.log.state
         if (call := seen_before(self.run, self.mark)) is not None:
-            raise msgspec.json.decode(cast("Raw", call.result), type=Refused).error()
+            raise decode(cast("Raw", call.result), Refused).error()
         if self.mark not in state.marks:
             return None
         return state.kept[bisect_left(state.kept, state.marks[self.mark], key=attrgetter("seq"))]

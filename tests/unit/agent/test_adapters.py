@@ -34,10 +34,10 @@ from holdfast.agent.messages import (
     tool_result,
     user,
 )
-from holdfast.agent.model import Prices, Reply, Request, ToolInfo
+from holdfast.agent.model import Reply, Request, ToolInfo
 from holdfast.spec import Retry
 from holdfast.testing.scripted import Answer, Cut, Fault, Malformed, ScriptedModel, Seen, Slow
-from holdfast.usage import Usage
+from holdfast.usage import Prices, Usage
 
 HELLO = Request((system("Be brief."), user("Hello")))
 LOOK = ToolInfo("look", "Look there.", {"type": "object", "properties": {}})

@@ -13,9 +13,9 @@ from holdfast.agent.adapters.errors import ModelBusy, failed_inside
 from holdfast.agent.formats import anthropic as wire
 from holdfast.agent.formats.common import a_list, as_object
 from holdfast.agent.messages import Message, Refusal
-from holdfast.agent.model import Prices, Reply, Request, Stop, ToolInfo
+from holdfast.agent.model import Reply, Request, Stop, ToolInfo
 from holdfast.errors import BadInput
-from holdfast.usage import Usage
+from holdfast.usage import Prices, Usage
 
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",

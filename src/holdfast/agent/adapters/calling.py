@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from holdfast.agent.adapters.errors import ModelBusy, ModelRejected, failed
-from holdfast.agent.model import Prices, Reply, Request
+from holdfast.agent.model import Reply, Request
 from holdfast.errors import BadInput
+from holdfast.usage import Prices
 
 Wish = Callable[[], Any]
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.engines import local, undoing
+from holdfast.engines.here import OneCall
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.remote.host import Host, RelativesOfCall
 from holdfast.engines.run import Run
@@ -66,10 +67,10 @@ def _attempted(
     host: Host, task_id: str, make: Callable[[Run], None], path: str = ""
 ) -> Waits | None:
     body = host.bodies.get(task_id)
-    since = body.remote.begun.seq if body is not None else None
+    since = body.driver.begun(body).seq if body is not None else None
     with host.hub.hold(task_id, since) as log:
-        run = Run(log, task_id, family=RelativesOfCall(host), patience_s=0.0, attends=False)
-        run.is_one_call = True
+        family = RelativesOfCall(host)
+        run = Run(log, task_id, OneCall(), family=family, patience_s=0.0, attends=False)
         host.driver.prepare(run)
         # What is said from here on is news: it may come before we can say that the call waits.
         newest = log.state.seq

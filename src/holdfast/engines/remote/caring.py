@@ -10,6 +10,7 @@ from holdfast.engines.port import Engine
 from holdfast.engines.sweeping import Memory, sweep
 from holdfast.engines.threads import off_loop
 from holdfast.errors import HoldfastError
+from holdfast.patrol import Patrol
 from holdfast.store import Store
 
 _EVERY_S = 1.0
@@ -24,9 +25,11 @@ async def look_after(
     """Make a pass over the tasks of an engine about once a second. What stands in the way is said
     once, until it changes or is gone. With `serve` the engine is told who has the code of a type of
     task: it may have forgotten."""
-    memory, said = Memory(), set[str]()
+    memory, said, patrol = Memory(), set[str](), Patrol(store)
     while True:
         try:
+            for wrong in await off_loop(patrol.step):
+                say(wrong)
             swept = await off_loop(sweep, store, engine, memory, time.monotonic())
             trouble = list(swept.trouble)
             for id in swept.started:

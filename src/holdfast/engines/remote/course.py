@@ -80,8 +80,11 @@ class Course:
                 raise older_code(log.state, self._spec)
             family = Relatives(host)
             # It waits for nothing in this process; what stops it, stops the task and no more.
-            self._run = Run(log, task_id, family=family, patience_s=0.0, attends=False)
-            self._remote = Remote(self._run, carrier, self._begun)
+            self._remote = Remote(carrier, self._begun)
+            self._run = Run(
+                log, task_id, self._remote, family=family, patience_s=0.0, attends=False
+            )
+            self._remote.run = self._run
             self._log: Log | None = None
             self._use(log)
             host.driver.prepare(self._run)
@@ -216,7 +219,7 @@ class Course:
         loop.keep = remote.keep_what_was_said
         loop.left_with = lambda: run.stop if isinstance(run.stop, Suspend) else None
         try:
-            return loop.run(_aconduct(run, spec, flow, loop))
+            return loop.run(_aconduct(run, spec, flow, loop, remote))
         except Suspend:
             remote.wait(remote.landing())
             raise
@@ -247,7 +250,7 @@ def _is_over(root: Strand) -> bool:
     return True
 
 
-async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
+async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop, remote: Remote) -> Any:
     alarm = _Alarm(run)
     run.loop, run.lines = loop, _Lines()
     loop.is_to_end = lambda: isinstance(run.stop, Stop) and not alarm.cancels and alarm.may_cancel
@@ -257,9 +260,9 @@ async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
         try:
             outcome = await aio.run_function(run, spec, alarm)
         except Suspend:
-            await run.remote.awaited(run.remote.landing())
+            await remote.awaited(remote.landing())
             raise
-        await run.remote.awaited(run.remote.landing())
+        await remote.awaited(remote.landing())
         return outcome
 
     return await aio.drive(flow, run, "", once, aio.nothing)
@@ -268,8 +271,9 @@ async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop) -> Any:
 class _Alarm(Alarm):
     """What a call waits for is woken by its engine; a call under way comes to its end."""
 
-    def _ring(self, signal: Signal) -> None:
-        pass
+    def _ring(self, signal: Signal) -> None: ...
+
+    def leave_soon(self, signal: Signal) -> None: ...
 
 
 class _Lines:

@@ -18,7 +18,7 @@ from holdfast.engines.elsewhere import Taken, driven_by, must_not_be_taken
 from holdfast.engines.holding import Holding
 from holdfast.errors import StoreError, TaskBusy
 from holdfast.events import FORMAT, Claimed, Parked
-from holdfast.log import Log, open_log
+from holdfast.log import Log
 from holdfast.state import State
 
 _logger = logging.getLogger("holdfast")
@@ -106,13 +106,13 @@ class Hub:
 
     def _take(self, task_id: str, since: int | None) -> _Held:
         holding = self.holding
-        log = open_log(holding.store, task_id, holding.owner, holding.lease_s, holding.clock)
+        log = holding.open(task_id)
         try:
             self._must_be_ours(log.state, since)
         except Taken:
-            log.close()
+            holding.let_go(log)
             raise
-        held = self._held[task_id] = _Held(holding.attend(log))
+        held = self._held[task_id] = _Held(log)
         if driven_by(log.state) == self.engine:  # who only looks at one that has left says nothing
             epoch = max(log.lease.epoch, log.state.epoch + 1)
             claimed = Claimed(format=FORMAT, epoch=epoch, owner=holding.owner, engine=self.engine)
@@ -135,10 +135,13 @@ class Hub:
                 _logger.exception("a log could not be let go of; it is tried again")
 
     def _let_go_of_idle(self, since: float) -> None:
+        def is_idle(task_id: str) -> bool:
+            held = self._held[task_id]
+            return not held.users and held.idle_since <= since
+
         with self._lock:
-            for task_id, held in list(self._held.items()):
-                if not held.users and held.idle_since <= since:
-                    self._let_go(task_id)
+            for task_id in list(filter(is_idle, self._held)):
+                self._let_go(task_id)
 
     def close(self) -> None:
         """Let go of everything that nobody is at work on."""

@@ -17,8 +17,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NoReturn
 
-from holdfast.engines import undoing
+from holdfast.engines import aio, local, undoing
+from holdfast.engines.driver import Work
 from holdfast.engines.execution import Body, create_child, family_of, is_open_child
+from holdfast.engines.landing import under_way
 from holdfast.engines.remote.bodyloop import BodyLoop
 from holdfast.engines.remote.carrier import (
     Called,
@@ -38,29 +40,40 @@ from holdfast.journal import (
     Asked,
     CancelChildren,
     DriveChild,
+    Now,
     Park,
+    Raised,
     Request,
+    Returned,
     Sleep,
     StartChild,
 )
 from holdfast.journal.calls import approval_path, not_approved
+from holdfast.journal.requests import REMOTE
+from holdfast.scope import Scope
 from holdfast.state import Call, State
 
 Waiting = Generator[tuple[Pending, ...], None, None]
 
 
 class Remote:
-    """One run of a task on a remote engine."""
+    """The driver of one run of a task on a remote engine."""
 
-    def __init__(self, run: Run, carrier: Carrier, begun: State) -> None:
-        self.run = run
+    may_exit = False
+    has_threads = False
+    streams = False
+
+    run: Run
+    """The run that it drives, which is made with it."""
+
+    def __init__(self, carrier: Carrier, begun: State) -> None:
         self.carrier = carrier
-        self.begun = begun
+        self._begun = begun
         self.horizon = begun.seq
         """The newest message that the engine has told of: later ones are not there yet."""
-        self.checkpoints = begun.checkpoints
+        self._checkpoints = begun.checkpoints
         """How many of them the function has passed."""
-        self.is_ending = bool(begun.ending)
+        self._is_ending = bool(begun.ending)
         self.strands = Strands()
         self.loop: BodyLoop | None = None
         self._news: list[tuple[int, str]] = []
@@ -73,7 +86,75 @@ class Remote:
         self._has_moved = False
         """Whether something has ended in this run. A new one that is as long before anything has
         would bring the task no further."""
-        run.remote = self
+
+    # What a run asks of its driver
+
+    def begun(self, run: Run) -> State:
+        # An engine runs the function again from where it began, however far the log is by now.
+        return self._begun
+
+    def checkpoints_passed(self, run: Run) -> int:
+        return self._checkpoints
+
+    def pass_checkpoint(self) -> None:
+        self._checkpoints += 1
+
+    def is_ending(self, run: Run) -> bool:
+        return self._is_ending
+
+    def begin_to_end(self) -> None:
+        self._is_ending = True
+
+    def make(self, run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+        self.wait(self.calling(asked, record, data))
+        return self.made(asked)
+
+    async def amake(
+        self, run: Run, asked: Asked, record: Call | None, data: bytes
+    ) -> Returned | Call:
+        with under_way(run, asked.path):
+            await self.awaited(self.calling(asked, record, data))
+            return self.made(asked)
+
+    def repeat(self, run: Run, path: str, record: Call | None) -> Call | None:
+        self.wait(self._repeating(path, record))
+        return run.log.state.calls.get(path)
+
+    async def arepeat(self, run: Run, path: str, record: Call | None) -> Call | None:
+        await self.awaited(self._repeating(path, record))
+        return run.log.state.calls.get(path)
+
+    def end_child(self, run: Run, path: str) -> None:
+        self.wait(self._ending_child(path))
+
+    async def aend_child(self, run: Run, path: str) -> None:
+        await self.awaited(self._ending_child(path))
+
+    def carry_out(
+        self,
+        request: Request,
+        run: Run,
+        path: str,
+        strand: Scope | None,
+        check: Callable[[], Returned | Raised | None],
+    ) -> Any:
+        if isinstance(request, Now):
+            return self._time(path)
+        if isinstance(request, REMOTE) and run.may_act(path):
+            return self.wait(self._carrying_out(request, path))
+        return local.carry_out(request, run, path, strand, check)
+
+    async def acarry_out(
+        self, request: Request, run: Run, path: str, strand: Scope | None, check: Any
+    ) -> Any:
+        if isinstance(request, Now):
+            return self._time(path)
+        if isinstance(request, REMOTE) and run.may_act(path):
+            return await self.awaited(self._carrying_out(request, path))
+        return await aio.carry_out(request, run, path, strand, check)
+
+    def side_by_side(self, work: Work, workers: int) -> Iterator[Any]:
+        return self.strands.side_by_side(work, workers)
 
     # Waiting
 
@@ -127,7 +208,7 @@ class Remote:
 
     def knew(self, path: str) -> bool:
         """Whether a call had ended where the engine began."""
-        call = self.begun.calls.get(path)
+        call = self._begun.calls.get(path)
         return call is not None and call.status in ("completed", "failed")
 
     def _has_seen_the_end(self, path: str) -> bool:
@@ -191,7 +272,7 @@ class Remote:
 
     # Waiting for times, people and other tasks
 
-    def carry_out(self, request: Request, path: str) -> Waiting:
+    def _carrying_out(self, request: Request, path: str) -> Waiting:
         """Do what a flow asks for."""
         if isinstance(request, Sleep):
             return self._sleeping(path, request.until)
@@ -205,7 +286,7 @@ class Remote:
             return self._cancelling()
         return self._undoing()
 
-    def repeating(self, path: str, record: Call | None) -> Waiting:
+    def _repeating(self, path: str, record: Call | None) -> Waiting:
         """Wait again for what a call waited for that has ended since the engine began."""
         if self.knew(path):
             return
@@ -213,7 +294,7 @@ class Remote:
         if record is None:
             return
         if record.kind == "child":
-            before = self.begun.calls.get(path)
+            before = self._begun.calls.get(path)
             if record.status != "running" and (before is None or before.status == "running"):
                 self._start(record.child, record.name)
             return
@@ -235,7 +316,7 @@ class Remote:
             self._timers[path] = self.carrier.sleep(until)
         return (self._timers[path],)
 
-    def time(self, path: str) -> datetime:
+    def _time(self, path: str) -> datetime:
         """The time. That of a call which waits for one comes when its timer does, by whatever
         clock."""
         now, call = self.run.log.clock(), self.run.log.state.calls.get(path)
@@ -271,7 +352,7 @@ class Remote:
         if id not in self._children:
             self._children[id] = self.carrier.start_child(id, task)
 
-    def ending_child(self, path: str) -> Waiting:
+    def _ending_child(self, path: str) -> Waiting:
         """Wait for a child that had not ended where the engine began, whatever its log says now."""
         if not self.knew(path):
             yield from self._child_ended(path)
@@ -314,7 +395,7 @@ class Remote:
             yield from self._child_ended(call.path)
 
     def _is_started(self, call: Call) -> bool:
-        return call.child in self._children or call.path in self.begun.calls
+        return call.child in self._children or call.path in self._begun.calls
 
     def _undoing(self) -> Waiting:
         undoing.begin(self.run)
@@ -326,10 +407,6 @@ class Remote:
         """End what the task does here: its engine goes on with it elsewhere, or again."""
         self.run.is_over = True
         self.strands.leave()
-
-    def side_by_side(self, work: Iterator[Callable[[], Any]], workers: int) -> Iterator[Any]:
-        """Do work in strands, so much at a time."""
-        return self.strands.side_by_side(work, workers)
 
 
 def _give_up(timers: tuple[Timer, ...]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import restate
 from restate import RestateDurableFuture, RunOptions, TerminalError, WorkflowContext
@@ -27,13 +27,15 @@ from holdfast.engines.port import Driven, Job, RunOver
 from holdfast.engines.remote.carrier import Pending, Waits
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls
-from holdfast.engines.restate.engine import RUN, Restate
-from holdfast.engines.restate.names import key_of, service_of
+from holdfast.engines.restate.names import RUN, key_of, service_of
 from holdfast.errors import EngineError, Halt
 from holdfast.events import Moved
 from holdfast.journal import Asked
 from holdfast.reading import read_state, stream_of
 from holdfast.state import State
+
+if TYPE_CHECKING:
+    from holdfast.engines.restate.engine import Restate
 
 JSON: RunOptions[Any] = RunOptions(serde=JsonSerde())
 ENDED = "ended"

@@ -8,17 +8,11 @@ from typing import Any, Literal
 
 from holdfast.engines.port import Driven, EngineWorker, Job, NotServed, RunOver
 from holdfast.engines.restate.http import Address, Reply
-from holdfast.engines.restate.names import is_service, key_of, path_of, service_of
+from holdfast.engines.restate.names import LOG, RUN, TELL, is_service, key_of, path_of, service_of
 from holdfast.errors import BadInput, EngineConflict, EngineError
-
-RUN, TELL = "run", "tell"
-"""The handlers of a task's workflow: its course, and what it is told."""
 
 _KILLED = "[409] killed"
 """What Restate says of an invocation that somebody killed."""
-
-LOG = "log"
-"""Where a workflow keeps which log it drives."""
 
 
 class Restate:

@@ -8,6 +8,13 @@ from urllib.parse import quote
 
 from holdfast.engines.port import Job
 
+RUN, TELL = "run", "tell"
+"""The handlers of a task's workflow: its course, and what it is told."""
+
+LOG = "log"
+"""Where a workflow keeps which log it drives."""
+
+
 _SERVICE = re.compile(r"([a-zA-Z]|_[a-zA-Z0-9])[a-zA-Z0-9._-]*", re.ASCII)
 _TAKEN = ("restate", "openapi")
 """How the names of services may not begin: Restate has its own there."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from restate import TerminalError, Workflow, WorkflowContext, WorkflowSharedContext
 from restate.exceptions import RetryableError
@@ -27,9 +27,11 @@ from holdfast.engines.remote.course import End, drive
 from holdfast.engines.remote.host import Host
 from holdfast.engines.restate.calls import Calls, trouble
 from holdfast.engines.restate.carrier import END, ENDED, JSON, LEFT, MAIL, RestateCarrier
-from holdfast.engines.restate.engine import LOG, RUN, TELL, Restate
-from holdfast.engines.restate.names import service_of
+from holdfast.engines.restate.names import LOG, RUN, TELL, service_of
 from holdfast.errors import BadInput, EngineConflict, EngineError, TaskBusy, TaskNotFound
+
+if TYPE_CHECKING:
+    from holdfast.engines.restate.engine import Restate
 
 _logger = logging.getLogger("holdfast")
 

@@ -65,6 +65,19 @@ class Blobs:
                 reader.get_blob(digest)
             assert reader.get_blob(whole) == b"left alone"
 
+    @pytest.mark.parametrize("data", [b"", b"right", b"x" * 3_000_000])
+    def test_a_put_believes_no_blob_because_of_its_name(
+        self, store: Store, other: Store, data: bytes
+    ) -> None:
+        digest = store.put_blob(data)
+        whole = store.put_blob(b"left alone")
+        self.spoil_blob(store, digest)
+        for putter in (other, store):
+            assert putter.put_blob(data) == digest
+            for reader in (store, other):
+                assert reader.get_blob(digest) == data
+                assert reader.get_blob(whole) == b"left alone"
+
     def test_a_blob_may_have_another_name_if_who_gave_it_checks(self, store: Store) -> None:
         name = "ab" * 32
         assert store.put_blob(b"y" * 1000, name) == name

@@ -105,6 +105,31 @@ class Leases:
         store.renew(lease)
         assert list(other.read(STREAM)) == lines_of(STREAM, 2)
 
+    def test_of_a_late_renewal_and_a_takeover_one_wins(self, store: Store, other: Store) -> None:
+        """Whoever is told that its lease holds runs the next step."""
+        names, lease_s = [f"tasks/late-{n}" for n in range(10)], 1.0
+        leases = [store.acquire(name, "late", lease_s) for name in names]
+        time.sleep(lease_s + 5 * SHORT_S)
+        for name, lease in zip(names, leases, strict=True):
+            refused: list[str] = []
+
+            def renew(lease: Lease = lease, refused: list[str] = refused) -> None:
+                try:
+                    store.renew(lease)
+                except LeaseLost:
+                    refused.append("the renewal")
+
+            def take(name: str = name, refused: list[str] = refused) -> None:
+                try:
+                    other.acquire(name, "taker", LONG_S)
+                except TaskBusy:
+                    refused.append("the takeover")
+
+            began = time.monotonic()
+            at_once([renew, take])
+            if time.monotonic() - began < lease_s:  # else it may have run out again
+                assert len(refused) == 1, f"refused: {refused}"
+
     def test_of_many_who_want_a_stream_one_gets_it(self, store: Store, other: Store) -> None:
         for turn in range(4):
             got: list[tuple[Store, Lease]] = []

@@ -201,19 +201,27 @@ with gone as (
 select id from gone;
 
 -- put_blob --
--- Whoever was first kept the same bytes.
+-- Other bytes than these have no place under their name: whether there were others is the result.
+with wrong as (
+    select 1 from holdfast.blobs where digest = %(digest)s and sha256(data) <> %(sum)s
+)
 insert into holdfast.blobs (digest, data, put_at)
 values (%(digest)s, %(data)s, clock_timestamp())
-on conflict (digest) do update set put_at = excluded.put_at;
+on conflict (digest) do update set data = excluded.data, put_at = excluded.put_at
+returning exists (select 1 from wrong);
 
 -- young_blob --
--- A row if the blob is there, and was put a moment ago.
+-- A row if the blob is there and whole, and was put a moment ago.
 select 1 from holdfast.blobs
-where digest = %(digest)s and put_at > clock_timestamp() - make_interval(secs => %(young_s)s);
+where digest = %(digest)s and put_at > clock_timestamp() - make_interval(secs => %(young_s)s)
+    and sha256(data) = %(sum)s;
 
 -- make_blob_young --
--- A row if the blob is there. Who deletes it at this moment waits for us, and then finds it young.
-update holdfast.blobs set put_at = clock_timestamp() where digest = %(digest)s returning 1;
+-- A row if the blob is there and whole. Who deletes it at this moment waits for us, and then finds
+-- it young.
+update holdfast.blobs set put_at = clock_timestamp()
+where digest = %(digest)s and sha256(data) = %(sum)s
+returning 1;
 
 -- blobs --
 -- A page of blobs. Their length is known without reading them.

@@ -132,6 +132,10 @@ delete from lines where id > :after and id <= :upto;
 -- delete_posts --
 delete from inbox where stream = :stream;
 
+-- mend_blob --
+-- Other bytes than these have no place under their name.
+update blobs set data = :data where digest = :digest and data <> :data;
+
 -- put_blob --
 -- Whoever was first kept the same bytes.
 insert into blobs (digest, data) values (:digest, :data) on conflict (digest) do nothing;
@@ -141,8 +145,9 @@ insert into blob_ages (digest, put_at) values (:digest, :now)
 on conflict (digest) do update set put_at = :now;
 
 -- young_blob --
--- A row if the blob is there, and was put a moment ago.
-select 1 from blob_ages where digest = :digest and put_at > :after;
+-- A row if the blob is there and whole, and was put a moment ago.
+select 1 from blobs join blob_ages using (digest)
+where digest = :digest and put_at > :after and data = :data;
 
 -- blobs --
 -- A page of blobs. Their length is known without reading them.
@@ -157,7 +162,8 @@ delete from blob_ages where digest = :digest and put_at <= :upto;
 delete from blobs where digest = :digest;
 
 -- get_blob --
-select data from blobs where digest = :digest;
+-- As bytes, also where somebody put a text.
+select cast(data as blob) from blobs where digest = :digest;
 
 -- indexed --
 -- Up to which line a stream is indexed: nowhere, if somebody dropped the index of all.

@@ -1,0 +1,95 @@
+"""The driver of this process: a sync task runs in its thread, an async one on its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from holdfast.engines import local, undoing
+from holdfast.engines.driver import Work
+from holdfast.engines.run import Run
+from holdfast.journal import Asked, Raised, Request, Returned, Undo
+from holdfast.scope import Scope
+from holdfast.state import Call, State
+
+
+class Here:
+    """Makes the calls of a run where the run is. It keeps nothing: one serves all."""
+
+    may_exit = True
+    has_threads = True
+    streams = True
+
+    def begun(self, run: Run) -> State:
+        return run.log.state
+
+    def checkpoints_passed(self, run: Run) -> int:
+        return run.log.state.checkpoints
+
+    def pass_checkpoint(self) -> None: ...
+
+    def is_ending(self, run: Run) -> bool:
+        return bool(run.log.state.ending)
+
+    def begin_to_end(self) -> None: ...
+
+    def make(self, run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+        if record is not None and record.status == "completed":
+            return record
+        return local.perform_here(run, asked, record, data)
+
+    async def amake(
+        self, run: Run, asked: Asked, record: Call | None, data: bytes
+    ) -> Returned | Call:
+        from holdfast.engines import aio
+
+        if record is not None and record.status == "completed":
+            # Without waiting, so that a replay runs in the order the code is written.
+            return record
+        return await aio.perform_here(run, asked, record, data)
+
+    def repeat(self, run: Run, path: str, record: Call | None) -> Call | None:
+        return record
+
+    async def arepeat(self, run: Run, path: str, record: Call | None) -> Call | None:
+        return record
+
+    def end_child(self, run: Run, path: str) -> None: ...
+
+    async def aend_child(self, run: Run, path: str) -> None: ...
+
+    def carry_out(
+        self,
+        request: Request,
+        run: Run,
+        path: str,
+        strand: Scope | None,
+        check: Callable[[], Returned | Raised | None],
+    ) -> Any:
+        if isinstance(request, Undo) and run.may_act(path):
+            return undoing.undo_all(run)
+        return local.carry_out(request, run, path, strand, check)
+
+    async def acarry_out(
+        self, request: Request, run: Run, path: str, strand: Scope | None, check: Any
+    ) -> Any:
+        from holdfast.engines import aio
+
+        if isinstance(request, Undo) and run.may_act(path):
+            return await undoing.aundo_all(run)
+        return await aio.carry_out(request, run, path, strand, check)
+
+    def side_by_side(self, work: Work, workers: int) -> Iterator[Any]:
+        return local.side_by_side(work, workers)
+
+
+class OneCall(Here):
+    """Makes a single call for a remote engine: no function runs around it."""
+
+    may_exit = False
+
+    def checkpoints_passed(self, run: Run) -> int:
+        return 0
+
+
+HERE = Here()
