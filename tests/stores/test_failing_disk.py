@@ -51,8 +51,7 @@ class System:
 
 
 CALLS = set(
-    "open mkdir rmdir unlink rename link stat fstat listdir pread pwrite write ftruncate fchmod "
-    "fsync fdatasync utime flock".split()
+    ["open", "mkdir", "rmdir", "unlink", "rename", "link", "stat", "fstat", "listdir", "pread", "pwrite", "write", "ftruncate", "fchmod", "fsync", "fdatasync", "utime", "flock"]
 )
 
 

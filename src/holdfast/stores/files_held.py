@@ -13,7 +13,7 @@ from holdfast.stores.disk import Disk, Status
 from holdfast.stores.handle import Handle
 from holdfast.stores.holders import Holder
 from holdfast.stores.locks import LOG
-from holdfast.stores.workspace import Workspace
+from holdfast.stores.workspace import Workspace, failed
 
 
 class HeldStreams(Workspace):
@@ -42,7 +42,10 @@ class HeldStreams(Workspace):
             raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
 
     def _must_hold(self, handle: Handle) -> Status:
-        found = self._held_log(handle)
+        try:
+            found = self._held_log(handle)
+        except OSError as error:
+            raise failed(f"can't look at the log of {handle.lease.stream}", error) from error
         if found is None:
             raise self._lost(handle)
         return found
