@@ -50,9 +50,10 @@ class System:
         return called
 
 
-CALLS = set(
-    ["open", "mkdir", "rmdir", "unlink", "rename", "link", "stat", "fstat", "listdir", "pread", "pwrite", "write", "ftruncate", "fchmod", "fsync", "fdatasync", "utime", "flock"]
-)
+CALLS = {
+    "open", "mkdir", "rmdir", "unlink", "rename", "link", "stat", "fstat", "listdir", "pread",
+    "pwrite", "write", "ftruncate", "fchmod", "fsync", "fdatasync", "utime", "flock",
+}  # fmt: skip
 
 
 @pytest.fixture
