@@ -197,13 +197,11 @@ def _must_be_one_of(members: tuple[Any, ...], value: Any) -> None:
     for member in members:
         try:
             kind = typing.get_origin(_resolved(member)) or _resolved(member)
-            if kind is Any or not isinstance(kind, type) or typing.is_typeddict(kind):
-                return
             if kind is Secret or isinstance(value, kind):
                 return must_be_secret(member, value)
         except Misfit as error:
             misfit = error
-        except TypeError:  # of a type that no value can be tested for
+        except TypeError:  # of a type that no value can be tested for, such as Any or a TypedDict
             return
     if misfit is not None:
         raise misfit

@@ -29,9 +29,10 @@ _PIECE_BYTES = 1 << 20
 def put(disk: Disk, root: int, data: bytes, name: str = "", *, durable: bool) -> str:
     """Keep bytes under the sha256 of their content, or under a name like that."""
     digest = name or sha256(data).hexdigest()
-    outer = disk.make_folder("blobs", root)
-    inner = disk.make_folder(digest[:2], outer)
-    try:
+    with (
+        disk.opened(disk.make_folder("blobs", root)) as outer,
+        disk.opened(disk.make_folder(digest[:2], outer)) as inner,
+    ):
         found = _made_young(disk, inner, digest, data)
         if found != "whole":
             _write(disk, inner, digest, data, durable)
@@ -41,9 +42,6 @@ def put(disk: Disk, root: int, data: bytes, name: str = "", *, durable: bool) ->
             # Also when it was there: who put it may have died before it got this far.
             for folder in (inner, outer, root):
                 disk.sync_folder(folder)
-    finally:
-        disk.close(inner)
-        disk.close(outer)
     return digest
 
 

@@ -11,7 +11,8 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
@@ -52,16 +53,28 @@ class Disk:
             os.mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:
             return self.folder(name, parent)
-        fd = self.folder(name, parent)
-        os.fchmod(fd, 0o700)
-        return fd
+        return self._for_its_owner(self.folder(name, parent), 0o700)
 
     def open(self, name: str, parent: int, flags: int) -> int:
         """A descriptor of a file; with O_CREAT it is made for its owner alone."""
         fd = os.open(name, flags | _FILE, 0o600, dir_fd=parent)
-        if flags & os.O_CREAT:
-            os.fchmod(fd, 0o600)
+        return self._for_its_owner(fd, 0o600) if flags & os.O_CREAT else fd
+
+    def _for_its_owner(self, fd: int, mode: int) -> int:
+        try:
+            os.fchmod(fd, mode)
+        except BaseException:
+            self.close(fd)
+            raise
         return fd
+
+    @contextmanager
+    def opened(self, fd: int) -> Iterator[int]:
+        """A descriptor, until the block ends."""
+        try:
+            yield fd
+        finally:
+            self.close(fd)
 
     def write(self, fd: int, data: bytes) -> None:
         """Write all of `data`; short writes are carried on."""

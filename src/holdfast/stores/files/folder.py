@@ -234,10 +234,9 @@ class Workspace:
         try:
             with suppress(FileNotFoundError):
                 folder = self._disk.folder(kind, self._root)
+            yield catalog, folder
         except OSError as error:
             raise failed(f"can't list {kind}", error) from error
-        try:
-            yield catalog, folder
         finally:
             if folder is not None:
                 self._disk.close(folder)

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from holdfast.errors import LeaseLost, StorageFailed
 from holdfast.stores.files import holders, locks
 from holdfast.stores.files.disk import Disk, Status
-from holdfast.stores.files.folder import Workspace, way_to
+from holdfast.stores.files.folder import Workspace, failed, way_to
 from holdfast.stores.files.holders import Holder
 from holdfast.stores.files.locks import LOG, HeldFile
 from holdfast.stores.port import Lease, Post
@@ -46,7 +46,10 @@ class HeldStreams(Workspace):
             raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
 
     def _must_hold(self, handle: HeldFile) -> Status:
-        found = self._held_log(handle)
+        try:
+            found = self._held_log(handle)
+        except OSError as error:
+            raise failed(f"can't look at the log of {handle.lease.stream}", error) from error
         if found is None:
             raise self._lost(handle)
         return found

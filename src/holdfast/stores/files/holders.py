@@ -146,21 +146,25 @@ class Holder:
         if self._fd >= 0:
             disk.close(self._fd)
             self._file, self._fd = "", -1
-        folder = disk.make_folder(HOLDERS, self._root())
-        try:
+        with disk.opened(disk.make_folder(HOLDERS, self._root())) as folder:
             _sweep(disk, folder)
             host = re.sub(r"[^A-Za-z0-9]+", "-", os.uname().nodename)[:40]
-            while True:
-                name = f"{host}-{os.getpid()}-{os.urandom(6).hex()}"
-                fd = disk.open(name, folder, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-                if disk.try_lock(fd) and disk.has_name(fd):
-                    break
-                disk.close(fd)  # somebody took it for a leftover, and removes it
-        finally:
-            disk.close(folder)
-        disk.overwrite(fd, (b"held by process %d" % os.getpid()).ljust(_MAIL) + b"-\n")
-        self._file, self._fd = name, fd
+            while not self._is_made(folder, f"{host}-{os.getpid()}-{os.urandom(6).hex()}"):
+                pass  # somebody took it for a leftover, and removes it
         self._spare, self._records = [], 0
+
+    def _is_made(self, folder: int, name: str) -> bool:
+        disk = self._disk
+        fd = disk.open(name, folder, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            if not (disk.try_lock(fd) and disk.has_name(fd)):
+                return False
+            disk.overwrite(fd, (b"held by process %d" % os.getpid()).ljust(_MAIL) + b"-\n")
+            self._file, self._fd = name, fd
+            return True
+        finally:
+            if self._fd != fd:
+                disk.close(fd)
 
 
 # What is done to the files of others

@@ -151,8 +151,7 @@ def _whole(disk: Disk, stream: str, fd: int, data: bytes, start: int) -> bytes:
     tail = data[end:]
     if not tail:
         return data
-    line = data.rfind(b"\n", 0, end - 1) + 1 if end else 0
-    before = chain.sum_of(data[line : end - 1]) if end else chain.ROOT
+    before = chain.sum_of(data[: end - 1]) if end else chain.ROOT
     is_whole = _is_whole(stream, before, tail, lambda: _count(disk, fd, start, data))
     return data + b"\n" if is_whole else data[:end]
 

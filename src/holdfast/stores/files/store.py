@@ -292,8 +292,8 @@ class FileStore(Syncing, Mail):
         handle = self._handle(lease)
         self._must_be_ours(handle)
         self.sync(lease)
-        self._clear_the_way(lease, stream)
         try:
+            self._clear_the_way(lease, stream)
             with self._nobody_taking(handle):
                 with handle.syncing:
                     self._must_hold(handle)
@@ -311,15 +311,14 @@ class FileStore(Syncing, Mail):
     def _move(self, old: str, new: str) -> None:
         disk = self._disk
         (old_kind, old_name), (kind, name) = old.split("/", 1), new.split("/", 1)
-        before, after = disk.folder(old_kind, self._root), disk.make_folder(kind, self._root)
-        try:
+        with (
+            disk.opened(disk.folder(old_kind, self._root)) as before,
+            disk.opened(disk.make_folder(kind, self._root)) as after,
+        ):
             disk.move(safe_name(old_name), before, safe_name(name), after)
             if self._durable:
                 for folder in (after, before, self._root):
                     disk.sync_folder(folder)
-        finally:
-            disk.close(before)
-            disk.close(after)
 
     def _clear_the_way(self, lease: Lease, stream: str) -> None:
         """Remove the folder of a stream that was taken hold of, and never written."""
