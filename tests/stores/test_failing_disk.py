@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from holdfast.store import Lease
 
 from holdfast.errors import HoldfastError
-from holdfast.stores import disk
-from holdfast.stores.files import FileStore
+from holdfast.stores.files import disk
+from holdfast.stores.files.store import FileStore
+from holdfast.stores.port import Lease
 from holdfast.testing.contract.samples import lines_of
 
 BLOB = b"a blob" * 100
