@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -13,10 +14,11 @@ import sys
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
-from holdfast import BadInput, Conflict, Holdfast, NewerFormat, StorageFailed
+from holdfast import BadInput, Conflict, Holdfast, HoldfastError, NewerFormat, StorageFailed
 from holdfast.store import Facts, Query
 from holdfast.stores import open_store, sqlite_file
 from holdfast.stores.queries import migration, queries, schema
@@ -589,6 +591,39 @@ def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(p
     assert list(store.read("tasks/a")) == [b"%d" % seq for seq in range(2000)]
     assert list(store.read("tasks/b")) == [b"%d" % seq for seq in range(written)]
     store.close()
+
+
+def open_here(path: Path) -> list[str]:
+    """The files of a database that this process has open."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of the list itself
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [name for name in found if name.startswith(str(path))]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs /proc")
+def test_a_store_that_is_closed_while_it_is_used_leaves_no_connection_open(tmp_path):
+    def use(store, lease):
+        with suppress(HoldfastError):  # it was closed
+            for seq in itertools.count():
+                store.append(lease, seq, [b"x"])
+                store.sync(lease)
+                list(store.read(lease.stream))
+                store.holder(lease.stream)
+
+    for turn in range(20):
+        path = tmp_path / f"{turn}.db"
+        store = SqliteStore(path, sync=False)
+        leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(4)]
+        threads = [threading.Thread(target=use, args=[store, lease]) for lease in leases]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.001 * turn)
+        store.close()
+        for thread in threads:
+            thread.join()
+        assert open_here(path) == []
 
 
 def test_a_store_can_be_closed_at_any_moment(tmp_path):
