@@ -499,7 +499,7 @@ def held_up(store):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_what_was_under_way_when_its_lease_failed_is_not_written(store, path, count):
+def test_what_was_under_way_when_its_lease_failed_is_not_written(store, count):
     lease = store.acquire(STREAM, "me", LONG_S)
     others = store.acquire("tasks/other", "me", LONG_S)
     store.append(lease, 0, [b"one"])
@@ -507,9 +507,8 @@ def test_what_was_under_way_when_its_lease_failed_is_not_written(store, path, co
         for seq in range(1, 1 + count):
             store.append(lease, seq, [b"%d" % seq])
         store.append(others, 0, [b"theirs"])
-        path.rename(path.with_name("away"))
+        store._writer._inode = -1  # as if the file had another name for a moment
     # The first line is there, but nobody could know: so nothing may follow it under that lease.
-    path.with_name("away").rename(path)
     with pytest.raises(StorageFailed):
         store.sync(lease)
     store.sync(others)
@@ -538,6 +537,8 @@ def test_what_is_committed_together_is_told_and_refused_each_for_itself(store, w
                                                   if name == lease.stream]  # fmt: skip
 
 
+# An interrupt that strikes while something is collected is not raised: Python only complains of it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(path):
     # Without syncs, which would take nearly all of the time, and so of the interrupts.
     store = SqliteStore(path, sync=False)
