@@ -227,6 +227,13 @@ class SqliteStore(NothingLeft):
                 raise failed(f"can't read {self.path}", error) from error
             raise
         self._readers.append(conn)
+        if self._closed:  # meanwhile: who closed it may not have seen this one
+            self._close_readers()
+
+    def _close_readers(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._readers.pop().close()
 
     def _must_be_open(self) -> None:
         if self._closed:
@@ -409,8 +416,7 @@ class SqliteStore(NothingLeft):
             self.release(lease)
         self._closed = True
         self._writer.close()
-        while self._readers:
-            self._readers.pop().close()
+        self._close_readers()
 
 
 def _is_at_work(holder: Sequence[Any], now: float) -> bool:

@@ -55,6 +55,7 @@ class Writer(Groups[HeldLines | Write[Any]]):
         self._durable = durable
         self._conn: sqlite3.Connection | None = None
         self._inode = 0
+        self._closed = False
         self._group: Sequence[GroupedWrite] = ()
         self._committed: list[object] = []
         """Holds something from when the group was committed until it was said to be durable."""
@@ -68,6 +69,7 @@ class Writer(Groups[HeldLines | Write[Any]]):
     def close(self) -> None:
         """Write what is left, and let the connection go."""
         super().close()
+        self._closed = True
         self._drop()
 
     def _commit_all(self, jobs: Sequence[HeldLines | Write[Any]]) -> None:
@@ -85,6 +87,8 @@ class Writer(Groups[HeldLines | Write[Any]]):
             with suppress(sqlite3.Error):  # it would hide the interrupt, and is met again
                 self._roll_back()  # now, as other processes wait for it
             raise
+        if self._closed:  # what was asked for before that is written, over a connection of its own
+            self._drop()
 
     def _write_all(self, jobs: Sequence[HeldLines | Write[Any]]) -> None:
         if not jobs:
