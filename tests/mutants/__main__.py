@@ -103,8 +103,8 @@ class Plan:
         }
 
     def _found(self, patterns: list[str]) -> list[str]:
-        found = sorted({path for pattern in patterns for path in self._root.glob(pattern)})
-        return [str(path.relative_to(self._root)) for path in found]
+        found = (path for pattern in patterns for path in sorted(self._root.glob(pattern)))
+        return [str(path.relative_to(self._root)) for path in dict.fromkeys(found)]
 
     def mutants(self, only: str) -> tuple[list[Mutant], list[tuple[Mutant, str]]]:
         """Every mutant that a test could notice; and those that none can, with the reason."""

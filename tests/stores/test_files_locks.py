@@ -516,6 +516,22 @@ def test_a_workspace_of_an_older_version_goes_on(tmp_path):
             store.acquire("tasks/t", "me", 60)
 
 
+@pytest.mark.parametrize("lock", [b"", b"{}", b'{"turn":3}', b"nonsense"])
+@pytest.mark.parametrize("log", [b"", None])
+def test_a_stream_of_which_no_lock_says_that_it_was_begun_may_begin(tmp_path, lock, log):
+    folder = old_workspace(tmp_path / "w", lock)
+    (folder / "events.jsonl").unlink()
+    if log is not None:
+        (folder / "events.jsonl").write_bytes(log)
+    with opened(tmp_path / "w") as store:
+        assert list(store.facts("tasks/")) == []
+        lease = store.acquire("tasks/t", "me", 60)
+        assert lease.head == 0
+        store.append(lease, 0, [FIRST])
+        store.sync(lease)
+        assert list(store.read("tasks/t")) == [FIRST]
+
+
 def test_a_living_process_of_an_older_version_is_respected_until_its_lease_runs_out(tmp_path):
     lock = b'{"owner":"old","epoch":7,"lease_s":30.0,"host":"h","pid":1,"started":true}'
     folder = old_workspace(tmp_path / "w", lock)

@@ -128,10 +128,10 @@ def test_a_url_without_a_file_is_refused(url):
 
 def test_what_is_no_database_is_refused_and_kept(tmp_path):
     (tmp_path / "notes").write_text("no database at all, but a long enough text. " * 99)
-    with pytest.raises(StorageFailed, match="not an SQLite database"):
+    with pytest.raises(StorageFailed, match=r"file is not a database\. .*not an SQLite database"):
         SqliteStore(tmp_path / "notes")
     assert (tmp_path / "notes").read_text().startswith("no database")
-    with pytest.raises(StorageFailed, match="Check that its folder is there"):
+    with pytest.raises(StorageFailed, match=r"No such file.*\. Check that its folder is there"):
         SqliteStore(tmp_path / "no folder" / "x.db")
     with pytest.raises(StorageFailed):
         SqliteStore(tmp_path)

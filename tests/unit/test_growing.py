@@ -464,6 +464,17 @@ def test_items_that_can_be_changed_are_handed_out_as_copies() -> None:
     assert [item.text for item in known.copies()] == ["p" * 160] * FEWEST_ITEMS
 
 
+def test_items_come_out_as_the_codec_made_them_also_where_they_were_equal() -> None:
+    shape, growing = shape_of(list[dict[str, float]]), Growing(dict)
+    value: list[Any] = [{"padding" * 20: 0.5} for _ in range(FEWEST_ITEMS)]
+    for new in (1, 2.0, 3):
+        value.append({"n": new})
+        known = growing.find(value, shape)
+        assert known is not None
+        kinds = {type(number) for item in known.copies() for number in item.values()}
+        assert kinds == {float}, "that is what the annotation says"
+
+
 def test_each_call_is_shown_with_the_list_it_got(tmp_path: Path) -> None:
     with Holdfast(tmp_path / "w") as hf:
         hf.run(grow_talk, 30, id="t")
