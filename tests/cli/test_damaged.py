@@ -25,6 +25,7 @@ READING: tuple[tuple[str, ...], ...] = (
     ("ls", "--json"),
     ("ls", "--status", "completed", "--json"),
     ("show", "both"),
+    ("show", "trip-42"),
     ("log", "both"),
     ("snapshot", "both"),
     ("audit", "both"),
@@ -73,16 +74,16 @@ def spoil(what: str) -> None:
     """Put something too deep into what is derived, or was left by somebody."""
     if what == "index":
         with (STORE / "index.jsonl").open("ab") as index:
-            index.write(b'\n{"stream":"tasks/both","facts":%b}\n' % DEEP)
+            index.write(b'\n{"stream":"tasks/both","more":%b}\n' % DEEP)
     elif what == "lock":
         for lock in STORE.glob(f"*/*/{LOCK}"):
-            lock.write_bytes(b'{"turn":1,"owner":%b}' % DEEP)
+            lock.write_bytes(b'{"more":%b}' % DEEP)
     elif what == "inbox":
-        box = STORE / "tasks/both/inbox"
+        box = STORE / "tasks/trip-42/inbox"
         box.mkdir()
-        (box / "x").write_bytes(b'{"name":%b}\n{}' % DEEP)
+        (box / "x").write_bytes(b'{"more":%b}\n{}' % DEEP)
         head = msgspec.json.encode(MessageHead("deep", 1, 1))
-        message = b'{"type":"task_paused","by":%b}' % DEEP
+        message = b'{"type":"task_paused","more":%b}' % DEEP
         (box / _file_name("deep")).write_bytes(head + b"\n" + message)
 
 
@@ -95,7 +96,7 @@ def everything(cli: Callable[..., Ended]) -> dict[tuple[str, ...], Ended]:
 
 
 @pytest.mark.parametrize("what", ["index", "lock", "inbox"])
-def test_derived_data_that_is_too_deep_is_as_if_it_were_not_there(recorded, cli, what):
+def test_derived_data_and_messages_that_are_too_deep_are_as_if_not_there(recorded, cli, what):
     before = {args: ended.code for args, ended in everything(cli).items()}
     spoil(what)
     after = everything(cli)
@@ -103,6 +104,8 @@ def test_derived_data_that_is_too_deep_is_as_if_it_were_not_there(recorded, cli,
     listed = {each["id"] for each in json.loads(after[READING[0]].out)}
     assert listed == {"trip-42", "both", "mend-1"}
     assert cli("doctor").code == cli("verify").code == 0
+    assert cli("pause", "trip-42").code == 0  # which takes hold of it, and looks for messages
+    assert cli("ls", "--status", "paused", "--json").out.count('"trip-42"') == 1
 
 
 @pytest.mark.parametrize("what", SENSELESS)

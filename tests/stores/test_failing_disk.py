@@ -127,7 +127,7 @@ def tell(folder: Path, system: System, number: int) -> None:
         # Nothing was left behind that is in the way of the next one.
         for stream in ("tasks/t", "tasks/u", "tasks/gone"):
             lease = store.acquire(stream, "another", 60)
-            store.append(lease, lease.head, [b"more"])
+            store.append(lease, lease.head or 0, [b"more"])
             store.sync(lease)
             assert list(store.read(stream))[-1] == b"more"
             store.release(lease)

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import Raw
 
-from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StorageFailed, TaskBusy
-from holdfast.events import (
+from holdfast.core.events import (
     NEWEST_FORMAT,
     Carried,
     Checkpointed,
@@ -20,9 +19,10 @@ from holdfast.events import (
     Started,
     TaskCreated,
 )
-from holdfast.log import MAX_LINE_BYTES, Log, open_log
-from holdfast.store import Facts, Lease
+from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StorageFailed, TaskBusy
+from holdfast.log.log import MAX_LINE_BYTES, Log, open_log
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.port import Facts, Lease
 
 CREATED = TaskCreated(format=NEWEST_FORMAT, id="t", task="job", args=Raw(b"{}"), args_hash="")
 CLAIMED = Claimed(format=NEWEST_FORMAT, epoch=1, owner="me")
@@ -229,7 +229,7 @@ def test_an_event_that_can_not_be_read_again_is_refused_and_leaves_no_trace(stor
     with pytest.raises(BadInput, match="too long to be recorded"):
         log.append(Noted(scope="", mark="", text="x" * MAX_LINE_BYTES))
     with pytest.raises(BadInput, match="can't be recorded"):
-        log.append(Claimed(format=NEWEST_FORMAT, epoch="1", owner="me"))  # type: ignore[arg-type]
+        log.append(Claimed(format=NEWEST_FORMAT, epoch="1", owner="me"))
     with pytest.raises(BadInput, match="can't be recorded"):
         log.append(Noted(scope="", mark="", text="\ud800"))
     assert log.append(noted("a"))
