@@ -116,8 +116,11 @@ def test_there_is_no_head_of_a_log_that_ends_in_garbage(key, cli):
     log = Path("workspace/tasks/kept-1/events.jsonl")
     log.write_bytes(log.read_bytes() + b"\xff garbage\n")
     done = cli("head")
-    assert (done.code, done.out) == (4, "") and "no head to go by" in done.err
+    assert done.code == 4 and "no head to go by" in done.err
+    assert [head["task"] for head in json.loads(done.out)] == ["kept-0", "kept-2"]
     assert cli("head", "kept-2").code == 0
+    named = cli("head", "kept-1", "kept-2")
+    assert (named.code, named.out) == (4, "") and "no head to go by" in named.err
 
 
 @pytest.mark.parametrize("way", ["option", "before", "file", "variable", "project"])

@@ -84,6 +84,8 @@ def head(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
     shows a log that was cut or replaced since, which no sum and no signature in it can. It is JSON,
     with or without --json.
 
+    The exit code is 4 if a log can't be read; of all logs, the heads of the others are printed.
+
     \b
     Examples:
       holdfast head > heads.json
@@ -94,7 +96,7 @@ def head(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
             if not is_there(hf.store, task):
                 raise not_found(hf.store, task)
         unreadable: list[StoreError] = []
-        print_json(heads(hf.store, tasks, unreadable))
+        print_json(heads(hf.store, tasks, None if tasks else unreadable))
     for error in unreadable:
         print_error(f"warning: {error}")
     return Exit.DAMAGED if unreadable else Exit.OK
