@@ -176,7 +176,9 @@ class Story:
     def _to_grow_a_list(self) -> AnyEvent:
         number = self.random.randrange(6)  # some come again, and go to the end
         items = raw(["x" * 300] if number % 2 else ["x"])
-        base = self.random.choice((None, ""))
+        newest = next(reversed(self.state.lists.values()), None)
+        may_go_on = newest is not None and newest.length <= number
+        base = self.random.choice((None, "")) if may_go_on else ""
         return e.ListGrew(digest=f"{number:032}", length=number + 1, base=base, items=items)
 
     def _to_copy_a_result(self) -> AnyEvent | None:
