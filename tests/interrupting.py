@@ -24,18 +24,26 @@ class Interrupt(BaseException):
 
 
 class _Moments:
-    def __init__(self, at: int, outside: tuple[str, ...]) -> None:
+    def __init__(self, at: int, outside: str, spared: str) -> None:
         self._outside = outside
+        self._spared = spared
         self.at = at
         self.count = 0
 
     def _comes(self, frame: FrameType) -> None:
-        file = frame.f_code.co_filename
-        if file != __file__ and not any(part in file for part in self._outside):
+        if self._counts(frame):
             self.count += 1
             if self.count == self.at + 1:
                 _unwatched()
                 raise Interrupt
+
+    def _counts(self, frame: FrameType | None) -> bool:
+        is_inside = False
+        while frame is not None and frame.f_code.co_filename not in (self._outside, __file__):
+            if self._spared and self._spared in frame.f_code.co_filename:
+                return False
+            is_inside, frame = True, frame.f_back
+        return is_inside
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
         if event in ("call", "c_return"):
@@ -59,12 +67,13 @@ def _unwatched() -> None:
     sys.setprofile(None)
 
 
-def interrupted(work: Callable[[], object], at: int, *outside: str) -> bool:
+def interrupted(work: Callable[[], object], at: int, outside: str, spared: str = "") -> bool:
     """Do something that is left at a moment; False if it ended before.
 
-    Moments in files whose path has one of these parts do not count.
+    Moments in the file `outside`, which calls what is tried, do not count; nor do those in files
+    whose path has the part `spared`, or in what these call.
     """
-    moments = _Moments(at, outside)
+    moments = _Moments(at, outside, spared)
     before = sys.gettrace(), sys.getprofile()
     try:
         if _CAN_TRACE:
