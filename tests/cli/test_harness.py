@@ -166,7 +166,7 @@ def test_an_agent_that_wrote_into_our_log_is_found_out(project):
     log.write_bytes(log.read_bytes().replace(b"look", b"LOOK"))
     damaged = log.read_bytes()
     code, _, err = next_(project)
-    assert code == 4
+    assert code == 4, err
     assert "m" in err
     assert did(project) == []
     assert log.read_bytes() == damaged

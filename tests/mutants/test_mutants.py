@@ -137,7 +137,7 @@ def test_the_hole_is_found_and_nothing_else_and_the_equivalent_is_named(sample, 
     assert first.stdout == again.stdout
 
 
-@pytest.mark.parametrize("name", ["log.py", "fold/task.py", "stores/disk.py"])
+@pytest.mark.parametrize("name", ["log/log.py", "core/fold/task.py", "stores/files/disk.py"])
 def test_a_mutant_differs_in_its_line_alone(name):
     path = ROOT / "src/holdfast" / name
     source = path.read_text()

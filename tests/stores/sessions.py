@@ -79,7 +79,8 @@ def say(ledger: Ledger[Conversation], text: str, task: str = "") -> None:
 def show(ledger: Ledger[Conversation], picture: bytes) -> Artifact:
     """A turn with a picture, which is an artifact: a blob that names its parts."""
     made = kept(ledger.store, [picture], "p.png")
-    data = msgspec.json.encode([{"role": "user", "content": [{"artifact": made}]}])
+    part = {"type": "media", "kind": "image", "artifact": made}
+    data = msgspec.json.encode([{"role": "user", "content": [part]}])
     event = Said(messages=Raw(data), count=1, role="user")
     ledger.write(lambda state: event)
     return made

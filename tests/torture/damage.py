@@ -334,7 +334,11 @@ def change_the_index(store: Folder, chance: Random) -> Done:
 def _is_legible(decode: Callable[[bytes], Any], data: bytes) -> bool:
     try:
         decode(data)
-    except Illegible:
+    except (
+        Illegible,
+        TypeError,
+        RecursionError,
+    ):  # a build that is broken on purpose raises others
         return False
     return True
 

@@ -282,7 +282,7 @@ READS = frozenset(
         *("read_piece", "read_all", "read_file", "size", "size_of", "mark_of", "names", "inode_of"),
         *("is_folder", "is_plain", "has_name", "touched_at", "touch", "try_lock", "lock", "unlock"),
         *("peek", "status", "status_of", "is_there", "device", "size_and_time_of"),
-        *("write", "remove_all"),  # made of others
+        *("write", "remove_all", "opened"),  # made of others
         "exchange",  # of readable files, which are made anew from the log
     }
 )

@@ -60,12 +60,11 @@ def print_alignment(page: LayerPage, found: Alignment) -> None:
 def told(found: Alignment) -> str:
     """Where two tasks part, in a sentence.
 
-    >>> from holdfast.history.compare.aligning import align
-    >>> from holdfast.history.compare.aligning import Ran
+    >>> from holdfast.history.compare.aligning import RanTask, align
     >>> look, book, pay = Made("1", "look"), Made("2", "book"), Made("2", "pay")
-    >>> told(align(Ran("trip-1", (look, book)), Ran("trip-2", (look, pay))))
+    >>> told(align(RanTask("trip-1", (look, book)), RanTask("trip-2", (look, pay))))
     'call 2 is another one: trip-1 called book, trip-2 called pay'
-    >>> told(align(Ran("trip-1", (look,)), Ran("trip-2", (look,))))
+    >>> told(align(RanTask("trip-1", (look,)), RanTask("trip-2", (look,))))
     'trip-1 and trip-2 did the same'
     """
     a, b = plain(found.a), plain(found.b)

@@ -182,7 +182,7 @@ def test_every_field_and_word_of_a_report_is_in_the_reference(evil: Audit) -> No
     told = set(re.findall(r"`([^`]+)`", page))
     for kind in (Audit, Claim, AuditEntry, Verification):
         assert set(kind.__struct_fields__) - {"entries"} <= told
-    folder = root / "src/holdfast/audit"
+    folder = root / "src/holdfast/views/audit"
     source = "".join((folder / name).read_text() for name in ("telling.py", "calls.py"))
     words = re.findall(r'(?:"what": |what = |ended\(|_asked_to\(|_file\(|else )"([a-z ]+)"', source)
     assert len(words) > 35

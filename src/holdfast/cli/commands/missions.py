@@ -190,15 +190,14 @@ def _read_text() -> str:
 def _mission(hf: Holdfast, id: str | None) -> str:
     if id:
         return id
-    found = [
-        record.id for record in hf.page(type="mission", limit=1000).tasks
-        if record.status not in FINISHED
-    ]  # fmt: skip
+    page = hf.page(type="mission", limit=1000)
+    found = [record.id for record in page.tasks if record.status not in FINISHED]
+    if page.unreadable:  # it may be the one that is meant
+        raise page.unreadable[0]
     if len(found) == 1:
         return found[0]
-    newest = hf.page(type="mission", limit=1).tasks
-    if not found and newest:
-        return newest[0].id  # the one that is done
+    if not found and page.tasks:
+        return page.tasks[0].id  # the newest, which is done
     what = "several are open" if found else "there is none"
     hint = ", ".join(sorted(found)[:5]) or 'make one: holdfast init "what is to be done"'
     raise BadInput(f"which mission? {what} in {hf.store.url}: --mission ID ({hint})")

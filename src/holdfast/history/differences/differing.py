@@ -151,6 +151,7 @@ class Diff(Struct, frozen=True):
     >>> made.changes
     (Change(where=('plan', 1), what='added', before=UNSET, after='book', was=UNSET, hunks=()),)
     >>> import msgspec
+    >>> from holdfast.core.decoding import decode
     >>> decode(msgspec.json.encode(made), Diff) == made
     True
     """
