@@ -651,3 +651,18 @@ def test_a_store_can_be_closed_at_any_moment(tmp_path):
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert problems == []
+
+
+@pytest.mark.parametrize("column", ["owner", "process", "lease_s", "expires_at"])
+@pytest.mark.parametrize("spoiled", [None, 0, "[null]", b"\xff"])
+def test_a_spoiled_row_of_a_lease_keeps_nobody_from_a_stream(path, column, spoiled):
+    with closing(SqliteStore(path)) as store:
+        lease = store.acquire(STREAM, "me", LONG_S)
+        store.append(lease, 0, [b"one"])
+        store.sync(lease)
+        store.release(lease)
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute(f"update streams set {column} = ?", (spoiled,))
+    with closing(SqliteStore(path)) as store:
+        assert store.holder(STREAM) is None
+        store.append(store.acquire(STREAM, "another", LONG_S), 1, [b"two"])

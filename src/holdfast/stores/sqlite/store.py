@@ -420,8 +420,12 @@ class SqliteStore(NothingLeft):
 
 
 def _is_at_work(holder: Sequence[Any], now: float) -> bool:
-    owner, process, _, expires_at = holder
-    return owner is not None and expires_at > now and alive.may_be_alive(process)
+    owner, process, lease_s, expires_at = holder
+    if not isinstance(owner, str) or not isinstance(process, str):
+        return False  # nobody holds it, or somebody spoiled the row
+    if not isinstance(lease_s, int | float) or not isinstance(expires_at, int | float):
+        return False
+    return expires_at > now and alive.may_be_alive(process)
 
 
 def _bounds(prefix: str) -> dict[str, Any]:
