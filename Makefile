@@ -30,7 +30,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo engine test thorough torture mutants check bench pins clean
+.PHONY: help demo engine test thorough torture mutants check web screenshots bench pins clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,12 +42,12 @@ demo: $(VENV)/.run-stamp  ## run the example trip, crash and all
 engine: $(VENV)/.dev-stamp $(if $(filter restate,$(ENGINE)),$(VENV)/.restate-stamp)  ## start Temporal with a sample agent; ENGINE=restate, ARGS=--once to end by itself
 	@$(VENV)/bin/python -m examples.cluster $(ENGINE) $(ARGS)
 
-test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
+test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
 	$(compile)
 	@$(PYTEST) $(ARGS)
 
 # By default tests that kill a process at every boundary, or flip every bit, do so at some of them.
-thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp  ## run the tests, and try everything where `test` tries a part
+thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp  ## run the tests, and try everything where `test` tries a part
 	$(compile)
 	@HOLDFAST_THOROUGH=1 $(PYTEST) --timeout 3000 $(ARGS)
 
@@ -69,6 +69,15 @@ check: $(VENV)/.dev-stamp  ## check format, lint and types
 	@$(VENV)/bin/python -m ruff check $(CODE)
 	@$(VENV)/bin/python -m mypy $(CODE)
 
+# The page is shipped built, so that users need no Node. A test compares what it was built from with
+# the sources, and fails if they differ.
+web: web/node_modules/.stamp  ## rebuild the debugger's page (needs npm)
+	@test -e $< || { echo "The page is built with npm, which could not install its tools." >&2; exit 1; }
+	@cd web && npm run --silent build
+
+screenshots: $(VENV)/.dev-stamp  ## make the pictures of the debugger anew (needs chromium)
+	@$(VENV)/bin/python -m tests.web.pictures $(ARGS)
+
 # Peers and Holdfast alike are measured with their bytecode cached, as users run them.
 bench: $(VENV_BENCH)/.bench-stamp $(VENV_BENCH)/.restate-stamp  ## measure Holdfast against its peers
 	@env -u PYTHONDONTWRITEBYTECODE $(VENV_BENCH)/bin/python -m bench $(ARGS)
@@ -84,7 +93,7 @@ pins:  ## recompile requirements/*.txt (needs uv); ARGS=--upgrade for newer vers
 	done
 
 clean:  ## remove the environments and every cache
-	@rm -rf .venv .venv-* $(VENV) $(VENV_BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-* $(VENV) $(VENV_BENCH) web/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define need_python
@@ -127,3 +136,10 @@ $(VENV_BENCH)/.bench-stamp: $(VENV_BENCH)/.made-by-$(VERSION) requirements/bench
 # No stamp where it can't be had: the tests that need it are skipped, and the next run tries again.
 %/.restate-stamp: .ci/restate-server
 	@.ci/restate-server $*/bin && touch $@ || true
+
+# Tools of the page, and what its tests check it with; users need neither. `npm ci` would refuse a lock
+# file without the tools' builds for platforms that a registry does not have; this installs what the
+# lock file names, checked by its sums, and leaves the file alone.
+web/node_modules/.stamp: web/package.json web/package-lock.json
+	@cd web && npm install --no-save --silent --no-progress --fetch-retries 1 && touch node_modules/.stamp || \
+	  echo "npm could not install the tools of the page: tests that need them are skipped" >&2

@@ -103,8 +103,7 @@ def summary(steps: int, pairs: list[tuple[Json, Json]]) -> Json:
 @contextmanager
 def both(engine: str, medium: str, folder: Path, *, durable: bool) -> Iterator[tuple[Do, Do]]:
     """Holdfast and the bare SDK, with a server and a worker of each."""
-    from holdfast.testing.servers import RestateServer, TemporalServer
-    from holdfast.testing.servers.running import free_ports
+    from holdfast.testing.servers import RestateServer, TemporalServer, free_ports
 
     how = "holdfast" if durable else "holdfast-nosync"
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ import time
 
 from bench.snapshots import long_task
 from holdfast import Holdfast
-from holdfast.log.past import known_state
+from holdfast.log.states import load_sound
 
 FORKS = 40
 
@@ -26,7 +26,7 @@ def forked(events: int, url: str) -> dict[str, object]:
     chosen = random.Random(7)
     made, opened, sizes = [], [], []
     with Holdfast(url, projections=False) as hf:
-        last = known_state(hf.store, "long").seq
+        last = load_sound(hf.store, "long").seq
         for number in range(FORKS):
             start = time.perf_counter()
             fork = hf.fork("long", at=chosen.randint(1, steps), effects="live", new_id=f"f{number}")

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from holdfast import Holdfast
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores import open_store
 from holdfast.stores.port import Facts
 
@@ -75,11 +76,11 @@ def fill(url: str, count: int) -> None:
 def fill_by_appends(url: str, count: int) -> None:
     store = open_store(url, sync=False)
     for stream, facts in tasks(count):
-        lease = store.acquire(stream, "bench", 60)
+        lease = acquire_one(store, stream, "bench", 60)
         line = {"type": "noted", "id": stream.removeprefix("tasks/"), "seq": 1}
         store.append(lease, 0, [json.dumps(line).encode()], facts)
-        store.sync(lease)  # by which the index is told
-        store.release(lease)
+        sync_one(store, lease)  # by which the index is told
+        store.release([lease])
     store.close()
 
 

@@ -15,9 +15,10 @@ import sys
 import time
 
 from holdfast import Holdfast, decide, note, step, task
-from holdfast.log.reading import read_state
-from holdfast.log.upto import WaypointWriter, state_upto
-from holdfast.stores.port import WaypointStore
+from holdfast.core.kinds import id_of
+from holdfast.log.states import load, state_upto
+from holdfast.log.trail import WaypointWriter
+from holdfast.stores.port import Store
 
 OPENED = 200
 TURNS = 5
@@ -53,12 +54,12 @@ def opened(events: int, url: str) -> dict[str, object]:
     with Holdfast(url, projections=False) as hf:
         stream = "tasks/long"
         start = time.perf_counter()
-        last = read_state(hf.store, stream).seq
+        last = load(hf.store, id_of(stream), missing_ok=True).seq
         folded_s = time.perf_counter() - start
         took = []
         for seq in random.Random(7).choices(range(1, last + 1), k=OPENED):
             start = time.perf_counter()
-            state, _ = state_upto(hf.store, stream, seq)
+            state = state_upto(hf.store, stream, seq)
             took.append(time.perf_counter() - start)
             if state.seq != seq:
                 raise SystemExit(f"asked for {seq}, got {state.seq}")
@@ -73,30 +74,25 @@ def opened(events: int, url: str) -> dict[str, object]:
         }
 
 
-def waypoint_bytes(store: object, stream: str) -> int:
+def waypoint_bytes(store: Store, stream: str) -> int:
     """What the waypoints of a stream take."""
-    kept = store.waypoints() if isinstance(store, WaypointStore) else None
-    if kept is None:
-        return 0
-    seqs = kept.seqs(stream)
-    parts = [kept.get(stream, seqs, part) for part in ("head", "calls", "lists")]
-    return sum(len(data) for part in parts for data in part.values())
+    return sum(len(row.data) for row in store.get_side([stream], "derived"))
 
 
 def writing(steps: int, url: str) -> dict[str, object]:
     """What they cost the writer: in time, and in CPU time, which others disturb less."""
     took: dict[str, list[tuple[float, float]]] = {"with": [], "without": []}
-    passed = WaypointWriter.passed
+    caught_up = WaypointWriter.catch_up
     with Holdfast(url, projections=False) as hf:
         hf.run(plain_steps, 100, id="warm")
         for turn in range(TURNS):
             for how, seconds in took.items():
-                leave = passed if how == "with" else (lambda *given: None)
-                WaypointWriter.passed = leave  # type: ignore[method-assign,assignment]
+                leave = caught_up if how == "with" else (lambda *given: None)
+                WaypointWriter.catch_up = leave  # type: ignore[method-assign]
                 wall, cpu = time.perf_counter(), time.process_time()
                 hf.run(plain_steps, steps, id=f"{how}-{turn}")
                 seconds.append((time.perf_counter() - wall, time.process_time() - cpu))
-    WaypointWriter.passed = passed  # type: ignore[method-assign]
+    WaypointWriter.catch_up = caught_up  # type: ignore[method-assign]
     wall_of, cpu_of = (
         {how: statistics.median(each[n] for each in found) for how, found in took.items()}
         for n in (0, 1)

@@ -18,7 +18,9 @@ import pytest
 ROOMS = (  # from the street to the cellar
     "__main__",  # `python -m holdfast`
     "cli",  # commands: nothing but asking and printing
+    "web",  # the debugger in the browser: a server and a page
     "testing",  # public: contracts, crash testing, clock, scripted model
+    "integrations",  # public: a module for each framework, and for OpenTelemetry
     "workspace",  # readable files, artifacts, the plan on paper, harness, once
     "agent",  # sessions, context, compaction, memory, models, the orchestrator
     "__init__",  # what users import; it says which room is behind each door of `Holdfast`
@@ -48,11 +50,7 @@ OUTSIDE_WORLD = {
 CORE_EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 # Class names that stand for two things, and why each is worth it.
-TWICE = {
-    "Place": "in the past of a task, and (in checkpoints that were stored under it) in a file",
-    "Rows": "what a query found, and where a batch gets its rows: both are public",
-    "Spent": "what models took, by comparison and by statistics",
-}
+TWICE: dict[str, str] = {}
 
 PACKAGE = Path(__file__).parents[1] / "src" / "holdfast"
 

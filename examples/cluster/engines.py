@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.servers import RestateServer, Server, TemporalServer
-from holdfast.testing.servers.running import free_ports
+from holdfast.testing.servers import RestateServer, Server, TemporalServer, free_ports
 
 LOST_AFTER_S = 3.0
 """A dead worker is noticed sooner than by default: somebody may be watching."""

@@ -123,6 +123,7 @@ def main() -> None:
         once = show_counts(naive, ours)
     console.print(
         f"\nLook for yourself: [bold].venv/bin/holdfast --url {workspace.name} show {TRIP}[/]"
+        f"\nOr in the browser:  [bold].venv/bin/holdfast --url {workspace.name} ui[/]"
         f"\nThe log is plain text: {workspace.name}/tasks/{TRIP}/events.jsonl"
     )
     if not once:

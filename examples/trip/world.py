@@ -249,7 +249,7 @@ def _needed(given: dict[str, Any], name: str) -> Any:
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: "Server"
+    server: "Server"  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
     timeout = 60
     wbufsize = -1  # head and body leave in one packet: two would meet Nagle and a delayed ack

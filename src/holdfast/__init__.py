@@ -6,10 +6,9 @@ it has already made, and can say at any time where it is and what happened to ge
 `Temporal` and `Restate`, the engines, are here too, and are loaded when they are asked for.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.api.above import lead_to
-from holdfast.api.app import Holdfast
+from holdfast.api.app import Holdfast, lead_to
 from holdfast.api.branches import ItemFailed, Results, each, gather
 from holdfast.api.checkpoints import checkpoint, restore
 from holdfast.api.children import Child, start
@@ -17,10 +16,11 @@ from holdfast.api.decisions import decide
 from holdfast.api.handle import Handle, NotFinished
 from holdfast.api.steps import step, tool
 from holdfast.api.tasks import current, note, patched, progress, task
-from holdfast.api.waiting import ask, now, random, sleep, uuid
+from holdfast.api.waiting import aask, areceive, ask, now, random, receive, send, sleep, uuid
 from holdfast.codec.redact import Redact
 from holdfast.codec.secret import Secret
 from holdfast.core.events import VERSION, PlanItem
+from holdfast.core.plan import ready
 from holdfast.core.spec import Happened, IdempotencyKey, Retry
 from holdfast.engines.local.worker import Worker
 from holdfast.errors import (
@@ -31,16 +31,22 @@ from holdfast.errors import (
     CodeChanged,
     CodeMissing,
     Conflict,
+    DrivenElsewhere,
     EachFailed,
+    EngineConflict,
+    EngineError,
     HoldfastError,
     HoldsSecret,
     IllegalTransition,
     InDoubt,
     LeaseLost,
     LogDamaged,
+    MigrationNeeded,
     NewerFormat,
     NotAnswered,
     NotATask,
+    NotDurable,
+    SessionNotFound,
     StepFailed,
     StorageFailed,
     StoreError,
@@ -50,6 +56,7 @@ from holdfast.errors import (
     TaskNotFound,
     TaskPaused,
     TaskReleased,
+    TaskStuck,
     TaskWaiting,
     TooLarge,
     Unanswered,
@@ -58,21 +65,30 @@ from holdfast.errors import (
     WrongArguments,
     WrongKey,
 )
+from holdfast.history.known import TaskState
 from holdfast.log.artifacts import Artifact, keep
 from holdfast.stores.sealed.keys import Keys
 from holdfast.upkeep.retention import Retention
+
+if TYPE_CHECKING:
+    from holdfast.api.alerts import Alert as Alert
+    from holdfast.engines.restate import Restate as Restate
+    from holdfast.engines.temporal import Temporal as Temporal
+    from holdfast.history.replay import REAL as REAL
 
 __version__ = VERSION
 
 lead_to(
     sessions="holdfast.agent.sessions",
     memories="holdfast.agent.memories",
+    values="holdfast.agent.values",
     projections="holdfast.workspace.projector",
     files="holdfast.workspace.task_files",
     handoff="holdfast.workspace.handoff",
 )
 
 __all__ = [
+    "Alert",
     "AlreadyAnswered",
     "ArchiveDamaged",
     "Artifact",
@@ -82,7 +98,10 @@ __all__ = [
     "CodeChanged",
     "CodeMissing",
     "Conflict",
+    "DrivenElsewhere",
     "EachFailed",
+    "EngineConflict",
+    "EngineError",
     "Handle",
     "Happened",
     "Holdfast",
@@ -95,9 +114,11 @@ __all__ = [
     "Keys",
     "LeaseLost",
     "LogDamaged",
+    "MigrationNeeded",
     "NewerFormat",
     "NotATask",
     "NotAnswered",
+    "NotDurable",
     "NotFinished",
     "PlanItem",
     "Redact",
@@ -105,6 +126,7 @@ __all__ = [
     "Retention",
     "Retry",
     "Secret",
+    "SessionNotFound",
     "StepFailed",
     "StorageFailed",
     "StoreError",
@@ -114,6 +136,8 @@ __all__ = [
     "TaskNotFound",
     "TaskPaused",
     "TaskReleased",
+    "TaskState",
+    "TaskStuck",
     "TaskWaiting",
     "TooLarge",
     "Unanswered",
@@ -122,6 +146,8 @@ __all__ = [
     "Worker",
     "WrongArguments",
     "WrongKey",
+    "aask",
+    "areceive",
     "ask",
     "checkpoint",
     "current",
@@ -134,7 +160,10 @@ __all__ = [
     "patched",
     "progress",
     "random",
+    "ready",
+    "receive",
     "restore",
+    "send",
     "sleep",
     "start",
     "step",
@@ -144,15 +173,18 @@ __all__ = [
 ]
 
 _ENGINES = {"Temporal": "temporal", "Restate": "restate"}
+_LATER = {"Alert": "holdfast.api.alerts", "REAL": "holdfast.history.replay"}
 
 
 def __getattr__(name: str) -> Any:
-    """The engines: each needs a package of its own, which nobody else has to have."""
+    """Names that load when they are used. An engine needs a package of its own besides."""
+    from importlib import import_module
+
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     extra = _ENGINES.get(name)
     if extra is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     try:
         return getattr(import_module(f"holdfast.engines.{extra}"), name)
     except ModuleNotFoundError as error:

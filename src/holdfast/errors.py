@@ -18,6 +18,7 @@
     ├── EachFailed                  too many items of an `each` failed (raised inside the task)
     ├── TaskWaiting                 the task can't go on now; what it waits for is recorded
     │   ├── TaskPaused              it waits for somebody to let it go on
+    │   ├── TaskStuck               its drivers died too often: it was set aside
     │   ├── TaskReleased            its process was asked to end; anyone may go on with it
     │   ├── InDoubt                 it waits for a person to say whether a call happened
     │   └── Unanswered              it waits for a person to answer a question
@@ -36,7 +37,10 @@
         ├── LogDamaged              a log whose bytes are not what was written
         ├── ArchiveDamaged          an archive that is not what was written, or none at all
         ├── NewerFormat             a log written by a newer Holdfast
+        ├── MigrationNeeded         a database made by an older Holdfast
         └── StorageFailed           the disk failed, or is full
+
+    NotDurable                      a warning: a step was called, and the log does not know of it
 
 Signals are apart. They travel through the user's function to stop it, and derive from
 `BaseException` so that an `except Exception` there can't swallow them:
@@ -58,6 +62,19 @@ if TYPE_CHECKING:
 
     from holdfast.api.branches import Results
     from holdfast.core.events import Failure
+
+
+class NotDurable(RuntimeWarning):
+    """A step was called in a way that leaves no trace in the log: never awaited, or in a thread
+    that knows of no task.
+
+    A thread counts if it is newer than a task that runs in this process, since that task may have
+    started it. A program that starts threads of its own beside its tasks, and calls steps there as
+    plain functions, is warned too: filter the warning out there.
+
+    >>> import warnings
+    >>> warnings.simplefilter("error", NotDurable)  # and the task fails
+    """
 
 
 class HoldfastError(Exception):
@@ -346,6 +363,24 @@ class TaskPaused(TaskWaiting):
         )
 
 
+class TaskStuck(TaskWaiting):
+    """Processes that drove the task died too often at one place, so it was set aside.
+
+    >>> print(TaskStuck("trip-42", "5 drivers died during call 3, book"))
+    task 'trip-42' is stuck: 5 drivers died during call 3, book. Mend what ended them, then let it \
+go on: hf.resume('trip-42') or `holdfast resume trip-42 --app MODULE`
+    """
+
+    def __init__(self, task_id: str, because: str = "") -> None:
+        self.because = because
+        super().__init__(
+            task_id,
+            f"task {task_id!r} is stuck: {because or 'its drivers died'}. Mend what ended them, "
+            f"then let it go on: hf.resume({task_id!r}) or "
+            f"`holdfast resume {_in_shell(task_id)} --app MODULE`",
+        )
+
+
 class TaskReleased(TaskWaiting):
     """The process that drove the task was asked to end. Anyone may go on with it.
 
@@ -465,11 +500,12 @@ class CodeChanged(HoldfastError):
         self.path = path
         self.recorded = recorded
         self.asked = asked
+        place = "STEP" if path == "0" else quote(path)
         super().__init__(
             f"task {task_id!r}, step {path}: the log holds {recorded}, your code now {asked}. "
             + (why or "The task's code changed under it")
             + ": run the version of the code that started it, or let the new code go its own way "
-            f"from before it (holdfast fork {quote(task_id)} --at STEP)"
+            f"from before it (holdfast fork {quote(task_id)} --at {place} --effects reuse)"
         )
 
 
@@ -591,6 +627,14 @@ class NewerFormat(StoreError):
     """A log was written by a newer Holdfast than this one.
 
     >>> issubclass(NewerFormat, StoreError)
+    True
+    """
+
+
+class MigrationNeeded(StoreError):
+    """A database was made by an older Holdfast, and nobody migrated it yet: `holdfast migrate`.
+
+    >>> issubclass(MigrationNeeded, StoreError)
     True
     """
 

@@ -135,8 +135,10 @@ def _settle_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cli() -> Callable[..., Ended]:
-    """The command in this process: for what only reads, and imports no code."""
+def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
+    """The command in this process: for what only reads, and imports little code."""
+    for name in [n for n in sys.modules if n.partition(".")[0] == "agents"]:
+        monkeypatch.delitem(sys.modules, name)  # an SDK of that name, or another test's agents
 
     def invoke(*args: str) -> Ended:
         result = CliRunner().invoke(root, args, prog_name="holdfast")

@@ -46,6 +46,38 @@ def test_an_answer_lets_the_task_go_on(asked, cli):
     assert "answered with true by ada" in err
 
 
+def test_a_question_that_stays_open_says_why_the_last_answer_did_not_fit(folder, cli, monkeypatch):
+    (folder / "sizes.py").write_text(SIZES)
+    monkeypatch.syspath_prepend(folder)
+    assert cli("run", "sizes:asks_for_a_size", "--id", "q-1").code == 3
+    assert cli("answer", "q-1", "size", '{"value": 0}').code == 0  # no code is loaded that knows
+    code, _, err = cli("resume", "q-1", "--app", "sizes")
+    assert code == 3
+    assert "the last answer did not fit: 1 validation error for Size" in err
+    says = "the last answer did not fit: 1 validation error for Size"
+    assert says in cli("answer").out
+    assert says in cli("show", "q-1").out
+    assert "greater than 0" in json.loads(cli("answer", "--json").out)[0]["refused"]
+    status = (folder / "workspace/tasks/q-1/status.md").read_text()
+    assert "the last answer did not fit" in status
+    assert cli("answer", "q-1", "size", '{"value": 2}').code == 0
+    assert cli("resume", "q-1", "--app", "sizes").code == 0
+    assert says not in cli("show", "q-1").out
+
+
+SIZES = """
+from pydantic import BaseModel, PositiveInt
+from holdfast import ask, task
+
+class Size(BaseModel):
+    value: PositiveInt
+
+@task
+def asks_for_a_size() -> int:
+    return ask("Which?", Size, id="size").value
+"""
+
+
 def test_show_lists_open_questions(asked, cli):
     out = cli("show", "q-1").out
     assert "it waits for a person: see below, under Questions\n" in out

@@ -26,7 +26,7 @@ def test_it_tells_who_did_what_and_begins_with_the_verification(recorded, cli):
         "user         ada",
         "call 5, send_letter, may or may not have happened",
         "the first claim",
-        "never let go of it: its process ended, or it was taken over",
+        "never released it: its process ended, or it was taken over",
         "ConnectionError: hotels.example did not answer, try 2",
         "because  the cheapest",
         "ValueError: closed on Mondays",

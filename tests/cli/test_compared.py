@@ -6,12 +6,13 @@ import io
 
 from rich.console import Console
 
-from holdfast.cli.compared import print_alignment, print_diff, print_figures, told
+from holdfast.cli.commands.compare import print_alignment, print_diff, print_figures, told
 from holdfast.cli.layers import LayerPage
 from holdfast.core.events import PlanItem
-from holdfast.history.compare.aligning import Made, RanTask, align
-from holdfast.history.compare.comparison import Figures, Spent
-from holdfast.history.differences.differing import diff
+from holdfast.core.usage import Spent
+from holdfast.history.alignment import Made, RanTask, align
+from holdfast.history.comparison import Figures
+from holdfast.history.differences import diff
 
 HOSTILE = "red \x1b[31m\r\u202e"
 

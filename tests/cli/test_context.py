@@ -26,9 +26,10 @@ from holdfast.agent import (
     session,
     user,
 )
-from holdfast.agent.asked import asked_in
 from holdfast.agent.contexts import messages_of
-from holdfast.agent.modelling import Nudge
+from holdfast.agent.model_calls import Nudge
+from holdfast.agent.seen import asked_in
+from holdfast.log.store_calls import acquire_one
 
 SEEN: list[list[str]] = []
 """What the models of this page really saw, call by call."""
@@ -276,7 +277,7 @@ def test_a_task_without_a_model_call_says_so(cli):
 
 def delete_session() -> None:
     with Holdfast("workspace") as hf:
-        hf.store.delete(hf.store.acquire("sessions/chat", "a test", 30))
+        hf.store.delete(acquire_one(hf.store, "sessions/chat", "a test", 30))
 
 
 def test_a_session_that_is_gone_is_named_with_what_it_is_wanted_for(desked, cli):

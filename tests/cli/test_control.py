@@ -64,7 +64,7 @@ def test_a_task_at_work_is_paused_after_the_step_in_hand(at_work, cli):
     working = at_work("job", "j", id="j-1")
     code, out, _ = cli("pause", "j-1", "--because", "lunch")
     assert code == 0
-    assert re.match(r"paused: \S+ process \d+ finishes the step in hand, and lets go of it\n", out)
+    assert re.match(r"paused: \S+ process \d+ finishes the step in hand, and releases it\n", out)
     Path("j.go").touch()
     assert working.wait(60) == 3
     assert working.stderr is not None

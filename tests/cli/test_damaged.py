@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Holdfast, Worker, step, task
 from holdfast.log import chain
-from holdfast.stores.files.inbox import MessageHead, _file_name
+from holdfast.stores.files.beside import MessageHead, _file_name
 from holdfast.stores.files.locks import LOCK
 
 from .conftest import Ended, run

@@ -279,7 +279,7 @@ def test_changed_code_is_noticed(recorded):
         (["trip-42", "--app", "agents:nothing"], 2, "has no 'nothing'"),
         (["trip-42", "--app", "agents.py"], 2, "name the module, as in agents"),
         (["trip-42", "--url", "elsewhere"], 5, "there is no store at elsewhere"),
-        ([], 2, "Missing argument"),
+        ([], 2, "say which tasks"),
     ],
 )
 def test_wrong_input_of_those_that_go_on(recorded, command, args, code, complaint):

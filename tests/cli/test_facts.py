@@ -45,4 +45,6 @@ def test_facts_are_shown_with_their_age_and_source(folder):
 def test_the_log_says_who_answered(folder):
     out = run("log", "a-1", cwd=folder).out
     assert re.search(r"reused +2 +cli_rates +as 1 said$", out, re.M)
-    assert re.search(r"derived +risk_score\+1 +risk score += 2\.5, as of .*, by 1$", out, re.M)
+    assert re.search(
+        r"derived +risk_score\+1 +risk score +risk score = 2\.5, as of .*, by 1$", out, re.M
+    )

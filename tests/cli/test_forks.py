@@ -1,4 +1,4 @@
-"""What the commands that only read tell of forks, and of tasks that were put back."""
+"""What the commands that only read tell of forks, and of tasks that were rewound."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def test_show_tells_which_calls_were_not_made(family, cli):
 
 def test_show_tells_to_where_a_task_was_put_back(family, cli):
     shown = cli("show", "fork").out
-    assert "put back       to before step 4 (event 14), effects=reuse, by bob, because" in shown
+    assert "rewound        to before step 4 (event 14), effects=reuse, by bob, because" in shown
     data = json.loads(cli("show", "fork", "--json").out)
     assert (data["rewinds"], data["rewound_to"]) == (1, 14)
-    assert "put back" not in cli("show", "first").out
+    assert "rewound  " not in cli("show", "first").out
     assert json.loads(cli("show", "first", "--json").out)["rewound_to"] is None
 
 
@@ -59,7 +59,7 @@ def test_the_log_of_a_fork_says_where_the_shared_past_ends(family, cli):
     assert [lines[number] for number in marks] == [
         f"--- up to here it shares the log of task {id} ---" for id in ("first", "fork")
     ]
-    assert "fork of fork, after step 4, effects=live" in lines[marks[1] + 1]
+    assert "fork of fork, after step 4, effects live" in lines[marks[1] + 1]
     numbers = [int(line.split()[0]) for line in lines if not line.startswith("---")]
     assert numbers == list(range(1, len(numbers) + 1))
     assert cli("log", "fork-of-fork", "--after", "16").out.splitlines() == lines[marks[1] :]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.amounts import AgeParam, Size
+from holdfast.cli.arguments import AgeParam, Size
 from tests.stores import sessions
 
 

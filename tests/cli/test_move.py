@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Unanswered, ask, task
+from holdfast.api.settings import engine_settings
 from holdfast.cli.engines import engine_of
-from holdfast.cli.settings import Given, engine_settings
+from holdfast.cli.settings import Given
 from holdfast.core.events import PauseRequested
 from holdfast.errors import BadInput
 from holdfast.log.reading import read_events, stream_of
@@ -76,7 +77,7 @@ def test_move_takes_a_task_from_an_engine_that_is_gone(hf, cli):
     assert err.endswith("holdfast move m-1 --engine local --force\n")
     out = cli("move", "m-1", "--engine", "local", "--force", "--by", "ada").out
     assert out.startswith("moved to local: m-1\n")
-    assert "to local by ada, by force" in cli("log", "m-1").out
+    assert "to local, by force, by ada" in cli("log", "m-1").out
     with pytest.raises(Unanswered):
         hf.resume("m-1")
 
@@ -124,7 +125,7 @@ def test_show_and_ls_say_which_engine_drives_a_task(hf, cli):
     assert "engine         toy" in shown
     assert "driven by toy" in shown
     assert "nobody is at work" not in shown
-    assert "to toy by" in cli("log", "m-1").out
+    assert "to toy, by" in cli("log", "m-1").out
 
 
 def test_a_task_of_an_engine_is_not_resumed_here(hf, cli):

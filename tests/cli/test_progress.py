@@ -3,8 +3,8 @@
 import io
 import sys
 
-from holdfast.cli import progress
-from holdfast.upkeep.copied import CopyProgress
+from holdfast.cli import output as progress
+from holdfast.upkeep.reports import CopyProgress
 
 
 class Terminal(io.StringIO):

@@ -159,7 +159,7 @@ def test_it_stops_at_a_call(agents):
         (("trip-42", "--all"), "name a task, or say --all"),
         (("trip-42", "--type", "x"), "--type and --since go with --all"),
         (("--all", "--to", "2"), "are for one task"),
-        (("trip-42", "--pdb"), "--pdb needs a call to stop at"),
+        (("trip-42", "--pdb"), "nothing failed, so --pdb needs a call to stop at"),
         (("trip-42", "--pdb", "--to", "2", "--json"), "leave one out"),
         (("trip-42", "--to", "9"), "has made no step '9'"),
         (("trip-42", "--stub", "x=}"), "x=}: that is no JSON"),
@@ -175,6 +175,68 @@ def test_what_makes_no_sense_is_refused(agents, args, words):
 def test_a_task_that_is_not_there_and_code_that_is_not(agents, cli):
     code, _, err = agents("replay", "trip-43")
     assert (code, "Did you mean trip-42?" in err) == (5, True)
+
+
+# Calls that are really made, and stubs that nobody needs
+
+
+REALLY = """
+import sys
+from pathlib import Path
+from holdfast import Retry, step, task
+
+@step(retry=Retry(attempts=3, delay_s=0.01))
+def really_fetch(n: int) -> int:
+    if Path("flaky").exists():
+        Path("flaky").unlink()
+        raise ValueError("flaky")
+    return n
+
+@step
+def really_inner(n: int) -> int:
+    return n
+
+@step
+def really_outer(n: int) -> int:
+    return really_inner(n)
+
+@task
+def really_walk(n: int) -> int:
+    return really_outer(really_fetch(n))
+"""
+
+
+@pytest.fixture
+def walked(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    import importlib
+
+    monkeypatch.syspath_prepend(str(folder))
+    Path("walking.py").write_text(REALLY)
+    importlib.invalidate_caches()
+    with Holdfast("workspace") as hf:
+        hf.run(importlib.import_module("walking").really_walk, 3, id="walk")
+    yield lambda *words: CliRunner().invoke(
+        root, ("replay", "walk", "--app", "walking", *words), prog_name="holdfast"
+    )
+    sys.modules.pop("walking", None)
+
+
+def test_a_call_that_is_really_made_may_be_tried_again_and_is_no_answer_of_the_log(walked):
+    Path("flaky").touch()
+    done = walked("--real", "really_fetch")
+    assert (done.exit_code, Path("flaky").exists()) == (0, False), done.output
+    assert "the same: completed, as recorded" in done.stdout
+    assert "1 call from the log; 1 call really made" in done.stdout
+    told = json.loads(walked("--real", "really_fetch", "--json").stdout)
+    assert (told["answered"], told["real"], told["unused"]) == (1, ["1"], [])
+
+
+@pytest.mark.parametrize("word", [("--real", "really_inner"), ("--stub", "really_inner=7")])
+def test_a_stub_that_the_code_never_reaches_is_named_and_changes_nothing(walked, word):
+    done = walked(*word)
+    assert done.exit_code == 0, done.output
+    assert "the same: completed, as recorded" in done.stdout
+    assert "never reached really_inner: the code made no such call of its own" in done.stdout
 
 
 # The debugger
@@ -337,3 +399,41 @@ def test_where_the_code_is_has_to_be_said(agents, cli):
 def test_the_command_as_it_is_installed(agents):
     code, out, _ = run("replay", "trip-42", "--app", agents.name, cwd=Path.cwd())
     assert (code, out.splitlines()[0]) == (0, "trip-42  the same: completed, as recorded")
+
+
+BROKEN = """
+import contextlib
+from holdfast import step, task
+
+@step
+def look(n: int) -> int:
+    return n
+
+@step
+def jump(n: int) -> int:
+    raise ValueError("too high")
+
+@task
+def climb(height: int) -> int:
+    with contextlib.ExitStack() as stack:
+        seen = stack.enter_context(contextlib.nullcontext(look(height)))
+    return jump(seen)
+"""
+
+
+def test_the_debugger_opens_at_the_call_that_failed_and_stops_in_no_library(folder: Path):
+    Path("climbing.py").write_text(BROKEN)
+    run = [sys.executable, "-m", "holdfast.cli"]
+    subprocess.run([*run, "run", "climbing:climb", "3", "--id", "up"], check=False)
+    done = subprocess.run(
+        [*run, "replay", "up", "--app", "climbing", "--pdb"],
+        input="p height\ns\ns\ns\nq\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    stops = [line for line in done.stdout.splitlines() if line.startswith("> ")]
+    assert stops, done
+    assert all("climbing.py" in line for line in stops if not line.startswith("> <")), stops
+    assert "jump(seen)" in done.stdout
+    assert "(Pdb) 3" in done.stdout

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.settings import Code, Given, code_of, url_of
+from holdfast.api.settings import Code, code_of, url_of
+from holdfast.cli.settings import Given
 from holdfast.errors import BadInput
 
 from .conftest import run

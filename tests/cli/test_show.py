@@ -214,7 +214,7 @@ def test_long_outputs_are_cut_on_a_terminal_only(recorded):
 def test_many_calls_are_cut_on_a_terminal_only(folder):
     run("run", "agents:counts", "60", "--id", "many", cwd=folder)
     seen = on_terminal("show", "many", cwd=folder)
-    assert "… 20 earlier ones: --full shows them" in seen
+    assert "… 52 earlier ones: --all shows them" in seen
     assert "earlier" not in run("show", "many", cwd=folder).out
 
 

@@ -92,7 +92,7 @@ def test_progress_is_followed_while_the_task_runs_and_shown_after(crew, cli, pat
     following = begin("log", "-f", "--wait", "i-1", "--type", "progressed", cwd=crew)
     patience(following)
     assert re.search(r" progressed +looking$", line_of(following, "looking"))
-    assert re.search(r" progressed +1#1 +index +4 of 4 indexed$", line_of(following, "4 of 4"))
+    assert re.search(r" progressed +1#1 +index +1#1: 4 of 4 indexed$", line_of(following, "4 of 4"))
     assert working.poll() is None
     out = cli("show", "i-1").out
     progress = out[out.index("\nProgress") :]
@@ -209,6 +209,6 @@ def test_a_plan_that_is_followed_is_a_list_to_tick_off(tmp_path, monkeypatch, cl
         "[-] 4  rest",
         "[ ] 5  go",
     ]
-    assert "book: doing" in cli("log", "t").out
+    assert "doing: book. book" in cli("log", "t").out
     data = json.loads(cli("show", "t", "--json").out)
     assert data["plan"][1] == {"text": "book", "id": "book", "status": "doing", "after": ["1"]}

@@ -51,13 +51,19 @@ from holdfast.core.events import (
     Decided,
     Derived,
     Doubted,
+    DriverDied,
     Failed,
     Failure,
     FileKept,
     FileRemoved,
     Fork,
+    Hindered,
     HistoryEvent,
     ListGrew,
+    MessageAwaited,
+    MessageExpired,
+    MessageRefused,
+    MessageSent,
     MissionSet,
     Moved,
     Noted,
@@ -74,6 +80,7 @@ from holdfast.core.events import (
     QuestionExpired,
     Reused,
     Rewound,
+    SetAside,
     Settled,
     Started,
     TaskCompleted,
@@ -90,6 +97,7 @@ from holdfast.core.events import (
 )
 from holdfast.log import chain
 from holdfast.log.log import open_log
+from holdfast.log.store_calls import acquire_one
 from holdfast.stores.files.folder import safe_name
 from holdfast.stores.files.locks import LOG
 
@@ -160,6 +168,13 @@ def events(id: str) -> list[AnyEvent]:
         QuestionAnswered(path="7", answer=value(), by=EVIL),
         QuestionExpired(path="8"),
         *(
+            MessageAwaited(path=path, name=EVIL, args_hash="", expects=EVIL, until=LATER)
+            for path in ("12", "13")
+        ),
+        MessageSent(name=EVIL, value=value(), by=EVIL),
+        MessageRefused(path="12", why=EVIL),
+        MessageExpired(path="13"),
+        *(
             ChildStarted(path=path, id=f"child {EVIL}", name=EVIL, args=value(), args_hash="")
             for path in ("9", "10", "11")
         ),
@@ -210,6 +225,10 @@ def events(id: str) -> list[AnyEvent]:
         TaskContinued(by=EVIL),
         Moved(engine=EVIL, by=EVIL),
         CancelRequested(by=EVIL, because=EVIL),
+        DriverDied(owner=EVIL, path=EVIL, name=EVIL, beside=(EVIL,)),
+        Hindered(error=EVIL, why=EVIL, by=EVIL),
+        SetAside(owner=EVIL, path=EVIL, name=EVIL, deaths=5),
+        TaskContinued(by=EVIL),
         Parked(until=LATER, why=EVIL),
         Compensating(ending="failed", by=EVIL, failure=failure),
         Started(path="undo.12", name=EVIL, kind="tool", args=value(), key=EVIL),
@@ -244,9 +263,9 @@ def fork(folder) -> None:
             seq=1, at=LATER, format=NEWEST_FORMAT, id="fork", task=EVIL, args=value(),
             args_hash="", fork=origin,
         )  # fmt: skip
-        lease = hf.store.acquire("tasks/fork", EVIL, 30)
+        lease = acquire_one(hf.store, "tasks/fork", EVIL, 30)
         hf.store.append(lease, 0, [chain.seal(chain.ROOT, dump_event(made))[0]])
-        hf.store.release(lease)
+        hf.store.release([lease])
 
 
 @step

@@ -114,7 +114,7 @@ def test_a_fork_says_what_it_shares_and_what_becomes_of_effects(trip, cli):
 def test_a_rewind_lists_what_was_done_outside_and_can_be_taken_back(trip, cli):
     code, out, _ = cli("rewind", "t", "--to", "2", "--because", "the wrong room")
     assert code == 0
-    assert "task t was put back, and is paused" in out
+    assert "task t was rewound, and is paused" in out
     assert "travel_book" in out and "left" in out and "t:3:travel_book:" in out
     (command,) = (line for line in out.splitlines() if line.startswith("To take it back: "))
     words = command.removeprefix("To take it back: holdfast ").split()

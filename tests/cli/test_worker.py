@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 
-from .conftest import begin, effects, run, until
+from .conftest import begin, effects, line_of, run, until
 
 
 def start(function: str, *args: str, id: str) -> None:
@@ -123,7 +123,7 @@ def test_a_worker_drives_what_is_pending_until_nothing_is_left_to_do(crew):
     assert "job prints this" in err
     # Not at the start of a line: what a task prints may stand there, its newline still to come.
     assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  c-1: completed$", err, re.M)
-    assert re.search(r"  a-1: let go of: task 'a-1' asks \(bool\): Book it\?$", err, re.M)
+    assert re.search(r"  a-1: released: task 'a-1' asks \(bool\): Book it\?$", err, re.M)
     assert "Traceback" not in err
 
 
@@ -148,7 +148,7 @@ def test_a_worker_goes_on_with_what_is_due_and_answered(worker, cli):
     start("asks", id="a-1")
     working = worker()
     until(lambda: status_of("a-1") == "awaiting_user")
-    until(lambda: "let go of until " in cli("show", "n-1").out)
+    until(lambda: "released until " in cli("show", "n-1").out)
     assert re.search(r"^n-1 +naps +in_progress, waiting ", cli("ls").out, re.M)
     assert cli("answer", "a-1", "book", "true").code == 0
     until(lambda: status_of("a-1") == status_of("n-1") == "completed")
@@ -304,3 +304,30 @@ def test_the_tasks_of_a_worker_that_hangs_are_taken_over_when_its_lease_has_run_
         ("depart", "completed"),
     ]
     assert effects() == ["reserve hotel", "reserve train", "work j", "work j"]
+
+
+# Health and metrics
+
+
+def test_a_worker_serves_its_health_and_its_metrics_while_it_runs(crew, worker):
+    from urllib.request import urlopen
+
+    Path("j.go").touch()
+    start("job", "j", id="j-1")
+    process = worker("--serve", ":0", "--json")
+    url = json.loads(line_of(process, "serves http://127.0.0.1:"))["text"].split()[1]
+    until(lambda: status_of("j-1") == "completed")
+    assert urlopen(f"{url}/readyz").status == 200
+
+    def scrape() -> str:
+        return urlopen(f"{url}/metrics").read().decode()
+
+    until(lambda: 'holdfast_tasks_ended_total{type="job",status="completed"} 1' in scrape())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
+def test_a_worker_is_told_what_is_no_address(crew):
+    code, _, err = run("worker", "--app", "crew", "--serve", "here", cwd=crew)
+    assert code == 2
+    assert "'here' is no address to serve at" in err

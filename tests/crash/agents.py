@@ -32,7 +32,7 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.engines import holding as heartbeat
+from holdfast.engines import holder as heartbeat
 from holdfast.testing.crash import boundary
 
 QUICK = Retry(attempts=4, delay_s=0.001, jitter=0)

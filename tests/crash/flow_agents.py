@@ -16,6 +16,7 @@ from holdfast import (
     InDoubt,
     StepFailed,
     Unanswered,
+    aask,
     ask,
     checkpoint,
     each,
@@ -167,7 +168,7 @@ async def aexpedition(guests: int) -> dict[str, Any]:
     except StepFailed as failed:
         booked = failed.failure.type
     ticket = ""
-    if await ask("Go on?", bool):
+    if await aask("Go on?", bool):
         ticket = (await abuy_ticket("Oslo"))["kind"]
     diary = [part async for part in awrite_diary(3)]
     return {

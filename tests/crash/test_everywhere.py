@@ -39,10 +39,10 @@ def must_be_unharmed(report: Report, boundaries: int) -> None:
     ("scenario", "options"),
     [
         ("sync_scenario", ()),
-        ("sync_scenario", ("--crashes", "3", *every(5))),
-        ("async_scenario", every(7)),
-        ("async_scenario", ("--crashes", "2", *every(11))),
-        ("fleet_scenario", every(5)),
+        ("sync_scenario", ("--crashes", "3", *every(11))),
+        ("async_scenario", every(13)),
+        ("async_scenario", ("--crashes", "2", *every(17))),
+        ("fleet_scenario", every(11)),
     ],
 )
 def test_same_result_and_every_effect_exactly_once(scenario, options):
@@ -70,9 +70,9 @@ def test_a_run_has_as_many_boundaries_however_long_it_takes():
 @pytest.mark.parametrize(
     ("scenario", "options"),
     [
-        ("sync_flow", every(11)),
-        ("async_flow", every(13)),
-        ("cancelled_flow", ("--crashes", "2", *every(7))),
+        ("sync_flow", every(19)),
+        ("async_flow", every(23)),
+        ("cancelled_flow", ("--crashes", "2", *every(11))),
     ],
 )
 def test_what_waits_branches_and_is_undone_survives_too(scenario, options):
@@ -83,7 +83,7 @@ def test_what_waits_branches_and_is_undone_survives_too(scenario, options):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", ["sync_reads", "async_reads"])
 def test_what_an_agent_sees_of_the_world_is_what_it_made_of_it(scenario):
-    report = kill_everywhere(f"tests.crash.external_agents:{scenario}", *every(5))
+    report = kill_everywhere(f"tests.crash.external_agents:{scenario}", *every(11))
     must_be_unharmed(report, 40)
 
 
@@ -101,10 +101,10 @@ def test_the_harness_catches_a_build_without_the_intent_write(scenario):
 @pytest.mark.parametrize(
     ("scenario", "options"),
     [
-        ("rows_in_batches", every(5)),
-        ("rows_async", every(7)),
-        ("project_undone", every(7)),
-        ("project_undone", ("--crashes", "2", *every(11))),
+        ("rows_in_batches", every(11)),
+        ("rows_async", every(13)),
+        ("project_undone", every(13)),
+        ("project_undone", ("--crashes", "2", *every(17))),
     ],
 )
 def test_files_hold_every_row_and_every_edit_once(scenario, options):

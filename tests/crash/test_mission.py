@@ -20,9 +20,8 @@ from holdfast.core.fold import fold
 from holdfast.log.reading import read_events
 from holdfast.views.task import TaskView
 from holdfast.workspace.harness import Means, init, loop
-from holdfast.workspace.pages import footer_of, is_untouched
+from holdfast.workspace.pages import PageChanges, footer_of, is_untouched, rendered
 from holdfast.workspace.projecting import task_folder
-from holdfast.workspace.rendering import PageChanges, rendered
 from tests.thorough import THOROUGH
 
 MODULES = ("auth", "billing", "mail", "search", "web")

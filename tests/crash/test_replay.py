@@ -21,7 +21,7 @@ from holdfast.agent import Request
 from holdfast.agent.adapters import OpenAIChat
 from holdfast.core.spec import registry
 from holdfast.core.state import FINISHED
-from holdfast.history.replay.running import WantedReplay, replay
+from holdfast.history.replay import WantedReplay, replay
 from holdfast.history.snapshots import tags
 from holdfast.log.reading import stream_of
 from holdfast.stores.aside import Aside

@@ -24,7 +24,7 @@ from holdfast.workspace.ensure import (
     ensure_json,
     ensure_line,
 )
-from holdfast.workspace.materializing import materialize
+from holdfast.workspace.task_files import materialize
 
 FOLDER = Path(tempfile.mkdtemp(prefix="holdfast-crash-agents-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)  # those that are killed never come by

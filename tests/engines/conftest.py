@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.core.spec import Spec, registry
 from holdfast.testing.servers import RestateServer, TemporalServer
 from tests.engines.servers import new_restate, new_temporal
 
@@ -25,3 +26,26 @@ def restate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestateServer]
     """Restate's server; each test registers deployments of its own."""
     with new_restate(tmp_path_factory.mktemp("restate")) as server:
         yield server
+
+
+_OURS = ("tests.engines", "tests.crash", "tests.flavors", "holdfast.testing", "examples")
+
+
+def _module(spec: Spec) -> str:
+    return str(getattr(spec.fn, "__module__", ""))
+
+
+@pytest.fixture(autouse=True)
+def _few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker here serves the tasks of these tests: not the thousands that others of this process
+    made, which Restate would take a minute to discover."""
+    tasks, found = registry.tasks, registry._found
+
+    def ours() -> list[str]:
+        return [
+            name
+            for name in tasks()
+            if any(_module(spec).startswith(_OURS) for spec in found["task", name].values())
+        ]
+
+    monkeypatch.setattr(registry, "tasks", ours)

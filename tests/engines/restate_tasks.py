@@ -17,6 +17,7 @@ from holdfast import (
     Holdfast,
     IdempotencyKey,
     Retry,
+    aask,
     ask,
     checkpoint,
     current,
@@ -126,7 +127,7 @@ def rs_asking() -> list[object]:
 @task
 async def rs_asking_async() -> list[object]:
     await sleep(0.05)
-    name = await ask("your name?", str)
+    name = await aask("your name?", str)
     return [name, await asyncio.to_thread(len, name)]
 
 
@@ -279,7 +280,7 @@ async def rs_limited(n: int) -> int:
         async with asyncio.timeout(0.5):
             looked += await rs_glance(i)
         if i % 4 == 3:
-            await ask(f"go on after {i}?", bool)
+            await aask(f"go on after {i}?", bool)
     return looked
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Coroutine, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import Holdfast
@@ -21,20 +21,14 @@ from holdfast.engines.remote.carrier import Lost, Pending, Waits
 from holdfast.engines.remote.course import RunEnd, drive
 from holdfast.engines.remote.host import Host
 from holdfast.engines.routing import CANCEL
-from holdfast.log.reading import read_state, stream_of
+from holdfast.log.reading import stream_of
+from holdfast.log.states import load
+from holdfast.log.store_calls import inbox_of
+from holdfast.testing import Clock
 
 
 class OtherwiseAsked(AssertionError):
     """A function asked for something else when it ran again."""
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2030, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        self.now += timedelta(microseconds=1)
-        return self.now
 
 
 class Thing:
@@ -236,7 +230,7 @@ class Simulated:
 
     def __init__(self, seed: int, most: int = 0) -> None:
         self.random = random.Random(seed)
-        self.clock = Clock()
+        self.clock = Clock(datetime(2030, 1, 1, tzinfo=UTC), tick_s=0.000001)
         self.most = most
         self.lets_back_off = bool(self.random.randrange(2))
         self.flows: dict[str, Flow] = {}
@@ -283,7 +277,7 @@ class Simulated:
         raise NotImplementedError
 
     def state(self, id: str) -> State:
-        return read_state(self.hf.store, stream_of(id))
+        return load(self.hf.store, id, missing_ok=True)
 
     # Time
 
@@ -361,7 +355,7 @@ class Simulated:
         """Tell of what is still in the inboxes."""
         told = False
         for flow in self.flows.values():
-            for post in self.hf.store.inbox([stream_of(flow.id)]):
+            for post in inbox_of(self.hf.store, [stream_of(flow.id)]):
                 name = CANCEL if post.name.partition("-")[0] == CANCEL else post.name
                 flow.coming.append(("message", name))
                 told = True

@@ -27,8 +27,8 @@ from holdfast import (
     tool,
 )
 from holdfast.core.events import AnyEvent, CancelRequested
+from holdfast.engines.remote.sweep import SweepMemory, sweep
 from holdfast.engines.routing import job_for
-from holdfast.engines.sweeping import SweepMemory, sweep
 from holdfast.engines.temporal import Temporal
 from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError
 from holdfast.log.reading import read_events, stream_of

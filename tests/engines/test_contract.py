@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.local.engine import Local
+from holdfast.engines.local.worker import Local
 from holdfast.engines.port import Engine
 from holdfast.engines.restate import Restate
 from holdfast.engines.temporal import Temporal
@@ -12,8 +12,7 @@ from holdfast.testing import EngineContract
 from holdfast.testing.engine_contract.ending import Ending
 from holdfast.testing.engine_contract.families import Branching, Families
 from holdfast.testing.engine_contract.people import People
-from holdfast.testing.servers import RestateServer, TemporalServer
-from holdfast.testing.servers.running import free_ports
+from holdfast.testing.servers import RestateServer, TemporalServer, free_ports
 from tests.thorough import THOROUGH
 
 

@@ -28,6 +28,7 @@ from holdfast.core.events import Moved
 from holdfast.engines.routing import Taken, job_for, must_not_be_taken
 from holdfast.errors import DrivenElsewhere, EngineError
 from holdfast.log.reading import stream_of
+from holdfast.log.store_calls import acquire_one
 from tests.engines.serve import engine_of
 from tests.engines.test_live_moves import where
 from tests.engines.toy import Toy
@@ -206,11 +207,11 @@ def test_nothing_is_taken_of_a_family_of_which_somebody_has_one_in_hand() -> Non
         hf.start(forced_parent, "Ada", id="p-3")
         with toy.serve(hf):
             until(lambda: hf.tasks(status="awaiting_user"))
-        held = hf.store.acquire(stream_of("p-3"), "a worker of toy", 60.0)
+        held = acquire_one(hf.store, stream_of("p-3"), "a worker of toy", 60.0)
         with pytest.raises(EngineError, match="task 'p-3' can't be taken from toy"):
             hf.move("p-3", "local", force=True, timeout_s=0.1)
         assert moves(hf, "p-3.1") == []
-        hf.store.release(held)
+        hf.store.release([held])
 
 
 def test_a_failed_task_is_taken_and_tried_again_elsewhere() -> None:
@@ -273,11 +274,11 @@ def test_a_task_that_a_worker_is_at_work_on_is_not_taken() -> None:
     toy = Toy()
     with Holdfast("memory://", engine=toy) as hf:
         hf.start(forced, "Ada", id="h-1")
-        held = hf.store.acquire(stream_of("h-1"), "a worker of toy", 60.0)
+        held = acquire_one(hf.store, stream_of("h-1"), "a worker of toy", 60.0)
         with pytest.raises(EngineError, match=r"while a worker has it in hand \(a worker of toy"):
             hf.move("h-1", "local", force=True, timeout_s=0.1)
         assert moves(hf, "h-1") == []
-        hf.store.release(held)
+        hf.store.release([held])
         hf.move("h-1", "local", force=True)
         with pytest.raises(Unanswered):
             Holdfast(hf.store).resume("h-1")

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast, Worker
 from holdfast.core.events import Moved
-from holdfast.testing.servers.running import free_ports
+from holdfast.testing.servers import free_ports
 from tests.engines.movers import house
 from tests.engines.serve import engine_of
 from tests.engines.working import driving, until

@@ -26,10 +26,11 @@ from holdfast import (
 )
 from holdfast.core.events import Claimed, Moved, Parked
 from holdfast.engines.port import Driven, Job
+from holdfast.engines.remote.sweep import SweepMemory, sweep
 from holdfast.engines.routing import job_for
-from holdfast.engines.sweeping import SweepMemory, sweep
 from holdfast.errors import DrivenElsewhere, EngineConflict, EngineError
 from holdfast.log.reading import stream_of
+from holdfast.log.store_calls import inbox_of
 from tests.engines.toy import Toy, bring, drive
 
 made: list[str] = []
@@ -233,7 +234,7 @@ def test_who_waits_for_a_task_that_is_moved_away_from_its_engine_is_told() -> No
         hf.start(movable, "Ada", id="v-1")
         moving = threading.Thread(target=lambda: hf.move("v-1", "local"))
         moving.start()
-        until(lambda: bool(hf.store.inbox([stream_of("v-1")])))
+        until(lambda: bool(inbox_of(hf.store, [stream_of("v-1")])))
         bringing = threading.Timer(0.1, lambda: bring(hf, "v-1"))
         bringing.start()
         with pytest.raises(TaskReleased, match="from here on it is local's"):
@@ -370,7 +371,7 @@ def test_messages_that_come_after_a_move_wait_for_the_new_engine() -> None:
             hf.run(movable, "Ada", id="a-1")
         hf.move("a-1", toy)
         hf.answer("a-1", True)
-        assert [post.name for post in hf.store.inbox([stream_of("a-1")])] == ["answer-2-1"]
+        assert [post.name for post in inbox_of(hf.store, [stream_of("a-1")])] == ["answer-2-1"]
         drive("toy", hf, "a-1")
         assert hf.task("a-1").result == "Ada: True"
 

@@ -27,8 +27,7 @@ from holdfast.engines.restate import Restate
 from holdfast.engines.restate.http import Address
 from holdfast.engines.routing import job_for
 from holdfast.stores import open_store, rotate
-from holdfast.testing.servers import RestateServer, TemporalServer
-from holdfast.testing.servers.running import free_ports
+from holdfast.testing.servers import RestateServer, TemporalServer, free_ports
 from tests.engines.temporally import history, temporal_at, until, working
 
 MEGA = 1024 * 1024

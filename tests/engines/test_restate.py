@@ -25,13 +25,13 @@ from holdfast.cli.commands.log import event_line
 from holdfast.core.events import Claimed, Moved, Parked
 from holdfast.core.spec import task_spec
 from holdfast.engines.port import Job
+from holdfast.engines.remote.sweep import SweepMemory, sweep
 from holdfast.engines.restate import Restate
 from holdfast.engines.routing import job_for
-from holdfast.engines.sweeping import SweepMemory, sweep
 from holdfast.errors import BadInput, EngineConflict, EngineError
-from holdfast.log.reading import read_events, read_state, stream_of
-from holdfast.testing.servers import RestateServer
-from holdfast.testing.servers.running import free_ports
+from holdfast.log.reading import read_events, stream_of
+from holdfast.log.states import load
+from holdfast.testing.servers import RestateServer, free_ports
 from tests.engines import restate_tasks as tasks
 from tests.engines.restately import last_failure
 from tests.engines.servers import new_restate
@@ -104,7 +104,7 @@ def wait_until(what: Callable[[], Any]) -> None:
 
 
 def calls(hf: Holdfast, id: str, kind: str) -> list[Any]:
-    state = read_state(hf.store, stream_of(id))
+    state = load(hf.store, id, missing_ok=True)
     return [call for call in state.calls.values() if call.kind == kind]
 
 
@@ -294,7 +294,7 @@ def test_a_task_that_makes_many_calls_goes_on_in_new_invocations(
         moves = [e for e in read_events(hf.store, stream_of("long")) if isinstance(e, Moved)]
         assert moves
         for move in moves:
-            assert "to a new run of restate by" in event_line(move, handle.view.state).plain
+            assert "to a new run of restate, by" in event_line(move, handle.view.state).plain
     assert tasks.effects() == [f"look {n}" for n in range(10)] * 2
 
 
@@ -497,7 +497,7 @@ def test_settings_that_can_not_be_right_are_refused(given: dict[str, Any]) -> No
 
 
 def job_of(hf: Holdfast, id: str) -> Job:
-    return job_for(read_state(hf.store, stream_of(id)))
+    return job_for(load(hf.store, id, missing_ok=True))
 
 
 # Trouble

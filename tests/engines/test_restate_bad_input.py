@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,7 @@ from holdfast import Holdfast, task
 from holdfast.engines.restate import Restate
 from holdfast.engines.routing import job_for
 from holdfast.errors import EngineError
-from holdfast.testing.servers import RestateServer
-from holdfast.testing.servers.running import free_ports
+from holdfast.testing.servers import RestateServer, free_ports
 from tests.engines.ill import (
     HOSTILE,
     Full,
@@ -59,13 +59,18 @@ def restate_at(server: RestateServer) -> Restate:
 def working(hf: Holdfast, until_it_says: str = "drives tasks") -> Iterator[list[str]]:
     """A worker in a thread; yields what it says, when it has said that."""
     said: list[str] = []
-    with driving(hf.engine.worker(hf, say=said.append)):
-        until_said(said, until_it_says)
+    worker: Any = hf.engine.worker(hf, say=said.append)
+    with driving(worker):
+        until(lambda: worker._trouble is not None or any(until_it_says in text for text in said))
+        assert worker._trouble is None, worker._trouble
         yield said
 
 
 def until_said(said: list[str], *words: str) -> None:
-    until(lambda: any(all(word in text for word in words) for text in said))
+    try:
+        until(lambda: any(all(word in text for word in words) for text in said))
+    except AssertionError:
+        raise AssertionError(said) from None
 
 
 # No server

@@ -29,10 +29,12 @@ from holdfast import (
     tool,
 )
 from holdfast.core.facts import BY_ENGINE
-from holdfast.engines.holding import Holding
+from holdfast.engines.holder import Holding
 from holdfast.engines.routing import job_for
 from holdfast.errors import AlreadyAnswered, DrivenElsewhere, EngineConflict, EngineError
-from holdfast.log.reading import read_state, stream_of
+from holdfast.log.reading import stream_of
+from holdfast.log.states import load
+from holdfast.log.store_calls import acquire_one, facts_of_all, inbox_of
 from tests.engines.toy import Toy, bring, drive
 
 made: list[str] = []
@@ -173,7 +175,7 @@ def test_local_drivers_leave_a_task_of_an_engine_alone(url: str) -> None:
                 go_on()
         assert made == []
         assert [event.seq for event in hf.task("l-1").events()] == [1]
-        facts = dict(hf.store.facts("tasks/"))["tasks/l-1"]
+        facts = dict(facts_of_all(hf.store, "tasks/"))["tasks/l-1"]
         assert facts is not None
         assert facts.wake_at == BY_ENGINE
 
@@ -182,13 +184,13 @@ def test_a_task_that_another_process_of_its_engine_holds_is_named_as_the_engines
     toy = Toy()
     with both("memory://", toy) as (hf, local):
         hf.start(routed, "Ada", id="h-1")
-        lease = hf.store.acquire(stream_of("h-1"), "a worker of toy", 30.0)
+        lease = acquire_one(hf.store, stream_of("h-1"), "a worker of toy", 30.0)
         with pytest.raises(DrivenElsewhere, match="driven by toy"):
             local.resume("h-1")
         hf.start(routed, "Ada", id="h-1")  # the same again, which is under way
         with pytest.raises(TaskBusy):
             hf.start(routed, "Bob", id="h-1")
-        hf.store.release(lease)
+        hf.store.release([lease])
 
 
 def test_an_id_that_is_driven_locally_is_refused_to_an_engine_and_nothing_is_changed(
@@ -319,8 +321,8 @@ def test_a_retry_waits_until_whoever_drove_the_task_to_its_end_has_let_go_of_it(
         hf.start(routed, "Ada", id="fl-1")
         drive("toy", hf, "fl-1")
         weather[0] = "calm"
-        lease = hf.store.acquire(stream_of("fl-1"), "a worker of toy", 30.0)
-        letting_go = threading.Timer(0.1, lambda: hf.store.release(lease))
+        lease = acquire_one(hf.store, stream_of("fl-1"), "a worker of toy", 30.0)
+        letting_go = threading.Timer(0.1, lambda: hf.store.release([lease]))
         letting_go.start()
         with toy.serve(hf):
             assert hf.retry("fl-1") == "hi Ada"
@@ -353,7 +355,7 @@ def test_messages_for_a_task_of_an_engine_go_to_its_inbox_and_never_into_its_log
         local.cancel("m-1")
         local.cancel("m-1")
         assert hf.task("m-1").seq == seq
-        names = [post.name.partition("-")[0] for post in hf.store.inbox([stream_of("m-1")])]
+        names = [post.name.partition("-")[0] for post in inbox_of(hf.store, [stream_of("m-1")])]
         assert names == ["answer", "pause", "cancel"]
         assert toy.told == []
         with pytest.raises(BadInput, match="not paused"):
@@ -370,7 +372,7 @@ def test_who_takes_hold_of_a_task_of_an_engine_leaves_its_messages_where_they_ar
         with hf._holding.hold("k-1") as log:
             hf._holding._heartbeat._attend([log])
             assert log.state.seq == 1
-        assert len(hf.store.inbox([stream_of("k-1")])) == 1
+        assert len(inbox_of(hf.store, [stream_of("k-1")])) == 1
 
 
 def test_the_engine_is_told_of_each_message_and_one_that_is_down_loses_none(
@@ -384,7 +386,7 @@ def test_the_engine_is_told_of_each_message_and_one_that_is_down_loses_none(
             hf.pause("t-1")
         assert "toy was not told of 'pause-" in caplog.text
         assert toy.told == []
-        assert len(hf.store.inbox([stream_of("t-1")])) == 1
+        assert len(inbox_of(hf.store, [stream_of("t-1")])) == 1
         toy.is_down = False
         hf.cancel("t-1")
         assert toy.told == [("t-1", "to end")]
@@ -396,7 +398,7 @@ def test_a_task_of_an_engine_that_has_ended_takes_files_as_any_other() -> None:
         hf.run(routed, "Ada", id="e-1")
         hf.files("e-1").write("a.md", "one", by="ada")
         assert [each.name for each in hf.files("e-1").list()] == ["a.md"]
-        assert hf.store.inbox([stream_of("e-1")]) == []
+        assert inbox_of(hf.store, [stream_of("e-1")]) == []
 
 
 def test_a_parent_of_an_engine_hears_of_its_child_by_its_inbox() -> None:
@@ -408,7 +410,7 @@ def test_a_parent_of_an_engine_hears_of_its_child_by_its_inbox() -> None:
         hf.answer("tp-1.1", True)
         drive("toy", hf, "tp-1.1")
         assert hf.task("tp-1.1").status == "completed"
-        (post,) = hf.store.inbox([stream_of("tp-1")])
+        (post,) = inbox_of(hf.store, [stream_of("tp-1")])
         assert post.name.startswith("child-tp-1.1")
         assert ("tp-1", post.name) in toy.told
         drive("toy", hf, "tp-1")
@@ -436,7 +438,7 @@ def test_a_task_of_an_engine_is_replayed_here() -> None:
 def test_a_holdfast_without_an_engine_has_the_local_one_which_knows_who_holds_what() -> None:
     with Holdfast("memory://") as hf:
         hf.start(routed, "Ada", id="lo-1")
-        job = job_for(read_state(hf.store, stream_of("lo-1")))
+        job = job_for(load(hf.store, "lo-1", missing_ok=True))
         assert hf.engine.query(job) is None
         with hf._holding.hold("lo-1"):
             known = hf.engine.query(job)

@@ -20,8 +20,7 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from temporalio.client import Client
 
-from holdfast.testing.servers import NoServer, RestateServer, Server, TemporalServer
-from holdfast.testing.servers.running import free_ports
+from holdfast.testing.servers import NoServer, RestateServer, Server, TemporalServer, free_ports
 from tests.engines.servers import need, new_restate, new_temporal
 
 MAKERS = [pytest.param(new_temporal, id="temporal"), pytest.param(new_restate, id="restate")]

@@ -16,6 +16,7 @@ from holdfast import (
     Happened,
     Holdfast,
     Retry,
+    aask,
     ask,
     checkpoint,
     each,
@@ -33,6 +34,7 @@ from holdfast.core.state import FINISHED
 from holdfast.engines import control
 from holdfast.errors import AlreadyAnswered, HoldfastError
 from holdfast.log.reading import stream_of
+from holdfast.log.store_calls import inbox_of
 from tests.engines.simulated import Simulated
 
 SEEDS = 8
@@ -119,7 +121,7 @@ async def sim_async() -> list[Any]:
     async def two() -> Any:
         with suppress(TimeoutError):
             async with asyncio.timeout(4):
-                await ask("Late?", bool, id="late", default=False, timeout_s=100)
+                await aask("Late?", bool, id="late", default=False, timeout_s=100)
         return await sim_adouble(2)
 
     async def three() -> Any:
@@ -237,7 +239,7 @@ async def sim_amixed() -> list[Any]:
         return await start(sim_achild, number)
 
     one, two = await asyncio.gather(child(1), child(2))
-    got = await ask("And?", str, id="and", timeout_s=30, default="none")
+    got = await aask("And?", str, id="and", timeout_s=30, default="none")
     late = 10
     with suppress(TimeoutError):
         late = await asyncio.wait_for(sim_adouble(5), 1000)
@@ -314,7 +316,7 @@ def lived(body: Any, seed: int, *, most: int = 0, ends: bool = False) -> Any:
                 if engine.state(id).status == "paused":
                     hf.unpause(id)
                     continue
-                inbox = hf.store.inbox([stream_of(id)])
+                inbox = inbox_of(hf.store, [stream_of(id)])
                 pytest.fail(f"{body.__name__}, seed {seed}: nothing can happen any more {inbox}")
             pytest.fail("too long")
         finally:

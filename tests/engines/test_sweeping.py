@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from holdfast import Holdfast, ask, task
 from holdfast.engines.port import Driven, Job
 from holdfast.engines.remote import host as caring
 from holdfast.engines.remote.host import look_after
-from holdfast.engines.sweeping import SweepMemory, SweepResult, sweep
+from holdfast.engines.remote.sweep import SweepMemory, SweepResult, sweep
 from holdfast.errors import EngineError
 from holdfast.log.reading import stream_of
-from holdfast.stores.port import Facts, Post
+from holdfast.log.store_calls import inbox_of
 from tests.engines.toy import Toy, bring, drive
 
 
@@ -60,7 +59,7 @@ def test_a_message_that_nobody_told_of_is_told_and_told_again_ever_more_rarely()
     with Holdfast("memory://", engine=toy) as hf:
         hf.start(swept, "Ada", id="m-1")
         Holdfast(hf.store).pause("m-1")
-        (post,) = hf.store.inbox([stream_of("m-1")])
+        (post,) = inbox_of(hf.store, [stream_of("m-1")])
         times = [now for now in range(30) if sweep(hf.store, toy, memory, float(now)).told]
         assert times == [0, 1, 3, 7, 15]
         assert set(toy.told) == {("m-1", post.name)}
@@ -300,15 +299,6 @@ class Counting:
         self.calls.append(name)
         return getattr(self.inner, name)
 
-    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        self.calls.append("due")
-        found: Iterator[tuple[str, Facts | None]] = self.inner.due(prefix, now)
-        return found
-
-    def inbox(self, streams: Collection[str]) -> list[Post]:
-        self.calls.append("inbox")
-        return list(self.inner.inbox(streams))
-
 
 def test_a_pass_with_nothing_to_do_asks_two_questions_whatever_the_number_of_tasks() -> None:
     toy, memory = Asked(), SweepMemory()
@@ -320,4 +310,4 @@ def test_a_pass_with_nothing_to_do_asks_two_questions_whatever_the_number_of_tas
         assert toy.queries == 50
         counting.calls.clear()
         assert sweep(counting, toy, memory, 1.0) == SweepResult()
-        assert (counting.calls, toy.queries) == (["due", "inbox"], 50)
+        assert (counting.calls, toy.queries) == (["find", "get_side"], 50)

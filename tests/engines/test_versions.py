@@ -15,8 +15,7 @@ from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionR
 
 from holdfast import Holdfast
 from holdfast.engines.temporal import Temporal
-from holdfast.testing.servers import RestateServer, TemporalServer
-from holdfast.testing.servers.running import free_ports
+from holdfast.testing.servers import RestateServer, TemporalServer, free_ports
 from tests.engines.serve import LEASE_S, engine_of
 from tests.engines.versioned import visit
 from tests.engines.working import until, until_it_drives

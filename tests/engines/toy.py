@@ -15,12 +15,11 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.core.state import State
-from holdfast.engines.local.driving import Driving
-from holdfast.engines.local.family import Begin
+from holdfast.engines.local.tasks import Begin, Driving
 from holdfast.engines.mail import deliver
 from holdfast.engines.port import Driven, EngineWorker, Job
+from holdfast.engines.remote.sweep import SweepMemory, sweep
 from holdfast.engines.run import Run
-from holdfast.engines.sweeping import SweepMemory, sweep
 from holdfast.errors import (
     EngineConflict,
     EngineError,
@@ -31,7 +30,9 @@ from holdfast.errors import (
     TaskWaiting,
 )
 from holdfast.log.log import open_log
-from holdfast.log.reading import read_state, stream_of
+from holdfast.log.reading import stream_of
+from holdfast.log.states import load
+from holdfast.log.store_calls import inbox_of
 
 
 class Toy:
@@ -132,7 +133,7 @@ def bring(hf: Holdfast, id: str) -> State:
     holding = hf._holding
     log = open_log(hf.store, id, "toy", holding.lease_s, holding.clock)
     try:
-        deliver(log, hf.store.inbox([stream_of(id)]))
+        deliver(log, inbox_of(hf.store, [stream_of(id)]))
         log.sync()
         return log.state
     finally:
@@ -146,7 +147,7 @@ def drive(name: str, hf: Holdfast, id: str) -> None:
     driving = _Driving(hf._holding)
     with suppress(TaskWaiting, TaskFailed, TaskCancelled):
         driving.drive(driving.taking(id, driving.spec_of(id)), patience_s=0.0)
-    if hf.store.inbox([stream_of(id)]) and not read_state(hf.store, stream_of(id)).parked:
+    if inbox_of(hf.store, [stream_of(id)]) and not load(hf.store, id, missing_ok=True).parked:
         drive(name, hf, id)
 
 

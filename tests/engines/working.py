@@ -21,7 +21,7 @@ def driving(worker: Any) -> Iterator[None]:
         thread.join()
 
 
-def until(what: Callable[[], Any], seconds: float = 30.0) -> None:
+def until(what: Callable[[], Any], seconds: float = 120.0) -> None:
     """Wait for something to be so; fails if it does not come."""
     give_up_at = time.monotonic() + seconds
     while not what():

@@ -10,11 +10,13 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+import pydantic
 from msgspec import Raw
 
 from holdfast import (
@@ -36,6 +38,7 @@ from holdfast import (
     now,
     patched,
     progress,
+    receive,
     restore,
     sleep,
     start,
@@ -57,41 +60,32 @@ from holdfast.agent import (
 from holdfast.agent.compaction import compact
 from holdfast.agent.externals import external, fact
 from holdfast.core import memories as remembering
+from holdfast.core.crashes import set_aside
 from holdfast.core.events import (
     FORMAT,
     NEWEST_FORMAT,
+    Claimed,
     Forgotten,
     MemoryBegan,
     MissionSet,
     Moved,
     Remembered,
+    Started,
 )
 from holdfast.core.memories import Memories
 from holdfast.core.spec import task_spec
-from holdfast.engines.local.family import TaskOptions
-from holdfast.log.folding import facts_in, read_folded
+from holdfast.engines.deaths import record_death, record_hindrance
+from holdfast.engines.local.tasks import TaskOptions
 from holdfast.log.ledger import Ledger
 from holdfast.log.reading import memory_stream
+from holdfast.log.states import facts_in, load_any
 from holdfast.stores.files.folder import safe_name
+from holdfast.testing import Clock
 from holdfast.workspace import files
+from tests.flavors import Crash
 
 FOLDER = Path(__file__).parent
 tries = {"answer": 0, "flaky": 0, "letter": 0, "invite": 0, "body": 0}
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class Clock:
-    """Each look at it is a millisecond later, so that the same run gives the same log."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        self.now += timedelta(milliseconds=1)
-        return self.now
 
 
 @step(retry=Retry(attempts=3, delay_s=0, jitter=0))
@@ -144,6 +138,25 @@ def golden(city: str) -> str:
     if tries["body"] == 1:
         raise RuntimeError("failed once")
     return f"{room}: {sent}"
+
+
+@task
+def golden_messages() -> list[int]:
+    first = receive("number", int)
+    late = receive("number", int, timeout_s=0.001, default=0)
+    try:
+        receive("word", str, timeout_s=0.001)
+    except StepFailed:
+        note("no word")
+    return [first, late]
+
+
+def run_messages(hf: Holdfast) -> None:
+    hf.start(golden_messages, id="golden-messages")
+    hf.send("golden-messages", "number", "many", by="ada")
+    hf.send("golden-messages", "number", 3, id="three", by="ada")
+    hf.send("golden-messages", "unread", {"kept": True}, by="ada")
+    hf.resume("golden-messages")
 
 
 @task
@@ -319,6 +332,52 @@ def run_engine(hf: Holdfast) -> None:
     hf.resume(made.task_id)
 
 
+class GoldenOrder(pydantic.BaseModel):
+    city: str
+    beds: int = 1
+    at: datetime | None = None
+
+
+class GoldenLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    text: str
+    tags: tuple[str, ...] = ()
+    meta: dict[str, Any] = {}
+
+
+@step
+def golden_order(order: GoldenOrder, urgent: bool = False) -> GoldenOrder:
+    return order
+
+
+@step
+def golden_say(lines: list[GoldenLine], orders: list[GoldenOrder]) -> GoldenLine:
+    return GoldenLine(f"line {len(lines)} of {len(orders)}: " + "blah " * 30, ("said",))
+
+
+golden_crash: list[type[BaseException]] = []
+
+
+@task
+def golden_classes(order: GoldenOrder, turns: int = 9) -> str:
+    order = golden_order(order, False)
+    lines: list[GoldenLine] = []
+    for _ in range(turns):
+        lines.append(golden_say(lines, [order]))
+    for error in golden_crash:
+        raise error
+    lines.append(golden_say(lines, [order, golden_order(order)]))
+    return lines[-1].text[:12]
+
+
+def run_classes(hf: Holdfast) -> None:
+    """By a version that wrote these classes with tags, to a task that had not ended."""
+    golden_crash.append(KeyboardInterrupt)
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    with suppress(KeyboardInterrupt):
+        hf.run(golden_classes, GoldenOrder(city="Oslo", at=when), 9, id="golden-classes")
+    golden_crash.clear()
+
+
 def run_lists(hf: Holdfast) -> None:
     hf.run(golden_lists, 44, id="golden-lists")
 
@@ -377,6 +436,36 @@ def golden_talk(city: str) -> str:
     chat.say(assistant(f"Fog in {city}."))
     compact(chat, golden_in_short, keep_turns=2)
     return chat.summary
+
+
+@step
+def golden_poison() -> None: ...
+
+
+@task
+def golden_stuck() -> str:
+    golden_poison()
+    return "well"
+
+
+NO_ARGUMENTS = "44136fa355b3678a"
+
+
+def run_stuck(hf: Holdfast) -> None:
+    """Its code was another once; then two drivers died during its step, and it was set aside."""
+    hf.start(golden_stuck, id="golden-stuck")
+    with hf._holding.hold("golden-stuck") as log:
+        log.append(Claimed(format=FORMAT, epoch=1, owner="host process 1", process="00000001"))
+        record_hindrance(log, "CodeChanged", "step 1 is another one", "host process 1")
+        for number in (2, 3):
+            log.append(
+                Claimed(format=FORMAT, epoch=number, owner="host process 2", process=f"{number:08}")
+            )
+            log.append(
+                Started(path="1", name="golden_poison", args_hash=NO_ARGUMENTS, attempt=number - 1)
+            )
+            record_death(log, hf._holding)
+        log.append(lambda state: set_aside(state, 2))
 
 
 def run_session(hf: Holdfast) -> None:
@@ -457,12 +546,12 @@ FORKS = {
 
 
 def write_forks(folder: Path) -> None:
-    """Logs that share their past, and one that was put back; each with what it comes to."""
-    with Holdfast(folder / "w", clock=Clock()) as hf:
+    """Logs that share their past, and one that was rewound; each with what it comes to."""
+    with Holdfast(folder / "w", clock=Clock(tick_s=0.001)) as hf:
         hf._holding.owner = "host process 1"
         run_forks(hf)
         for file, (kind, id) in FORKS.items():
-            state = read_folded(hf.store, f"{kind}/{id}")
+            state = load_any(hf.store, f"{kind}/{id}")
             if not isinstance(state, Memories):
                 state.trail = []  # the events, once more
             shown = msgspec.json.format(msgspec.json.encode(state, order="deterministic"), indent=1)
@@ -475,11 +564,11 @@ def write_forks(folder: Path) -> None:
 
 def write_others(folder: Path) -> None:
     """A session and a memory, which have a log each, and what the session comes to."""
-    with Holdfast(folder / "w", clock=Clock()) as hf:
+    with Holdfast(folder / "w", clock=Clock(tick_s=0.001)) as hf:
         hf._holding.owner = "host process 1"
         run_session(hf)
         run_memory(hf)
-        state = read_folded(hf.store, "sessions/golden-session")
+        state = load_any(hf.store, "sessions/golden-session")
     shown = msgspec.json.encode(state)
     (folder / "session.json").write_bytes(msgspec.json.format(shown, indent=1) + b"\n")
     for kind, name in (("sessions", "session"), ("memories", "memory")):
@@ -489,8 +578,27 @@ def write_others(folder: Path) -> None:
     shutil.rmtree(folder / "w")
 
 
+def run_values(hf: Holdfast) -> None:
+    values = hf.values("golden")
+    values.put_many({"room": {"nights": (1, 2)}, "desk": None})
+    values.put("large", "fog " * 20_000)
+    values.put("soon gone", 7, lifetime_s=0.5)
+    values.delete("desk")
+
+
+def write_values(folder: Path) -> None:
+    """A namespace of values, which is a memory with events of its own."""
+    with Holdfast(folder / "w", clock=Clock(tick_s=0.001)) as hf:
+        hf._holding.owner = "host process 1"
+        run_values(hf)
+    log = folder / "w/memories" / safe_name("values/golden") / "events.jsonl"
+    log.rename(folder / "values.jsonl")
+    shutil.move(folder / "w/blobs", folder / "blobs")
+    shutil.rmtree(folder / "w")
+
+
 def write(folder: Path, task_id: str, run_it: Callable[[Holdfast], None]) -> None:
-    with Holdfast(folder / "w", clock=Clock()) as hf:
+    with Holdfast(folder / "w", clock=Clock(tick_s=0.001)) as hf:
         hf._holding.owner = "host process 1"
         run_it(hf)
         state = msgspec.json.encode(hf.task(task_id).state, order="deterministic")
@@ -512,12 +620,16 @@ def main() -> None:
         f"format-{FORMAT}-external": ("golden-external", run_external),
         f"format-{FORMAT}-workspace": ("golden-workspace", run_workspace),
         f"format-{FORMAT}-engine": ("golden-engine", run_engine),
+        f"format-{FORMAT}-classes": ("golden-classes", run_classes),
+        f"format-{FORMAT}-messages": ("golden-messages", run_messages),
+        f"format-{FORMAT}-stuck": ("golden-stuck", run_stuck),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     others = FOLDER / f"format-{FORMAT}-sessions"
     forks = FOLDER / f"format-{NEWEST_FORMAT}-forks"
-    if not missing and others.exists() and forks.exists():
-        every = ", ".join((*logs, others.name, forks.name))
+    values = FOLDER / f"format-{FORMAT}-values"
+    if not missing and others.exists() and forks.exists() and values.exists():
+        every = ", ".join((*logs, others.name, forks.name, values.name))
         sys.exit(f"{every} exist, and what is golden stays as it is")
     for name, (task_id, run_it) in missing.items():
         write(FOLDER / name, task_id, run_it)
@@ -525,6 +637,8 @@ def main() -> None:
         write_others(others)
     if not forks.exists():
         write_forks(forks)
+    if not values.exists():
+        write_values(values)
 
 
 if __name__ == "__main__":

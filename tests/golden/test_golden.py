@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from holdfast import Holdfast, TaskCancelled
+from holdfast.cli.root import root
 from holdfast.core.events import FORMAT, NEWEST_FORMAT, AnyEvent
-from holdfast.log.folding import read_folded
 from holdfast.log.reading import read_events
+from holdfast.log.states import load_any
 from holdfast.stores.files.folder import safe_name
 from tests.golden import record
 
 EVERY = sorted(Path(__file__).parent.glob("format-*"))
 OTHERS = [folder for folder in EVERY if "-sessions" in folder.name]
 FORKS = [folder for folder in EVERY if "-forks" in folder.name]
-FOLDERS = [folder for folder in EVERY if folder not in (*OTHERS, *FORKS)]
+VALUES = [folder for folder in EVERY if "-values" in folder.name]
+FOLDERS = [folder for folder in EVERY if folder not in (*OTHERS, *FORKS, *VALUES)]
 RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
 LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
 PLANS = [folder for folder in FOLDERS if "-plan" in folder.name]
@@ -27,6 +31,8 @@ EXTERNAL = [folder for folder in FOLDERS if "-external" in folder.name]
 WORKSPACE = [folder for folder in FOLDERS if "-workspace" in folder.name]
 ENGINE = [folder for folder in FOLDERS if "-engine" in folder.name]
 CONTROL = [folder for folder in FOLDERS if "-control" in folder.name]
+STUCK = [folder for folder in FOLDERS if "-stuck" in folder.name]
+CLASSES = [folder for folder in FOLDERS if "-classes" in folder.name]
 
 
 @pytest.fixture
@@ -138,6 +144,18 @@ def test_what_could_not_be_undone_then_can_be_tried_again_now(opened):
     assert len(list(view.events())) > before
 
 
+@golden(STUCK)
+def test_a_task_that_was_set_aside_still_is_and_can_be_let_go_on(opened):
+    hf, _, task_id = opened
+    view = hf.task(task_id)
+    assert view.status == "stuck"
+    assert view.state.death is not None
+    assert (view.state.death.owner, view.state.death.path, view.state.death.count) == (
+        "host process 2", "1", 2,
+    )  # fmt: skip
+    assert hf.resume(task_id) == "well"
+
+
 @golden(ENGINE)
 def test_a_task_that_was_moved_can_still_be_asked_for_its_result(opened):
     hf, _, task_id = opened
@@ -189,7 +207,7 @@ def test_sessions_and_memories_are_sound(others):
 def test_a_session_folds_to_the_same_state(others):
     hf, folder = others
     expected = msgspec.json.decode((folder / "session.json").read_bytes())
-    state = read_folded(hf.store, "sessions/golden-session")
+    state = load_any(hf.store, "sessions/golden-session")
     found = msgspec.json.decode(msgspec.json.encode(state))
     assert of_what_was_known(found, expected) == expected
 
@@ -225,6 +243,22 @@ def test_what_was_remembered_can_still_be_read(others):
     )  # fmt: skip
 
 
+def test_values_can_still_be_read_and_changed(tmp_path):
+    folder = Path(__file__).parent / f"format-{FORMAT}-values"
+    shutil.copytree(folder / "blobs", tmp_path / "w/blobs")
+    where = tmp_path / "w/memories" / safe_name("values/golden")
+    where.mkdir(parents=True)
+    shutil.copy(folder / "values.jsonl", where / "events.jsonl")
+    with Holdfast(tmp_path / "w") as hf:
+        values = hf.values("golden")
+        assert values.keys() == ["large", "room"] and len(values.get("large")) == 80_000
+        assert values.entry("room").version == 2 and values.get("room") == {"nights": (1, 2)}
+        assert values.as_of(4).get("soon gone") == 7 and values.as_of(4).get("desk", 1) is None
+        values.put("room", 1, expected=2)
+        assert [each.value for each in values.history("desk")] == [None, None]
+        assert hf.verify().sound
+
+
 @pytest.fixture
 def forks(request, tmp_path):
     """Golden logs that share their past, in a store."""
@@ -248,7 +282,7 @@ def test_forks_and_what_was_put_back_fold_to_the_same_state(forks):
     assert hf.verify().sound
     for file, (kind, id) in record.FORKS.items():
         expected = msgspec.json.decode((folder / file).with_suffix(".json").read_bytes())
-        state = read_folded(hf.store, f"{kind}/{id}")
+        state = load_any(hf.store, f"{kind}/{id}")
         state.trail = []
         found = msgspec.json.decode(msgspec.json.encode(state, order="deterministic"))
         assert of_what_was_known(found, expected) == expected
@@ -279,3 +313,44 @@ def test_todays_format_is_among_them_with_every_type_of_event():
     for log in (log for logs in todays for log in logs):
         found |= {msgspec.json.decode(line)["type"] for line in log.read_text().splitlines()}
     assert found == {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
+
+
+@golden(CLASSES)
+def test_a_task_goes_on_whose_log_has_classes_with_tags_and_defaults_that_were_given(opened):
+    hf, _, task_id = opened
+    order = record.GoldenOrder(city="Oslo", at=datetime(2026, 1, 1, tzinfo=UTC))
+    before = hf.task(task_id).seq
+    assert b'"$type"' in bytes(hf.task(task_id).calls[0].args)
+    assert hf.run(record.golden_classes, order, id=task_id) == "line 9 of 2:"
+    view = hf.task(task_id)
+    assert view.seq > before
+    assert [call.status for call in view.calls] == ["completed"] * len(view.calls)
+    # What was recorded is not made again, and what is new is written as natural JSON.
+    assert [call.seq < before for call in view.calls] == [True] * 10 + [False] * 2
+    assert b'"$' not in bytes(view.calls[-1].result)
+    assert hf.run(record.golden_classes, order, 9, id=task_id) == "line 9 of 2:"
+
+
+@golden(CLASSES)
+def test_what_people_read_of_an_old_log_has_no_tags(opened, tmp_path):
+    hf, _, task_id = opened
+    view = hf.task(task_id)
+    shown = [view.input, view.result, view.checkpoint, view.outputs, view.decisions, view.notes]
+    texts = [msgspec.json.encode(shown, enc_hook=str)]
+    for words in (
+        ["show", task_id],
+        ["show", task_id, "--json"],
+        ["log", task_id],
+        ["mirror", str(tmp_path / "mirror"), "--once"],
+        ["handoff", task_id, "--dir", str(tmp_path / "handoff")],
+    ):
+        done = CliRunner().invoke(root, [*words, "--url", str(tmp_path / "w")])
+        assert done.exit_code == 0, done.output
+        texts.append(done.stdout_bytes)
+    folders = tmp_path / "mirror", tmp_path / "handoff"
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert {"status.md", "state.json", "SUMMARY.md"} <= {path.name for path in files}
+    texts += [path.read_bytes() for path in files]
+    assert any(b"Oslo" in text for text in texts)
+    for tag in (b"$type", b"$tuple", b"$datetime", b"$tagged"):
+        assert [text for text in texts if tag in text] == []

@@ -6,8 +6,11 @@
 
 A change that no test notices is a hole in the tests, or makes no difference: `mutants.toml` names
 those that make none, with the reason, and they are left out. The tests of a line are found by
-running all of them once under coverage, which takes as long as `make test`; a change of tests alone
-costs the run of those. Then each mutant gets the tests of its line, the fastest first.
+running all of them once under coverage, which takes as long as `make test`; later only new and
+changed test files are run, or all of them if you ask for that (`--anew`). Then each mutant gets the
+tests of its line: first the files that test little else, then the rest, the fastest first. A mutant
+is killed by a test that fails, passes without the mutant, and fails with it once more: a busy
+machine kills none. It also spares some: one that lives because the time was up is marked.
 """
 
 from __future__ import annotations
@@ -22,18 +25,20 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tests.mutants.mapping import Map
 from tests.mutants.mutating import Mutant, mutants_of
-from tests.mutants.trees import HERE, Tree
+from tests.mutants.trees import HERE, Tree, Tried
 
 _AT_ONCE = 2
+_CLOSE_FILES = 4
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,6 +49,17 @@ class Verdict(NamedTuple):
     killed_by: str | None
     ran: int
     of: int
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether it lives because not all of its tests had a turn: a hole is not proven."""
+        return self.killed_by is None and self.ran < self.of
+
+    def __str__(self) -> str:
+        if self.killed_by is not None:
+            return f"{self.mutant} killed by {self.killed_by}"
+        tests = f"{self.ran} of {self.of} tests"
+        return f"{self.mutant} {'RAN OUT OF TIME' if self.out_of_time else 'SURVIVED'} ({tests})"
 
 
 def main(argv: list[str]) -> int:
@@ -56,7 +72,7 @@ def main(argv: list[str]) -> int:
     print(f"seed {given.seed}: {len(chosen)} of {len(fresh):,} mutants", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as place, Pool(given.root, place) as pool:
         known = plan.map(given.root / "build/mutants")
-        _complete(known, pool)
+        _complete(known, pool, anew=given.anew)
         verdicts = list(_tried(pool, plan, known, chosen, given))
     return _report(given, verdicts, equivalent)
 
@@ -78,6 +94,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--hang-s", type=float, default=20, help="the time for one test, at least")
     parser.add_argument("--minutes", type=float, default=30, help="begin no mutant after this time")
     parser.add_argument("--least", type=float, default=93, help="the score to reach, in percent")
+    parser.add_argument("--anew", action="store_true", help="run all tests to see what they run")
     parser.add_argument("--json", metavar="FILE", help="write what was found to a file as well")
     parser.add_argument("--root", type=Path, default=HERE.parents[1], help="the tree to change")
     parser.add_argument("--config", type=Path, default=HERE / "mutants.toml", help="what is core")
@@ -97,14 +114,19 @@ class Plan:
         }
         examples = (path for path in self._rooms if ">>> " in (root / path).read_text())
         self._files = [*self._found(given["tests"]), *examples]
-        self._equivalent = {
+        self.equivalent = {
             (one["where"], one["old"], one["new"]): one["reason"]
             for one in given.get("equivalent", ())
         }
 
     def _found(self, patterns: list[str]) -> list[str]:
-        found = (path for pattern in patterns for path in sorted(self._root.glob(pattern)))
-        return [str(path.relative_to(self._root)) for path in dict.fromkeys(found)]
+        found: dict[str, None] = {}
+        for pattern in patterns:
+            paths = sorted(self._root.glob(pattern))
+            if not paths:
+                raise SystemExit(f"mutants.toml names {pattern!r}, and no file matches it")
+            found |= dict.fromkeys(str(path.relative_to(self._root)) for path in paths)
+        return list(found)
 
     def mutants(self, only: str) -> tuple[list[Mutant], list[tuple[Mutant, str]]]:
         """Every mutant that a test could notice; and those that none can, with the reason."""
@@ -112,8 +134,8 @@ class Plan:
         for path in self._rooms:
             for mutant in mutants_of(path, (self._root / path).read_text()):
                 key = (mutant.where, mutant.old.strip(), mutant.new.strip())
-                if only in path and key in self._equivalent:
-                    equivalent.append((mutant, self._equivalent[key]))
+                if only in path and key in self.equivalent:
+                    equivalent.append((mutant, self.equivalent[key]))
                 elif only in path:
                     fresh.append(mutant)
         return fresh, equivalent
@@ -127,13 +149,30 @@ class Plan:
     def map(self, kept: Path) -> Map:
         return Map(self._root, kept, list(self._rooms), self._files, self._skipped)
 
-    def tests_of(self, mutant: Mutant, known: Map) -> list[str]:
-        """The tests to run, the fastest first; those of the room, if none runs the line."""
+    def tests_of(self, mutant: Mutant, known: Map) -> list[list[str]]:
+        """The tests to run, in two lots; those of the room, if none runs the line.
+
+        Most mutants are killed by the tests in the first lot: of the same room, and from the few
+        files with the largest share of tests that run the line.
+        """
         found = known.of_lines(mutant.path, *mutant.span)
         if not found:
             room = tuple(f"{file}::" for file in self._rooms[mutant.path])
             found = {test for test in known.times if test.startswith(room)}
-        return sorted(found, key=lambda test: known.times[test])
+        in_order = sorted(found, key=lambda test: known.times[test])
+        here = Counter(map(_file_of, in_order))
+        everywhere = Counter(map(_file_of, known.times))
+        close = sorted(here, key=lambda file: here[file] / everywhere[file], reverse=True)
+        room_of = mutant.path.split("/")[2:3]
+        first = {*close[:_CLOSE_FILES], *(file for file in here if file.split("/")[1:2] == room_of)}
+        lots: tuple[list[str], list[str]] = ([], [])
+        for test in in_order:
+            lots[_file_of(test) not in first].append(test)
+        return [lot for lot in lots if lot]
+
+
+def _file_of(test: str) -> str:
+    return test.split("::")[0]
 
 
 class Pool:
@@ -152,8 +191,13 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for tree in self._trees:
-            tree.end()
+            tree.close()
         self._threads.shutdown()
+
+    def serve(self, files: Iterable[str], skipped: list[str]) -> None:
+        """Have every tree collect the tests of these files."""
+        for serving in [self._threads.submit(t.serve, sorted(files), skipped) for t in self._trees]:
+            serving.result()
 
     def each(self, function: Callable[[Tree, T], R], items: Iterable[T]) -> Iterator[R]:
         """Call a function with a tree and each of the items, some at once; as they are done."""
@@ -169,48 +213,84 @@ class Pool:
             yield done.result()
 
 
-def _complete(known: Map, pool: Pool) -> None:
+def _complete(known: Map, pool: Pool, *, anew: bool) -> None:
     """Run the test files of which it is not known yet what they run."""
-    if missing := known.missing():
+    if missing := known.missing(anew=anew):
         print(f"looking at what the tests of {len(missing)} files run", flush=True)
         began = time.monotonic()
         for spent_s, file in pool.each(known.note, missing):
             print(f"  {file} {spent_s:.0f} s", flush=True)
         print(f"  done in {time.monotonic() - began:.0f} s", flush=True)
-    known.read()
+    if older := known.read():
+        print(f"  {older} files ran older sources; --anew runs them again", flush=True)
 
 
 def _tried(
     pool: Pool, plan: Plan, known: Map, chosen: list[Mutant], given: argparse.Namespace
 ) -> Iterator[Verdict]:
-    end = time.monotonic() + given.minutes * 60
     tests = {mutant: plan.tests_of(mutant, known) for mutant in chosen}
+    files = {_file_of(test) for lots in tests.values() for lot in lots for test in lot}
+    pool.serve(files, known.skipped)
+    end = time.monotonic() + given.minutes * 60
 
     def kill(tree: Tree, mutant: Mutant) -> Verdict | None:
         if time.monotonic() > end:
             return None
-        limits = {test: given.hang_s + 10 * known.times[test] for test in tests[mutant]}
-        return _kill(tree, mutant, limits, given.bound_s)
+        lots = [
+            {test: given.hang_s + 10 * known.times[test] for test in lot} for lot in tests[mutant]
+        ]
+        is_sure = not known.is_imported(mutant.path, *mutant.span)
+        return _kill(tree, mutant, lots, given.bound_s, is_sure=is_sure)
 
     for number, verdict in enumerate(pool.each(kill, chosen), 1):
         if verdict is None:
             continue
         yield verdict
-        end_of = f"killed by {verdict.killed_by}" if verdict.killed_by else "SURVIVED"
-        print(f"  {number}/{len(chosen)} {verdict.mutant} {end_of}", flush=True)
+        print(f"  {number}/{len(chosen)} {verdict}", flush=True)
 
 
-def _kill(tree: Tree, mutant: Mutant, limits: dict[str, float], bound_s: float) -> Verdict:
-    """Run the tests on the mutant. A test that fails without it as well says nothing."""
-    total, ran = len(limits), 0
+def _kill(
+    tree: Tree, mutant: Mutant, lots: list[dict[str, float]], bound_s: float, *, is_sure: bool
+) -> Verdict:
+    """Run the tests on the mutant: the quick way, and where that is not sure, from nothing."""
+    everything = {test: limit for lot in lots for test, limit in lot.items()}
+    verdict = _tests_fail(tree, mutant, everything, bound_s, swiftly=True)
+    if verdict is not None and (verdict.killed_by or is_sure):
+        return verdict
+    ran = 0
+    for lot in lots:
+        verdict = _tests_fail(tree, mutant, lot, bound_s / len(lots), swiftly=False)
+        if verdict is not None:
+            ran += verdict.ran
+            if verdict.killed_by:
+                return Verdict(mutant, verdict.killed_by, ran, len(everything))
+    return Verdict(mutant, None, ran, len(everything))
+
+
+def _tests_fail(
+    tree: Tree, mutant: Mutant, limits: dict[str, float], bound_s: float, *, swiftly: bool
+) -> Verdict | None:
+    """Run tests until one is sure to be failed by the mutant. A chance failure says nothing."""
+    was = (tree.root / mutant.path).read_text()
+
+    def attempt(tests: dict[str, float], bound_s: float, *, with_it: bool) -> Tried | None:
+        with _applied(tree, mutant) if with_it else nullcontext():
+            if swiftly:
+                return tree.swift(tests, bound_s, mutant.path if with_it else "", was)
+            return tree.attempt(tests, bound_s)
+
+    total, ran, until = len(limits), 0, time.monotonic() + bound_s
     while limits:
-        with _applied(tree, mutant):
-            tried = tree.attempt(limits, bound_s)
+        tried = attempt(limits, max(0.0, until - time.monotonic()), with_it=True)
+        if tried is None:
+            return None
         ran += tried.ran
         if tried.failed is None:
             break
         suspect = tried.failed or next(iter(limits))
-        if tree.attempt({suspect: limits[suspect]}, bound_s).failed is None:
+        alone = {suspect: limits[suspect]}
+        without, again = (attempt(alone, limits[suspect], with_it=it) for it in (False, True))
+        if without and again and without.failed is None and again.failed is not None:
             return Verdict(mutant, tried.failed or "what can't even begin", ran, total)
         names = list(limits)
         limits = {name: limits[name] for name in names[names.index(suspect) + 1 :]}
@@ -231,19 +311,21 @@ def _applied(tree: Tree, mutant: Mutant) -> Iterator[None]:
 def _report(
     given: argparse.Namespace, verdicts: list[Verdict], equivalent: list[tuple[Mutant, str]]
 ) -> int:
-    survived = sorted(verdict for verdict in verdicts if verdict.killed_by is None)
-    killed = len(verdicts) - len(survived)
+    alive = sorted(verdict for verdict in verdicts if verdict.killed_by is None)
+    unproven = [verdict for verdict in alive if verdict.out_of_time]
+    killed = len(verdicts) - len(alive)
     score = 100 * killed / max(1, len(verdicts))
     print(f"\n{len(equivalent)} mutants are left out, which no test can notice:")
     for mutant, reason in equivalent:
         print(f"  {mutant}\n      {reason}")
-    print(f"{len(survived)} survived:")
-    for verdict in survived:
-        print(f"  {verdict.mutant}\n      {verdict.ran} of {verdict.of} tests were run")
+    print(f"{len(alive)} were not killed, {len(unproven)} of them because the time was up:")
+    for verdict in alive:
+        print(f"  {verdict}")
     print(f"seed {given.seed}: {killed} of {len(verdicts)} mutants killed, {score:.1f}%")
     if given.json:
         found = {"seed": given.seed, "score": score, "killed": killed, "tried": len(verdicts)}
-        found |= {"survived": [str(verdict.mutant) for verdict in survived]}
+        found |= {"survived": [str(verdict.mutant) for verdict in alive if not verdict.out_of_time]}
+        found |= {"out_of_time": [str(verdict.mutant) for verdict in unproven]}
         Path(given.json).write_text(json.dumps(found, indent=1))
     return 0 if verdicts and score >= given.least else 1
 

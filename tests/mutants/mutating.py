@@ -1,8 +1,8 @@
 """Small changes of meaning to one source file, each of them to one line.
 
 A mutation is found in the syntax tree and made in the text, so that the rest of the file stays as
-it was. Left out is what no promise speaks of: annotations, messages, and the sizes and times that
-a module sets for itself.
+it was. Left out is what no promise speaks of: annotations, messages, the sizes and times that a
+module sets for itself, and `strict=True`, which asserts what is so.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _COMPARISONS = {
 _NAMES = {"any": "all", "all": "any", "min": "max", "max": "min"}
 _ORDERED = {"cast", "getattr", "isinstance", "issubclass", "setattr"}
 """Calls that fail at once when their arguments are swapped."""
+_SYMMETRIC = {"compare_digest", "max", "min"}
+"""Calls that don't care."""
 _MESSAGES = {"warn", "debug", "info", "warning", "error", "exception"}
 _LITERALS = (ast.JoinedStr, ast.List, ast.ListComp, ast.Tuple, ast.Dict)
 
@@ -234,13 +236,17 @@ class _Finder(ast.NodeVisitor):
         elif isinstance(node.value, int):
             self._replace(node, str(node.value + 1))
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "strict":
+            self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> None:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in _MESSAGES:
             return
         if isinstance(node.func, ast.Name) and name in _NAMES:
             self._replace(node.func, _NAMES[name])
-        if name not in _ORDERED:
+        if name not in _ORDERED | _SYMMETRIC:
             self._swap(node.args[:2])
         self.generic_visit(node)
 

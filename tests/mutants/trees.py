@@ -39,6 +39,7 @@ class Tree:
         self.root = place / "tree"
         self._place = place
         self._running: subprocess.Popen[bytes] | None = None
+        self._serving: subprocess.Popen[bytes] | None = None
         shutil.copytree(root, self.root, ignore=shutil.ignore_patterns(*_NOT_COPIED))
         # What is compiled is known by its content: a mutant and what it replaces have one time.
         checked = py_compile.PycInvalidationMode.CHECKED_HASH
@@ -54,6 +55,58 @@ class Tree:
         )
         for program in Path(sys.executable).parent.glob("*-server"):
             (self._python.parent / program.name).symlink_to(program)
+
+    def serve(self, files: list[str], skipped: list[str]) -> None:
+        """Have all tests collected, for `swift`."""
+        asked, told = os.pipe(), os.pipe()
+        command = [*self._command("serving"), *files, *skipped]
+        environment = os.environ | {"MUTANTS_SERVE": f"{asked[0]} {told[1]}"}
+        with (self._place / "serving.output").open("wb") as out:
+            self._serving = subprocess.Popen(
+                command,
+                cwd=self.root,
+                env=environment | {"PYTHONDONTWRITEBYTECODE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                pass_fds=(asked[0], told[1]),
+                start_new_session=True,
+            )
+        os.close(asked[0])
+        os.close(told[1])
+        self._asking, self._hearing = os.fdopen(asked[1], "w"), os.fdopen(told[0])
+        if self._hearing.readline() != "ready\n":
+            raise RuntimeError((self._place / "serving.output").read_text()[-2000:])
+
+    def swift(
+        self, limits: dict[str, float], bound_s: float, path: str = "", was: str = ""
+    ) -> Tried | None:
+        """The same as `attempt`, with a file that was something else when its functions were made.
+
+        None if that is not to be had in this way."""
+        if self._serving is None:
+            return None
+        done = self._place / "swift.done"
+        done.write_text("")
+        given = {
+            "limits": limits,
+            "bound_s": bound_s,
+            "timeout_s": bound_s + max(limits.values()) + _GRACE_S,
+            "path": path and str(self.root / path),
+            "was": was,
+            "done": str(done),
+        }
+        self._asking.write(json.dumps(given) + "\n")
+        self._asking.flush()
+        outcome = self._hearing.readline().strip()
+        if outcome in ("unfit", ""):
+            return None
+        ran = [json.loads(line) for line in done.read_text().splitlines()]
+        failed = next((name for name, has_failed in ran if has_failed), None)
+        if failed is None and outcome != "ran":  # the test that was under way ended all
+            names = list(limits)
+            failed = names[min(len(ran), len(names) - 1)]
+        return Tried(len(ran), failed)
 
     def attempt(self, limits: dict[str, float], bound_s: float) -> Tried:
         """Run tests, each for so long at most, until one fails or they took too long together."""
@@ -74,19 +127,19 @@ class Tree:
         # It stops by itself when the time is up (2), and else passes (0).
         return Tried(len(ran), None if code == 0 or (code == 2 and ran) else "")
 
+    def _command(self, temporary: str) -> list[str]:
+        command = [str(self._python), "-m", "pytest", "-p", "pytest_mutants", "-q", "--tb=short"]
+        if not (self.root / "src/holdfast").exists():  # then it can't load our own plugin
+            command += ["-p", "no:holdfast"]
+        basetemp = f"--basetemp={self._place / temporary}"
+        return [*command, "-p", "no:cacheprovider", basetemp, "--doctest-modules"]
+
     def pytest(self, arguments: list[str], more: dict[str, str], timeout_s: float) -> int | None:
         """How pytest ended; None if it had to be killed."""
-        command = [str(self._python), "-m", "pytest", "-p", "pytest_mutants", "-q", "--tb=short"]
-        places = [
-            "-p",
-            "no:cacheprovider",
-            f"--basetemp={self._place / 'tmp'}",
-            "--doctest-modules",
-        ]
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | more
         with (self._place / "output").open("wb") as out:
             self._running = process = subprocess.Popen(
-                [*command, *places, *arguments],
+                [*self._command("tmp"), *arguments],
                 cwd=self.root,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -107,6 +160,14 @@ class Tree:
             with suppress(ProcessLookupError):
                 os.killpg(self._running.pid, signal.SIGKILL)
             self._running.wait()
+
+    def close(self) -> None:
+        """End all that runs here."""
+        self.end()
+        if self._serving is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._serving.pid, signal.SIGKILL)
+            self._serving.wait()
 
     def output(self) -> str:
         """What pytest printed last."""

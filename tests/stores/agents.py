@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from holdfast import Artifact, Holdfast, HoldfastError, ask, each, keep, start, step, task, tool
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores import open_store
 from holdfast.stores.port import Store
 
@@ -160,14 +161,14 @@ def answer(url: str, id: str, given: str) -> None:
 def write_when_told(url: str) -> None:
     """Hold a stream for a moment, and write to it again whenever a line comes in."""
     store: Store = open_store(url)
-    lease = store.acquire("tasks/t", "the one that freezes", 0.2)
+    lease = acquire_one(store, "tasks/t", "the one that freezes", 0.2)
     store.append(lease, 0, [b'{"id":"t"}'])
-    store.sync(lease)
+    sync_one(store, lease)
     print("ready", flush=True)
     for seq, _ in enumerate(sys.stdin, 1):
         try:
             store.append(lease, seq, [b"from the frozen one"])
-            store.sync(lease)
+            sync_one(store, lease)
             print("acknowledged", flush=True)
         except HoldfastError as error:
             print(type(error).__name__, flush=True)

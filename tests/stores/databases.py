@@ -30,6 +30,14 @@ from holdfast import (
     Unanswered,
     Worker,
 )
+from holdfast.log.store_calls import (
+    acquire_one,
+    due_in,
+    facts_of_all,
+    inbox_of,
+    streams_in,
+    sync_one,
+)
 from holdfast.stores import open_store
 from holdfast.stores.port import Facts
 from tests.stores import agents
@@ -126,7 +134,7 @@ class DatabaseStore:
             with at_work(Worker(hf)):
                 assert handle.result(30) == [1, 3, 6]
                 assert [other.result(30) for other in others] == [[0, 4, 8]] * 5
-            parents = dict(hf.store.facts("tasks/family."))
+            parents = dict(facts_of_all(hf.store, "tasks/family."))
             assert {facts and facts.parent for facts in parents.values()} == {"family"}
 
     def test_another_process_answers(self, url):
@@ -140,7 +148,7 @@ class DatabaseStore:
     def test_a_task_that_another_process_holds_hears_what_it_is_told(self, url):
         with process("run_endless", url) as other, Holdfast(url) as hf:
             assert other.stdout.readline() == "at work\n"
-            until(lambda: bool(list(hf.store.streams("tasks/"))), "the task was not written")
+            until(lambda: bool(list(streams_in(hf.store, "tasks/"))), "the task was not written")
             with pytest.raises(TaskBusy, match=f"process {other.pid}"):
                 hf.resume("endless")
             # It is told, and ends a moment later.
@@ -148,7 +156,7 @@ class DatabaseStore:
             assert other.stdout.readline() == "TaskCancelled\n"
             assert hf.task("endless").status == "cancelled"
             assert other.wait(60) == 0
-            assert list(hf.store.inbox(["tasks/endless"])) == []
+            assert list(inbox_of(hf.store, ["tasks/endless"])) == []
 
     def test_a_killed_process_leaves_its_task_to_others_at_once(self, url, tmp_path):
         with process("run_patient", url, str(tmp_path)) as other:
@@ -175,7 +183,7 @@ class DatabaseStore:
                 assert hf.run(agents.adding, 2, id=name, **given) == 3
         with Holdfast(url) as hf:
             assert sorted(task.id for task in hf.tasks()) == sorted(HOSTILE)
-            facts = dict(hf.store.facts("tasks/"))
+            facts = dict(facts_of_all(hf.store, "tasks/"))
             for name in HOSTILE:
                 assert [task.id for task in hf.tasks(user=name * 20)] == [name]
                 assert facts[f"tasks/{name}"].labels == {name: name}
@@ -208,7 +216,7 @@ class DatabaseStore:
             other.send_signal(signal.SIGSTOP)
             lease = self._taken_over(store)
             store.append(lease, 1, taken)  # or nothing: then only its lease tells it from the other
-            store.sync(lease)
+            sync_one(store, lease)
             other.send_signal(signal.SIGCONT)
             for _ in range(2):
                 other.stdin.write("\n")
@@ -216,7 +224,7 @@ class DatabaseStore:
                 assert other.stdout.readline() == "LeaseLost\n"
         assert list(store.read(STREAM)) == [b'{"id":"t"}', *taken]
         store.append(lease, 1 + len(taken), [b"and on"])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(STREAM)) == [b'{"id":"t"}', *taken, b"and on"]
         store.close()
 
@@ -224,7 +232,7 @@ class DatabaseStore:
         give_up_at = time.monotonic() + 30
         while True:
             try:
-                return store.acquire(STREAM, "the one that takes over", LONG_S)
+                return acquire_one(store, STREAM, "the one that takes over", LONG_S)
             except TaskBusy as error:
                 assert "the one that freezes" in str(error)
                 assert time.monotonic() < give_up_at
@@ -232,13 +240,13 @@ class DatabaseStore:
 
     def test_a_writer_that_is_wrong_about_the_head_is_refused_by_the_database_too(self, url):
         store = open_store(url)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, [b"one"])
-        store.sync(lease)
+        sync_one(store, lease)
         store._leases.of(lease).head = 7
         store.append(lease, 7, [b"eight"])
         with pytest.raises(Conflict, match="is at event 1, the writer thought 7"):
-            store.sync(lease)
+            sync_one(store, lease)
         assert list(store.read(STREAM)) == [b"one"]
         store.close()
 
@@ -249,7 +257,7 @@ class DatabaseStore:
 
             def want(store, turn=turn, got=got):
                 try:
-                    got.append((store, store.acquire(STREAM, f"writer {turn}", LONG_S)))
+                    got.append((store, acquire_one(store, STREAM, f"writer {turn}", LONG_S)))
                 except TaskBusy:
                     got.append(None)
 
@@ -260,23 +268,23 @@ class DatabaseStore:
                 thread.join()
             ((store, lease),) = [one for one in got if one is not None]
             assert lease.epoch == turn + 1
-            store.release(lease)
+            store.release([lease])
         for store in stores:
             store.close()
 
     def test_a_lease_of_a_deleted_stream_fits_no_new_one(self, url):
         ours, theirs = open_store(url), open_store(url)
-        stale = ours.acquire(STREAM, "frozen", 0.01)
+        stale = acquire_one(ours, STREAM, "frozen", 0.01)
         ours.append(stale, 0, [b"one"])
-        ours.sync(stale)
+        sync_one(ours, stale)
         time.sleep(0.05)
-        theirs.delete(theirs.acquire(STREAM, "who deletes", LONG_S))
-        fresh = theirs.acquire(STREAM, "who makes it anew", LONG_S)
+        theirs.delete(acquire_one(theirs, STREAM, "who deletes", LONG_S))
+        fresh = acquire_one(theirs, STREAM, "who makes it anew", LONG_S)
         theirs.append(fresh, 0, [b"new"])
-        theirs.sync(fresh)
+        sync_one(theirs, fresh)
         with pytest.raises(LeaseLost):
             ours.append(stale, 1, [b"zombie"])
-            ours.sync(stale)
+            sync_one(ours, stale)
         with pytest.raises(LeaseLost):
             ours.delete(stale)
         assert list(ours.read(STREAM)) == [b"new"]
@@ -285,7 +293,7 @@ class DatabaseStore:
 
     def test_what_was_only_appended_is_seen_by_others_soon(self, url):
         ours, theirs = open_store(url), open_store(url)
-        lease = ours.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(ours, STREAM, "me", LONG_S)
         ours.append(lease, 0, [b"one"])
         until(lambda: list(theirs.read(STREAM)) == [b"one"], "nobody wrote it")
         ours.close()
@@ -293,16 +301,16 @@ class DatabaseStore:
 
     def test_closing_gives_everything_back_and_keeps_what_was_appended(self, url):
         store = open_store(url)
-        leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(20)]
+        leases = [acquire_one(store, f"tasks/{n}", "me", LONG_S) for n in range(20)]
         for lease in leases:
             store.append(lease, 0, [b"one"])
         store.close()
         store.close()
-        store.release(leases[0])
+        store.release([leases[0]])
         with pytest.raises(LeaseLost):
             store.append(leases[0], 1, [b"two"])
         with pytest.raises(Exception, match="was closed: open it again"):
-            list(store.streams("tasks/"))
+            list(streams_in(store, "tasks/"))
         again = open_store(url)
         for n in range(20):
             assert again.holder(f"tasks/{n}") is None
@@ -311,7 +319,7 @@ class DatabaseStore:
 
     def test_a_forked_process_starts_anew_and_leaves_its_parent_alone(self, url):
         with Holdfast(url) as hf:
-            lease = hf.store.acquire(STREAM, "the parent", LONG_S)
+            lease = acquire_one(hf.store, STREAM, "the parent", LONG_S)
             hf.store.append(lease, 0, [b"one"])
             child = os.fork()
             if not child:
@@ -320,13 +328,13 @@ class DatabaseStore:
                     with pytest.raises(LeaseLost):
                         hf.store.append(lease, 1, [b"from the child"])
                     with pytest.raises(TaskBusy, match="the parent"):
-                        hf.store.acquire(STREAM, "the child", LONG_S)
+                        acquire_one(hf.store, STREAM, "the child", LONG_S)
                     right = hf.run(agents.adding, 3, id="in the child") == 6
                 finally:
                     os._exit(0 if right else 1)
             assert os.waitpid(child, 0)[1] == 0
             hf.store.append(lease, 1, [b"two"])
-            hf.store.sync(lease)
+            sync_one(hf.store, lease)
             assert list(hf.store.read(STREAM)) == [b"one", b"two"]
             assert hf.run(agents.adding, 3, id="in the child") == 6
 
@@ -336,22 +344,22 @@ class DatabaseStore:
         store = open_store(url, sync=False)
         names = [f"tasks/{n:04}" for n in range(1203)] + ["sessions/1", "tasks0", "tasks"]
         for n, name in enumerate(names):
-            lease = store.acquire(name, "me", LONG_S)
+            lease = acquire_one(store, name, "me", LONG_S)
             wake_at = AT + timedelta(microseconds=n // 7) if n % 3 else None
             facts = Facts("job", "in_progress", labels={"n": str(n)}, wake_at=wake_at)
             store.append(lease, 0, [b"one"], facts if n % 5 else None)
-            store.release(lease)
-        store.acquire("tasks/only held", "me", LONG_S)
+            store.release([lease])
+        acquire_one(store, "tasks/only held", "me", LONG_S)
         ours = names[:1203]
-        assert list(store.streams("tasks/")) == ours
-        assert sorted(store.streams("")) == sorted(names)
-        found = list(store.facts("tasks/"))
-        assert [name for name, _ in found] == ours
+        assert sorted(streams_in(store, "tasks/")) == ours
+        assert sorted(streams_in(store, "")) == sorted(names)
+        found = list(facts_of_all(store, "tasks/"))
+        assert sorted(name for name, _ in found) == ours
         known = {name: facts for name, facts in found if facts is not None}
         assert known.keys() == {name for n, name in enumerate(ours) if n % 5}
         assert all(facts.labels["n"] == str(int(name[6:])) for name, facts in known.items())
         now = AT + timedelta(microseconds=100)
-        due = [name for name, _ in store.due("tasks/", now)]
+        due = [name for name, _ in due_in(store, "tasks/", now)]
         assert sorted(due) == [
             name for n, name in enumerate(ours) if not n % 5 or (n % 3 and n // 7 <= 100)
         ]
@@ -362,22 +370,22 @@ class DatabaseStore:
         for n, at in enumerate(
             (datetime(1, 1, 2, tzinfo=UTC), AT, datetime.max.replace(tzinfo=UTC))
         ):
-            lease = store.acquire(f"tasks/{n}", "me", LONG_S)
+            lease = acquire_one(store, f"tasks/{n}", "me", LONG_S)
             facts = Facts("job", "", created_at=at, updated_at=at, wake_at=at)
             store.append(lease, 0, [b"one"], facts)
-            assert dict(store.facts(f"tasks/{n}")) == {f"tasks/{n}": facts}
-        assert [name for name, _ in store.due("tasks/", AT)] == ["tasks/0", "tasks/1"]
+            assert dict(facts_of_all(store, f"tasks/{n}")) == {f"tasks/{n}": facts}
+        assert [name for name, _ in due_in(store, "tasks/", AT)] == ["tasks/0", "tasks/1"]
         store.close()
 
     def test_a_long_log_is_read_in_pieces_while_it_grows(self, url):
         store = open_store(url, sync=False)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         lines = [b"%d " % n + b"x" * (n % 7 * 1000) for n in range(2000)]
         store.append(lease, 0, lines)
-        reading, back = store.read(STREAM, 3), store.tail(STREAM)
+        reading, back = store.read(STREAM, 3), store.read(STREAM, backwards=True)
         assert (next(reading), next(back)) == (lines[3], lines[-1])
         store.append(lease, 2000, [b"and one more"])
-        store.sync(lease)
+        sync_one(store, lease)
         rest = list(reading)
         assert rest in (lines[4:], [*lines[4:], b"and one more"])
         assert list(back) == lines[-2::-1]
@@ -403,22 +411,22 @@ class DatabaseStore:
 
     def test_after_a_failed_write_the_lease_is_of_no_use(self, url):
         store = open_store(url)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, [b"one"])
-        store.sync(lease)
+        sync_one(store, lease)
         with self.failing(store):
             store.append(lease, 1, [b"two"])
             with pytest.raises(StorageFailed):
-                store.sync(lease)
+                sync_one(store, lease)
         with pytest.raises(StorageFailed, match="run the task again"):
             store.append(lease, 2, [b"three"])
         with pytest.raises(StorageFailed, match="run the task again"):
             store.renew(lease)
-        store.release(lease)
-        again = store.acquire(STREAM, "me again", LONG_S)
+        store.release([lease])
+        again = acquire_one(store, STREAM, "me again", LONG_S)
         assert list(store.read(STREAM)) == [b"one"]
         store.append(again, 1, [b"two"])
-        store.sync(again)
+        sync_one(store, again)
         store.close()
 
     def failing(self, store):

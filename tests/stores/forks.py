@@ -1,9 +1,10 @@
-"""A task with a conversation, files and long values, its forks, and one that was put back."""
+"""A task with a conversation, files and long values, its forks, and one that was rewound."""
 
 from __future__ import annotations
 
 from holdfast import Holdfast, current, step, task, tool
 from holdfast.agent import assistant, session
+from holdfast.log.store_calls import streams_in
 from holdfast.workspace import files
 
 LONG = 3_000
@@ -48,7 +49,7 @@ def all_of(hf: Holdfast) -> dict[str, list[tuple[int, str]]]:
     from holdfast.core.kinds import KINDS
     from holdfast.log.reading import read_sums
 
-    streams = sorted(stream for kind in KINDS for stream in hf.store.streams(kind.prefix))
+    streams = sorted(stream for kind in KINDS for stream in streams_in(hf.store, kind.prefix))
     return {
         stream: [(event.seq, total.decode()) for event, total in read_sums(hf.store, stream)]
         for stream in streams

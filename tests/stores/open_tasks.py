@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from holdfast import Holdfast, HoldfastError, step, task
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores.files.store import FileStore
 
 
@@ -26,12 +27,12 @@ def hold_many(folder: str, count: str) -> None:
     with_few_files()
     store = FileStore(Path(folder))
     streams = [f"tasks/t-{n}" for n in range(int(count))]
-    leases = [store.acquire(stream, "me", 600) for stream in streams]
+    leases = [acquire_one(store, stream, "me", 600) for stream in streams]
     for seq in range(2):
         for lease in leases:
             store.append(lease, seq, [b'{"id":"%s","n":%d}' % (lease.stream[6:].encode(), seq)])
         for lease in leases:
-            store.sync(lease)
+            sync_one(store, lease)
             store.renew(lease)
     print("open files:", len(os.listdir("/proc/self/fd")), flush=True)
     sys.stdin.read()
@@ -78,16 +79,16 @@ def write_when_told(folder: str, others: str) -> None:
     if int(others):  # so few files that the first log is closed again
         resource.setrlimit(resource.RLIMIT_NOFILE, (32, 1024))
     store = FileStore(Path(folder))
-    lease = store.acquire("tasks/t", "the one that freezes", 0.2)
+    lease = acquire_one(store, "tasks/t", "the one that freezes", 0.2)
     store.append(lease, 0, [b'{"id":"t"}'])
-    store.sync(lease)
+    sync_one(store, lease)
     for n in range(int(others)):
-        store.acquire(f"tasks/other-{n}", "me", 600)
+        acquire_one(store, f"tasks/other-{n}", "me", 600)
     print("ready", flush=True)
     for seq, _ in enumerate(sys.stdin, 1):
         try:
             store.append(lease, seq, [b"from the frozen one"])
-            store.sync(lease)
+            sync_one(store, lease)
             print("acknowledged", flush=True)
         except HoldfastError as error:
             print(type(error).__name__, flush=True)
@@ -96,10 +97,10 @@ def write_when_told(folder: str, others: str) -> None:
 def hold_and_fork(folder: str) -> None:
     """Hold a stream, and leave a child behind that lives on."""
     store = FileStore(Path(folder))
-    store.acquire("tasks/t", "the parent", 600)
+    acquire_one(store, "tasks/t", "the parent", 600)
     child = os.fork()
     if child == 0:
-        store.acquire("tasks/of-the-child", "the child", 600)
+        acquire_one(store, "tasks/of-the-child", "the child", 600)
         print(os.getpid(), flush=True)
     time.sleep(60)
 

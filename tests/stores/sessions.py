@@ -25,9 +25,9 @@ from holdfast.core.events import (
 from holdfast.core.facts import facts_of_session
 from holdfast.core.memories import Memories
 from holdfast.log.artifacts import Artifact, kept
-from holdfast.log.folding import facts_in
 from holdfast.log.ledger import Ledger
 from holdfast.log.reading import memory_stream, session_stream
+from holdfast.log.states import facts_in
 from holdfast.stores.port import Store
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import Holdfast, step, task
 from holdfast.errors import LogDamaged
+from holdfast.log.store_calls import acquire_one, inbox_of, post_to, sync_one
 from holdfast.stores.aside import Aside
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.port import Facts
@@ -16,7 +17,7 @@ STREAM = "tasks/a"
 @pytest.fixture
 def below():
     store = MemoryStore()
-    lease = store.acquire(STREAM, "ada", 60)
+    lease = acquire_one(store, STREAM, "ada", 60)
     store.append(lease, 0, [b"one", b"two"], Facts(status="pending"))
     return store  # and the lease is still held
 
@@ -26,7 +27,7 @@ def test_it_reads_through_until_somebody_takes_hold(below):
     blob = below.put_blob(b"large")
     assert list(aside.read(STREAM)) == [b"one", b"two"]
     assert list(aside.read(STREAM, 1)) == [b"two"]
-    assert list(aside.tail(STREAM)) == [b"two", b"one"]
+    assert list(aside.read(STREAM, backwards=True)) == [b"two", b"one"]
     assert aside.get_blob(blob) == b"large"
     with pytest.raises(LogDamaged):
         aside.get_blob("0" * 64)
@@ -34,18 +35,18 @@ def test_it_reads_through_until_somebody_takes_hold(below):
 
 def test_what_is_written_stays_there_whoever_holds_the_stream_below(below):
     aside = Aside(below)
-    lease = aside.acquire(STREAM, "bob", 60)
+    lease = acquire_one(aside, STREAM, "bob", 60)
     assert lease.head == 2
     aside.append(lease, 2, [b"three"])
-    aside.sync(lease)
+    sync_one(aside, lease)
     blob = aside.put_blob(b"more")
-    assert aside.post(STREAM, "a message", b"hello")
+    assert post_to(aside, STREAM, "a message", b"hello")
     assert list(aside.read(STREAM)) == [b"one", b"two", b"three"]
-    assert next(aside.tail(STREAM)) == b"three"
+    assert next(aside.read(STREAM, backwards=True)) == b"three"
     assert aside.get_blob(blob) == b"more"
     assert list(below.read(STREAM)) == [b"one", b"two"]
     assert list(below.blobs()) == []
-    assert below.inbox([STREAM]) == []
+    assert inbox_of(below, [STREAM]) == []
     assert below.holder(STREAM) == "ada"
 
 
@@ -53,7 +54,7 @@ def test_a_stream_may_have_other_lines_there(below):
     aside = Aside(below)
     aside.take(STREAM, [b"other"])
     assert list(aside.read(STREAM)) == [b"other"]
-    assert aside.acquire(STREAM, "bob", 60).head == 1
+    assert acquire_one(aside, STREAM, "bob", 60).head == 1
 
 
 def test_a_task_goes_on_aside_and_is_as_it_was_below():

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from holdfast.errors import LogDamaged
-from holdfast.stores import open_store
+from holdfast.stores import migrate, open_store
 from holdfast.stores.queries import migration
 from holdfast.stores.sqlite.database import _APPLICATION
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
@@ -75,6 +75,7 @@ def test_blobs_of_an_older_database_count_as_put_when_it_was_migrated(tmp_path):
         conn.execute("pragma user_version = 1")
         conn.execute("insert into blobs values ('aa', x'0102')")
         conn.commit()
+    migrate(f"sqlite:///{path}")
     store = open_store(f"sqlite:///{path}")
     (blob,) = store.blobs()
     assert (blob.digest, blob.size_bytes, blob.age_s < 60) == ("aa", 2, True)

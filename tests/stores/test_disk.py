@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.stores.files.disk import Disk
-from holdfast.workspace.placing import exchange as exchange_in_workspace
+from holdfast.workspace.replacement import exchange as exchange_in_workspace
 
 Exchange = Callable[[str, str, int], object]
 BOTH: dict[str, Exchange] = {"disk": Disk().exchange, "workspace": exchange_in_workspace}

@@ -35,6 +35,7 @@ from holdfast import (
     tool,
 )
 from holdfast.log import chain
+from holdfast.log.store_calls import acquire_one, facts_of_all, inbox_of, post_to, streams_in
 from holdfast.stores import open_store, secured
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
@@ -125,8 +126,8 @@ def fill_sessions(hf: Holdfast, labels: dict[str, str]) -> None:
     sessions.summarize(talk, 2, canary("summary"))
     sessions.end(talk, canary("ended"))
     sessions.memory(hf.store, canary("memory"), text=canary("remembered"))
-    assert [*hf.store.streams("sessions/")] == [f"sessions/{canary('session')}"]
-    assert [*hf.store.streams("memories/canary")] == [f"memories/{canary('memory')}"]
+    assert [*streams_in(hf.store, "sessions/")] == [f"sessions/{canary('session')}"]
+    assert [*streams_in(hf.store, "memories/canary")] == [f"memories/{canary('memory')}"]
     for filters in ({"user": canary("user")}, {"labels": labels}, {"session": canary("session")}):
         page = hf.store.find(Query(prefix="sessions/", **filters))
         known = [stream for stream, _ in page.found] or page.unknown
@@ -150,14 +151,16 @@ def fill(url, **keys) -> None:
         hf.cancel("cancelled", because=canary("cancel"))
         fill_sessions(hf, labels)
         hf.start(sealed_loop, id="waits", **about)
-        hf.store.post("tasks/waits", canary("messenger"), canary("message").encode())
+        post_to(hf.store, "tasks/waits", canary("messenger"), canary("message").encode())
         assert [view.id for view in hf.tasks(labels=labels)] == ["agent"]
         assert {view.id for view in hf.tasks(user=canary("user"))} == {
             "agent",
             "cancelled",
             "waits",
         }
-        (facts,) = [facts for name, facts in hf.store.facts("tasks/") if name == "tasks/agent"]
+        (facts,) = [
+            facts for name, facts in facts_of_all(hf.store, "tasks/") if name == "tasks/agent"
+        ]
         assert facts is None or facts.labels == labels
 
 
@@ -363,7 +366,7 @@ def test_a_new_master_key_needs_one_line_and_the_old_one_can_go(any_url):
         store = open_store(any_url)
         assert ring.rotate(store, Keys(new, old))
         assert not ring.rotate(store, Keys(new, old))
-        assert list(store.streams("keys/")) == ["keys/2"]
+        assert list(streams_in(store, "keys/")) == ["keys/2"]
         store.close()
         assert hf.run(sealed_hello, "eve", id="meanwhile")  # who has it open goes on
     with pytest.raises(WrongKey):
@@ -394,7 +397,7 @@ def test_a_rotation_that_dies_half_way_leaves_the_store_open_to_both(url):
         Holdfast(url, key=old)
     store = open_store(url)
     assert not ring.rotate(store, Keys(new))  # and tidies up what was left
-    assert list(store.streams("keys/")) == ["keys/2"]
+    assert list(streams_in(store, "keys/")) == ["keys/2"]
     store.close()
 
 
@@ -472,10 +475,10 @@ def inner():
 def written(inner: MemoryStore, *streams: str, count: int = 3):
     store = secured(inner, KEY)
     for stream in streams:
-        lease = store.acquire(stream, "me", LONG_S)
+        lease = acquire_one(store, stream, "me", LONG_S)
         lines = [b'{"seq":%d,"in":"%b"}' % (n, stream.encode()) for n in range(1, count + 1)]
         store.append(lease, 0, lines)
-        store.release(lease)
+        store.release([lease])
     return store
 
 
@@ -511,7 +514,7 @@ def test_a_line_opens_only_where_it_was_written(inner, one, other, resum):
         with pytest.raises(LogDamaged):
             list(store.read(stream))
         with pytest.raises(LogDamaged):
-            list(store.tail(stream))
+            list(store.read(stream, backwards=True))
 
 
 def test_a_whole_log_under_another_name_does_not_open(inner):
@@ -536,11 +539,11 @@ def test_a_log_made_anew_has_another_key_and_who_had_it_open_reads_it(inner):
     ours, theirs = written(inner, "tasks/a"), secured(inner, KEY)
     old = list(inner._streams["tasks/a"])
     assert len(list(ours.read("tasks/a"))) == 3
-    theirs.delete(theirs.acquire("tasks/a", "they", LONG_S))
-    lease = theirs.acquire("tasks/a", "they", LONG_S)
+    theirs.delete(acquire_one(theirs, "tasks/a", "they", LONG_S))
+    lease = acquire_one(theirs, "tasks/a", "they", LONG_S)
     theirs.append(lease, 0, [b"new", b"newer"])
     assert list(ours.read("tasks/a", 1)) == [b"newer"]
-    assert list(ours.tail("tasks/a")) == [b"newer", b"new"]
+    assert list(ours.read("tasks/a", backwards=True)) == [b"newer", b"new"]
     inner._streams["tasks/a"][1] = old[1]
     with pytest.raises(LogDamaged):
         list(ours.read("tasks/a", 1))
@@ -548,12 +551,12 @@ def test_a_log_made_anew_has_another_key_and_who_had_it_open_reads_it(inner):
 
 def test_a_message_that_was_changed_or_moved_is_given_to_nobody_and_told_of(inner):
     store = written(inner, "tasks/a", "tasks/b")
-    store.post("tasks/a", "one", b"1")
-    store.post("tasks/a", "two", b"2")
+    post_to(store, "tasks/a", "one", b"1")
+    post_to(store, "tasks/a", "two", b"2")
     (name,) = [name for (_, name), data in inner._posts.items() if len(data)][:1]
     inner._posts["tasks/b", name] = inner._posts["tasks/a", name]
     inner._posts["tasks/a", name] = inner._posts["tasks/a", name][:-1] + b"\0"
-    assert [post.name for post in store.inbox(["tasks/a", "tasks/b"])] == ["two"]
+    assert [post.name for post in inbox_of(store, ["tasks/a", "tasks/b"])] == ["two"]
     assert len(store.refused(["tasks/a", "tasks/b"])) == 2
 
 
@@ -575,9 +578,9 @@ def test_facts_that_were_changed_or_moved_are_not_believed(inner):
     with Holdfast(inner, key=KEY) as hf:
         hf.run(sealed_hello, "ada", id="a", user="ada")
         hf.run(sealed_hello, "bob", id="b", user="bob")
-        assert dict(hf.store.facts("tasks/"))["tasks/a"].user == "ada"
+        assert dict(facts_of_all(hf.store, "tasks/"))["tasks/a"].user == "ada"
         inner._facts["tasks/a"] = inner._facts["tasks/b"]
-        assert dict(hf.store.facts("tasks/"))["tasks/a"] is None
+        assert dict(facts_of_all(hf.store, "tasks/"))["tasks/a"] is None
         assert [view.id for view in hf.tasks(user="bob")] == ["b"]
 
 
@@ -601,9 +604,9 @@ def test_a_log_can_be_copied_line_by_line_between_stores_with_other_keys(ways):
     with Holdfast(inner, key=ways[0]) as hf:
         with pytest.raises(Unanswered):
             hf.run(sealed_agent, "x", id="agent")
-        lease = target.acquire("tasks/agent", "me", LONG_S)
+        lease = acquire_one(target, "tasks/agent", "me", LONG_S)
         target.append(lease, 0, list(hf.store.read("tasks/agent")))
-        target.release(lease)
+        target.release([lease])
         for digest in [blob.digest for blob in hf.store.blobs()]:
             assert target.put_blob(hf.store.get_blob(digest)) == digest
     with Holdfast(outer, key=ways[1]) as hf:
@@ -675,8 +678,8 @@ def test_sessions_with_any_id_are_listed_read_and_gone_on_with(tmp_path):
         with Holdfast(tmp_path / "w", key=KEY) as hf:
             sessions.begun(hf.store, id)
     with Holdfast(tmp_path / "w", key=KEY) as hf:
-        assert sorted(hf.store.streams("sessions/")) == sorted(f"sessions/{id}" for id in IDS)
-        assert sorted(hf.store.streams("sessions/S")) == ["sessions/S-1"]
+        assert sorted(streams_in(hf.store, "sessions/")) == sorted(f"sessions/{id}" for id in IDS)
+        assert sorted(streams_in(hf.store, "sessions/S")) == ["sessions/S-1"]
         for id in IDS:
             sessions.say(sessions.session(hf.store, id), "more")
         found = hf.verify()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError
+from holdfast.log.store_calls import acquire_one, facts_of_all, inbox_of, post_to, sync_one, unpost
 from holdfast.stores.files import disk
 from holdfast.stores.files.store import FileStore
 from holdfast.stores.port import Lease
@@ -76,24 +77,23 @@ class Story:
         self.blob = ""
 
     def tell(self, store: FileStore) -> None:
-        lease = store.acquire("tasks/t", "me", 60)
+        lease = acquire_one(store, "tasks/t", "me", 60)
         self._write(store, lease, 2)
         self.blob = store.put_blob(BLOB)
         assert store.get_blob(self.blob) == BLOB
         store.renew(lease)
-        waypoints = store.waypoints()
-        assert waypoints is not None
-        waypoints.put("tasks/t", 2, "calls", b"waypoint")
-        assert waypoints.get("tasks/t", [2], "calls") in ({2: b"waypoint"}, {})
-        assert store.post("tasks/t", "a message", b"hello")
+        store.put_side("tasks/t", "derived", "2.calls", b"waypoint")
+        found = store.get_side(["tasks/t"], "derived", ["2.calls"])
+        assert [row.data for row in found] in ([b"waypoint"], [])
+        assert post_to(store, "tasks/t", "a message", b"hello")
         # Whoever holds the stream is told, or else looks for it after a while.
-        assert [post.data for post in store.inbox(["tasks/t"])] in ([b"hello"], [])
-        store.unpost("tasks/t", "a message")
+        assert [post.data for post in inbox_of(store, ["tasks/t"])] in ([b"hello"], [])
+        unpost(store, "tasks/t", "a message")
         self._write(store, lease, 1)
         assert list(store.read("tasks/t", 1)) == self.lines["tasks/t"][1:]
-        assert list(store.tail("tasks/t")) == self.lines["tasks/t"][::-1]
-        assert dict(store.facts("tasks/")) == {"tasks/t": None}
-        other = store.acquire("tasks/gone", "me", 60)
+        assert list(store.read("tasks/t", backwards=True)) == self.lines["tasks/t"][::-1]
+        assert dict(facts_of_all(store, "tasks/")) == {"tasks/t": None}
+        other = acquire_one(store, "tasks/gone", "me", 60)
         self._write(store, other, 1)
         del self.lines["tasks/gone"]
         store.delete(other)
@@ -105,7 +105,7 @@ class Story:
         before = self.lines.get(lease.stream, [])
         lines = lines_of(lease.stream, len(before) + count)
         store.append(lease, len(before), lines[len(before) :])
-        store.sync(lease)
+        sync_one(store, lease)
         self.lines[lease.stream] = lines
 
 
@@ -126,11 +126,11 @@ def tell(folder: Path, system: System, number: int) -> None:
             assert store.get_blob(story.blob) == BLOB
         # Nothing was left behind that is in the way of the next one.
         for stream in ("tasks/t", "tasks/u", "tasks/gone"):
-            lease = store.acquire(stream, "another", 60)
+            lease = acquire_one(store, stream, "another", 60)
             store.append(lease, lease.head or 0, [b"more"])
-            store.sync(lease)
+            sync_one(store, lease)
             assert list(store.read(stream))[-1] == b"more"
-            store.release(lease)
+            store.release([lease])
         assert store.get_blob(store.put_blob(BLOB)) == BLOB
     system.failed = failed
 

@@ -28,6 +28,7 @@ from holdfast import (
     tool,
 )
 from holdfast.log import chain
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
 from tests.thorough import THOROUGH, some
@@ -218,25 +219,25 @@ class SyncFails(Disk):
 def test_after_a_failed_sync_the_handle_is_poisoned(tmp_path):
     disk = SyncFails()
     store = FileStore(tmp_path / "w", disk=disk)
-    lease = store.acquire("tasks/t", "me", 60)
+    lease = acquire_one(store, "tasks/t", "me", 60)
     store.append(lease, 0, [b"one"])
-    store.sync(lease)
+    sync_one(store, lease)
     disk.broken = True
     store.append(lease, 1, [b"two"])
     with pytest.raises(StorageFailed):
-        store.sync(lease)
+        sync_one(store, lease)
     disk.broken = False  # the kernel forgets an error it has reported once; we must not
     with pytest.raises(StorageFailed, match="not known"):
         store.append(lease, 2, [b"three"])
     with pytest.raises(StorageFailed):
-        store.sync(lease)
+        sync_one(store, lease)
     store.close()
 
 
 def test_a_second_process_is_told_who_drives_the_task(tmp_path):
     folder = tmp_path / "w"
     store = FileStore(folder)
-    lease = store.acquire("tasks/t", "the other process", 60)
+    lease = acquire_one(store, "tasks/t", "the other process", 60)
     script = f"""
 from holdfast import Holdfast, TaskBusy
 from tests.stores.test_files import small_trip
@@ -248,7 +249,7 @@ with Holdfast({str(folder)!r}) as hf:
 """
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "tasks/t is being driven by the other process" in out.stdout
-    store.release(lease)
+    store.release([lease])
     store.close()
 
 
@@ -362,9 +363,10 @@ def test_a_forked_child_can_not_write_with_its_parents_lease(tmp_path):
 import os, sys
 from pathlib import Path
 from holdfast.errors import LeaseLost
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores.files.store import FileStore
 store = FileStore(Path({str(tmp_path / "w")!r}))
-lease = store.acquire("tasks/t", "parent", 60)
+lease = acquire_one(store, "tasks/t", "parent", 60)
 if os.fork() == 0:
     try:
         store.append(lease, 0, [b"child"])
@@ -373,7 +375,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 store.append(lease, 0, [b"parent"])
-store.sync(lease)
+sync_one(store, lease)
 print(list(store.read("tasks/t")))
 """
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -447,22 +449,22 @@ class PausingDisk(Disk):
 
 def test_two_that_take_over_at_once_do_so_one_after_the_other(tmp_path):
     first = FileStore(tmp_path / "w")
-    frozen = first.acquire("tasks/t", "frozen", 0.01)
+    frozen = acquire_one(first, "tasks/t", "frozen", 0.01)
     first.append(frozen, 0, [b'{"id":"t"}'])
-    first.sync(frozen)
+    sync_one(first, frozen)
     threading.Event().wait(0.05)
     disk = PausingDisk()
     second, third = FileStore(tmp_path / "w", disk=disk), FileStore(tmp_path / "w")
     leases = []
-    taker = threading.Thread(target=lambda: leases.append(second.acquire("tasks/t", "B", 60)))
+    taker = threading.Thread(target=lambda: leases.append(acquire_one(second, "tasks/t", "B", 60)))
     taker.start()
     assert disk.at_rename.wait(60)
     with pytest.raises(TaskBusy):
-        third.acquire("tasks/t", "C", 60)
+        acquire_one(third, "tasks/t", "C", 60)
     disk.go.set()
     taker.join()
     second.append(leases[0], 1, [b"two"])
-    second.sync(leases[0])
+    sync_one(second, leases[0])
     assert list(third.read("tasks/t")) == [b'{"id":"t"}', b"two"]
     for store in (first, second, third):
         store.close()
@@ -470,15 +472,15 @@ def test_two_that_take_over_at_once_do_so_one_after_the_other(tmp_path):
 
 def test_a_log_replaced_under_its_writer_is_acknowledged_nothing_more(tmp_path):
     store = FileStore(tmp_path / "w")
-    lease = store.acquire("tasks/t", "me", 60)
+    lease = acquire_one(store, "tasks/t", "me", 60)
     store.append(lease, 0, [b"one"])
-    store.sync(lease)
+    sync_one(store, lease)
     log = tmp_path / "w/tasks/t/events.jsonl"
     (tmp_path / "copy").write_bytes(log.read_bytes())
     os.rename(tmp_path / "copy", log)
     store.append(lease, 1, [b"two"])
     with pytest.raises(LeaseLost, match="or its log was replaced"):
-        store.sync(lease)
+        sync_one(store, lease)
     store.close()
 
 
@@ -509,9 +511,10 @@ def test_who_is_at_work_is_known_until_it_ends_or_dies(tmp_path):
     script = f"""
 import sys, time
 from pathlib import Path
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores.files.store import FileStore
 store = FileStore(Path({str(folder)!r}))
-lease = store.acquire("tasks/t", "the child", 60)
+lease = acquire_one(store, "tasks/t", "the child", 60)
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -597,16 +600,16 @@ def test_intents_are_synced_before_bodies_and_results_before_the_task_goes_on(tm
 
 def test_a_lock_that_was_deleted_leaves_its_holder_without_a_log(tmp_path):
     first, second = FileStore(tmp_path / "w"), FileStore(tmp_path / "w")
-    old = first.acquire("tasks/t", "old", 60)
+    old = acquire_one(first, "tasks/t", "old", 60)
     first.append(old, 0, [b'{"id":"t"}'])
-    first.sync(old)
+    sync_one(first, old)
     (tmp_path / "w/tasks/t/lock").unlink()
-    new = second.acquire("tasks/t", "new", 60)
+    new = acquire_one(second, "tasks/t", "new", 60)
     first.append(old, 1, [b"zombie"])
     second.append(new, 1, [b"two"])
-    second.sync(new)
+    sync_one(second, new)
     with pytest.raises(LeaseLost):
-        first.sync(old)
+        sync_one(first, old)
     assert list(second.read("tasks/t")) == [b'{"id":"t"}', b"two"]
     first.close()
     second.close()
@@ -623,17 +626,17 @@ class DyingDisk(Disk):
 
 def test_a_taker_that_dies_half_way_is_finished_by_the_next(tmp_path):
     first = FileStore(tmp_path / "w")
-    frozen = first.acquire("tasks/t", "A", 0.01)
+    frozen = acquire_one(first, "tasks/t", "A", 0.01)
     first.append(frozen, 0, [b'{"id":"t"}'])
-    first.sync(frozen)
+    sync_one(first, frozen)
     threading.Event().wait(0.05)
     with pytest.raises(KeyboardInterrupt):
-        FileStore(tmp_path / "w", disk=DyingDisk()).acquire("tasks/t", "B", 60)
+        acquire_one(FileStore(tmp_path / "w", disk=DyingDisk()), "tasks/t", "B", 60)
     third = FileStore(tmp_path / "w")
-    mine = third.acquire("tasks/t", "C", 60)
+    mine = acquire_one(third, "tasks/t", "C", 60)
     first.append(frozen, 1, [b"zombie"])
     third.append(mine, 1, [b"two"])
-    third.sync(mine)
+    sync_one(third, mine)
     assert list(third.read("tasks/t")) == [b'{"id":"t"}', b"two"]
     first.close()
     third.close()
@@ -643,15 +646,16 @@ def test_a_child_forked_meanwhile_does_not_keep_the_task(tmp_path):
     script = f"""
 import os, time
 from pathlib import Path
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores.files.store import FileStore
 store = FileStore(Path({str(tmp_path / "w")!r}))
-lease = store.acquire("tasks/t", "parent", 60)
+lease = acquire_one(store, "tasks/t", "parent", 60)
 child = os.fork()
 if child == 0:
     time.sleep(30)
     os._exit(0)
-store.release(lease)
-print(store.acquire("tasks/t", "again", 60).owner)
+store.release([lease])
+print(acquire_one(store, "tasks/t", "again", 60).owner)
 os.kill(child, 9)
 """
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

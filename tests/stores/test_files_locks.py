@@ -13,12 +13,22 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast import LeaseLost, StorageFailed, TaskBusy
 from holdfast.errors import LogDamaged
+from holdfast.log.store_calls import (
+    acquire_one,
+    facts_of_all,
+    inbox_of,
+    post_to,
+    streams_in,
+    sync_one,
+    unpost,
+)
 from holdfast.stores.files import held as descriptors
 from holdfast.stores.files import held as files_mail
 from holdfast.stores.files.disk import Disk, Status
@@ -86,15 +96,15 @@ def test_ten_thousand_tasks_are_open_at_once_with_1024_files(quick_folder):
         with opened(quick_folder) as other:
             for n in (0, 5_000, 9_999):
                 with pytest.raises(TaskBusy):
-                    other.acquire(f"tasks/t-{n}", "other", 60)
+                    acquire_one(other, f"tasks/t-{n}", "other", 60)
                 assert other.holder(f"tasks/t-{n}") == "me"
             process.communicate()
             assert process.returncode == 0
-            assert len(list(other.streams("tasks/"))) == 10_000
+            assert len(list(streams_in(other, "tasks/"))) == 10_000
             for n in range(10_000):
                 lines = [b'{"id":"t-%d","n":%d}' % (n, seq) for seq in range(2)]
                 assert list(other.read(f"tasks/t-{n}")) == lines
-            other.release(other.acquire("tasks/t-0", "other", 60))
+            other.release([acquire_one(other, "tasks/t-0", "other", 60)])
 
 
 def test_two_thousand_async_tasks_are_under_way_at_once_with_1024_files(quick_folder):
@@ -108,14 +118,14 @@ def test_two_thousand_async_tasks_are_under_way_at_once_with_1024_files(quick_fo
 
 def test_logs_are_closed_and_opened_again_while_threads_write_to_them(store, few_descriptors):
     store._begin()
-    leases = [store.acquire(f"tasks/t-{n}", "me", 60) for n in range(40)]
+    leases = [acquire_one(store, f"tasks/t-{n}", "me", 60) for n in range(40)]
 
     def write(mine: list) -> None:
         for seq in range(12):
             for lease in mine:
                 store.append(lease, seq, [b"%d" % seq])
             for lease in mine[::2]:
-                store.sync(lease)
+                sync_one(store, lease)
 
     threads = [threading.Thread(target=write, args=(leases[n::4],)) for n in range(4)]
     for thread in threads:
@@ -123,7 +133,7 @@ def test_logs_are_closed_and_opened_again_while_threads_write_to_them(store, few
     for thread in threads:
         thread.join()
     for lease in leases:
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(lease.stream)) == [b"%d" % seq for seq in range(12)]
     assert sum(handle.log >= 0 for handle in store._handles.values()) <= 8 + 4
 
@@ -157,13 +167,13 @@ class Watching(Disk):
 def test_no_log_is_closed_with_writes_that_were_not_synced(tmp_path, few_descriptors):
     disk = Watching()
     with opened(tmp_path / "w", disk=disk) as store:
-        leases = [store.acquire(f"tasks/t-{n}", "me", 60) for n in range(30)]
+        leases = [acquire_one(store, f"tasks/t-{n}", "me", 60) for n in range(30)]
         for lease in leases:
             store.append(lease, 0, [b"line"])
         assert disk.closed_dirty == 0
         assert disk.syncs > 15
         for lease in leases:
-            store.sync(lease)
+            sync_one(store, lease)
         assert disk.syncs == 30  # one each, whoever made it
         assert disk.closed_dirty == 0
 
@@ -171,7 +181,7 @@ def test_no_log_is_closed_with_writes_that_were_not_synced(tmp_path, few_descrip
 def test_a_sync_that_fails_as_a_log_is_closed_poisons_its_lease(tmp_path, few_descriptors):
     disk = Watching()
     with opened(tmp_path / "w", disk=disk) as store:
-        leases = [store.acquire(f"tasks/t-{n}", "me", 60) for n in range(9)]
+        leases = [acquire_one(store, f"tasks/t-{n}", "me", 60) for n in range(9)]
         disk.broken = OSError(errno.EIO, os.strerror(errno.EIO))
         for lease in leases:
             store.append(lease, 0, [b"line"])
@@ -180,30 +190,30 @@ def test_a_sync_that_fails_as_a_log_is_closed_poisons_its_lease(tmp_path, few_de
         with pytest.raises(StorageFailed, match="not known"):
             store.append(handle.lease, 1, [b"line"])
         with pytest.raises(StorageFailed, match="not known"):
-            store.sync(handle.lease)
+            sync_one(store, handle.lease)
         for lease in leases:
             if lease is not handle.lease:
-                store.sync(lease)
+                sync_one(store, lease)
 
 
 def test_an_interrupt_while_a_log_is_closed_costs_its_lease_and_no_other(tmp_path, few_descriptors):
     disk = Watching()
     with opened(tmp_path / "w", disk) as store:
-        leases = [store.acquire(f"tasks/t-{n}", "me", 60) for n in range(8)]
+        leases = [acquire_one(store, f"tasks/t-{n}", "me", 60) for n in range(8)]
         for lease in leases:
             store.append(lease, 0, [b"line"])
         disk.broken = KeyboardInterrupt()
         with pytest.raises(KeyboardInterrupt):
-            store.acquire("tasks/one-more", "me", 60)
+            acquire_one(store, "tasks/one-more", "me", 60)
         disk.broken = None
-        store.acquire("tasks/one-more", "me", 60)
+        acquire_one(store, "tasks/one-more", "me", 60)
         (handle,) = [handle for handle in store._handles.values() if handle.poisoned]
         with pytest.raises(StorageFailed, match="not known"):
-            store.sync(handle.lease)
+            sync_one(store, handle.lease)
         for lease in leases:
             if lease is not handle.lease:
                 store.append(lease, 1, [b"line"])
-                store.sync(lease)
+                sync_one(store, lease)
 
 
 # Holders that hang, die, and fork
@@ -219,7 +229,7 @@ def test_a_frozen_holder_is_refused_when_it_thaws_and_damages_nothing(store, oth
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.3)
         for n in range(takers):
-            lease = store.acquire("tasks/t", f"taker {n}", 0.01 if n < takers - 1 else 60)
+            lease = acquire_one(store, "tasks/t", f"taker {n}", 0.01 if n < takers - 1 else 60)
             time.sleep(0.02)
         process.send_signal(signal.SIGCONT)
         tell(process)
@@ -227,7 +237,7 @@ def test_a_frozen_holder_is_refused_when_it_thaws_and_damages_nothing(store, oth
         store.append(lease, 1, [b"two"])
         tell(process)
         assert said(process) in ("LeaseLost", "Conflict")
-        store.sync(lease)
+        sync_one(store, lease)
     assert list(store.read("tasks/t")) == [FIRST, b"two"]
     assert (store.root / "tasks/t/events.jsonl").read_bytes() == FIRST + b"\ntwo\n"
 
@@ -236,13 +246,13 @@ def test_a_killed_holder_is_taken_over_at_once(store):
     with running("hold_many", store.root, 3) as process:
         said(process)
         with pytest.raises(TaskBusy):
-            store.acquire("tasks/t-0", "me", 60)
+            acquire_one(store, "tasks/t-0", "me", 60)
         process.kill()
         process.wait()
         inode = (store.root / "tasks/t-0/events.jsonl").stat().st_ino
         for n in range(3):
             assert store.holder(f"tasks/t-{n}") is None
-            lease = store.acquire(f"tasks/t-{n}", "me", 60)
+            lease = acquire_one(store, f"tasks/t-{n}", "me", 60)
             assert lease.epoch == 2
         assert (store.root / "tasks/t-0/events.jsonl").stat().st_ino == inode  # no copy is needed
 
@@ -252,11 +262,11 @@ def test_the_file_of_a_dead_holder_is_kept_while_it_is_needed(store):
         said(process)
         process.kill()
     (left,) = os.listdir(store.root / "holders")
-    store.acquire("tasks/t-0", "me", 60)
+    acquire_one(store, "tasks/t-0", "me", 60)
     assert left in os.listdir(store.root / "holders")
-    store.acquire("tasks/t-1", "me", 60)
+    acquire_one(store, "tasks/t-1", "me", 60)
     with opened(store.root) as third:
-        third.acquire("tasks/new", "me", 60)
+        acquire_one(third, "tasks/new", "me", 60)
         assert left not in os.listdir(store.root / "holders")
         assert len(os.listdir(store.root / "holders")) == 2
     store.close()
@@ -269,12 +279,12 @@ def test_a_child_that_was_forked_is_no_holder(store):
         try:
             for stream in ("tasks/t", "tasks/of-the-child"):
                 with pytest.raises(TaskBusy):
-                    store.acquire(stream, "me", 60)
+                    acquire_one(store, stream, "me", 60)
             process.kill()
             process.wait()
-            store.acquire("tasks/t", "me", 60)  # though the child lives
+            acquire_one(store, "tasks/t", "me", 60)  # though the child lives
             with pytest.raises(TaskBusy, match="the child"):
-                store.acquire("tasks/of-the-child", "me", 60)
+                acquire_one(store, "tasks/of-the-child", "me", 60)
         finally:
             os.kill(child, signal.SIGKILL)
 
@@ -300,10 +310,10 @@ def test_a_holder_that_thaws_while_its_log_is_copied_is_acknowledged_nothing(
     """Whatever it wrote since the copy was made would be lost."""
     disk = Pausing()
     with opened(tmp_path / "w") as one, opened(tmp_path / "w", disk) as two:
-        old = one.acquire("tasks/t", "frozen", 0.01)
+        old = acquire_one(one, "tasks/t", "frozen", 0.01)
         one.append(old, 0, [FIRST])
-        one.sync(old)
-        others = [one.acquire(f"tasks/other-{n}", "me", 60) for n in range(20)]
+        sync_one(one, old)
+        others = [acquire_one(one, f"tasks/other-{n}", "me", 60) for n in range(20)]
         if log == "open":
             one.append(old, 1, [b"before"])
         time.sleep(0.05)
@@ -313,18 +323,18 @@ def test_a_holder_that_thaws_while_its_log_is_copied_is_acknowledged_nothing(
             for name in os.listdir(tmp_path / "w/holders"):
                 (tmp_path / "w/holders" / name).unlink()
         new: list = []
-        taker = threading.Thread(target=lambda: new.append(two.acquire("tasks/t", "B", 60)))
+        taker = threading.Thread(target=lambda: new.append(acquire_one(two, "tasks/t", "B", 60)))
         taker.start()
         assert disk.at_rename.wait(60)
         with pytest.raises(LeaseLost):
             one.append(old, 2 if log == "open" else 1, [b"zombie"])
-            one.sync(old)
+            sync_one(one, old)
         disk.go.set()
         taker.join()
         copied = [FIRST, b"before"] if log == "open" else [FIRST]
         assert list(two.read("tasks/t")) == copied
         two.append(new[0], len(copied), [b"next"])
-        two.sync(new[0])
+        sync_one(two, new[0])
         assert list(one.read("tasks/t")) == [*copied, b"next"]
         assert len(others) == 20
 
@@ -345,9 +355,9 @@ def test_a_holder_that_thaws_while_it_is_taken_over_is_not_told_that_its_lease_h
     """It would run a step that the other is about to run."""
     disk, heard, new = Hesitating(), [], []
     with opened(tmp_path / "w") as one, opened(tmp_path / "w", disk) as two:
-        old = one.acquire("tasks/t", "frozen", 0.01)
+        old = acquire_one(one, "tasks/t", "frozen", 0.01)
         one.append(old, 0, [FIRST])
-        one.sync(old)
+        sync_one(one, old)
         time.sleep(0.05)
 
         def renew() -> None:
@@ -356,7 +366,7 @@ def test_a_holder_that_thaws_while_it_is_taken_over_is_not_told_that_its_lease_h
             except LeaseLost as error:
                 heard.append(error)
 
-        taker = threading.Thread(target=lambda: new.append(two.acquire("tasks/t", "B", 60)))
+        taker = threading.Thread(target=lambda: new.append(acquire_one(two, "tasks/t", "B", 60)))
         taker.start()
         assert disk.at_closing.wait(60)
         thawed = threading.Thread(target=renew)
@@ -367,21 +377,21 @@ def test_a_holder_that_thaws_while_it_is_taken_over_is_not_told_that_its_lease_h
         thawed.join()
         assert [type(each) for each in heard] == [LeaseLost]
         two.append(new[0], 1, [b"two"])
-        two.sync(new[0])
+        sync_one(two, new[0])
 
 
 def test_of_many_takers_at_once_one_wins(tmp_path):
     stores = [FileStore(tmp_path / "w") for _ in range(8)]
-    frozen = stores[0].acquire("tasks/t", "frozen", 0.01)
+    frozen = acquire_one(stores[0], "tasks/t", "frozen", 0.01)
     stores[0].append(frozen, 0, [FIRST])
-    stores[0].sync(frozen)
+    sync_one(stores[0], frozen)
     time.sleep(0.05)
     together, won = threading.Barrier(8), []
 
     def take(store: FileStore) -> None:
         together.wait()
         with suppress(TaskBusy):
-            won.append((store, store.acquire("tasks/t", "taker", 60)))
+            won.append((store, acquire_one(store, "tasks/t", "taker", 60)))
 
     threads = [threading.Thread(target=take, args=(store,)) for store in stores]
     for thread in threads:
@@ -390,32 +400,32 @@ def test_of_many_takers_at_once_one_wins(tmp_path):
         thread.join()
     ((winner, lease),) = won
     winner.append(lease, 1, [b"two"])
-    winner.sync(lease)
+    sync_one(winner, lease)
     assert list(stores[0].read("tasks/t")) == [FIRST, b"two"]
     for store in stores:
         store.close()
 
 
 def test_one_lease_that_is_not_renewed_runs_out_though_others_are(store):
-    silent, renewed = (store.acquire(f"tasks/{name}", "me", 0.5) for name in ("a", "b"))
+    silent, renewed = (acquire_one(store, f"tasks/{name}", "me", 0.5) for name in ("a", "b"))
     for _ in range(3):
         time.sleep(0.2)
         store.renew(renewed)
     with pytest.raises(TaskBusy):
-        store.acquire("tasks/b", "taker", 60)
-    store.acquire("tasks/a", "taker", 60)
+        acquire_one(store, "tasks/b", "taker", 60)
+    acquire_one(store, "tasks/a", "taker", 60)
     with pytest.raises(LeaseLost):
         store.renew(silent)
 
 
 def test_a_late_release_does_not_free_what_another_took_over(tmp_path):
     with opened(tmp_path / "w") as one, opened(tmp_path / "w") as two:
-        stale = one.acquire("tasks/t", "frozen", 0.01)
+        stale = acquire_one(one, "tasks/t", "frozen", 0.01)
         time.sleep(0.05)
-        two.acquire("tasks/t", "taker", 60)
-        one.release(stale)
+        acquire_one(two, "tasks/t", "taker", 60)
+        one.release([stale])
         with pytest.raises(TaskBusy, match="taker"):
-            one.acquire("tasks/t", "third", 60)
+            acquire_one(one, "tasks/t", "third", 60)
 
 
 class Slow(Disk):
@@ -433,15 +443,15 @@ class Slow(Disk):
 def test_a_release_in_the_middle_of_a_takeover_does_not_free_it(tmp_path):
     disk = Slow()
     with opened(tmp_path / "w", disk) as one, opened(tmp_path / "w") as two:
-        stale = one.acquire("tasks/t", "slow", 0.01)
+        stale = acquire_one(one, "tasks/t", "slow", 0.01)
         time.sleep(0.05)
         new: list = []
-        disk.meanwhile = lambda: new.append(two.acquire("tasks/t", "taker", 60))
-        one.release(stale)
+        disk.meanwhile = lambda: new.append(acquire_one(two, "tasks/t", "taker", 60))
+        one.release([stale])
         with pytest.raises(TaskBusy, match="taker"):
-            one.acquire("tasks/t", "third", 60)
+            acquire_one(one, "tasks/t", "third", 60)
         two.append(new[0], 0, [FIRST])
-        two.sync(new[0])
+        sync_one(two, new[0])
 
 
 class SameNumber(Disk):
@@ -457,13 +467,17 @@ class SameNumber(Disk):
 
 def test_a_log_that_has_the_number_of_the_old_one_is_not_taken_for_it(tmp_path, few_descriptors):
     with opened(tmp_path / "w", SameNumber()) as one, opened(tmp_path / "w") as two:
-        old = one.acquire("tasks/t", "frozen", 0.01)
+        old = acquire_one(one, "tasks/t", "frozen", 0.01)
         one.append(old, 0, [FIRST])
         for n in range(20):
-            one.acquire(f"tasks/other-{n}", "me", 60)
+            acquire_one(one, f"tasks/other-{n}", "me", 60)
         time.sleep(0.05)
-        two.acquire("tasks/t", "taker", 60)
-        for late in (one.sync, one.renew, lambda lease: one.append(lease, 1, [b"zombie"])):
+        acquire_one(two, "tasks/t", "taker", 60)
+        for late in (
+            partial(sync_one, one),
+            one.renew,
+            lambda lease: one.append(lease, 1, [b"zombie"]),
+        ):
             with pytest.raises(LeaseLost):
                 late(old)
         assert list(two.read("tasks/t")) == [FIRST]
@@ -471,21 +485,21 @@ def test_a_log_that_has_the_number_of_the_old_one_is_not_taken_for_it(tmp_path, 
 
 def test_holders_that_were_removed_by_hand_are_refused_and_new_ones_made(tmp_path):
     with opened(tmp_path / "w") as one, opened(tmp_path / "w") as two:
-        old = one.acquire("tasks/t", "old", 60)
+        old = acquire_one(one, "tasks/t", "old", 60)
         one.append(old, 0, [FIRST])
-        one.sync(old)
+        sync_one(one, old)
         for name in os.listdir(tmp_path / "w/holders"):
             (tmp_path / "w/holders" / name).unlink()
-        new = two.acquire("tasks/t", "new", 60)
+        new = acquire_one(two, "tasks/t", "new", 60)
         one.append(old, 1, [b"zombie"])
         with pytest.raises(LeaseLost):
-            one.sync(old)
+            sync_one(one, old)
         two.append(new, 1, [b"two"])
-        two.sync(new)
+        sync_one(two, new)
         assert list(one.read("tasks/t")) == [FIRST, b"two"]
-        again = one.acquire("tasks/other", "old", 60)
+        again = acquire_one(one, "tasks/other", "old", 60)
         with pytest.raises(TaskBusy):
-            two.acquire("tasks/other", "new", 60)
+            acquire_one(two, "tasks/other", "new", 60)
         one.renew(again)
 
 
@@ -505,15 +519,15 @@ def test_a_workspace_of_an_older_version_goes_on(tmp_path):
     folder = old_workspace(tmp_path / "w", lock)
     with opened(tmp_path / "w") as store:
         assert store.holder("tasks/t") is None
-        lease = store.acquire("tasks/t", "me", 60)
+        lease = acquire_one(store, "tasks/t", "me", 60)
         assert lease.epoch == 8
         store.append(lease, 1, [b"two"])
-        store.sync(lease)
+        sync_one(store, lease)
         assert store.holder("tasks/t") == "me"
-        store.release(lease)
+        store.release([lease])
         (folder / "events.jsonl").unlink()
         with pytest.raises(LogDamaged, match="events were recorded here"):
-            store.acquire("tasks/t", "me", 60)
+            acquire_one(store, "tasks/t", "me", 60)
 
 
 @pytest.mark.parametrize("lock", [b"", b"{}", b'{"turn":3}', b"nonsense"])
@@ -524,11 +538,11 @@ def test_a_stream_of_which_no_lock_says_that_it_was_begun_may_begin(tmp_path, lo
     if log is not None:
         (folder / "events.jsonl").write_bytes(log)
     with opened(tmp_path / "w") as store:
-        assert list(store.facts("tasks/")) == []
-        lease = store.acquire("tasks/t", "me", 60)
+        assert list(facts_of_all(store, "tasks/")) == []
+        lease = acquire_one(store, "tasks/t", "me", 60)
         assert lease.head == 0
         store.append(lease, 0, [FIRST])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read("tasks/t")) == [FIRST]
 
 
@@ -539,10 +553,10 @@ def test_a_living_process_of_an_older_version_is_respected_until_its_lease_runs_
         fcntl.flock(held, fcntl.LOCK_EX)
         assert store.holder("tasks/t") == "old"
         with pytest.raises(TaskBusy, match="driven by old"):
-            store.acquire("tasks/t", "me", 60)
+            acquire_one(store, "tasks/t", "me", 60)
         os.utime(folder / "lock", (time.time() - 60,) * 2)
         inode = (folder / "events.jsonl").stat().st_ino
-        assert store.acquire("tasks/t", "me", 60).epoch == 8
+        assert acquire_one(store, "tasks/t", "me", 60).epoch == 8
         assert os.fstat(held.fileno()).st_nlink == 0  # which is how it knows
         assert (folder / "events.jsonl").stat().st_ino != inode
 
@@ -564,34 +578,34 @@ def test_inboxes_of_held_streams_are_only_looked_into_when_there_may_be_mail(tmp
     disk = Counting()
     with opened(tmp_path / "w", disk=disk) as store, opened(tmp_path / "w") as other:
         streams = [f"tasks/t-{n}" for n in range(100)]
-        leases = [store.acquire(stream, "me", 60) for stream in streams]
-        assert store.inbox(streams) == []
+        leases = [acquire_one(store, stream, "me", 60) for stream in streams]
+        assert inbox_of(store, streams) == []
         disk.folders = 0
-        assert store.inbox(streams) == []
+        assert inbox_of(store, streams) == []
         assert disk.folders == 0
-        assert other.post(streams[42], "hello", b"one")
-        assert store.post(streams[7], "hello", b"two")
+        assert post_to(other, streams[42], "hello", b"one")
+        assert post_to(store, streams[7], "hello", b"two")
         for _ in range(2):  # it stays there until it is taken
-            assert {post.stream for post in store.inbox(streams)} == {streams[7], streams[42]}
+            assert {post.stream for post in inbox_of(store, streams)} == {streams[7], streams[42]}
         for stream in (streams[7], streams[42]):
-            store.unpost(stream, "hello")
-        assert store.inbox(streams) == []
+            unpost(store, stream, "hello")
+        assert inbox_of(store, streams) == []
         disk.folders = 0
-        assert store.inbox(streams) == []
+        assert inbox_of(store, streams) == []
         assert disk.folders == 0
-        store.release(leases[42])
-        assert other.post(streams[42], "again", b"three")
-        assert [post.name for post in store.inbox(streams)] == ["again"]
-        store.acquire(streams[42], "me", 60)
-        assert [post.name for post in store.inbox(streams)] == ["again"]
+        store.release([leases[42]])
+        assert post_to(other, streams[42], "again", b"three")
+        assert [post.name for post in inbox_of(store, streams)] == ["again"]
+        acquire_one(store, streams[42], "me", 60)
+        assert [post.name for post in inbox_of(store, streams)] == ["again"]
 
 
 def test_a_message_whose_sender_died_before_it_could_say_so_is_found(tmp_path, monkeypatch):
     with opened(tmp_path / "w") as store, opened(tmp_path / "w") as other:
-        store.acquire("tasks/t", "me", 60)
-        assert store.inbox(["tasks/t"]) == []
+        acquire_one(store, "tasks/t", "me", 60)
+        assert inbox_of(store, ["tasks/t"]) == []
         monkeypatch.setattr(files_mail.holders, "ring", lambda *given: None)
-        other.post("tasks/t", "hello", b"one")
-        assert store.inbox(["tasks/t"]) == []
+        post_to(other, "tasks/t", "hello", b"one")
+        assert inbox_of(store, ["tasks/t"]) == []
         monkeypatch.setattr(files_mail, "_LOOK_ANYWAY_S", 0.0)
-        assert [post.name for post in store.inbox(["tasks/t"])] == ["hello"]
+        assert [post.name for post in inbox_of(store, ["tasks/t"])] == ["hello"]

@@ -7,9 +7,10 @@ from random import Random
 import pytest
 
 from holdfast.errors import LogDamaged
+from holdfast.log.store_calls import acquire_one
 from holdfast.stores.files import lines as log_lines
 from holdfast.stores.files.store import FileStore
-from tests.unit.random_logs import Story
+from tests.random_logs import Story
 
 STREAM = "tasks/t-1"
 SHORT, LONG = 40, 200_000
@@ -23,9 +24,9 @@ def long_log(path, seed):
     for seq in range(1, count + 1):
         size = LONG if random.random() < 0.01 else random.choice((SHORT, 400, 3000))
         lines.append(b'{"id":"t-1","seq":%d,"text":"%b","sum":"%016x"}' % (seq, b"x" * size, seq))
-    lease = store.acquire(STREAM, "me", 60)
+    lease = acquire_one(store, STREAM, "me", 60)
     store.append(lease, 0, lines)
-    store.release(lease)
+    store.release([lease])
     return store, lines
 
 
@@ -62,7 +63,7 @@ def test_a_line_is_found_without_reading_the_others(tmp_path, monkeypatch):
 
 def test_what_says_no_number_is_counted(tmp_path):
     store = FileStore(tmp_path)
-    lease = store.acquire(STREAM, "me", 60)
+    lease = acquire_one(store, STREAM, "me", 60)
     lines = [b"line %d " % n + b"x" * 900 for n in range(400)]
     store.append(lease, 0, lines)
     assert list(store.read(STREAM, 150)) == lines[150:]
@@ -75,9 +76,9 @@ def test_damage_before_a_line_does_not_hide_it(tmp_path):
     story.go_on(800)
     lines = story.lines()
     store = FileStore(tmp_path)
-    lease = store.acquire(STREAM, "me", 60)
+    lease = acquire_one(store, STREAM, "me", 60)
     store.append(lease, 0, lines)
-    store.release(lease)
+    store.release([lease])
     log = tmp_path / "tasks/t-1/events.jsonl"
     data = log.read_bytes()
     log.write_bytes(data[:50_000] + b"#" * 300 + data[50_300:])

@@ -111,7 +111,6 @@ def ids(page):
 
 def test_a_page_tells_of_tasks_without_reading_a_log(ten, monkeypatch):
     monkeypatch.setattr(type(ten.store), "read", None)
-    monkeypatch.setattr(type(ten.store), "tail", None)
     page = ten.page(user="bob", labels={"odd": "1"}, status=["completed", "failed"])
     assert (ids(page), page.next, page.unreadable) == (["t-9", "t-3"], None, ())
     task = page.tasks[0]

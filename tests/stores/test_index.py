@@ -16,6 +16,15 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, Worker, ask, note, step, task
+from holdfast.log.store_calls import (
+    acquire_one,
+    due_in,
+    facts_of_all,
+    inbox_of,
+    post_to,
+    sync_one,
+    unpost,
+)
 from holdfast.stores.files.catalog import Index, IndexEntry
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
@@ -57,14 +66,14 @@ def folder(tmp_path) -> Path:
 
 def facts_of(folder: Path) -> dict[str, Facts | None]:
     store = FileStore(folder, sync=False)
-    found = dict(store.facts("tasks/"))
+    found = dict(facts_of_all(store, "tasks/"))
     store.close()
     return found
 
 
-def due_in(folder: Path) -> set[str]:
+def due_in_folder(folder: Path) -> set[str]:
     store = FileStore(folder, sync=False)
-    found = {stream.removeprefix("tasks/") for stream, _ in store.due("tasks/", NOW)}
+    found = {stream.removeprefix("tasks/") for stream, _ in due_in(store, "tasks/", NOW)}
     store.close()
     return found
 
@@ -102,7 +111,7 @@ def test_a_sound_index_knows_what_need_not_be_read(folder):
         assert (done.task, done.status, done.wake_at) == ("indexed", "completed", None)
         assert asks is not None
         assert (asks.task, asks.status, asks.wake_at) == ("indexed_question", "awaiting_user", None)
-    assert due_in(folder) == {f"new-{n}" for n in range(3)}
+    assert due_in_folder(folder) == {f"new-{n}" for n in range(3)}
     finish(folder)
 
 
@@ -137,7 +146,7 @@ def test_garbage_in_the_index_costs_a_look_at_the_logs_and_no_more(folder, garba
     }[where]
     index.write_bytes(data)
     must_be_no_lie(folder)
-    assert {f"new-{n}" for n in range(3)} <= due_in(folder)
+    assert {f"new-{n}" for n in range(3)} <= due_in_folder(folder)
     finish(folder)
 
 
@@ -147,7 +156,7 @@ def test_an_entry_whose_time_has_no_zone_is_no_trouble(folder):
             b'{"stream":"tasks/done-0","size":3,'
             b'"facts":{"status":"pending","wake_at":"2020-01-01T00:00:00"}}\n'
         )
-    assert {f"new-{n}" for n in range(3)} <= due_in(folder)
+    assert {f"new-{n}" for n in range(3)} <= due_in_folder(folder)
     finish(folder)
 
 
@@ -161,11 +170,11 @@ def test_a_torn_index_spoils_what_is_torn_and_no_more(folder, cut):
 
 def test_the_index_may_be_deleted_at_any_time(folder):
     store = FileStore(folder, sync=False)
-    list(store.due("tasks/", NOW))
+    list(due_in(store, "tasks/", NOW))
     (folder / "index.jsonl").unlink()
     with Holdfast(store) as hf:
         hf.start(indexed, 9, id="late")
-        assert "tasks/late" in {stream for stream, _ in hf.store.due("tasks/", NOW)}
+        assert "tasks/late" in {stream for stream, _ in due_in(hf.store, "tasks/", NOW)}
         assert hf.run(indexed, 9, id="late") == 9
         must_be_no_lie(folder)
     assert (folder / "index.jsonl").exists()
@@ -188,7 +197,7 @@ def test_an_answered_task_of_which_an_old_index_knows_nothing_is_found(folder):
     with Holdfast(folder, sync=False) as hf:
         hf.answer("asks-0", True)
     (folder / "index.jsonl").write_bytes(old)
-    assert "asks-0" in due_in(folder)
+    assert "asks-0" in due_in_folder(folder)
     with Holdfast(folder, sync=False) as hf:
         Worker(hf).run_until_idle()
         assert hf.task("asks-0").status == "completed"
@@ -207,15 +216,15 @@ def test_an_index_that_is_no_file_costs_time_and_no_more(folder, what):
 
 def test_what_is_due_later_is_not_due_now(tmp_path):
     store = FileStore(tmp_path / "w", sync=False)
-    lease = store.acquire("tasks/t", "me", 60)
+    lease = acquire_one(store, "tasks/t", "me", 60)
     store.append(lease, 0, [b'{"id":"t","seq":1}'], Facts("x", "pending", wake_at=AT))
     later = Facts("x", "in_progress", created_at=AT, wake_at=AT + timedelta(hours=1))
     store.append(lease, 1, [b'{"id":"t","seq":2}'], later)
-    assert list(store.due("tasks/", AT)) == [("tasks/t", None)]  # until the log is durable
-    store.sync(lease)
+    assert list(due_in(store, "tasks/", AT)) == [("tasks/t", None)]  # until the log is durable
+    sync_one(store, lease)
     for _ in range(2):
-        assert list(store.due("tasks/", AT)) == []
-        assert list(store.due("tasks/", AT + timedelta(hours=1))) == [("tasks/t", later)]
+        assert list(due_in(store, "tasks/", AT)) == []
+        assert list(due_in(store, "tasks/", AT + timedelta(hours=1))) == [("tasks/t", later)]
     store.close()
 
 
@@ -478,8 +487,8 @@ def test_an_inbox_that_is_no_folder_is_reported_as_what_it_is(folder):
 
 def test_an_inbox_is_private_and_leaves_no_drafts(folder):
     store = FileStore(folder)
-    assert store.post("tasks/new-0", "answer-1", b"secret")
-    assert not store.post("tasks/new-0", "answer-1", b"other")
+    assert post_to(store, "tasks/new-0", "answer-1", b"secret")
+    assert not post_to(store, "tasks/new-0", "answer-1", b"other")
     box = folder / "tasks/new-0/inbox"
     assert oct(box.stat().st_mode)[-3:] == "700"
     (file,) = box.iterdir()
@@ -492,8 +501,8 @@ def test_messages_that_are_left_in_the_same_moment_come_in_order(folder):
     store = FileStore(folder, sync=False)
     names = [f"message-{n * 7919 % 100:02}" for n in range(100)]
     for name in names:
-        store.post("tasks/new-0", name, b"{}")
-    assert [post.name for post in store.inbox(["tasks/new-0"])] == names
+        post_to(store, "tasks/new-0", name, b"{}")
+    assert [post.name for post in inbox_of(store, ["tasks/new-0"])] == names
     store.close()
 
 
@@ -501,11 +510,11 @@ def test_a_message_for_a_call_deep_in_the_tree_finds_its_place(folder):
     store = FileStore(folder, sync=False)
     name = "answer-" + "collect_sources~12.3." * 10 + "1"
     try:
-        assert store.post("tasks/new-0", name, b"{}")
-        assert not store.post("tasks/new-0", name, b"{}")
-        assert [post.name for post in store.inbox(["tasks/new-0"])] == [name]
-        store.unpost("tasks/new-0", name)
-        assert list(store.inbox(["tasks/new-0"])) == []
+        assert post_to(store, "tasks/new-0", name, b"{}")
+        assert not post_to(store, "tasks/new-0", name, b"{}")
+        assert [post.name for post in inbox_of(store, ["tasks/new-0"])] == [name]
+        unpost(store, "tasks/new-0", name)
+        assert list(inbox_of(store, ["tasks/new-0"])) == []
     finally:
         store.close()
 
@@ -548,12 +557,12 @@ def test_a_page_looks_at_no_more_logs_than_it_needs(tmp_path):
 @pytest.mark.parametrize("query", [Query(), Query(status=("in_progress",))])
 def test_the_last_word_of_who_holds_a_stream_is_believed_until_they_let_go(tmp_path, query):
     store, other = (FileStore(tmp_path / "w", sync=False) for _ in range(2))
-    lease = store.acquire("tasks/t", "me", 60)
+    lease = acquire_one(store, "tasks/t", "me", 60)
     running = Facts("job", "in_progress", created_at=AT, wake_at=AT)
     store.append(lease, 0, [line_of("tasks/t", 1)], running)
     store.append(lease, 1, [line_of("tasks/t", 2), line_of("tasks/t", 3)])
     assert list(other.find(query).found) == [("tasks/t", running)]
-    store.release(lease)
+    store.release([lease])
     page = other.find(query)
     assert (list(page.found), page.unknown) == ([], ["tasks/t"])
     other.remember("tasks/t", running, 3)
@@ -568,7 +577,6 @@ def test_tasks_that_were_started_are_listed_without_their_logs(tmp_path, monkeyp
             hf.start(listed_later, id=f"t-{n}")
     with Holdfast(tmp_path / "w") as hf:
         monkeypatch.setattr(FileStore, "read", None)
-        monkeypatch.setattr(FileStore, "tail", None)
         assert len(hf.page().tasks) == 5
 
 

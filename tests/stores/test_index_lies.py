@@ -27,6 +27,7 @@ from click.testing import CliRunner
 from holdfast import Holdfast, TaskFailed, Unanswered, Worker, ask, note, sleep, step, task
 from holdfast.cli.root import root
 from holdfast.core.state import State
+from holdfast.log.store_calls import acquire_one, facts_of_all, streams_in, sync_one
 from holdfast.stores import open_store
 from holdfast.stores.files.catalog import Index, IndexEntry
 from holdfast.stores.files.disk import Disk
@@ -153,7 +154,7 @@ def is_labelled(label: tuple[str, str], state: State) -> bool:
 
 
 def ids_in(hf: Holdfast) -> set[str]:
-    return {stream.removeprefix("tasks/") for stream in hf.store.streams("tasks/")}
+    return {stream.removeprefix("tasks/") for stream in streams_in(hf.store, "tasks/")}
 
 
 def of_page(page: TaskPage) -> dict[str, tuple[Any, ...]]:
@@ -286,21 +287,21 @@ def test_a_rewound_task_whose_line_was_lost_is_found_by_every_command(folder):
 
 def test_what_was_lost_before_a_stream_was_taken_hold_of_is_not_believed(tmp_path):
     store, other = (FileStore(tmp_path / "w", sync=False) for _ in range(2))
-    lease = store.acquire("tasks/t", "me", 60)
+    lease = acquire_one(store, "tasks/t", "me", 60)
     done = Facts("job", "completed", created_at=FAR)
     store.append(lease, 0, [line_of("tasks/t", 1)], done)
-    store.sync(lease)
+    sync_one(store, lease)
     index = (tmp_path / "w/index.jsonl").read_bytes()
     store.append(lease, 1, [line_of("tasks/t", 2)], Facts("job", "paused", created_at=FAR))
-    store.sync(lease)
-    store.release(lease)
+    sync_one(store, lease)
+    store.release([lease])
     (tmp_path / "w/index.jsonl").write_bytes(index)
-    lease = store.acquire("tasks/t", "me", 60)
+    lease = acquire_one(store, "tasks/t", "me", 60)
     page = other.find(Query())
     assert (list(page.found), page.unknown) == ([], ["tasks/t"])
     going_on = Facts("job", "in_progress", created_at=FAR)
     store.append(lease, 2, [line_of("tasks/t", 3)], going_on)
-    store.sync(lease)
+    sync_one(store, lease)
     store.append(lease, 3, [line_of("tasks/t", 4)])
     assert list(other.find(Query()).found) == [("tasks/t", going_on)]
     store.close()
@@ -321,16 +322,16 @@ class FullDisk(Disk):
 def test_a_holder_that_could_not_say_what_changed_says_it_later(tmp_path):
     disk = FullDisk()
     store, other = FileStore(tmp_path / "w", disk=disk), FileStore(tmp_path / "w")
-    lease = store.acquire("tasks/t", "me", 60)
+    lease = acquire_one(store, "tasks/t", "me", 60)
     store.append(lease, 0, [line_of("tasks/t", 1)], Facts("job", "in_progress", created_at=FAR))
-    store.sync(lease)
+    sync_one(store, lease)
     disk.is_full = True
     waits = Facts("job", "awaiting_user", created_at=FAR)
     store.append(lease, 1, [line_of("tasks/t", 2)], waits)
-    store.sync(lease)
+    sync_one(store, lease)
     disk.is_full = False
     store.append(lease, 2, [line_of("tasks/t", 3)])
-    store.sync(lease)
+    sync_one(store, lease)
     assert list(other.find(Query()).found) == [("tasks/t", waits)]
     store.close()
     other.close()
@@ -340,9 +341,9 @@ def test_a_stream_that_was_begun_anew_is_told_from_the_one_before(tmp_path):
     """Its log is as long, and the index knows nothing of either the end or the beginning."""
     for user in ("ada", "bob"):
         store = FileStore(tmp_path / "w", sync=False)
-        lease = store.acquire("tasks/t", "me", 60)
+        lease = acquire_one(store, "tasks/t", "me", 60)
         store.append(lease, 0, [line_of("tasks/t", 1)], Facts("job", "completed", user))
-        store.sync(lease)
+        sync_one(store, lease)
         index = tmp_path / "w/index.jsonl"
         if user == "ada":
             first = index.read_bytes()
@@ -398,7 +399,7 @@ def test_a_well_made_lie_is_named_by_doctor_and_found_out_by_a_worker(new_url, k
     url = new_url(kind)
     with Holdfast(url) as hf:
         hf.start(told, 1, id="t", user="ada")
-        right = dict(hf.store.facts("tasks/"))["tasks/t"]
+        right = dict(facts_of_all(hf.store, "tasks/"))["tasks/t"]
         assert right is not None
     wrong = CLAIMS[claim]
     WELL_MADE[kind](url, msgspec.structs.replace(wrong, created_at=right.created_at, user="ada"))
@@ -442,9 +443,14 @@ def test_a_patrol_rests_and_goes_on_where_it_was(folder, monkeypatch):
     monkeypatch.setattr("holdfast.stores.patrol._REST", 0)
     store = open_store(str(folder))
     read: list[str] = []
-    tail = store.tail
-    monkeypatch.setattr(store, "tail", lambda stream: read.append(stream) or tail(stream))
-    monkeypatch.setattr(store, "read", store.read)
+    reading = store.read
+
+    def noted(stream, after_seq=0, *, backwards=False):
+        if backwards:
+            read.append(stream)
+        return reading(stream, after_seq, backwards=backwards)
+
+    monkeypatch.setattr(store, "read", noted)
     patrol = Patrol(store)
     steps = 0
     while not steps or not patrol._is_over:
@@ -460,7 +466,7 @@ def test_a_patrol_rests_and_goes_on_where_it_was(folder, monkeypatch):
 
 
 def ids_in_store(store: Any) -> set[str]:
-    return set(store.streams("tasks/"))
+    return set(streams_in(store, "tasks/"))
 
 
 def test_a_note_changes_no_fact_and_no_list(folder):

@@ -16,6 +16,7 @@ from functools import partial
 import pytest
 
 from holdfast.errors import StoreError
+from holdfast.log.store_calls import acquire_one, inbox_of, post_to, sync_one, unpost
 from holdfast.stores import open_store
 from holdfast.stores.port import Facts, Store
 from tests.interrupting import interrupted
@@ -34,18 +35,18 @@ FACTS = Facts("job", "in_progress", labels={"a": "b"}, created_at=datetime(2031,
 
 def story(store: Store, stream: str, acknowledged: list[bytes]) -> None:
     """What a task does to its log, all of it."""
-    lease = store.acquire(stream, "me", LONG_S)
+    lease = acquire_one(store, stream, "me", LONG_S)
     for seq, line in enumerate(LINES):
         store.append(lease, seq, [line], None if seq % 2 else FACTS)
-        store.sync(lease)
+        sync_one(store, lease)
         acknowledged.append(line)
     store.renew(lease)
-    store.post(stream, "post", b"{}")
-    store.inbox([stream])
-    store.unpost(stream, "post")
+    post_to(store, stream, "post", b"{}")
+    inbox_of(store, [stream])
+    unpost(store, stream, "post")
     store.get_blob(store.put_blob(b"blob of " + stream.encode()))
     list(store.read(stream))
-    store.release(lease)
+    store.release([lease])
 
 
 def in_time(work: Callable[[], object], what: str) -> None:

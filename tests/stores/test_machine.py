@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
+from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, LeaseLost, StorageFailed
+from holdfast.log.store_calls import acquire_one
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import StoreMachine, StoreProcesses, run_store_machine
 from holdfast.testing.machine.model import NOW
@@ -66,9 +68,12 @@ class Forgetful(MemoryStore):
         if beside is None:
             self.synced: dict[str, int] = {}
 
-    def sync(self, lease):
-        super().sync(lease)
-        self.synced[lease.stream] = len(self._streams.get(lease.stream, ()))
+    def sync(self, leases):
+        outcomes = super().sync(leases)
+        for lease, error in zip(leases, outcomes, strict=True):
+            if error is None:
+                self.synced[lease.stream] = len(self._streams.get(lease.stream, ()))
+        return outcomes
 
     def delete(self, lease):
         super().delete(lease)
@@ -143,8 +148,8 @@ class TakesAStaleEpoch(MemoryStore):
 
 
 class AcknowledgesAStaleWriter(Lenient):
-    def sync(self, lease):
-        pass
+    def sync(self, leases):
+        return [None] * len(leases)
 
 
 class TakesAnyPlace(MemoryStore):
@@ -153,14 +158,14 @@ class TakesAnyPlace(MemoryStore):
 
 
 class HandsOutTwice(MemoryStore):
-    def acquire(self, stream, owner, lease_s):
+    def _take(self, stream, owner, lease_s):
         self._held.pop(stream, None)
-        return super().acquire(stream, owner, lease_s)
+        return super()._take(stream, owner, lease_s)
 
 
 class NeverTakesOver(MemoryStore):
-    def acquire(self, stream, owner, lease_s):
-        return super().acquire(stream, owner, 600)
+    def _take(self, stream, owner, lease_s):
+        return super()._take(stream, owner, 600)
 
 
 class LetsAnybodyRelease(MemoryStore):
@@ -201,8 +206,8 @@ class LosesMessages(MemoryStore):
 
 
 class TakesAMessageTwice(MemoryStore):
-    def post(self, stream, name, data):
-        super().post(stream, name, data)
+    def put_side(self, stream, kind, name, data):
+        super().put_side(stream, kind, name, data)
         return True
 
 
@@ -213,19 +218,22 @@ class RemembersTooMuch(MemoryStore):
 
 
 class HidesWhatIsDue(MemoryStore):
-    def due(self, prefix, now):
-        return (pair for pair in super().due(prefix, now) if pair[1] and pair[1].wake_at != now)
+    def find(self, query):
+        page = super().find(query)
+        found = [each for each in page.found if each[1].wake_at != query.due_by]
+        return replace(page, found=found) if query.due_by else page
 
 
 class ListsByTheWrongPrefix(MemoryStore):
-    def streams(self, prefix):
-        return super().streams(prefix[:-1])
+    def find(self, query):
+        return super().find(replace(query, prefix=query.prefix[:-1]))
 
 
 class ForgetsTheEpoch(MemoryStore):
-    def release(self, lease):
-        super().release(lease)
-        self._epochs.pop(lease.stream, None)
+    def release(self, leases):
+        super().release(leases)
+        for lease in leases:
+            self._epochs.pop(lease.stream, None)
 
 
 class LosesBlobs(MemoryStore):
@@ -335,14 +343,14 @@ def test_a_killed_process_is_gone_and_its_errors_are_ours(tmp_path):
     with StoreProcesses("holdfast.stores:open_store", str(tmp_path / "w")) as processes:
         one, two = processes.open(), processes.open()
         assert one.url == str(tmp_path / "w")
-        lease = one.acquire("tasks/t", "one", 60)
+        lease = acquire_one(one, "tasks/t", "one", 60)
         one.append(lease, 0, [b'{"id":"t"}'])
         with pytest.raises(Conflict, match="is at event 1"):
             one.append(lease, 7, [b"no"])
         with pytest.raises(TaskBusy, match="being driven by one"):
-            two.acquire("tasks/t", "two", 60)
+            acquire_one(two, "tasks/t", "two", 60)
         processes.kill(one)
-        assert two.acquire("tasks/t", "two", 60).epoch == lease.epoch + 1
+        assert acquire_one(two, "tasks/t", "two", 60).epoch == lease.epoch + 1
         assert list(two.read("tasks/t")) == [b'{"id":"t"}']
         processes.kill(one)
         with pytest.raises(OSError):

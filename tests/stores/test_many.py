@@ -9,12 +9,13 @@ from contextlib import suppress
 import pytest
 
 from holdfast.errors import LeaseLost, StorageFailed, TaskBusy
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores import secured
 from holdfast.stores.files import syncing as together
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.port import Lease, ManyAtOnce
+from holdfast.stores.port import Lease
 from holdfast.stores.sealed.keys import Keys
 from holdfast.stores.sqlite.store import SqliteStore
 from tests.stores.postgres_server import postgres_server, postgres_url
@@ -43,20 +44,16 @@ def store(request, tmp_path):
 
 
 def taken(store, streams=STREAMS, lease_s=60):
-    leases = store.acquire_many(streams, "me", lease_s)
+    leases = store.acquire(streams, "me", lease_s)
     assert all(isinstance(lease, Lease) for lease in leases), leases
     return leases
 
 
-def test_every_store_of_ours_has_it(store):
-    assert isinstance(store, ManyAtOnce)
-
-
 def test_leases_come_in_order_and_know_how_long_their_streams_are(store):
-    first = store.acquire(STREAMS[3], "me", 60)
+    first = acquire_one(store, STREAMS[3], "me", 60)
     store.append(first, 0, [b"one", b"two"])
-    store.sync(first)
-    store.release(first)
+    sync_one(store, first)
+    store.release([first])
     leases = taken(store)
     assert [lease.stream for lease in leases] == STREAMS
     assert [lease.head for lease in leases] == [0, 0, 0, 2, 0, 0]
@@ -64,19 +61,19 @@ def test_leases_come_in_order_and_know_how_long_their_streams_are(store):
 
 
 def test_a_stream_that_another_holds_is_busy_and_the_others_are_taken(store):
-    store.acquire(STREAMS[1], "another", 60)
-    outcomes = store.acquire_many(STREAMS, "me", 60)
+    acquire_one(store, STREAMS[1], "another", 60)
+    outcomes = store.acquire(STREAMS, "me", 60)
     assert isinstance(outcomes[1], TaskBusy)
     assert "another" in str(outcomes[1])
     assert sum(isinstance(outcome, Lease) for outcome in outcomes) == len(STREAMS) - 1
 
 
 def test_of_a_stream_that_is_named_twice_the_second_is_busy(store):
-    first, second, other = store.acquire_many(["tasks/t", "tasks/t", "tasks/u"], "me", 60)
+    first, second, other = store.acquire(["tasks/t", "tasks/t", "tasks/u"], "me", 60)
     assert isinstance(first, Lease) and isinstance(other, Lease)
     assert isinstance(second, TaskBusy)
     store.append(first, 0, [b"one"])
-    assert store.sync_many([first]) == [None]
+    assert list(store.sync([first])) == [None]
 
 
 def test_what_is_synced_together_is_there_for_who_takes_over(store):
@@ -84,8 +81,8 @@ def test_what_is_synced_together_is_there_for_who_takes_over(store):
     for round_ in range(3):
         for lease in leases:
             store.append(lease, round_, [b"line %d" % round_])
-        assert store.sync_many(leases) == [None] * len(leases)
-    store.release_many(leases)
+        assert store.sync(leases) == [None] * len(leases)
+    store.release(leases)
     for stream in STREAMS:
         assert list(store.read(stream)) == [b"line 0", b"line 1", b"line 2"]
 
@@ -94,13 +91,13 @@ def test_only_who_was_taken_over_is_told_so_and_the_rest_is_durable(store):
     leases = list(taken(store, STREAMS[:2], lease_s=0)) + list(taken(store, STREAMS[2:]))
     for lease in leases:
         store.append(lease, 0, [b"one"])
-    assert store.sync_many(leases) == [None] * len(leases)
-    store.acquire(STREAMS[0], "another", 60)
+    assert store.sync(leases) == [None] * len(leases)
+    acquire_one(store, STREAMS[0], "another", 60)
     for lease in leases[1:]:
         store.append(lease, 1, [b"two"])
     with suppress(LeaseLost):  # the database may not have been asked yet
         store.append(leases[0], 1, [b"never"])
-    outcomes = store.sync_many(leases)
+    outcomes = store.sync(leases)
     assert isinstance(outcomes[0], LeaseLost)
     assert outcomes[1:] == [None] * (len(leases) - 1)
     assert list(store.read(STREAMS[0])) == [b"one"]
@@ -111,8 +108,8 @@ def test_a_lease_that_was_given_back_is_refused_alone(store):
     leases = taken(store)
     for lease in leases:
         store.append(lease, 0, [b"one"])
-    store.release(leases[2])
-    outcomes = store.sync_many(leases)
+    store.release([leases[2]])
+    outcomes = store.sync(leases)
     assert [type(outcome) for outcome in outcomes] == [
         LeaseLost if number == 2 else type(None) for number in range(len(leases))
     ]
@@ -120,9 +117,9 @@ def test_a_lease_that_was_given_back_is_refused_alone(store):
 
 def test_giving_back_many_twice_or_late_is_no_error(store):
     leases = taken(store)
-    store.release_many(leases)
-    store.release_many(leases)
-    store.release_many([])
+    store.release(leases)
+    store.release(leases)
+    store.release([])
     assert [store.holder(stream) for stream in STREAMS] == [None] * len(STREAMS)
     taken(store)
 
@@ -167,11 +164,11 @@ def test_many_files_are_synced_by_one_call_and_a_few_one_by_one(files, disk):
     for seq in range(3):
         for lease in leases:
             files.append(lease, seq, [b"line"])
-        assert files.sync_many(leases) == [None] * len(leases)
+        assert files.sync(leases) == [None] * len(leases)
     assert (disk.wholes, disk.files) == (3, 0)
     for lease in leases[:3]:
         files.append(lease, 3, [b"line"])
-    assert files.sync_many(leases[:3]) == [None] * 3
+    assert files.sync(leases[:3]) == [None] * 3
     assert (disk.wholes, disk.files) == (3, 3)
 
 
@@ -181,7 +178,7 @@ def test_after_a_failed_sync_of_the_disk_each_file_tells_its_own_error(files, di
         files.append(lease, 0, [b"line"])
     disk.whole_fails = True
     disk.bad = os.stat(files.root / f"{STREAMS[4]}/events.jsonl").st_ino
-    outcomes = files.sync_many(leases)
+    outcomes = files.sync(leases)
     assert isinstance(outcomes[4], StorageFailed)
     assert [o for o in outcomes if o is not outcomes[4]] == [None] * 5
     # The kernel tells an error once: nobody can say what the next call would have missed.
@@ -192,7 +189,7 @@ def test_after_a_failed_sync_of_the_disk_each_file_tells_its_own_error(files, di
     for lease in sound:
         files.append(lease, 1, [b"line"])
     before = disk.files
-    assert files.sync_many(sound) == [None] * 4
+    assert files.sync(sound) == [None] * 4
     assert (disk.wholes, disk.files) == (1, before + 4)
 
 
@@ -207,7 +204,7 @@ def test_a_disk_that_others_keep_busy_is_not_synced_as_a_whole_for_a_while(
     def write_and_sync(seq):
         for lease in leases:
             files.append(lease, seq, [b"line"])
-        assert files.sync_many(leases) == [None] * len(leases)
+        assert files.sync(leases) == [None] * len(leases)
 
     real = Disk.sync_all
     monkeypatch.setattr(
@@ -222,7 +219,7 @@ def test_a_disk_that_others_keep_busy_is_not_synced_as_a_whole_for_a_while(
 
 
 def test_a_log_on_another_disk_is_synced_by_itself(files, disk, monkeypatch):
-    files.release(files.acquire(STREAMS[0], "me", 60))
+    files.release([acquire_one(files, STREAMS[0], "me", 60)])
     elsewhere = os.stat(files.root / f"{STREAMS[0]}/events.jsonl").st_ino
     real = Disk.status
 
@@ -234,17 +231,17 @@ def test_a_log_on_another_disk_is_synced_by_itself(files, disk, monkeypatch):
     leases = taken(files)
     for lease in leases:
         files.append(lease, 0, [b"line"])
-    assert files.sync_many(leases) == [None] * len(leases)
+    assert files.sync(leases) == [None] * len(leases)
     assert (disk.wholes, disk.files) == (1, 1)
 
 
 def test_a_writer_that_was_taken_over_elsewhere_is_refused_out_of_a_group(tmp_path):
     ours, theirs = (SqliteStore(tmp_path / "tasks.db") for _ in range(2))
     leases = list(taken(ours, STREAMS[:1], lease_s=0)) + list(taken(ours, STREAMS[1:]))
-    theirs.acquire(STREAMS[0], "another", 60)
+    acquire_one(theirs, STREAMS[0], "another", 60)
     for lease in leases[::-1]:
         ours.append(lease, 0, [b"one"])
-    outcomes = ours.sync_many(leases)
+    outcomes = ours.sync(leases)
     assert isinstance(outcomes[0], LeaseLost)
     assert outcomes[1:] == [None] * 5
     assert [list(theirs.read(stream)) for stream in STREAMS] == [[]] + [[b"one"]] * 5

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
 
 from holdfast import Holdfast, Keys
-from holdfast.agent.indexing import _BATCH
+from holdfast.agent.memory_index import _decoded
 from holdfast.log.reading import memory_stream
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.port import TextSearch
-from holdfast.stores.sqlite import store as sqlite_store
 from tests.stores.every import KINDS, LASTING, new_url, postgres_server, postgres_url
 
 __all__ = ["new_url", "postgres_server", "postgres_url"]
@@ -25,6 +21,15 @@ WAYS = {
     "signed": {"sign_key": Keys.new()},
     "encrypted": {"key": Keys.new()},
 }
+
+
+BATCH = 20
+"""Of how many entries the words are kept together, on this page."""
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch):
+    monkeypatch.setattr("holdfast.agent.memory_index._BATCH", BATCH)
 
 
 @pytest.fixture(params=list(WAYS.values()), ids=list(WAYS))
@@ -96,8 +101,6 @@ def test_what_is_forgotten_or_replaced_is_found_no_more(opened):
         assert texts(memory.search("code 4711 tea coffee")) == ["likes coffee"]
         assert memory.entry("code") is None
         assert [entry.text for entry in memory.entries()] == ["likes coffee"]
-    if isinstance(hf.store, TextSearch) and (index := hf.store.text_index()) is not None:
-        assert list(index.find(STREAM, ["code", "4711", "tea"], 9)) == []
     assert not other.memory.forget("code")
     other.memory.remember("the code is 4712", id="code")
     assert texts(hf.memory.search("code")) == ["the code is 4712"]
@@ -114,22 +117,70 @@ def test_the_next_process_finds_what_this_one_remembered(opened):
     assert len(first.memory.search("room")) == 2
 
 
-def test_an_index_that_is_behind_the_log_or_gone_catches_up_before_a_search_answers(opened):
+def rows(hf):
+    return {row.name: row.data for row in hf.store.get_side([STREAM], "derived")}
+
+
+def test_words_are_kept_beside_the_log_and_catch_up_before_a_search_answers(opened):
     hf, other = opened(), opened()
-    for number in range(_BATCH + 50):
+    for number in range(BATCH + 5):
         hf.memory.remember(f"number {number}", id=str(number))
-    assert len(hf.memory.search("number", limit=1000)) == _BATCH + 50
+    assert len(hf.memory.search("number", limit=1000)) == BATCH + 5
+    assert list(rows(hf)) == ["0.words"]
     other.memory.remember("number last")
     other.memory.forget("7")
-    index = hf.store.text_index() if isinstance(hf.store, TextSearch) else None
-    if index is not None:
-        assert index.upto(STREAM) == _BATCH + 51  # it is behind
     assert texts(hf.memory.search("last")) == ["number last"]
     assert hf.memory.search("7") == []
-    if index is not None:
-        index.drop(STREAM)
-    assert len(hf.memory.search("number", limit=1000)) == _BATCH + 50
-    assert len(opened().memory.search("number", limit=1000)) == _BATCH + 50
+    assert len(opened().memory.search("number", limit=1000)) == BATCH + 5
+    hf.store.drop_side(STREAM, "derived")
+    assert len(hf.memory.search("number", limit=1000)) == BATCH + 5
+    assert len(opened().memory.search("number", limit=1000)) == BATCH + 5
+
+
+def test_a_new_process_takes_the_kept_words_and_cuts_no_text_again(opened, monkeypatch):
+    hf = opened()
+    for number in range(BATCH):
+        hf.memory.remember(f"number {number}")
+    assert hf.memory.search("7")
+    monkeypatch.setattr("holdfast.agent.memory_index.words_of", None)
+    assert texts(opened().memory.search("7")) == ["number 7"]
+
+
+def test_what_is_forgotten_is_not_kept_among_the_words(opened):
+    hf = opened()
+    for number in range(BATCH):
+        hf.memory.remember(f"secret{number}", id=str(number))
+    assert hf.memory.search("secret7")
+    hf.memory.forget("7")
+    again = opened()
+    assert again.memory.search("secret7") == []
+    kept = _decoded(rows(again)["0.words"])
+    assert kept is not None and len(kept.entries) == BATCH - 1
+    assert all(words != "secret7" for _, _, words in kept.entries)
+
+
+@pytest.mark.parametrize("spoil", ["flip", "cut", "empty", "foreign"])
+def test_kept_words_that_are_damaged_or_of_another_log_are_not_believed(tmp_path, spoil):
+    def filled(name, word):
+        hf = Holdfast(f"sqlite:///{tmp_path}/{name}.db")
+        for number in range(BATCH):
+            hf.memory.remember(f"{word} {number}", id=f"{word}-{number}")
+        assert len(hf.memory.search(word, limit=1000)) == BATCH
+        return hf
+
+    with filled("one", "quiet") as hf, filled("two", "loud") as elsewhere:
+        data = bytearray(rows(hf)["0.words"])
+        data[len(data) // 2] ^= 1
+        spoiled = {
+            "flip": bytes(data),
+            "cut": bytes(data[:-9]),
+            "empty": b"",
+            "foreign": rows(elsewhere)["0.words"],
+        }[spoil]
+        hf.store.put_side(STREAM, "derived", "0.words", spoiled)
+    with Holdfast(f"sqlite:///{tmp_path}/one.db") as hf:
+        assert len(hf.memory.search("quiet", limit=1000)) == BATCH
+        assert hf.memory.search("loud") == []
 
 
 @pytest.mark.parametrize(
@@ -150,65 +201,23 @@ def test_a_hostile_query_is_only_words(kind, query, new_url):
         assert texts(found) == (["a quiet room"] if has_word else [])
 
 
-@pytest.mark.parametrize(
-    ("kind", "keys", "has_index"),
-    [
-        ("files", WAYS["plain"], False),
-        ("sqlite", WAYS["plain"], True),
-        ("sqlite", WAYS["signed"], True),
-        ("sqlite", WAYS["encrypted"], False),
-        ("sqlite", WAYS["encrypted"] | WAYS["signed"], False),
-        ("postgres", WAYS["signed"], True),
-        ("postgres", WAYS["encrypted"] | WAYS["signed"], False),
-    ],
-)
-def test_only_stores_that_may_show_their_words_have_an_index(kind, keys, has_index, new_url):
-    with Holdfast(new_url(kind), **keys) as hf:
-        index = hf.store.text_index() if isinstance(hf.store, TextSearch) else None
-        assert (index is not None) == has_index
-
-
 def test_no_word_of_an_encrypted_memory_is_on_the_disk(tmp_path):
     path = tmp_path / "sealed.db"
     with Holdfast(f"sqlite:///{path}", key=Keys.new()) as hf:
         hf.memory.remember("Xanthippe wants a quiet room")
+        for number in range(BATCH):
+            hf.memory.remember(f"number {number}")
         assert texts(hf.memory.search("xanthippe")) == ["Xanthippe wants a quiet room"]
+        assert rows(hf)
         on_disk = b"".join(file.read_bytes() for file in tmp_path.iterdir()).lower()
         assert b"xanthippe" not in on_disk
     with Holdfast(f"sqlite:///{tmp_path}/open.db") as hf:
         hf.memory.remember("Xanthippe wants a quiet room")
+        for number in range(BATCH):
+            hf.memory.remember(f"number {number}")
         hf.memory.search("xanthippe")
         on_disk = b"".join(file.read_bytes() for file in tmp_path.iterdir()).lower()
-        assert on_disk.count(b"xanthippe") >= 2  # in the log, and in the index
-
-
-def test_without_fts5_the_log_is_searched_in_this_process(tmp_path, monkeypatch):
-    url = f"sqlite:///{tmp_path}/m.db"
-    with Holdfast(url) as hf:
-        hf.memory.remember("a quiet room")
-        assert hf.memory.search("quiet")
-    monkeypatch.setattr(sqlite_store, "can_search", lambda: False)
-    with Holdfast(url) as hf:
-        hf.memory.remember("a loud room")
-        assert texts(hf.memory.search("loud")) == ["a loud room"]
-        assert len(hf.memory.search("room")) == 2
-        with closing(sqlite3.connect(tmp_path / "m.db")) as conn:
-            assert conn.execute("select count(*) from texts").fetchall() == [(1,)]
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    ["drop table texts", "delete from indexed", "delete from texts; delete from indexed"],
-)
-def test_an_index_that_somebody_deleted_in_sqlite_is_made_anew(tmp_path, spoil):
-    with Holdfast(f"sqlite:///{tmp_path}/m.db") as hf:
-        hf.memory.remember("a quiet room", id="room")
-        hf.memory.remember("a loud room")
-        assert hf.memory.search("quiet")
-        with closing(sqlite3.connect(tmp_path / "m.db")) as conn, conn:
-            conn.executescript(spoil)
-        hf.memory.forget("room")
-        assert texts(hf.memory.search("room")) == ["a loud room"]
+        assert on_disk.count(b"xanthippe") >= 2  # in the log, and among the words
 
 
 REMEMBERING = """

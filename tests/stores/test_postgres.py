@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed, TaskBusy, Worker
+from holdfast.log.store_calls import acquire_one, post_to, sync_one
 from holdfast.stores import open_store
 from holdfast.stores.port import Facts
 from holdfast.stores.postgres.database import VERSION, bring_up_to_date
@@ -67,7 +68,7 @@ class TestContract(StoreContract):
 
 
 def test_a_deleted_stream_leaves_no_line_behind(store):
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one", b"two"])
     store.delete(lease)
     with superuser(store._full_url) as conn:
@@ -244,12 +245,12 @@ def test_a_newer_database_is_refused_and_kept(postgres_url):
 
 
 def test_an_append_touches_no_index_of_streams(store, postgres_url):
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one"], Facts("job", "in_progress"))
-    store.sync(lease)
+    sync_one(store, lease)
     for seq in range(1, 51):
         store.append(lease, seq, [b"more"])
-        store.sync(lease)
+        sync_one(store, lease)
     store.close()  # whose connections then say what they did
     with superuser(postgres_url) as conn:
         query = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'streams'"
@@ -270,28 +271,28 @@ def test_who_waits_hears_of_facts_and_messages_of_others_at_once(store, postgres
     assert store.wait_for_news(0)  # of what may have been before
     assert not store.wait_for_news(0.01)
     other = open_store(postgres_url)
-    lease = other.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(other, STREAM, "me", LONG_S)
     started = time.monotonic()
-    timer = threading.Timer(0.1, lambda: other.post(STREAM, "m", b"{}"))
+    timer = threading.Timer(0.1, lambda: post_to(other, STREAM, "m", b"{}"))
     timer.start()
     assert store.wait_for_news(60)
     assert time.monotonic() - started < 50
     timer.join()
     other.append(lease, 0, [b"one"], Facts("job", "pending"))
-    other.sync(lease)
+    sync_one(other, lease)
     assert store.wait_for_news(20)
     other.close()
 
 
 def test_news_that_came_while_nobody_waited_are_not_missed(store):
     store.wait_for_news(0)
-    store.post(STREAM, "m", b"{}")
+    post_to(store, STREAM, "m", b"{}")
     assert store.wait_for_news(20)
     assert not store.wait_for_news(0.2)
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one"])  # without facts it is nobody's business
-    store.sync(lease)
-    assert not store.post(STREAM, "m", b"again")
+    sync_one(store, lease)
+    assert not post_to(store, STREAM, "m", b"again")
     assert not store.wait_for_news(0.2)
 
 
@@ -308,7 +309,7 @@ def test_every_thread_that_waits_is_told(store):
     for thread in threads:
         thread.start()
     waiting.wait()
-    store.post(STREAM, "m", b"{}")
+    post_to(store, STREAM, "m", b"{}")
     for thread in threads:
         thread.join()
     assert heard == [True] * 5
@@ -349,16 +350,16 @@ def test_who_follows_a_task_sees_each_event_at_once(postgres_url, tmp_path):
 
 def test_appends_are_told_of_only_while_somebody_follows(store, postgres_url):
     other = open_store(postgres_url)
-    lease = other.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(other, STREAM, "me", LONG_S)
     store.wait_for_news(0, lines=True)
     until(other._presence.is_asked, "nobody heard that somebody follows")
     store.wait_for_news(0)
     other.append(lease, 0, [b"one"])
-    other.sync(lease)
+    sync_one(other, lease)
     assert store.wait_for_news(20)
     other._presence._heard_asking_at = -math.inf  # as a minute later
     other.append(lease, 1, [b"two"])
-    other.sync(lease)
+    sync_one(other, lease)
     assert not store.wait_for_news(0.2)
     other.close()
 
@@ -367,15 +368,15 @@ def test_appends_are_told_of_only_while_somebody_follows(store, postgres_url):
 
 
 def test_a_connection_lost_in_the_middle_of_an_append_spoils_the_lease(store, postgres_url):
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one"])
-    store.sync(lease)
+    sync_one(store, lease)
     problems: list[BaseException] = []
 
     def write():
         store.append(lease, 1, [b"two"])
         try:
-            store.sync(lease)
+            sync_one(store, lease)
         except BaseException as error:
             problems.append(error)
 
@@ -390,35 +391,35 @@ def test_a_connection_lost_in_the_middle_of_an_append_spoils_the_lease(store, po
     assert "run the task again" in str(problem)
     with pytest.raises(StorageFailed, match="what was written is not known"):
         store.append(lease, 2, [b"three"])
-    store.release(lease)
-    again = store.acquire(STREAM, "me", LONG_S)
+    store.release([lease])
+    again = acquire_one(store, STREAM, "me", LONG_S)
     assert list(store.read(STREAM)) == [b"one"]
     store.append(again, 1, [b"two"])
-    store.sync(again)
+    sync_one(store, again)
     assert list(store.read(STREAM)) == [b"one", b"two"]
 
 
 def test_connections_that_were_cut_while_idle_are_made_anew_and_nobody_notices(store, postgres_url):
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     for seq in range(3):
         store.append(lease, seq, [b"%d" % seq])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(STREAM, seq)) == [b"%d" % seq]
         assert cut_connections(postgres_url) >= 2
 
 
 def test_a_process_whose_presence_was_cut_keeps_its_tasks(store, postgres_url):
-    lease = store.acquire(STREAM, "alive", LONG_S)
+    lease = acquire_one(store, STREAM, "alive", LONG_S)
     number = store._presence.number
     assert cut_connections(postgres_url) >= 2
     until(lambda: store._presence.number != number, "it did not appear again")
     other = open_store(postgres_url)
     until(lambda: other.holder(STREAM) == "alive", "its lease was not moved")
     with pytest.raises(TaskBusy, match="alive"):
-        other.acquire(STREAM, "taker", LONG_S)
+        acquire_one(other, STREAM, "taker", LONG_S)
     store.append(lease, 0, [b"one"])
-    store.sync(lease)
-    assert other.post(STREAM, "m", b"{}")
+    sync_one(store, lease)
+    assert post_to(other, STREAM, "m", b"{}")
     assert store.wait_for_news(20)
     other.close()
 
@@ -426,26 +427,26 @@ def test_a_process_whose_presence_was_cut_keeps_its_tasks(store, postgres_url):
 def test_a_server_that_crashes_loses_nothing_that_was_acknowledged(postgres_server, postgres_url):
     acknowledged = 0
     store = PostgresStore(postgres_url)
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     crash = threading.Timer(0.3, lambda: postgres_server.stop(signal.SIGQUIT))
     crash.start()
     with pytest.raises(StorageFailed):
         while True:
             store.append(lease, acknowledged, [b"%d" % acknowledged])
-            store.sync(lease)
+            sync_one(store, lease)
             acknowledged += 1
     crash.join()
     with pytest.raises(StorageFailed):
         open_store(postgres_url)
     postgres_server.start()
-    store.release(lease)
-    again = store.acquire(STREAM, "me", LONG_S)
+    store.release([lease])
+    again = acquire_one(store, STREAM, "me", LONG_S)
     found = list(store.read(STREAM))
     assert len(found) in (acknowledged, acknowledged + 1)
     assert found == [b"%d" % n for n in range(len(found))]
     assert acknowledged > 10
     store.append(again, len(found), [b"and on"])
-    store.sync(again)
+    sync_one(store, again)
     store.close()
 
 
@@ -454,7 +455,7 @@ def test_two_who_wait_for_each_other_both_get_through(store, postgres_url, first
     with superuser(postgres_url) as conn:
         (name,) = conn.execute("select current_database()").fetchone()
         conn.execute(f"alter database {name} set deadlock_timeout = '50ms'")
-    leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(2)]
+    leases = [acquire_one(store, f"tasks/{n}", "me", LONG_S) for n in range(2)]
     number = store._presence.number
     cut_connections(postgres_url)  # so that new ones know of the timeout
     until(lambda: store._presence.number != number, "it did not appear again")
@@ -468,14 +469,14 @@ def test_two_who_wait_for_each_other_both_get_through(store, postgres_url, first
         other.execute(lock, [first])
         for lease in leases:
             store.append(lease, 0, [b"one"])
-        thread = threading.Thread(target=store.sync, args=[leases[0]])
+        thread = threading.Thread(target=store.sync, args=[[leases[0]]])
         thread.start()
         until(lambda: watching.execute(waiting).fetchone() == (1,), "the append does not wait")
         other.execute(lock, [second])  # which the append has, in one of the two orders
         other.commit()
         thread.join()
     for lease in leases:
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(lease.stream)) == [b"one"]
 
 
@@ -485,7 +486,7 @@ def test_a_killed_process_is_told_from_one_that_is_only_slow(store, postgres_url
         with superuser(postgres_url) as conn:
             conn.execute("update holdfast.streams set expires_at = expires_at + interval '1 hour'")
         with pytest.raises(TaskBusy, match="the one that freezes"):
-            store.acquire("tasks/t", "me", LONG_S)
+            acquire_one(store, "tasks/t", "me", LONG_S)
         other.kill()
         until(lambda: store.holder("tasks/t") is None, "its death was not noticed")
-        assert store.acquire("tasks/t", "me", LONG_S).epoch == 2
+        assert acquire_one(store, "tasks/t", "me", LONG_S).epoch == 2

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import BadInput, Conflict, Holdfast, HoldfastError, NewerFormat, StorageFailed
-from holdfast.stores import open_store
+from holdfast.log.store_calls import acquire_one, facts_of_all, sync_one
+from holdfast.stores import migrate, open_store
 from holdfast.stores.port import Facts, Query
 from holdfast.stores.queries import migration, queries, schema
 from holdfast.stores.sqlite import database as sqlite_file
@@ -46,7 +47,7 @@ class TestContract(StoreContract):
 
 def test_a_deleted_stream_leaves_no_line_behind(tmp_path):
     store = SqliteStore(tmp_path / "tasks.db")
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one", b"two"])
     store.delete(lease)
     store.close()
@@ -162,10 +163,11 @@ def test_a_commit_is_a_sync_of_the_disk(path):
     trace = path.with_name("trace")
     script = (
         "import sys; from pathlib import Path\n"
+        "from holdfast.log.store_calls import acquire_one, sync_one\n"
         "from holdfast.stores.sqlite.store import SqliteStore\n"
-        "store = SqliteStore(Path(sys.argv[1])); lease = store.acquire('tasks/t', 'me', 60)\n"
+        "store = SqliteStore(Path(sys.argv[1])); lease = acquire_one(store, 'tasks/t', 'me', 60)\n"
         "for n in range(20):\n"
-        "    store.append(lease, n, [b'x']); store.sync(lease)\n"
+        "    store.append(lease, n, [b'x']); sync_one(store, lease)\n"
         "    print('acknowledged', n, flush=True)\n"
     )
     command = ["strace", "-f", "-e", "trace=fdatasync,fsync,write", "-o", str(trace)]
@@ -271,7 +273,7 @@ def test_the_table_of_labels_says_what_the_streams_say_and_no_more(path):
         query = "select l.name, l.value, s.name from labels as l join streams as s on id = stream"
         assert conn.execute(query).fetchall() == [("x", "1", "tasks/a")]
         assert conn.execute("select count(*) from labels").fetchone() == (1,)
-        store.delete(store.acquire("tasks/a", "me", LONG_S))
+        store.delete(acquire_one(store, "tasks/a", "me", LONG_S))
         assert conn.execute("select count(*) from labels").fetchone() == (0,)
     store.close()
 
@@ -285,6 +287,7 @@ def test_the_labels_of_an_older_database_can_be_looked_for(path):
             given = (id, f"tasks/{id}", json.dumps(labels) if labels else None, id * 10)
             conn.execute("insert into streams (id, name, head, status, labels, created_at, "
                          "updated_at) values (?, ?, 1, 'failed', ?, ?, 0)", given)  # fmt: skip
+    migrate(f"sqlite:///{path}")
     store = SqliteStore(path)
 
     def found(**labels):
@@ -302,7 +305,7 @@ def test_the_labels_of_an_older_database_can_be_looked_for(path):
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_every_query_is_named_explained_or_plain_and_used(dialect):
-    modules = (*SOURCE.glob(f"{dialect}/*.py"), SOURCE / "queries.py")
+    modules = (*SOURCE.glob(f"{dialect}/*.py"), SOURCE / "queries.py", SOURCE / "database.py")
     code = "".join(path.read_text() for path in modules)
     found = queries(dialect)
     assert len(found) > 20
@@ -332,43 +335,43 @@ def test_many_processes_may_make_the_database_at_once(path):
 
 
 def test_a_lock_of_another_process_is_waited_for(store, path):
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("begin immediate")
         timer = threading.Timer(0.3, lambda: other.execute("commit"))
         timer.start()
         started = time.monotonic()
         store.append(lease, 0, [b"one"])
-        store.sync(lease)
+        sync_one(store, lease)
         assert time.monotonic() - started > 0.2
         timer.join()
     assert list(store.read(STREAM)) == [b"one"]
 
 
 def test_a_process_that_never_lets_go_is_told_of(store, path, monkeypatch):
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     monkeypatch.setattr(sqlite_file, "_PATIENCE_S", 0.1)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("begin immediate")
         store.append(lease, 0, [b"one"])
         with pytest.raises(StorageFailed, match="kept it locked"):
-            store.sync(lease)
+            sync_one(store, lease)
         assert list(store.read(STREAM)) == []  # readers do not mind
 
 
 def test_tasks_that_sync_at_once_share_their_commits(store):
     commits = []
-    store._writer._commit = lambda jobs, commit=store._writer._commit: (
+    store._groups._commit = lambda jobs, commit=store._groups._commit: (
         commits.append(len(jobs)),
         commit(jobs),
     )
-    leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(40)]
+    leases = [acquire_one(store, f"tasks/{n}", "me", LONG_S) for n in range(40)]
     commits.clear()
 
     def work(lease):
         for seq in range(20):
             store.append(lease, seq, [b"%d" % seq])
-            store.sync(lease)
+            sync_one(store, lease)
 
     threads = [threading.Thread(target=work, args=[lease]) for lease in leases]
     for thread in threads:
@@ -385,25 +388,25 @@ def test_tasks_that_sync_at_once_share_their_commits(store):
 
 
 def test_a_full_disk_is_named_and_costs_nothing_that_was_acknowledged(store, path):
-    lease = store.acquire(STREAM, "me", LONG_S)
-    others = store.acquire("tasks/other", "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
+    others = acquire_one(store, "tasks/other", "me", LONG_S)
     pages = store._write(lambda conn: conn.execute("pragma page_count").fetchone()[0])
     store._write(lambda conn: conn.execute(f"pragma max_page_count = {pages + 5}").fetchone())
     acknowledged = 0
     with pytest.raises(StorageFailed, match="The disk is full: free some space"):
         while True:
             store.append(lease, acknowledged, [b"x" * 3000])
-            store.sync(lease)
+            sync_one(store, lease)
             acknowledged += 1
     assert 0 < acknowledged < 20
     # The limit was that of the connection, and went with it.
     store.append(others, 0, [b"one"])
-    store.sync(others)
-    store.release(lease)
-    again = store.acquire(STREAM, "me", LONG_S)
+    sync_one(store, others)
+    store.release([lease])
+    again = acquire_one(store, STREAM, "me", LONG_S)
     assert list(store.read(STREAM)) == [b"x" * 3000] * acknowledged
     store.append(again, acknowledged, [b"and on"])
-    store.sync(again)
+    sync_one(store, again)
 
 
 def test_the_write_ahead_log_stays_small_beside_the_data(path):
@@ -413,10 +416,10 @@ def test_the_write_ahead_log_stays_small_beside_the_data(path):
 
     def write(stream: str, count: int) -> None:
         nonlocal most
-        lease = store.acquire(stream, "me", LONG_S)
+        lease = acquire_one(store, stream, "me", LONG_S)
         for seq in range(count):
             store.append(lease, seq, [b"%0300d" % seq])
-            store.sync(lease)
+            sync_one(store, lease)
             most = max(most, log.stat().st_size)
 
     write("tasks/a", 2000)
@@ -433,6 +436,7 @@ def test_the_write_ahead_log_stays_small_beside_the_data(path):
 FILLING = """
 import resource, sys
 from pathlib import Path
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.errors import StorageFailed
 
@@ -440,10 +444,10 @@ size = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 try:
     store = SqliteStore(Path(sys.argv[1]))
-    lease = store.acquire("tasks/t", "me", 60)
+    lease = acquire_one(store, "tasks/t", "me", 60)
     for seq in range(9999):
         store.append(lease, seq, [b"x" * 3000])
-        store.sync(lease)
+        sync_one(store, lease)
         print(seq, flush=True)
 except StorageFailed as error:
     print(error)
@@ -467,15 +471,15 @@ def test_a_file_that_may_not_grow_is_named_and_costs_nothing_that_was_acknowledg
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_file_that_lost_its_name_acknowledges_nothing(store, path, how):
-    lease = store.acquire(STREAM, "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one"])
-    store.sync(lease)
+    sync_one(store, lease)
     path.rename(path.with_name("away"))
     if how == "replaced":
         SqliteStore(path).close()
     store.append(lease, 1, [b"two"])
     with pytest.raises(StorageFailed):
-        store.sync(lease)
+        sync_one(store, lease)
 
 
 @contextmanager
@@ -503,18 +507,18 @@ def held_up(store):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_what_was_under_way_when_its_lease_failed_is_not_written(store, count):
-    lease = store.acquire(STREAM, "me", LONG_S)
-    others = store.acquire("tasks/other", "me", LONG_S)
+    lease = acquire_one(store, STREAM, "me", LONG_S)
+    others = acquire_one(store, "tasks/other", "me", LONG_S)
     store.append(lease, 0, [b"one"])
     with held_up(store):
         for seq in range(1, 1 + count):
             store.append(lease, seq, [b"%d" % seq])
         store.append(others, 0, [b"theirs"])
-        store._writer._inode = -1  # as if the file had another name for a moment
+        store._groups._inode = -1  # as if the file had another name for a moment
     # The first line is there, but nobody could know: so nothing may follow it under that lease.
     with pytest.raises(StorageFailed):
-        store.sync(lease)
-    store.sync(others)
+        sync_one(store, lease)
+    sync_one(store, others)
     assert list(store.read(STREAM)) == [b"one"]
     assert list(store.read("tasks/other")) == [b"theirs"]
 
@@ -522,19 +526,19 @@ def test_what_was_under_way_when_its_lease_failed_is_not_written(store, count):
 @pytest.mark.parametrize("wrong", [None, 2, 3])
 def test_what_is_committed_together_is_told_and_refused_each_for_itself(store, wrong):
     facts = [Facts("job", "failed", labels={"n": str(n)}) if n > 2 else None for n in range(6)]
-    leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(6)]
+    leases = [acquire_one(store, f"tasks/{n}", "me", LONG_S) for n in range(6)]
     with held_up(store):
         for n, lease in enumerate(leases):
             seq = 7 if n == wrong else 0
             store._leases.of(lease).head = seq
             store.append(lease, seq, [lease.stream.encode()], facts[n])
-    outcomes = store.sync_many(leases)
+    outcomes = store.sync(leases)
     assert [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Conflict)] == (
         [] if wrong is None else [wrong]
     )
     right = {lease.stream: fact for lease, fact in zip(leases, facts, strict=True)}
     right.pop(f"tasks/{wrong}", None)
-    assert dict(store.facts("tasks/")) == right
+    assert dict(facts_of_all(store, "tasks/")) == right
     for lease in leases:
         assert list(store.read(lease.stream)) == [name.encode() for name in right
                                                   if name == lease.stream]  # fmt: skip
@@ -557,7 +561,7 @@ def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(p
             syncing = False  # one at a time
             raise Interrupt
 
-    ours, theirs = (store.acquire(f"tasks/{name}", "me", LONG_S) for name in "ab")
+    ours, theirs = (acquire_one(store, f"tasks/{name}", "me", LONG_S) for name in "ab")
     ended = threading.Event()
     written = 0
 
@@ -565,7 +569,7 @@ def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(p
         nonlocal written
         while not ended.is_set():
             store.append(theirs, written, [b"%d" % written])
-            store.sync(theirs)
+            sync_one(store, theirs)
             written += 1
             time.sleep(0.002)  # and leave most commits to us
 
@@ -580,7 +584,7 @@ def test_an_interrupt_in_the_middle_of_a_commit_loses_nothing_and_hurts_nobody(p
             while True:
                 try:
                     syncing = True
-                    store.sync(ours)
+                    sync_one(store, ours)
                     syncing = False
                     break
                 except Interrupt:
@@ -612,14 +616,14 @@ def test_a_store_that_is_closed_while_it_is_used_leaves_no_connection_open(tmp_p
         with suppress(HoldfastError):  # it was closed
             for seq in itertools.count():
                 store.append(lease, seq, [b"x"])
-                store.sync(lease)
+                sync_one(store, lease)
                 list(store.read(lease.stream))
                 store.holder(lease.stream)
 
     for turn in range(20):
         path = tmp_path / f"{turn}.db"
         store = SqliteStore(path, sync=False)
-        leases = [store.acquire(f"tasks/{n}", "me", LONG_S) for n in range(4)]
+        leases = [acquire_one(store, f"tasks/{n}", "me", LONG_S) for n in range(4)]
         threads = [threading.Thread(target=use, args=[store, lease]) for lease in leases]
         for thread in threads:
             thread.start()
@@ -637,7 +641,7 @@ def test_a_store_can_be_closed_at_any_moment(tmp_path):
         try:
             for turn in range(15):
                 store = SqliteStore(tmp_path / f"{number}.db", sync=False)
-                lease = store.acquire(STREAM, "me", LONG_S)
+                lease = acquire_one(store, STREAM, "me", LONG_S)
                 store.append(lease, turn, [b"x"])
                 time.sleep(0.018 + 0.0004 * turn)  # about when what lingers is written
                 store.close()
@@ -657,12 +661,12 @@ def test_a_store_can_be_closed_at_any_moment(tmp_path):
 @pytest.mark.parametrize("spoiled", [None, 0, "[null]", b"\xff"])
 def test_a_spoiled_row_of_a_lease_keeps_nobody_from_a_stream(path, column, spoiled):
     with closing(SqliteStore(path)) as store:
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, [b"one"])
-        store.sync(lease)
-        store.release(lease)
+        sync_one(store, lease)
+        store.release([lease])
     with closing(sqlite3.connect(path)) as conn, conn:
         conn.execute(f"update streams set {column} = ?", (spoiled,))
     with closing(SqliteStore(path)) as store:
         assert store.holder(STREAM) is None
-        store.append(store.acquire(STREAM, "another", LONG_S), 1, [b"two"])
+        store.append(acquire_one(store, STREAM, "another", LONG_S), 1, [b"two"])

@@ -102,7 +102,7 @@ def _try(folder: Path, kind: str, seed: str, tell: Tell, most_bytes: int = 0) ->
             refused += 1
             tell(["failed", f"{type(error).__name__}: {error}"])
             for stream in list(hand.held):
-                store.release(hand.held.pop(stream).lease)
+                store.release([hand.held.pop(stream).lease])
         if refused == 8:
             break
     store.close()

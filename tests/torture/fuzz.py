@@ -36,6 +36,7 @@ from holdfast.cli.root import root
 from holdfast.core import decoding
 from holdfast.engines.local import worker
 from holdfast.log import reading, values
+from holdfast.log.store_calls import facts_of_all, streams_in
 from holdfast.stores import listing
 from tests.torture import world
 from tests.torture.damage import (
@@ -52,7 +53,7 @@ from tests.torture.damage import (
 from tests.torture.model import fast_folder
 
 GOALS = (("files", 12_000, 50), ("sqlite", 4500, 30), ("waypoints", 2500, 20), ("archive", 1500, 8))
-"""How many cases of each kind a long run makes, and `make test`."""
+"""How many cases of each kind a long run makes, and `make thorough`."""
 
 TREE = Path(__file__).parents[2]
 LONGEST_S = 30
@@ -183,7 +184,9 @@ class _Fuzzing:
                 hf.archive_to(self._made / "pack.hfa")
         url = self._url(self._made)
         with Holdfast(url) as hf:
-            self._streams = {s for kind in ("tasks/", "sessions/") for s in hf.store.streams(kind)}
+            self._streams = {
+                s for kind in ("tasks/", "sessions/") for s in streams_in(hf.store, kind)
+            }
             self._kin = _kin(hf)
         if kind == "archive":
             shutil.rmtree(self._made / "files")
@@ -233,7 +236,7 @@ class _Fuzzing:
         return chance.choice(list(group))
 
     def _fresh(self) -> None:
-        """The store without damage: what was touched is put back, after a command that only reads;
+        """The store without damage: what was touched is restored, after a command that only reads;
         or all of it is made anew."""
         if self._touched is None:
             shutil.rmtree(self._case, ignore_errors=True)
@@ -372,7 +375,7 @@ class _Fuzzing:
         there = self._shown(ended)
         if name == "restore":
             with Holdfast(f"sqlite:///{self._case}/other.db") as hf:
-                there = {s for kind in ("tasks/", "sessions/") for s in hf.store.streams(kind)}
+                there = {s for kind in ("tasks/", "sessions/") for s in streams_in(hf.store, kind)}
         if lost := self._streams - spoilt - there:
             yield f"exit {ended.code} without {sorted(lost)[:5]}: {ended.told[-500:]}"
         names, said = done.said_as(), ended.out + ended.told
@@ -392,9 +395,9 @@ def _kin(hf: Holdfast) -> dict[str, set[str]]:
     """What goes together when it is moved, by stream."""
     found: dict[str, set[str]] = {}
     for kind in ("tasks/", "sessions/"):
-        for stream in hf.store.streams(kind):
+        for stream in streams_in(hf.store, kind):
             found[stream] = {stream}
-    for stream, facts in [*hf.store.facts("tasks/"), *hf.store.facts("sessions/")]:
+    for stream, facts in [*facts_of_all(hf.store, "tasks/"), *facts_of_all(hf.store, "sessions/")]:
         if facts is None:
             continue
         others = [f"{stream.partition('/')[0]}/{facts.origin}", f"tasks/{facts.parent}"]

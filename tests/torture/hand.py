@@ -6,12 +6,12 @@ where a thing may be gone from then on).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
-from typing import cast
 
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost
 from holdfast.log import chain
+from holdfast.log.store_calls import acquire_one, post_to, sync_one, unpost
 from holdfast.stores.port import Lease, Store
 from tests.torture.promises import Mark, data_of, facts_at, lines_of, sealed
 
@@ -59,7 +59,7 @@ class Hand:
         """Take hold of a stream, from whoever has it."""
         if stream not in self.held:
             self.tell(["making", stream])
-            lease = self.store.acquire(stream, self.name, self.lease_s)
+            lease = acquire_one(self.store, stream, self.name, self.lease_s)
             self.held[stream] = Stream(lease, lines_of(self.store, stream))
         return self.held[stream]
 
@@ -90,7 +90,7 @@ class Hand:
         """Wait for what was appended, and say that it is acknowledged."""
         at = self.held[stream]
         seq, total = at.seq, at.total
-        self.store.sync(at.lease)
+        sync_one(self.store, at.lease)
         if seq:
             self.tell(["append", stream, seq, total.decode()])
 
@@ -111,7 +111,7 @@ class Hand:
                 del self.held[name]
         held = dict(self.held)
         for name, error in zip(
-            held, self._sync_all([at.lease for at in held.values()]), strict=True
+            held, self.store.sync([at.lease for at in held.values()]), strict=True
         ):
             if error is None:
                 self.tell(["append", name, held[name].seq, held[name].total.decode()])
@@ -119,19 +119,6 @@ class Hand:
                 del self.held[name]
             else:
                 raise error
-
-    def _sync_all(self, leases: list[Lease]) -> Sequence[StoreError | None]:
-        together = getattr(self.store, "sync_many", None)
-        if together is not None:
-            return cast("Sequence[StoreError | None]", together(leases))
-        return [self._tried(lease) for lease in leases]
-
-    def _tried(self, lease: Lease) -> StoreError | None:
-        try:
-            self.store.sync(lease)
-        except StoreError as error:
-            return error
-        return None
 
     def write_unsynced(self, stream: str) -> None:
         self.append(stream, 1, self.chance.choice((0, 400)))
@@ -147,7 +134,7 @@ class Hand:
     def post(self, stream: str) -> None:
         self._number += 1
         name = f"{self.name} {self._number}"
-        if self.store.post(stream, name, data_of(name)):
+        if post_to(self.store, stream, name, data_of(name)):
             self.tell(["post", stream, name])
             self._posts.append((stream, name))
 
@@ -155,7 +142,7 @@ class Hand:
         if self._posts:
             stream, name = self._posts.pop(self.chance.randrange(len(self._posts)))
             self.tell(["unpost", stream, name])
-            self.store.unpost(stream, name)
+            unpost(self.store, stream, name)
 
     def remember(self, stream: str) -> None:
         """As whoever lists tasks, and had to read a log."""
@@ -163,7 +150,7 @@ class Hand:
             self.store.remember(stream, facts_at(seq, stream), seq)
 
     def let_go(self, stream: str) -> None:
-        self.store.release(self.held.pop(stream).lease)
+        self.store.release([self.held.pop(stream).lease])
 
     def delete(self, stream: str) -> None:
         self.tell(["deleting", stream])

@@ -29,7 +29,7 @@ class Part(Struct):
     goal: int
     """How many rounds a long run makes."""
     bounded: int
-    """How many `make test` makes."""
+    """How many `make thorough` makes; `make test` makes a third of them."""
     run: Callable[[str], Results]
     why_not: Callable[[], str] = lambda: ""
     has_bug: bool = False

@@ -171,7 +171,7 @@ def acts_in_turn(open_store: Callable[[], Store], seed: str, acts: int) -> Calla
             except StoreError as error:
                 tell(["failed", f"{type(error).__name__}: {error}"])
                 for stream in list(hand.held):
-                    store.release(hand.held.pop(stream).lease)
+                    store.release([hand.held.pop(stream).lease])
         store.close()
 
     return main

@@ -24,6 +24,14 @@ import msgspec
 
 from holdfast.errors import HoldfastError, LogDamaged, StoreError, TaskBusy
 from holdfast.log import chain
+from holdfast.log.store_calls import (
+    acquire_one,
+    due_in,
+    facts_of_all,
+    inbox_of,
+    streams_in,
+    sync_one,
+)
 from holdfast.stores.port import Facts, Store
 
 Mark = list[str | int]
@@ -114,7 +122,7 @@ def broken(store: Store, promises: Promises) -> list[str]:
         except (HoldfastError, OSError) as error:
             found.append(f"{type(error).__name__}: {error}")
     if not found:
-        for stream in sorted({*promises.heads, *store.streams("tasks/"), "tasks/next"}):
+        for stream in sorted({*promises.heads, *streams_in(store, "tasks/"), "tasks/next"}):
             try:
                 promises.hear(["making", stream])
                 promises.hear(go_on(store, stream))
@@ -143,7 +151,7 @@ def _whole(lines: list[bytes]) -> int:
 
 
 def _logs(store: Store, promises: Promises) -> Iterable[str]:
-    for stream in sorted({*promises.heads, *promises.gone, *store.streams("tasks/")}):
+    for stream in sorted({*promises.heads, *promises.gone, *streams_in(store, "tasks/")}):
         try:
             lines = list(store.read(stream))
         except StoreError as error:
@@ -175,26 +183,26 @@ def _blobs(store: Store, promises: Promises) -> Iterable[str]:
 
 def _posts(store: Store, promises: Promises) -> Iterable[str]:
     streams = {stream for stream, _ in promises.posts}
-    there = [(post.stream, post.name) for post in store.inbox(streams)]
+    there = [(post.stream, post.name) for post in inbox_of(store, streams)]
     for post, must_be in promises.posts.items():
         if must_be and post not in there:
             yield f"the message {post} was acknowledged, and is gone"
     if len(there) != len(set(there)):
         yield "a message is there twice"
-    for message in store.inbox(streams):
+    for message in inbox_of(store, streams):
         if message.data != data_of(message.name):
             yield f"the message {message.name} is not what was left"
 
 
 def _lists(store: Store, promises: Promises) -> Iterable[str]:
     """Facts are right or unknown, and what is due is found."""
-    listed = list(store.streams("tasks/"))
+    listed = list(streams_in(store, "tasks/"))
     if len(listed) != len(set(listed)):
         yield f"a stream is listed twice: {listed}"
     for stream in promises.gone.intersection(listed):
         yield f"{stream}: was deleted, and is listed"
-    told = dict(store.facts("tasks/"))
-    due = {stream for stream, _ in store.due("tasks/", datetime.now(UTC))}
+    told = dict(facts_of_all(store, "tasks/"))
+    due = {stream for stream, _ in due_in(store, "tasks/", datetime.now(UTC))}
     for stream in promises.heads:
         seq = len(list(store.read(stream)))
         facts = told.get(stream)
@@ -228,7 +236,7 @@ def sealed(
 
 def go_on(store: Store, stream: str, lines: int = 2) -> Mark:
     """Append to a stream as whoever finds it would; returns what was acknowledged."""
-    lease = patiently(lambda: store.acquire(stream, "who goes on", PATIENCE_S))
+    lease = patiently(lambda: acquire_one(store, stream, "who goes on", PATIENCE_S))
     try:
         found = lines_of(store, stream)
         total = chain.sum_of(found[-1]) if found else chain.ROOT
@@ -237,11 +245,11 @@ def go_on(store: Store, stream: str, lines: int = 2) -> Mark:
             line, total = sealed(total, stream, number, "who goes on")
             added.append(line)
         store.append(lease, seq, added, facts_at(seq + lines, stream))
-        store.sync(lease)
+        sync_one(store, lease)
         assert lines_of(store, stream) == found + added, "what was added can't be read"
         return ["append", stream, seq + lines, total.decode()]
     finally:
-        store.release(lease)
+        store.release([lease])
 
 
 def patiently(act: Callable[[], T]) -> T:

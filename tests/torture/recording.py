@@ -241,7 +241,7 @@ class Recorder(Broken):
             self.operations.append(Renamed(folder, old, new))
 
     def move(self, old: str, parent: int, new: str, new_parent: int) -> None:
-        # Only a copy that is complete is moved, and tests/stores/test_copying.py kills that.
+        # Only a copy that is complete is moved, and tests/upkeep/test_copying.py kills that.
         raise AssertionError("a move from folder to folder is not modelled")
 
     def link(self, old: str, new: str, parent: int) -> None:

@@ -119,4 +119,4 @@ def _go_on_for_ever(url: str, seed: str, tell: Tell) -> None:
         except StoreError as error:
             tell(["failed", f"{type(error).__name__}: {error}"])
             for stream in list(hand.held):
-                store.release(hand.held.pop(stream).lease)
+                store.release([hand.held.pop(stream).lease])

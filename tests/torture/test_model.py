@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from holdfast.log import chain
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores.files import store as files
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
@@ -79,7 +80,7 @@ def test_a_module_of_the_file_store_touches_the_disk_through_its_disk_alone(name
 
 
 def test_the_file_store_is_more_than_one_module():
-    expected = {"store", "folder", "locks", "blobs", "inbox", "catalog"}
+    expected = {"store", "folder", "locks", "blobs", "beside", "catalog"}
     assert expected <= set(modules_of_the_file_store())
 
 
@@ -215,10 +216,10 @@ def test_writes_that_the_system_cuts_short_are_carried_on(tmp_path):
 )
 def test_a_hole_in_an_append_that_was_never_acknowledged_is_cut_off(tmp_path):
     store = FileStore(tmp_path / "w")
-    lease = store.acquire("tasks/a", "me", 60)
+    lease = acquire_one(store, "tasks/a", "me", 60)
     first, total = sealed(chain.ROOT, "tasks/a", 1, "me", size=600)
     store.append(lease, 0, [first])
-    store.sync(lease)
+    sync_one(store, lease)
     store.close()
     log = tmp_path / "w/tasks/a/events.jsonl"
     data = log.read_bytes()

@@ -208,7 +208,9 @@ def _judged(
     theirs = sum(mark[0] == "body" for mark in second.marks)
     bodies = [mark for mark in first.marks if mark[0] == "body"]
     late = [mark for mark in bodies if float(mark[2]) > stopped_at]
-    looked_before = [mark for mark in late if float(mark[3]) < stopped_at]
+    # A busy machine may let the first go on before the second has begun: it is the holder then.
+    taken_at = min((float(m[2]) for m in second.marks if m[0] == "body"), default=float("inf"))
+    looked_before = [mark for mark in late if float(mark[3]) < max(stopped_at, taken_at)]
     found = [
         f"{id}: the body of {mark[1]} was begun after its task was taken over"
         for mark in late

@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast import Artifact, Holdfast, TaskWaiting, Worker, ask, decide, keep, note, step, task
 from holdfast.agent import user
 from holdfast.core.events import PauseRequested, dump_event
+from holdfast.log.store_calls import post_to
 from holdfast.stores.files.folder import safe_name
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -98,7 +99,7 @@ def into_a_database(folder: Path, url: str) -> None:
 
 
 def _post(hf: Holdfast) -> None:
-    hf.store.post(f"tasks/{MAILED}", "by hand", dump_event(PauseRequested(by="ada")))
+    post_to(hf.store, f"tasks/{MAILED}", "by hand", dump_event(PauseRequested(by="ada")))
 
 
 def _start(hf: Holdfast) -> None:

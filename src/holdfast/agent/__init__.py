@@ -12,11 +12,11 @@ from holdfast.agent.contexts import Context, LeftOut, Section, context, shown
 from holdfast.agent.externals import Reading, external, fact
 from holdfast.agent.loop import AgentResult, Limits, Loop
 from holdfast.agent.memories import Entry, Found, Memory, memory
-from holdfast.agent.model import Reply, Request, ToolInfo
+from holdfast.agent.model import Reply, Request, ToolInfo, transcript
 from holdfast.agent.orchestrator import Orchestrator
 from holdfast.agent.sessions import Session, open_session, session
 from holdfast.agent.state import AgentState, Phases, ToolCallRecord, WorkingMemory
-from holdfast.agent.transcript import transcript
+from holdfast.agent.values import Value, Values, values
 from holdfast.core.usage import Prices, Usage
 from holdfast.log.messages import (
     Foreign,
@@ -33,10 +33,12 @@ from holdfast.log.messages import (
     turns,
     user,
 )
+from holdfast.log.tokens import Calibrated, best_counter, calibrate
 
 __all__ = [
     "AgentResult",
     "AgentState",
+    "Calibrated",
     "Compaction",
     "Context",
     "Entry",
@@ -64,8 +66,12 @@ __all__ = [
     "ToolInfo",
     "ToolResult",
     "Usage",
+    "Value",
+    "Values",
     "WorkingMemory",
     "assistant",
+    "best_counter",
+    "calibrate",
     "compact",
     "context",
     "external",
@@ -79,4 +85,5 @@ __all__ = [
     "transcript",
     "turns",
     "user",
+    "values",
 ]

@@ -37,7 +37,7 @@ _LOOKED_AT = 24
 
 
 class BookMeans:
-    """What it takes to write to the sessions of a store."""
+    """The means to write to the sessions of a store."""
 
     __slots__ = ("clock", "max_value_bytes", "owner", "redact", "store")
 
@@ -225,7 +225,7 @@ class Book:
                     yield message
 
     def summary_text(self, summary: Summarized) -> str:
-        """What a summary says."""
+        """The text of a summary."""
         with damage_in(session_stream(self.id), summary.seq):
             return decode(fetch(self.store, summary.text, {}, dict), str)
 
@@ -249,7 +249,7 @@ class Book:
         return known[turn]
 
     def tokens_of(self, first: int, last: int, counter: Counter) -> int:
-        """How many tokens some turns are. What was summed up is not summed up again."""
+        """How many tokens some turns are. Sums are kept, and not made again."""
         with self._lock:
             sums = self._sums.setdefault(counter.name, [0])
             for turn in range(len(sums) - 1, last + 1):

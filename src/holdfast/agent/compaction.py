@@ -52,14 +52,14 @@ class Stretch(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True, omit_defaults=True):
-    """What came of the user's function: a text, and what the model took for it."""
+    """The outcome of the user's function: a text, and the usage of the model."""
 
     text: str
     usage: Usage = Usage()
 
 
 class Compaction(Struct, frozen=True, omit_defaults=True):
-    """What came of it."""
+    """Its outcome."""
 
     done: bool = False
     upto: int = 0
@@ -146,7 +146,7 @@ def _compact(
 
 def _keep(book: Book, stretch: Stretch, text: str, key: str, path: str) -> bool:
     run = inside("compact()").run
-    if run.is_rehearsal:
+    if not run.driver.writes:
         return True
     summary = Summarized(
         upto=stretch.upto, text=Raw(b'""'), base=stretch.base, key=key, task=run.task_id, step=path
@@ -155,7 +155,7 @@ def _keep(book: Book, stretch: Stretch, text: str, key: str, path: str) -> bool:
 
 
 def next_stretch(book: Book, keep_turns: int, counter: Counter) -> Stretch | None:
-    """What would be summarized next: all but the newest turns, since the last summary."""
+    """The turns to summarize next: all but the newest, since the last summary."""
     state = book.refresh()
     summary = state.summary
     since = state.turn_of(summary.upto) + 1 if summary is not None else 0

@@ -45,7 +45,7 @@ class Section(Struct, frozen=True):
 
 
 class LeftOut(Struct, frozen=True):
-    """What a context does not have of the conversation, besides what its summary stands for."""
+    """The turns that a context leaves out, besides those in its summary."""
 
     messages: int = 0
     tokens: int = 0
@@ -99,11 +99,11 @@ def context(
     counter: Counter | None = None,
     keep_turns: int = LAST_TURNS,
 ) -> Context:
-    """What a model call is to see: within the budget, and never a call without its result.
+    """The input of a model call: within the budget, and never a call without its result.
 
     The system message first, then what is pinned, the goal and the plan, the newest summary, and
     the recent turns: at least the last six (see `holdfast.agent.fitting` for what happens where
-    they are too much). What had to be left out is in `left_out`, and the model is told. A budget
+    they are too much). Turns left out are in `left_out`, and the model is told. A budget
     that has no room for the system message is refused. In a task the context is recorded, so that
     a resumed task goes on with the same one; in an async task it is awaited. The `plan` is that of
     the running task, if it is left out.
@@ -169,7 +169,7 @@ def messages_of(context: Context, book: Book) -> tuple[Message, ...]:
 
 
 def book_at(context: Context, book: Book) -> Book:
-    """The book that has what a context was made of: that of then, where it was put back since."""
+    """The book that a context was made of: as it was then, where the session was rewound since."""
     state = book.refresh()
     if state.seq < context.seq:
         raise LogDamaged(f"sessions/{context.session}", context.seq, "a context was made of it")
@@ -229,7 +229,7 @@ class Building:
         """The context, of the conversation as it is now."""
         state = self._book.now()
         fixed = _Fixed(self._book, state, self._texts, self._count)
-        # What providers report says how far the counting is off: by as much the budget is other.
+        # The providers' reports say how far the counting is off; the budget is adjusted by as much.
         ratio = self._book.ratio(self._counter)
         budget = int(self._budget / ratio)
         since = state.turn_of(state.summary.upto) + 1 if state.summary is not None else 0
@@ -287,7 +287,7 @@ class Building:
         )
 
     def _left_out(self, state: Conversation, since: int, fixed: Set[int], found: Fit) -> LeftOut:
-        """What no summary stands for, and is not in."""
+        """Turns that neither a summary nor the context contains."""
         inside = sorted({*found.turns, *(turn for turn in fixed if turn >= since)})
         gaps = list(_gaps(inside, since, len(state.turns)))
         ranges = tuple((state.firsts[a], _last_of(state, b)) for a, b in gaps)
@@ -307,7 +307,7 @@ class Building:
 
 
 class _Fixed:
-    """What stands beside the recent turns: system message, pinned ones, goal, plan, summary."""
+    """The parts beside the recent turns: system message, pinned ones, goal, plan, summary."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """`@external`: reads of the outside world, which changes while an agent is at work.
 
-What an agent has read is in its log, and a replay sees it again. But what was read an hour ago is
-no longer what is there, so a read that is made anew asks anew: always, or once its lifetime is
+The readings of an agent are in its log, and a replay sees them again. But what was read an hour ago
+is no longer what is there, so a read that is made anew asks anew: always, or once its lifetime is
 over, or once a tool of the task changed what was read. What the agent makes of it may be kept for
 as long as it likes, together with how old it is: `fact`.
 """
@@ -22,7 +22,7 @@ from holdfast.core.scope import inside
 from holdfast.core.spec import Retry, Spec
 from holdfast.core.state import Call
 from holdfast.core.words import must_be_texts
-from holdfast.engines.execution import beyond, must_have_restored
+from holdfast.engines.execution import must_have_restored
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, CodeChanged, Undecodable
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Reading(Struct, Generic[T], frozen=True):
-    """What a read of the outside world said, and how old that is.
+    """A reading of the outside world, and its age.
 
     `as_of` is when the read began that asked: the world may have changed since then. `source` is
     the path of that call; `fresh` says whether it was this one, and not an earlier one.
@@ -52,26 +52,26 @@ class External(Protocol[P, T]):
     """A read of the outside world: a function, with two more ways to call it."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What is there, as of a moment that is no longer ago than the lifetime."""
+        """The value, no older than the lifetime."""
 
     def fresh(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What is there now: asked for in any case."""
+        """The value now: read in any case."""
 
     def reading(self, *args: P.args, **kwargs: P.kwargs) -> Reading[T]:
-        """What is there, and as of when."""
+        """The value, and its time."""
 
 
 class AsyncExternal(Protocol[P, T]):
     """The same of an `async def`: what it returns is awaited."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        """What is there, as of a moment that is no longer ago than the lifetime."""
+        """The value, no older than the lifetime."""
 
     def fresh(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        """What is there now: asked for in any case."""
+        """The value now: read in any case."""
 
     def reading(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Reading[T]]:
-        """What is there, and as of when."""
+        """The value, and its time."""
 
 
 class _Decorator(Protocol):
@@ -157,7 +157,7 @@ def _reading(record: Call, value: Any) -> Reading[Any]:
 
 
 def _outside(spec: Spec) -> Callable[..., Any]:
-    """What `reading` is outside a task, where there is no call to name."""
+    """`reading` outside a task, where there is no call to name."""
 
     def reading(*args: Any, **kwargs: Any) -> Any:
         as_of = datetime.now(UTC)
@@ -206,8 +206,7 @@ def fact(name: str, value: T, *, of: Reading[Any] | Sequence[Reading[Any]]) -> T
         except Undecodable as error:
             asked = f"derives something of another type ({error})"
             run.halt(CodeChanged(run.task_id, path, f"the fact {name!r}", asked))
-    if run.is_rehearsal:
-        run.park(path, beyond(run, path))
+    run.must_write(path)
     raw, settled = shape.settle(value)
     event = Derived(
         path=path,

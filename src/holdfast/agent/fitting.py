@@ -1,4 +1,4 @@
-"""What fits into a context, and what does not: pure, on numbers alone.
+"""Which turns fit into a context: pure, on numbers alone.
 
 There are things that must be there (the system message, what is pinned, the goal and the plan) and
 turns, of which the newest count most. In this order, until it fits the budget:

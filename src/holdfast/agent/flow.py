@@ -1,6 +1,6 @@
 """Once for sync and async: small flows that run inside of a task, or outside of any.
 
-A flow is a generator that yields what is to be called; whoever drives it calls that and sends what
+A flow is a generator that yields what is to be called; its driver calls that and sends what
 came of it back. In an async task the calls may return awaitables, which are awaited, and the flow
 as a whole is one. So what the agent package does is written once.
 """
@@ -69,7 +69,7 @@ async def _adrive(flow: Flow[T]) -> T:
 
 
 def once(name: str, work: Callable[[str, str], T], kind: Any) -> T:
-    """What `work` made the first time the code came by here: it is in the log.
+    """The value that `work` made the first time the code came by here: it is in the log.
 
     `work` is given a key, the same each time, and the path of what it is done for. It may be done
     again after a crash, so it either only reads, or does what it does once for each key. In an
@@ -118,7 +118,7 @@ def _recorded(scope: Scope, path: str, name: str, kind: Any) -> tuple[bool, Any]
 
 def _record(scope: Scope, path: str, name: str, value: T) -> T:
     run: Run = scope.run
-    if not run.is_rehearsal:
+    if run.driver.writes:
         # Not synced: nothing that followed from it can be durable without it.
         raw = run.log.stow_alone(msgspec.json.encode(value))
         run.append(Observed(path=path, name=name, value=raw), scope)

@@ -115,12 +115,12 @@ class Loop:
         if run.log.state.session:
             return session()
         book = book_of(means_in_task(), run.task_id)
-        if not run.is_rehearsal:
+        if run.driver.writes:
             book.begin(run.log.state.user, {})
         return Session(book)
 
     def begin(self, state: AgentState, goal: str) -> Any:
-        """What is done before the first step: the user's words are added to the conversation."""
+        """Add the user's words to the conversation, before the first step."""
         return self._begin(state, goal)
 
     def _begin(self, state: AgentState, goal: str) -> Flow[AgentState]:

@@ -21,18 +21,18 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.agent.flow import once
-from holdfast.agent.indexing import Embed, Indexed, Vectors
+from holdfast.agent.memory_index import Embed, Indexed, Vectors
+from holdfast.agent.words import words_to_find
 from holdfast.codec.redact import DEFAULT, Redact
 from holdfast.core.events import FORMAT, Forgotten, MemoryBegan, Remembered
 from holdfast.core.memories import Entry, Memories, advance, entry_of
 from holdfast.core.scope import Scope, inside, scope_var
 from holdfast.core.words import checked_id, must_be_texts
-from holdfast.engines.execution import beyond
 from holdfast.errors import BadInput
 from holdfast.log.ledger import Ledger
 from holdfast.log.reading import memory_stream
-from holdfast.stores.port import LONGEST_PAGE, MOST_LABELS, Facts, Store
-from holdfast.stores.texts import words_to_find
+from holdfast.log.states import facts_in
+from holdfast.stores.port import LONGEST_PAGE, MOST_LABELS, Store
 
 # Entries of a memory as users give them: what may be one, and which ones are meant.
 
@@ -101,7 +101,7 @@ class Found(Struct, frozen=True):
 
 
 class Memory:
-    """What is known beyond any session. It is `hf.memory`.
+    """The knowledge beyond any session: `hf.memory`.
 
     >>> from holdfast import Holdfast
     >>> with Holdfast("memory://") as hf:
@@ -119,7 +119,7 @@ class Memory:
     def using(self, embed: Embed, name: str) -> Memory:
         """The same memory, searched by meaning: `embed` makes a vector of each text in a list.
 
-        What is remembered through it keeps its vector, under that name: another function, or
+        An entry remembered through it keeps its vector, under that name: another function, or
         another model, needs another name. Entries without one are given theirs when they are
         searched, for as long as the process lasts.
 
@@ -149,7 +149,7 @@ class Memory:
         labels: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> Entry:
-        """Keep a short text, durably. What was kept under the same `id` before, it replaces.
+        """Keep a short text, durably. It replaces the text under the same `id`.
 
         Inside a task it is remembered once, and `user`, `session` and `step` are those of the task
         where they are not given. In an async task: `await hf.memory.remember(…)`.
@@ -172,7 +172,7 @@ class Memory:
 
         def work(key: str, path: str) -> Entry:
             source = _source(scope, path) | given
-            key = _key(scope, key)
+            key = call_key(scope, key)
             return self._remember(text, key, id or _id_of(key), with_labels, source)
 
         return once("remember", work, Entry)
@@ -223,7 +223,7 @@ class Memory:
         scope = scope_var.get()
 
         def work(key: str, path: str) -> bool:
-            _must_not_be_rehearsal(scope, path)
+            must_write(scope, path)
             if not self._ledger.refresh().seq:
                 return False
             return self._ledger.write(lambda state: event if id in state.entries else None)
@@ -260,7 +260,7 @@ class Memory:
         scope = scope_var.get()
 
         def work(key: str, path: str) -> list[Found]:
-            _must_not_be_rehearsal(scope, path)
+            must_write(scope, path)
             return self._search(query, fits, limit)
 
         return once("search", work, list[Found])
@@ -270,7 +270,7 @@ class Memory:
             events = [event for event in self._all() if fits(event)]
             found = self._vectors.nearest(query, events, limit)
         else:
-            found = list(islice(self._indexed.find(words_to_find(query), fits, limit), limit))
+            found = list(islice(self._indexed.find(words_to_find(query), fits), limit))
         return [Found(entry_of(event), score) for event, score in found]
 
     def entry(self, id: str) -> Entry | None:
@@ -316,32 +316,28 @@ def open_memory(
     """The memory of a store."""
     ledger = Ledger(
         store, memory_stream(ID), owner, clock,
-        new=Memories, advance=advance, facts=_facts, redact=redact,
+        new=Memories, advance=advance, facts=facts_in, redact=redact,
     )  # fmt: skip
     return Memory(ledger, Indexed(ledger), None)
-
-
-def _facts(state: Memories) -> Facts:
-    # Nobody drives it, so nothing wakes it.
-    return Facts(status="open", created_at=state.created_at, updated_at=state.updated_at)
 
 
 def _source(scope: Scope | None, path: str) -> dict[str, str]:
     """Where an entry comes from, as far as the task says that it is remembered in."""
     if scope is None:
         return {}
-    _must_not_be_rehearsal(scope, path)
+    must_write(scope, path)
     task = scope.run.log.state
     step = scope.call.path if scope.call is not None else path
     return {"user": task.user, "session": task.session, "task": task.id, "step": step}
 
 
-def _must_not_be_rehearsal(scope: Scope | None, path: str) -> None:
-    if scope is not None and scope.run.is_rehearsal:
-        scope.run.park(path, beyond(scope.run, path))
+def must_write(scope: Scope | None, path: str) -> None:
+    """Halt if the driver of a task may write nothing: it replays."""
+    if scope is not None:
+        scope.run.must_write(path)
 
 
-def _key(scope: Scope | None, key: str) -> str:
+def call_key(scope: Scope | None, key: str) -> str:
     """The key of a call. A task that was deleted, and made anew, is another one."""
     return f"{key}@{scope.run.log.state.created_at.isoformat()}" if scope is not None else ""
 

@@ -1,4 +1,4 @@
-"""What a model is to an agent: a function from a `Request` to a `Reply`.
+"""A model, as an agent sees it: a function from a `Request` to a `Reply`.
 
 The adapters (`holdfast.agent.adapters`) make one of a provider's client; a test, or anybody else,
 writes one by hand.
@@ -6,21 +6,31 @@ writes one by hand.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from holdfast.core.usage import Usage
 from holdfast.log.artifacts import Artifact
-from holdfast.log.messages import Message
+from holdfast.log.messages import (
+    Foreign,
+    Media,
+    Message,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 
 Stop = Literal["end", "tool_calls", "length", "refusal", "other"]
 """Why a model stopped: it was done, it asks for calls, it was cut off, it won't."""
 
 
 class ToolInfo(Struct, frozen=True):
-    """What a model is told of a tool: its name, what it does, and the JSON schema of its input."""
+    """A tool as the model sees it: its name, what it does, and the JSON schema of its input."""
 
     name: str
     description: str
@@ -28,7 +38,7 @@ class ToolInfo(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """What a model is asked: exactly what it sees, apart from how a provider writes it."""
+    """The input of a model call: exactly what the model sees, in no provider's format."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolInfo, ...] = ()
@@ -37,7 +47,7 @@ class Request(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):
-    """What a model answered."""
+    """The answer of a model."""
 
     message: Message
     usage: Usage = Usage()
@@ -47,3 +57,61 @@ class Reply(Struct, frozen=True, omit_defaults=True):
 
 
 Model = Callable[[Request], Reply | Awaitable[Reply]]
+
+
+# A conversation as text, for people and for a model that summarizes it.
+
+
+def transcript(messages: Iterable[Message]) -> str:
+    """Messages as lines of text.
+
+    >>> from holdfast.log.messages import assistant, tool_result, user
+    >>> print(transcript([user("Where?"), assistant("", [ToolCall("c", "look", "{}")])]))
+    user: Where?
+    assistant calls look({})
+    """
+    return "\n".join(line for message in messages for line in lines_of(message))
+
+
+def lines_of(message: Message) -> Iterator[str]:
+    """The lines for one message: one for each thing in it."""
+    for part in message.parts:
+        yield _line(message, part)
+    if not message.parts:
+        yield f"{message.role}:"
+
+
+def _line(message: Message, part: Part) -> str:
+    who = f"{message.role} ({message.name})" if message.name else message.role
+    match part:
+        case Text():
+            return f"{who}: {part.text}"
+        case Thinking():
+            return f"{who} thinks: {part.text}"
+        case Refusal():
+            return f"{who} refuses: {part.text}"
+        case ToolCall():
+            return f"{who} calls {part.name}({part.arguments})"
+        case ToolResult():
+            return f"result{' (an error)' * part.is_error}: {result_text(part)}"
+        case Media():
+            return f"{who}: {media_text(part)}"
+        case Foreign():
+            return f"{who}: ({part.format} part)"
+
+
+def result_text(result: ToolResult) -> str:
+    """The text of a result, without other parts."""
+    if isinstance(result.content, str):
+        return result.content
+    return "".join(
+        part.text if isinstance(part, Text) else media_text(part) if isinstance(part, Media) else ""
+        for part in result.content
+    )
+
+
+def media_text(media: Media) -> str:
+    """The text that stands for an image or a file."""
+    size = media.artifact.size_bytes if media.artifact else len(media.data or b"")
+    what = " ".join(each for each in (media.name, media.media_type, media.url[:80]) if each)
+    return f"({media.kind}{': ' * bool(what)}{what}{f', {size:,} bytes' * bool(size)})"

@@ -22,17 +22,17 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.agent.adapters.calling import model_retry
+from holdfast.agent.adapters.base import model_retry
 from holdfast.agent.compaction import Compaction, Summarize, compact
 from holdfast.agent.contexts import Context, context
 from holdfast.agent.fitting import cut_text
 from holdfast.agent.flow import Flow
 from holdfast.agent.loop import Limits, Loop
 from holdfast.agent.model import Model, Reply, ToolInfo
-from holdfast.agent.modelling import Caller, ModelCall, Nudge, kept_tools, summarizing
+from holdfast.agent.model_calls import Caller, ModelCall, Nudge, kept_tools, summarizing
 from holdfast.agent.state import AgentState, ToolCallRecord
 from holdfast.agent.tooling import BadCall, Tools, arguments_of, as_text
-from holdfast.api.above import door
+from holdfast.api.app import door
 from holdfast.api.tasks import current
 from holdfast.api.waiting import ask
 from holdfast.core.spec import Retry, is_async
@@ -87,7 +87,7 @@ NAMES: dict[type[Any], str] = {
 
 
 def told_of(kind: type[Any]) -> ToolInfo:
-    """What a model is told of a built-in tool.
+    """A built-in tool as the model sees it.
 
     >>> told_of(AskUser).name, told_of(AskUser).parameters["required"]
     ('ask_user', ['question'])
@@ -334,7 +334,7 @@ class Orchestrator(Loop):
         return state.to_done(draft)
 
     def _judged(self, state: AgentState, draft: str) -> Flow[tuple[str, AgentState]]:
-        """What is missing, as the model sees it; '' if nothing is."""
+        """The missing parts, in words for the model; '' if nothing is missing."""
         nudges = (Nudge("assistant", draft), Nudge("user", JUDGING))
         reply, state = yield from self.think(state, "", (Accept, Revise), None, nudges)
         if reply is None:
@@ -369,7 +369,7 @@ class Orchestrator(Loop):
         return round(seen.tokens / seen.ratio) + sum(map(self.counter.count, (*nudges, *tools)))
 
     def context(self, state: AgentState, told: str) -> Context:
-        """What the model sees of the conversation. Override it to show it something else."""
+        """The model's view of the conversation. Override it to show something else."""
         goal = state.memory.goal
         if revise := state.memory.notes.get("revise"):
             goal += f"\nAn earlier answer was not good enough: {revise}"
@@ -384,7 +384,7 @@ class Orchestrator(Loop):
 
     def to_compact(self, state: AgentState) -> Flow[AgentState]:
         """Summarize older turns, once they take up too much of the budget. With a folder as
-        `handoff`, what the log knows is written there too, for whoever may have to go on."""
+        `handoff`, what the log knows is written there too, for the person who may have to go on."""
         over = int(self.budget_tokens * self.compact_at)
         done: Compaction = yield lambda: compact(
             self.session, self.summarize, over_tokens=over, counter=self.counter
@@ -395,7 +395,7 @@ class Orchestrator(Loop):
 
 
 def _nudges(state: AgentState) -> tuple[Nudge, ...]:
-    """What the model is told on top, because of how its last reply ended."""
+    """An extra word for the model, because of how its last reply ended."""
     notes = state.memory.notes
     if notes.get("cut_off"):
         return (Nudge("assistant", notes["draft"]), Nudge("user", GO_ON))
@@ -418,7 +418,7 @@ def _items(plan: MakePlan) -> list[str]:
 
 
 def _short(record: ToolCallRecord) -> ToolCallRecord:
-    """What an agent keeps in mind of a call: all of it is in the conversation."""
+    """An agent's note of a call: all of it is in the conversation."""
     arguments, result = record.arguments, record.result
     short = None if result is None else cut_text(result, _MOST_IN_MIND)
     return replace(record, arguments=cut_text(arguments, _MOST_IN_MIND), result=short)

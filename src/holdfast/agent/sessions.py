@@ -1,7 +1,7 @@
 """Sessions: one stretch of a user's engagement, with its conversation and its tasks.
 
 A session is a log of its own, beside those of tasks and with the same promises. Many may write to
-it: what the user says comes from one process, what a task answers from another. What a task says
+it: the user's words come from one process, a task's answers from another. A task's words
 is said once, however often the task is resumed, because each thing said has a key made of the task
 and its place in it; and a message that asks for calls is kept together with their results, so
 there is never one without the other.
@@ -28,9 +28,9 @@ from holdfast.log.messages import Message, Turn, stored_form, turns, user
 
 if TYPE_CHECKING:
     from holdfast.api.app import Holdfast
-    from holdfast.api.handle import Handle
+    from holdfast.api.handle import Handle, Options
     from holdfast.core.conversation import Conversation
-    from holdfast.engines.holding import Holding
+    from holdfast.engines.holder import Holding
     from holdfast.stores.port import Store
     from holdfast.views.task import Tasks
 
@@ -41,7 +41,7 @@ Form = tuple[bytes, str, int]
 
 
 class Spoken(Struct, frozen=True):
-    """What the log of a task has of something that it said: the events of the session."""
+    """The record, in the log of a task, of something that it said: the events of the session."""
 
     session: str
     seqs: tuple[int, ...]
@@ -130,7 +130,7 @@ class Session:
     def _say(self, forms: list[Form], key: str, scope: Scope | None, path: str) -> Spoken:
         digests = tuple(args_hash(form) for form, _, _ in forms)
         task = "" if scope is None else scope.run.task_id
-        if scope is not None and scope.run.is_rehearsal:
+        if scope is not None and not scope.run.driver.writes:
             return Spoken(self.id, (), digests)
         if scope is not None and scope.run.log.has_to_be_synced():
             # What is said may follow from what the task's log has, and must not outlive it: after a
@@ -147,7 +147,7 @@ class Session:
         return Spoken(self.id, tuple(seqs), digests)
 
     def _heard(self, spoken: Spoken, forms: list[Form]) -> SaidMessages:
-        """What was said, as it is in the conversation. The code must say what it said before."""
+        """The message as it is in the conversation. The code must say what it said before."""
         same = tuple(args_hash(form) for form, _, _ in forms) == spoken.digests
         if not same or not self._is_of(spoken.session):
             run = inside("say()").run
@@ -204,7 +204,15 @@ class Session:
 
     # Its tasks
 
-    def run(self, fn: Callable[..., R], /, *args: Any, id: str | None = None, **kwargs: Any) -> R:
+    def run(
+        self,
+        fn: Callable[..., R],
+        /,
+        *args: Any,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> R:
         """`hf.run` for a task in the session, and of its user.
 
         >>> from holdfast import Holdfast, task
@@ -217,26 +225,38 @@ class Session:
         ...     chat.run(answer_in_session, id="answer-1"), next(chat.messages()).task
         ('answered', 'answer-1')
         """
-        given = {"id": id, "user": self.user, "session": self.id, **kwargs}
-        return self._app("run").run(fn, *args, **given)
+        return self._options("run", id, labels).run(fn, *args, **kwargs)
 
     async def arun(
-        self, fn: Callable[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        **kwargs: Any,
     ) -> Any:
         """`run` for async code."""
-        given = {"id": id, "user": self.user, "session": self.id, **kwargs}
-        return await self._app("arun").arun(fn, *args, **given)
+        return await self._options("arun", id, labels).arun(fn, *args, **kwargs)
 
     def start(
-        self, fn: Callable[..., Any], /, *args: Any, id: str | None = None, **kwargs: Any
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        **kwargs: Any,
     ) -> Handle[Any]:
         """`hf.start` for a task in the session, and of its user: it is left to a worker."""
-        given = {"id": id, "user": self.user, "session": self.id, **kwargs}
-        return self._app("start").start(fn, *args, **given)
+        return self._options("start", id, labels).start(fn, *args, **kwargs)
 
     def tasks(self) -> Tasks:
         """The views of its tasks, oldest first."""
         return self._app("tasks").tasks(session=self.id)
+
+    def _options(self, what: str, id: str | None, labels: Mapping[str, str] | None) -> Options:
+        return self._app(what).options(id=id, user=self.user, session=self.id, labels=labels)
 
     def _app(self, what: str) -> Holdfast:
         if self._hf is None:
@@ -247,7 +267,7 @@ class Session:
         return self._hf
 
     def end(self, because: str = "", *, remember: bool | str = False) -> None:
-        """Say that the user's engagement is over. Whoever says more begins it again.
+        """Say that the user's engagement is over. The next message begins it again.
 
         With `remember` its newest summary (or the text that is given) is handed to the long-term
         memory, where later sessions find it. In an async task: `await session.end(…)`.
@@ -292,7 +312,7 @@ class Session:
 
     def _change(self, change: Callable[[], None]) -> None:
         scope = scope_var.get()
-        if scope is None or not scope.run.is_rehearsal:
+        if scope is None or scope.run.driver.writes:
             change()
 
 
@@ -347,7 +367,7 @@ def session() -> Session:
             f"hf.run(…, session=ID)"
         )
     book = book_of(means_in_task(), run.log.state.session)
-    if not run.is_rehearsal:
+    if run.driver.writes:
         book.begin(run.log.state.user, {})
     return Session(book)
 
@@ -359,7 +379,7 @@ def must_be_session(what: str, given: object) -> None:
 
 
 def means_in_task() -> BookMeans:
-    """What it takes to write to sessions from inside of a task."""
+    """The means to write to sessions from inside of a task."""
     log = inside("this").run.log
     return BookMeans(log.store, log.lease.owner, log.clock, log.redact, log.max_value_bytes)
 

@@ -5,8 +5,8 @@ part that can be changed. (The dicts inside of messages are the exception: a mes
 value, so make a new one instead of changing its `meta`.) Moves that the machine (`phases.AGENT`)
 does not know raise `IllegalTransition`.
 
-In a task the state is kept by `checkpoint` and had again by `restore`; elsewhere by `dump` and
-`load`. Nothing of it is lost in either.
+In a task, `checkpoint` keeps the state and `restore` gives it back; elsewhere `dump` and `load` do.
+Both keep all of it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from typing import Any, Literal
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.api.waiting import now
 from holdfast.core import plan as plans
+from holdfast.core.decoding import NONSENSE, Illegible, decoder
 from holdfast.core.events import PlanItem, PlanStatus
 from holdfast.core.scope import scope_var
 from holdfast.core.usage import Usage
-from holdfast.errors import BadInput, IllegalTransition
+from holdfast.errors import BadInput, IllegalTransition, Undecodable, Unserializable
 from holdfast.log.messages import Message, assistant, tool_result, user
 
 # Phases: what an agent may do next, declared once.
@@ -174,12 +176,12 @@ class ToolCallRecord(Struct, frozen=True, omit_defaults=True):
 
     @property
     def observation(self) -> str:
-        """What the model is told of it."""
+        """Its text for the model."""
         return self.result or "" if self.error is None else f"error: {self.error}"
 
 
 class WorkingMemory(Struct, frozen=True, omit_defaults=True):
-    """What the agent keeps in mind for the task at hand: its own notepad, not the dialogue."""
+    """The agent's notepad for the task at hand, apart from the dialogue."""
 
     goal: str = ""
     plan: tuple[PlanItem, ...] = ()
@@ -222,7 +224,7 @@ executing, done, error
 
     @classmethod
     def new(cls, session_id: str = "", *, at: datetime | None = None) -> AgentState:
-        """One that waits for its first request. In a task its session is that of the task.
+        """A state that waits for its first request. In a task its session is that of the task.
 
         >>> AgentState.new("s-1").phase
         'idle'
@@ -234,7 +236,7 @@ executing, done, error
     def from_user_input(
         cls, text: str, session_id: str = "", *, at: datetime | None = None
     ) -> AgentState:
-        """One that has a request, and plans.
+        """A state that has a request, and plans.
 
         In a task it may be the default of `restore`: it reads no clock there, but begins when the
         task did.
@@ -399,3 +401,63 @@ def _session() -> str:
         return str(uuid4())
     session: str = scope.run.log.state.session
     return session or str(scope.run.task_id)
+
+
+# An `AgentState` as bytes, to keep it outside of a task: JSON with a version. `dump` reads back
+# what it wrote and refuses a state that would not come back the same: nothing is lost silently.
+
+
+VERSION = 1
+
+
+class _Saved(Struct, frozen=True):
+    version: int
+    state: AgentState
+
+
+class _Version(Struct, frozen=True):
+    version: int
+
+
+_load = decoder(_Saved)
+_load_version = decoder(_Version)
+
+
+def dump(state: AgentState) -> bytes:
+    """The state as bytes. `Unserializable` if it holds what JSON can't bring back as it was.
+
+    >>> state = AgentState.from_user_input("Where is my order?")
+    >>> load(dump(state)) == state
+    True
+    """
+    try:
+        data = msgspec.json.encode(_Saved(VERSION, state))
+        same = _load(data).state == state
+    except (*NONSENSE, Illegible) as error:
+        raise Unserializable(f"the agent state {state.session_id!r}: {error}") from None
+    if not same:
+        raise Unserializable(
+            f"the agent state {state.session_id!r} would not come back as it is: notes and the "
+            f"meta of messages are plain JSON (no tuples, bytes, NaN or keys that are not text)"
+        )
+    return data
+
+
+def load(data: bytes | str) -> AgentState:
+    """The state that was dumped. `Undecodable` if it is none, or of a newer version.
+
+    >>> load(b'{"version": 99}')
+    Traceback (most recent call last):
+    holdfast.errors.Undecodable: an agent state of version 99: this Holdfast knows 1. Upgrade it
+    """
+    try:
+        version = _load_version(data).version
+        if version > VERSION:
+            raise Undecodable(
+                f"an agent state of version {version}: this Holdfast knows {VERSION}. Upgrade it"
+            )
+        return _load(data).state
+    except Illegible as error:
+        raise Undecodable(
+            f"this is no agent state that dump() made: {error} (it begins with {data[:40]!r})"
+        ) from None

@@ -7,16 +7,24 @@ there are told to the model, and nothing is called.
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.agent.model import ToolInfo
+from holdfast.codec.classes import reach
+from holdfast.codec.pydantic_types import PydanticAdapter, adapter_of
+from holdfast.codec.scalars import TEXTS
+from holdfast.codec.signature import hints_of
 from holdfast.core.decoding import Illegible, decode
+from holdfast.core.scope import scope_var
 from holdfast.core.spec import IdempotencyKey, Spec, is_async
-from holdfast.errors import BadInput, Undecodable
+from holdfast.errors import BadInput, HoldfastError, Undecodable
 from holdfast.log.messages import ToolCall
 
 _MOST_SHOWN = 10
@@ -53,7 +61,7 @@ class Tools:
             )
 
     def prepared(self, call: ToolCall) -> Callable[[], Any]:
-        """What makes the call, or `BadCall` if it can't be made."""
+        """A function that makes the call, or `BadCall` if it can't be made."""
         fn = self.functions.get(call.name)
         if fn is None:
             known = ", ".join(sorted(self.functions)[:_MOST_SHOWN]) or "none"
@@ -61,11 +69,21 @@ class Tools:
         spec = _spec_of(fn)
         data = arguments_of(call)
         try:
-            args, kwargs = spec.signature.load(msgspec.json.encode(data))
-            inspect.signature(spec.fn).bind(*args, **kwargs, **_injected(spec))
+            args, kwargs = spec.signature.accept(msgspec.json.encode(data))
+            inspect.signature(fn).bind(*args, **kwargs, **_injected(spec))
         except (Undecodable, TypeError, RecursionError) as error:
             raise BadCall(f"the arguments of {call.name} do not fit: {error}") from None
-        return lambda: fn(*args, **kwargs)
+        return partial(_called, fn, partial(fn, *args, **kwargs))
+
+
+def _called(fn: Callable[..., Any], call: Callable[[], Any]) -> Any:
+    """Make the call; that of a sync tool off the loop, which other tasks may run on."""
+    scope = scope_var.get()
+    if scope is None or not scope.is_async or is_async(fn) or not scope.run.driver.has_threads:
+        return call()
+    from holdfast.engines.loops import in_own_thread
+
+    return in_own_thread(call)
 
 
 def _injected(spec: Spec) -> dict[str, IdempotencyKey]:
@@ -102,7 +120,7 @@ def _plain(value: Any) -> Any:
 
 
 def info_of(fn: Any) -> ToolInfo:
-    """What a model is told of a tool: made of its signature and its docstring.
+    """A tool as the model sees it: made of its signature and its docstring.
 
     >>> from holdfast import tool
     >>> @tool
@@ -114,48 +132,116 @@ def info_of(fn: Any) -> ToolInfo:
     ('Look an order up.', ['number'], {'type': 'integer'})
     """
     spec = _spec_of(fn)
-    hints = typing.get_type_hints(spec.fn)
+    hints = hints_of(spec.fn)
     taken = [
         parameter
-        for parameter in inspect.signature(spec.fn).parameters.values()
+        for parameter in inspect.signature(fn).parameters.values()
         if parameter.name not in spec.signature.injected
     ]
     for parameter in taken:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise BadInput(f"{spec.name}: a model can't fill *{parameter.name}: name what it takes")
-    kinds = [hints.get(parameter.name, Any) for parameter in taken]
-    schemas, definitions = _schemas(kinds)
+    text, told = described(inspect.getdoc(spec.fn) or "")
+    definitions: dict[str, Any] = {}
+    properties = {
+        parameter.name: _property(
+            spec, parameter, hints.get(parameter.name, Any), told, definitions
+        )
+        for parameter in taken
+    }
     parameters: dict[str, Any] = {
         "type": "object",
-        "properties": {p.name: schema for p, schema in zip(taken, schemas, strict=True)},
+        "properties": properties,
         "required": [p.name for p in taken if p.default is p.empty],
         "additionalProperties": False,
     }
     if definitions:
         parameters["$defs"] = definitions
-    return ToolInfo(spec.name, inspect.getdoc(spec.fn) or "", parameters)
+    return ToolInfo(spec.name, text, parameters)
 
 
-def _schemas(kinds: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    try:
-        found, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
-        return list(found), definitions
-    except TypeError:
-        return _apart(kinds)
+def _property(
+    spec: Spec,
+    parameter: inspect.Parameter,
+    hint: Any,
+    told: Mapping[str, str],
+    definitions: dict[str, Any],
+) -> dict[str, Any]:
+    """The schema of one parameter: its type, what is said of it, and its default."""
+    schema = _taken_apart(_schema_of(hint), definitions)
+    said = _description(hint) or told.get(parameter.name, "")
+    if said and "description" not in schema:
+        schema = {**schema, "description": said}
+    shape = spec.signature.shape(parameter.name)
+    if parameter.default is not parameter.empty and shape is not None:
+        with suppress(HoldfastError):
+            data = shape.dump(parameter.default)
+            if b'"$' not in data:  # what only a log understands is of no use to a model
+                schema = {**schema, "default": decode(data)}
+    return schema
 
 
-def _apart(kinds: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The schemas of types that msgspec does not know all of; what they refer to is looked for at
-    the root, so it is taken there, under a name that no other parameter has."""
-    found: list[dict[str, Any]] = []
-    definitions: dict[str, Any] = {}
-    for number, kind in enumerate(kinds, 1):
-        schema = _schema_of(kind)
-        inner = schema.pop("$defs", {})
-        names = {name: f"{name}_{number}" if name in definitions else name for name in inner}
-        found.append(_renamed(schema, names))
-        definitions |= {names[name]: _renamed(each, names) for name, each in inner.items()}
-    return found, definitions
+def _description(hint: Any) -> str:
+    """The description in an annotation: `Annotated[str, "in which city"]`."""
+    if typing.get_origin(hint) is not typing.Annotated:
+        return ""
+    for each in hint.__metadata__:
+        said = each if isinstance(each, str) else getattr(each, "description", None)
+        if isinstance(said, str) and said:
+            return said
+    return ""
+
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Params):\s*$")
+_ENTRY = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_FIELD = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
+
+
+def described(doc: str) -> tuple[str, dict[str, str]]:
+    """A docstring without what it says of the parameters; and that, by their names.
+
+    >>> described("Find it.\\n\\nArgs:\\n    city: Where to look,\\n        in full.\\n")
+    ('Find it.', {'city': 'Where to look, in full.'})
+    """
+    kept: list[str] = []
+    told: dict[str, str] = {}
+    indent, depth, name = -1, 0, ""
+    for line in doc.splitlines():
+        inside, text = len(line) - len(line.lstrip()), line.strip()
+        if _SECTION.match(text):
+            indent, name = inside, ""
+        elif found := _FIELD.match(text):
+            indent, name = inside, found[1]
+            told[name] = found[2]
+        elif indent >= 0 and (not text or inside > indent):
+            found = _ENTRY.match(text)
+            if found and (not name or inside <= depth):
+                name, depth = found[1], inside
+                told[name] = found[2]
+            elif name and text:
+                told[name] = f"{told[name]} {text}".strip()
+        else:
+            indent, name = -1, ""
+            kept.append(line)
+    return "\n".join(kept).strip(), told
+
+
+def _taken_apart(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose definitions stand at the root, where they are looked for: under a name that
+    nothing else of another content has."""
+    inner = schema.pop("$defs", {})
+    names = {name: _free_name(name, each, definitions) for name, each in inner.items()}
+    definitions |= {names[name]: _renamed(each, names) for name, each in inner.items()}
+    renamed: dict[str, Any] = _renamed(schema, names)
+    return renamed
+
+
+def _free_name(name: str, schema: Any, definitions: Mapping[str, Any]) -> str:
+    free, number = name, 1
+    while free in definitions and definitions[free] != schema:
+        number += 1
+        free = f"{name}_{number}"
+    return free
 
 
 def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
@@ -171,13 +257,29 @@ def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
 
 
 def _schema_of(kind: Any) -> dict[str, Any]:
-    """The schema of one type, where msgspec does not know all of them."""
-    own = getattr(kind, "model_json_schema", None)  # of pydantic
+    """The schema of a type: by pydantic if it leads to a type of its own, else by msgspec."""
+    inner: dict[str, Any] = {}
+
+    def hook(cls: Any) -> dict[str, Any]:
+        if cls in TEXTS:
+            return {"type": "string"}
+        schema = adapter_of(cls).schema()
+        inner.update(schema.pop("$defs", {}))
+        return schema
+
     try:
-        schema: Mapping[str, Any] = own() if callable(own) else msgspec.json.schema(kind)
-    except TypeError:
+        declared = reach(kind)
+        if declared.pydantic and not declared.loose:
+            adapter = PydanticAdapter.of(kind, hides=False)
+            if adapter is not None:
+                return adapter.schema()
+        (found,), definitions = msgspec.json.schema_components(
+            [kind], schema_hook=hook, ref_template="#/$defs/{name}"
+        )
+        return {**found, **({"$defs": all_} if (all_ := definitions | inner) else {})}
+    # There are many ways to say that a type has no schema; a model may put there what it likes.
+    except Exception:
         return {}
-    return dict(schema)
 
 
 def _spec_of(fn: Any) -> Spec:

@@ -1,60 +1,102 @@
-"""`Holdfast`: one store, and everything that can be done with the tasks in it."""
+"""`Holdfast`: one store, and everything that can be done with the tasks in it.
+
+The class holds no logic of its own. Each method says what it promises, and hands the work to the
+room that does it: `engines` drives and controls tasks, `views` and `history` look at them, `upkeep`
+copies and deletes them. Rooms that few programs need are imported when they are asked for.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeVar, Unpack, overload
 
-from holdfast.api.above import door
-from holdfast.api.handle import Handle
-from holdfast.api.housekeeping import Housekeeping
-from holdfast.api.inspection import Inspection
-from holdfast.api.talking import Talking
-from holdfast.api.travelling import Travelling
+from msgspec import UNSET, Struct
+
+from holdfast.api.forms import away, off_the_loop
+from holdfast.api.handle import Handle, Options
 from holdfast.codec.redact import Redact
 from holdfast.codec.secret import Secrets
-from holdfast.core.spec import task_spec
+from holdfast.core.crashes import MAX_CRASHES
+from holdfast.core.events import VERSION, Effects
 from holdfast.core.words import checked_id
 from holdfast.engines import control
-from holdfast.engines.going import Going
-from holdfast.engines.holding import Holding
-from holdfast.engines.local.driving import Driving
-from holdfast.engines.local.engine import Local
-from holdfast.engines.local.family import TaskOptions
-from holdfast.engines.moving import Moving
+from holdfast.engines.follow import Follow, Going
+from holdfast.engines.holder import Holding
+from holdfast.engines.local.tasks import Driving, TaskOptions
+from holdfast.engines.local.worker import Local
 from holdfast.engines.port import Engine, KeepsValues
 from holdfast.engines.routing import try_to_let_know, try_to_start
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed
+from holdfast.log.artifacts import Artifact, opened
+from holdfast.log.states import load_sound
 from holdfast.log.values import MAX_VALUE_BYTES
 from holdfast.stores import box_for_engines, open_store, secured, whole_store
-from holdfast.stores.listing import Filters, TaskPage, page_of_tasks
+from holdfast.stores.listing import (
+    Filters,
+    SessionFilters,
+    SessionPage,
+    TaskPage,
+    page_of_sessions,
+    page_of_tasks,
+)
 from holdfast.stores.port import Store
 from holdfast.stores.sealed.keys import KeySource
+from holdfast.upkeep.retention import Retention
 from holdfast.views.task import Tasks, TaskView, list_tasks, view_task
 
 if TYPE_CHECKING:
+    from holdfast.agent.memories import Memory
+    from holdfast.agent.sessions import Session
+    from holdfast.agent.values import Values
+    from holdfast.api.alerts import Alert, Hook, Reason, Watch
+    from holdfast.core.usage import Prices
     from holdfast.engines.rehearsal import Rehearsal
+    from holdfast.history.comparison import Comparison, Experiment, Variant
+    from holdfast.history.replay import Replayed
+    from holdfast.history.rewinds import Effect
+    from holdfast.history.snapshots import Snapshot
+    from holdfast.log.places import When
+    from holdfast.log.verify import Head, Verified
+    from holdfast.upkeep.families import TaskChoice
+    from holdfast.upkeep.reports import Archived, Copied, Swept, Tell
+    from holdfast.views.audit import Audit
+    from holdfast.views.sql import Selected
+    from holdfast.views.stats import Stats
     from holdfast.workspace.projector import Projector
+    from holdfast.workspace.task_files import TaskFiles
 
 R = TypeVar("R")
 _now = partial(datetime.now, UTC)
 
 
-class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
+class Rewind(Struct, frozen=True):
+    """A task that was rewound, and what it had done outside since then."""
+
+    task: TaskView
+    effects: tuple[Effect, ...]
+
+
+class Holdfast:
     """A store of tasks, opened. Use it as a context manager, or call `close`.
 
     `url` is a folder (made if it is not there), `sqlite:///trips.db`, `postgresql://…` or
     `memory://`. A task is driven under a lease of `lease_s` seconds that is renewed while this
     process lives; when it hangs for longer, another may take the task over and this one is
-    refused. `redact` says what is kept out of the log, `secrets` (a dict, or a function of the
-    name) what `Secret.named` stands for. With a `key` (see `Keys`) everything in the store is
-    encrypted; with a `sign_key` no log can be changed without it. In a folder, readable files
-    are kept beside each log (`status.md` and others), unless it is encrypted or `projections` is
-    False. With an `engine`, new tasks are driven by it (`Temporal`, `Restate`); without, locally.
+    refused. A task whose drivers died `max_crashes` times at one place is set aside: it is
+    `stuck`, until somebody resumes it. `redact` says what is kept out of the log, `secrets` (a
+    dict, or a function of the name) what `Secret.named` stands for. With a `key` (see `Keys`)
+    everything in the store is encrypted; with a `sign_key` no log can be changed without it. In a
+    folder, readable files are kept beside each log (`status.md` and others), unless it is
+    encrypted or `projections` is False. With an `engine`, new tasks are driven by it (`Temporal`,
+    `Restate`); without, locally.
+    By a `retention` workers delete old tasks in the background, one worker at a time.
 
     >>> from holdfast import task
     >>> @task
@@ -71,6 +113,7 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         *,
         sync: bool = True,
         lease_s: float = 30.0,
+        max_crashes: int = MAX_CRASHES,
         max_value_bytes: int = MAX_VALUE_BYTES,
         redact: Redact | None = None,
         secrets: Secrets | None = None,
@@ -78,10 +121,13 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         sign_key: KeySource | None = None,
         projections: bool | None = None,
         engine: Engine | None = None,
+        retention: Retention | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         if not lease_s > 0:
             raise BadInput(f"lease_s={lease_s} must be more than 0")
+        if type(max_crashes) is not int or max_crashes < 1:
+            raise BadInput(f"max_crashes={max_crashes!r:.60} must be a whole number, 1 or more")
         if isinstance(url, str | os.PathLike):
             store = open_store(url, sync=sync)
             kept = projections if projections is not None else (sync and key is None)
@@ -89,20 +135,24 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
             store, kept = whole_store(url), bool(projections)
         self.store = secured(store, key, sign_key)
         self.projections: Projector | None = None
-        """What keeps readable files in step with the logs, if anything does."""
+        """Keeps readable files in step with the logs; None if nothing does."""
         if kept:
             must = projections is not None
             self.projections = door("projections").projector_of(
                 store, self.store, must=must, sealed=key is not None
             )
         self._keys = (key, sign_key)
+        self.retention = retention
+        self.hooks: list[Hook] = []
+        """The hooks of `on`: each names the reasons and the receiver."""
         owner = f"{os.uname().nodename} process {os.getpid()}"
         self._holding = Holding(
             self.store, owner, lease_s, clock or _now, max_value_bytes, redact, secrets
         )
+        self._holding.max_crashes = max_crashes
         self._driving = Driving(self._holding)
         self.engine: Engine = Local() if engine is None else engine
-        """What drives the tasks that are made here."""
+        """The engine that drives the tasks made here."""
         if isinstance(self.engine, Local):
             self.engine.store = self.store
         if isinstance(self.engine, KeepsValues):
@@ -111,6 +161,45 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         self._holding.start = partial(try_to_start, self.store, self.engine, owner)
         self._going = Going(self._driving, self.engine)
 
+    @classmethod
+    def from_env(
+        cls,
+        *,
+        sync: bool = True,
+        lease_s: float = 30.0,
+        max_value_bytes: int = MAX_VALUE_BYTES,
+        projections: bool | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> Self:
+        """The store that the command line would open here: the settings are the same.
+
+        `HOLDFAST_URL`, `HOLDFAST_KEY`, `HOLDFAST_ENGINE` and the others come first, then
+        `[tool.holdfast]` in the nearest pyproject.toml. `redact`, `secrets` and `engine` may name
+        code, which is imported. If a pyproject.toml above the current folder names it, you are
+        warned, and it is refused unless the folder is yours alone to write to. The modules of
+        `app` are for commands and are not imported.
+
+        >>> import os
+        >>> os.environ["HOLDFAST_URL"] = "memory://"
+        >>> with Holdfast.from_env() as hf:
+        ...     hf.store.url
+        'memory://'
+        >>> del os.environ["HOLDFAST_URL"]
+        """
+        from holdfast.api.settings import Settings, options_of, url_of
+
+        # As the code of a program that writes: all that keeps secrets out, and what drives tasks.
+        given = Settings(imports=("redact", "secrets", "engine"))
+        return cls(
+            url_of(given, os.environ, Path.cwd()),
+            sync=sync,
+            lease_s=lease_s,
+            max_value_bytes=max_value_bytes,
+            projections=projections,
+            clock=clock,
+            **options_of(given, partial(warnings.warn, stacklevel=5)),
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -118,7 +207,7 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         self.close()
 
     def close(self) -> None:
-        """Give back every task this object holds. Unfinished ones can be resumed by anyone."""
+        """Release every task this object holds. Unfinished ones can be resumed by anyone."""
         self._holding.close()
         self.engine.close()
         if self.projections is not None:
@@ -126,6 +215,34 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         self.store.close()
 
     # Driving tasks
+
+    def options(
+        self,
+        *,
+        id: str | None = None,
+        user: str = "",
+        session: str = "",
+        labels: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Options:
+        """How a task is to be started: `hf.options(…).run(fn, …)`, or `arun`, or `start`.
+
+        The arguments after the function are checked by type checkers against its parameters, which
+        may have any names. `timeout_s` takes the place of that of `@task`.
+
+        >>> from holdfast import task
+        >>> @task
+        ... def rename(id: str, user: str) -> str:
+        ...     return f"{id} is {user}'s"
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.options(id="rename-1", user="ada").run(rename, id="boat 3", user="Bob")
+        "boat 3 is Bob's"
+        """
+        given = TaskOptions(
+            id=id, user=user, session=session, timeout_s=timeout_s, engine=self._going.driver,
+            labels=dict(labels) if isinstance(labels, Mapping) else labels,
+        )  # fmt: skip
+        return Options(self, given)
 
     @overload
     def run(
@@ -137,23 +254,16 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         self, fn: Callable[..., R], /, *args: Any, id: str | None = ...,
         user: str = ..., session: str = ..., labels: dict[str, str] | None = ..., **kwargs: Any
     ) -> R: ...  # fmt: skip
-    def run(
-        self,
-        fn: Callable[..., Any],
-        /,
-        *args: Any,
-        id: str | None = None,
-        user: str = "",
-        session: str = "",
-        labels: dict[str, str] | None = None,
-        **kwargs: Any,
-    ) -> Any:
+    def run(self, fn: Callable[..., Any], /, *args: Any, **given: Any) -> Any:
         """Run a task, or go on with it: the same call does both.
 
         With the `id` of a task that exists it resumes it; of a finished one it returns the
         recorded result; of a failed one it raises `TaskFailed`. Other arguments, or another
         function, than the task was started with are an error. An async task is run on an event
         loop of its own; inside one, use `await hf.arun(…)`.
+
+        `id`, `user`, `session` and `labels` are about the task; all other arguments are the
+        function's. For a function whose parameters have one of these names, see `options`.
 
         >>> from holdfast import step, task
         >>> calls = []
@@ -170,10 +280,8 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         >>> first, again, calls
         ('charged 5', 'charged 5', [5])
         """
-        given = TaskOptions(
-            id=id, user=user, session=session, labels=labels, engine=self._going.driver
-        )
-        return self._going.go(self._driving.starting(task_spec(fn), args, kwargs, given))
+        options, kwargs = self._told(fn, given)
+        return options.run(fn, *args, **kwargs)
 
     @overload
     async def arun(
@@ -185,101 +293,22 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         self, fn: Callable[..., R], /, *args: Any, id: str | None = ...,
         user: str = ..., session: str = ..., labels: dict[str, str] | None = ..., **kwargs: Any
     ) -> R: ...  # fmt: skip
-    async def arun(
-        self,
-        fn: Callable[..., Any],
-        /,
-        *args: Any,
-        id: str | None = None,
-        user: str = "",
-        session: str = "",
-        labels: dict[str, str] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """`run` for async code: an async task runs on this loop, a sync one in a thread.
+    async def arun(self, fn: Callable[..., Any], /, *args: Any, **given: Any) -> Any:
+        """`run` for async code: an async task runs on this loop, a sync one in a thread."""
+        options, kwargs = self._told(fn, given)
+        return await options.arun(fn, *args, **kwargs)
 
-        >>> import asyncio
-        >>> from holdfast import step, task
-        >>> @step
-        ... async def double(x: int) -> int:
-        ...     return 2 * x
-        >>> @task
-        ... async def doubles() -> list[int]:
-        ...     return await asyncio.gather(double(1), double(2))
-        >>> async def main() -> list[int]:
-        ...     with Holdfast("memory://") as hf:
-        ...         return await hf.arun(doubles)
-        >>> asyncio.run(main())
-        [2, 4]
-        """
-        given = TaskOptions(
-            id=id, user=user, session=session, labels=labels, engine=self._going.driver
-        )
-        return await self._going.ago(self._driving.starting(task_spec(fn), args, kwargs, given))
-
-    def resume(self, id: str) -> Any:
-        """Go on with a task by its id alone. Its code must have been imported.
-
-        >>> from holdfast import task
-        >>> @task
-        ... def hello() -> str:
-        ...     return "hi"
-        >>> with Holdfast("memory://") as hf:
-        ...     _ = hf.run(hello, id="hello-3")
-        ...     hf.resume("hello-3")
-        'hi'
-        """
-        return self._going.go(self._driving.resuming(id))
-
-    async def aresume(self, id: str) -> Any:
-        """`resume` for async code.
-
-        >>> Holdfast.aresume.__name__
-        'aresume'
-        """
-        return await self._going.ago(self._driving.resuming(id))
-
-    def retry(self, id: str) -> Any:
-        """Try a failed task again. Recorded steps are kept; the one that failed runs anew.
-
-        >>> from holdfast import task
-        >>> weather = ["storm"]
-        >>> @task
-        ... def sail() -> str:
-        ...     if weather[0] == "storm":
-        ...         raise RuntimeError("stay in port")
-        ...     return "sailed"
-        >>> with Holdfast("memory://") as hf:
-        ...     try:
-        ...         hf.run(sail, id="sail-1")
-        ...     except TaskFailed:
-        ...         weather[0] = "calm"
-        ...     hf.retry("sail-1")
-        'sailed'
-        """
-        return self._going.go(self._driving.retrying(id))
-
-    async def aretry(self, id: str) -> Any:
-        """`retry` for async code.
-
-        >>> Holdfast.aretry.__name__
-        'aretry'
-        """
-        return await self._going.ago(self._driving.retrying(id))
-
-    # Leaving tasks to a worker, and telling them things
-
+    @overload
     def start(
-        self,
-        fn: Callable[..., Any],
-        /,
-        *args: Any,
-        id: str | None = None,
-        user: str = "",
-        session: str = "",
-        labels: dict[str, str] | None = None,
-        **kwargs: Any,
-    ) -> Handle[Any]:
+        self, fn: Callable[..., Awaitable[R]], /, *args: Any, id: str | None = ...,
+        user: str = ..., session: str = ..., labels: dict[str, str] | None = ..., **kwargs: Any
+    ) -> Handle[R]: ...  # fmt: skip
+    @overload
+    def start(
+        self, fn: Callable[..., R], /, *args: Any, id: str | None = ...,
+        user: str = ..., session: str = ..., labels: dict[str, str] | None = ..., **kwargs: Any
+    ) -> Handle[R]: ...  # fmt: skip
+    def start(self, fn: Callable[..., Any], /, *args: Any, **given: Any) -> Handle[Any]:
         """Make a task and leave it to a worker (`holdfast worker`, or `Worker`).
 
         The task is on disk when this returns. With the `id` of a task that exists it is that one.
@@ -294,61 +323,60 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
         ...     handle.result()
         'hi'
         """
-        spec = task_spec(fn)
-        given = TaskOptions(
-            id=id, user=user, session=session, labels=labels, engine=self._going.driver
-        )
-        return Handle(self, self._going.start(spec, args, kwargs, given), spec)
+        options, kwargs = self._told(fn, given)
+        return options.start(fn, *args, **kwargs)
 
-    def pause(self, id: str, *, because: str = "", by: str = "") -> None:
-        """Stop a task at its next step, until `resume` (which drives it here) or `unpause`.
+    @overload
+    async def astart(
+        self, fn: Callable[..., Awaitable[R]], /, *args: Any, id: str | None = ...,
+        user: str = ..., session: str = ..., labels: dict[str, str] | None = ..., **kwargs: Any
+    ) -> Handle[R]: ...  # fmt: skip
+    @overload
+    async def astart(
+        self, fn: Callable[..., R], /, *args: Any, id: str | None = ...,
+        user: str = ..., session: str = ..., labels: dict[str, str] | None = ..., **kwargs: Any
+    ) -> Handle[R]: ...  # fmt: skip
+    async def astart(self, fn: Callable[..., Any], /, *args: Any, **given: Any) -> Handle[Any]:
+        """`start` for async code: it runs in a thread, off the event loop."""
+        options, kwargs = self._told(fn, given)
+        return await options.astart(fn, *args, **kwargs)
 
-        The step in hand comes to its end and is recorded.
+    def _told(self, fn: Any, given: dict[str, Any]) -> tuple[Options, dict[str, Any]]:
+        """The options of the task in the arguments of `run` or `start`, and the function's own."""
+        about = {name: given.pop(name) for name in _ABOUT_TASKS & given.keys()}
+        spec = getattr(fn, "holdfast_spec", None)
+        if spec is not None and (taken := sorted(about.keys() & set(spec.signature.names))):
+            raise BadInput(
+                f"{spec.name} has a parameter {taken[0]!r}, and so has hf.run: say which is meant "
+                f"by hf.options({taken[0]}=…).run({spec.name}, {taken[0]}=…)"
+            )
+        return self.options(**about), given
 
-        >>> with Holdfast("memory://") as hf:
-        ...     hf.pause("nobody")
-        Traceback (most recent call last):
-        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+    def resume(self, id: str) -> Any:
+        """Go on with a task by its id alone. Its code must have been imported."""
+        return self._going.go(self._driving.resuming(id))
+
+    async def aresume(self, id: str) -> Any:
+        """`resume` for async code: an async task runs on this loop, a sync one in a thread."""
+        return await self._going.ago(await away(self._driving.resuming, id))
+
+    def retry(self, id: str, *, worker: bool = False) -> Any:
+        """Try a failed task again. Recorded steps are kept; the one that failed runs anew.
+
+        With `worker` the task is not driven here but left to a worker, and no code is needed.
         """
-        control.pause(self._holding, id, because, by)
+        if worker:
+            return control.reopen(self._holding, id, "")
+        return self._going.go(self._driving.retrying(id))
 
-    def unpause(self, id: str, *, by: str = "") -> None:
-        """Let a paused task go on, driven by a worker.
-
-        >>> with Holdfast("memory://") as hf:
-        ...     hf.unpause("nobody")
-        Traceback (most recent call last):
-        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
-        """
-        control.unpause(self._holding, id, by)
-
-    def cancel(self, id: str, *, because: str = "", by: str = "") -> str:
-        """Ask a task to end at its next step; returns its status after that.
-
-        A running async step is cancelled, a sync one runs to its end. What the task did is undone
-        if it was declared so. A task that nobody drives ends at once, unless it has something to
-        undo: then a worker, or `resume`, does that and ends it.
-
-        >>> from holdfast import task
-        >>> @task
-        ... def hello() -> str:
-        ...     return "hi"
-        >>> with Holdfast("memory://") as hf:
-        ...     _ = hf.start(hello, id="hello-6")
-        ...     hf.cancel("hello-6")
-        'cancelled'
-        """
-        return control.cancel(self._holding, id, because, by)
+    async def aretry(self, id: str) -> Any:
+        """`retry` for async code: an async task runs on this loop, a sync one in a thread."""
+        return await self._going.ago(await away(self._driving.retrying, id))
 
     def compensate(self, id: str) -> TaskView:
         """Undo what a failed or cancelled task did, or finish doing so; returns its view.
 
         What could not be undone before is tried again. See `TaskView.compensation`.
-
-        >>> with Holdfast("memory://") as hf:
-        ...     hf.compensate("nobody")
-        Traceback (most recent call last):
-        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         with suppress(TaskFailed, TaskCancelled):
             self._going.go(self._driving.compensating(id))
@@ -359,59 +387,59 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
 
         The task's function runs from its top with the recorded results, as far as they go. For
         all unfinished tasks, before a deploy: `holdfast check`.
-
-        >>> from holdfast import ask, task
-        >>> @task
-        ... def sure_of_it() -> bool:
-        ...     return ask("Sure?", bool)
-        >>> with Holdfast("memory://") as hf:
-        ...     _ = hf.start(sure_of_it, id="sure_of_it-2")
-        ...     hf.check("sure_of_it-2").fits
-        True
         """
         from holdfast.engines.rehearsal import rehearse
 
         return rehearse(self._holding, id, self._driving.spec_of(id))
 
-    # Asking about tasks
+    # Telling tasks things
 
-    def task(self, id: str) -> TaskView:
-        """What the log says of a task: position, outputs, decisions, retries, failures.
+    def send(self, task: str, name: str, value: Any = None, *, id: str = "", by: str = "") -> bool:
+        """Send a message to a task, which gets it by `receive`. It is durable when this returns.
 
-        >>> from holdfast import task
+        Messages of one name reach the task in the order in which they were sent. With an `id`, a
+        message that is sent twice counts once, and the second call returns False. A task that has
+        ended is refused with `BadInput`.
+
+        >>> from holdfast import Holdfast, receive, task
         >>> @task
-        ... def hello() -> str:
-        ...     return "hi"
+        ... def countdown() -> list[int]:
+        ...     return [receive("number", int), receive("number", int)]
         >>> with Holdfast("memory://") as hf:
-        ...     _ = hf.run(hello, id="hello-4", user="ada")
-        ...     hf.task("hello-4").status
-        'completed'
+        ...     _ = hf.start(countdown, id="countdown-1")
+        ...     sent = [hf.send("countdown-1", "number", n, id=f"n{n}") for n in (3, 2, 2)]
+        ...     sent, hf.resume("countdown-1")
+        ([True, True, False], [3, 2])
         """
-        return view_task(self.store, checked_id(id))
+        return control.send(self._holding, checked_id(task), name, value, id, by)
 
-    def tasks(self, *, limit: int | None = None, **filters: Unpack[Filters]) -> Tasks:
-        """The views of the tasks that match (the newest so many), oldest first. See `page`.
+    def pause(self, id: str, *, because: str = "", by: str = "") -> None:
+        """Stop a task at its next step, until `resume` (which drives it here) or `unpause`.
 
-        The logs of those, and of no others, are read; those that can't be are in `unreadable`.
-
-        >>> Holdfast("memory://").tasks(status=["failed", "cancelled"], limit=10)
-        []
+        The step in hand comes to its end and is recorded.
         """
-        return list_tasks(self.store, filters, limit)
+        control.pause(self._holding, id, because, by)
 
-    def page(
-        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[Filters]
-    ) -> TaskPage:
-        """A page of the tasks that match, the newest first, without reading their logs.
+    def unpause(self, id: str, *, by: str = "") -> None:
+        """Let a paused task go on, driven by a worker."""
+        control.unpause(self._holding, id, by)
 
-        `status` (one, or several), `type`, `user`, `session`, `parent`, `labels` (all of them),
-        `created_after`, `created_before`, `updated_after`, `updated_before`. The `next` of a page
-        is the `cursor` of the one after it.
+    def cancel(self, id: str, *, because: str = "", by: str = "") -> str:
+        """Ask a task to end at its next step; returns its status after that.
 
-        >>> Holdfast("memory://").page(user="ada", labels={"team": "travel"})
-        TaskPage(tasks=(), next=None, unreadable=())
+        A running async step is cancelled, a sync one runs to its end. What the task did is undone
+        if it was declared so. A task that nobody drives ends at once, unless it has something to
+        undo: then a worker, or `resume`, does that and ends it.
         """
-        return page_of_tasks(self.store, filters, limit, cursor)
+        return control.cancel(self._holding, id, because, by)
+
+    def answer(self, id: str, answer: Any, *, question: str | None = None, by: str = "") -> None:
+        """Answer a question that a task asked. The task is not driven: `resume` it afterwards.
+
+        `question` is the question's id; it may be left out while only one is open. The answer is
+        checked against the type the question asks for, and a question is answered once.
+        """
+        control.answer(self._holding, id, answer, question, by)
 
     def resolve(
         self,
@@ -427,23 +455,638 @@ class Holdfast(Inspection, Housekeeping, Moving, Talking, Travelling):
 
         The task is not driven: `resume` it afterwards. `result` is what the tool would have
         returned; where the tool's code is loaded it is checked against its return type.
-
-        >>> with Holdfast("memory://") as hf:
-        ...     hf.resolve("nobody", "6", happened=False)
-        Traceback (most recent call last):
-        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
         """
         control.resolve(self._holding, id, path, happened, result, because, by)
 
-    def answer(self, id: str, answer: Any, *, question: str | None = None, by: str = "") -> None:
-        """Answer a question that a task asked. The task is not driven: `resume` it afterwards.
+    def move(
+        self,
+        id: str,
+        engine: Engine | Literal["local"] | None = None,
+        *,
+        by: str = "",
+        timeout_s: float = 30.0,
+        force: bool = False,
+    ) -> tuple[str, ...]:
+        """Give a task that is under way to another engine; returns the ids of what was moved.
 
-        `question` is the question's id; it may be left out while only one is open. The answer is
-        checked against the type the question asks for, and a question is answered once.
+        It goes to the engine of this object if none is named, or with "local" to this process and
+        any worker. The process that drives the task finishes the step in hand first. Everything it
+        waits for (answers, times, retries, children) goes along, and so do its open children. None
+        are returned if it is there already. `EngineError` if its driver has not heard of it after
+        `timeout_s`.
+
+        With `force` the engine that drives it is not asked: for one that is gone, or that can't go
+        on with the task because its code no longer fits. The run that is left there may do nothing
+        more for the task, and is ended if that engine can be told. Given the engine that has it, it
+        begins anew there. A task that failed can be taken too, and then be tried again elsewhere.
+        """
+        from holdfast.engines.moves import move
+
+        return move(
+            self._holding, self.engine, id, engine, by=by, timeout_s=timeout_s, force=force
+        )  # fmt: skip
+
+    # Asking about tasks
+
+    def task(self, id: str) -> TaskView:
+        """A task as its log tells it: position, outputs, decisions, retries, failures."""
+        return view_task(self.store, checked_id(id))
+
+    def tasks(self, *, limit: int | None = None, **filters: Unpack[Filters]) -> Tasks:
+        """The views of the tasks that match (the newest so many), oldest first. See `page`.
+
+        The logs of those, and of no others, are read; those that can't be are in `unreadable`.
+        """
+        return list_tasks(self.store, filters, limit)
+
+    def handle(self, id: str) -> Handle[Any]:
+        """The handle of a task that exists, as `start` returned it: to wait for it, or to tell it
+        things.
+
+        >>> from holdfast import task
+        >>> @task
+        ... def hello() -> str:
+        ...     return "hi"
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(hello, id="hello-13")
+        ...     hf.handle("hello-13").result()
+        'hi'
+        """
+        control.must_be_there(self.store, id)
+        return Handle(self, id)
+
+    def follow(self, id: str, *, after: int = 0, poll_s: float = 0.1) -> Follow:
+        """The events of a task after the event `after`, as they come, until it has ended.
+
+        On an event loop read it with `async for`: nothing blocks there. A reader that comes back
+        gives the `seq` of the last event it saw.
+
+        >>> from holdfast import task
+        >>> @task
+        ... def hello() -> str:
+        ...     return "hi"
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(hello, id="hello-14")
+        ...     [type(event).__name__ for event in hf.follow("hello-14", after=1)]
+        ['Claimed', 'TaskCompleted']
+        """
+        return Follow(self.store, checked_id(id), after, poll_s)
+
+    def page(
+        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[Filters]
+    ) -> TaskPage:
+        """A page of the tasks that match, the newest first, without reading their logs.
+
+        `status` (one, or several), `type`, `user`, `session`, `parent`, `labels` (all of them),
+        `created_after`, `created_before`, `updated_after`, `updated_before`. The `next` of a page
+        is the `cursor` of the one after it.
+        """
+        return page_of_tasks(self.store, filters, limit, cursor)
+
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        limit: int | None = None,
+        timeout_s: float = 60.0,
+        **filters: Unpack[Filters],
+    ) -> Selected:
+        """The rows that a select finds in the logs, in `tasks`, `steps`, `messages` and others.
+
+        It is SQLite's SQL, and only reads. The logs of all tasks are read for it, or with the
+        `filters` of `page` those of the tasks that match. `limit` is how many rows are wanted at
+        most, `timeout_s` how long the query itself may take. `views.sql.tables` has all tables.
+        """
+        from holdfast.views.sql.query import rows_of
+
+        return rows_of(
+            self.store, query, parameters, limit=limit, timeout_s=timeout_s, filters=filters
+        )
+
+    def stats(
+        self,
+        *,
+        prices: Mapping[str, Prices | tuple[float, float]] | None = None,
+        progress: Callable[[int, int, str], None] = lambda done, of, id: None,
+        **filters: Unpack[Filters],
+    ) -> Stats:
+        """Where time, tokens, money and retries went, by type of task and by call, and what was
+        saved by resuming: of the tasks that match, as for `page`.
+
+        `prices` are what a million tokens of a model cost (`"*"`: of any other), for calls whose
+        cost was not recorded. `progress` is told how many tasks were read, of how many, and which
+        comes next.
+        """
+        from holdfast.views.stats import stats
+
+        return stats(self.store, filters, prices or {}, progress)
+
+    def verify(
+        self,
+        id: str | None = None,
+        *,
+        against: Iterable[Head] = (),
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> Verified:
+        """Whether a task's log, or every log, is what was written: each event, sum and blob.
+
+        Every log is those of sessions and memories too. With the `heads` of an earlier time it
+        also shows what was cut off since. `progress` is told how many logs were checked, and of
+        how many.
+        """
+        from holdfast.log.verify import verify
+
+        return verify(self.store, () if id is None else (id,), against, progress)
+
+    def heads(self, *ids: str) -> list[Head]:
+        """How far the logs of these tasks go, or all logs: to be kept elsewhere, for `verify`."""
+        from holdfast.log.verify import heads
+
+        return heads(self.store, ids)
+
+    def audit(self, id: str, *, against: Iterable[Head] = ()) -> Audit:
+        """The report of a task: each act with its author, time, input and output; and whether
+        the log is as it was written. A damaged log is reported up to the damage.
+
+        `against` are heads that were noted before, as for `verify`.
+        """
+        from holdfast.views.audit import audit
+
+        return audit(self.store, id, datetime.now(UTC), against)
+
+    # Artifacts, files, and conversations
+
+    def open(self, artifact: Artifact) -> BinaryIO:
+        """The content of an artifact, to be read from any place in it."""
+        return opened(self.store, artifact)
+
+    def files(self, id: str, *, at: int | None = None) -> TaskFiles:
+        """The files of a task: to be read, and written by people. With `at` as they were then,
+        after the event of that number.
+        """
+        found: TaskFiles = door("files").TaskFiles(self._holding, id, at)
+        return found
+
+    def session(
+        self,
+        id: str | None = None,
+        *,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Session:
+        """A session: begun if there is none of that id, else the one that is there.
+
+        It owns a conversation and starts tasks. Without an `id` it gets one of its own; the `user`
+        of a session that exists may be left out, and must be right if it is given.
+        """
+        found: Session = door("sessions").begin_session(self, self._holding, id, user, labels)
+        return found
+
+    def sessions(
+        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[SessionFilters]
+    ) -> SessionPage:
+        """A page of the sessions that match, the newest first. No log is read for it.
 
         >>> with Holdfast("memory://") as hf:
-        ...     hf.answer("nobody", "yes")
-        Traceback (most recent call last):
-        holdfast.errors.TaskNotFound: no task 'nobody' in memory://
+        ...     for name in ("ada", "bob", "ada"):
+        ...         _ = hf.session(user=name).say("Hello")
+        ...     page = hf.sessions(user="ada", limit=10)
+        >>> [session.user for session in page.sessions], page.next
+        (['ada', 'ada'], None)
         """
-        control.answer(self._holding, id, answer, question, by)
+        return page_of_sessions(self.store, filters, limit, cursor)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The long-term memory: short entries that outlive sessions, found by what they say."""
+        held = self._holding
+        found: Memory = door("memories").open_memory(
+            held.store, held.owner, held.clock, held.redact
+        )
+        return found
+
+    @overload
+    def values(self, namespace: str) -> Values[Any]: ...
+    @overload
+    def values(self, namespace: str, of: type[R]) -> Values[R]: ...
+    def values(self, namespace: str, of: Any = Any) -> Values[Any]:
+        """Values under keys: a durable key-value store with history, usable outside of tasks.
+
+        `of` is the type of the values, which are checked against it. Left out, any value that the
+        codec knows will do.
+        """
+        found: Values[Any] = door("values").open_values(self._holding, namespace, of)
+        return found
+
+    # Going back in time, and another way
+
+    def snapshot(
+        self,
+        id: str,
+        step: str | int | None = None,
+        when: When | None = None,
+        *,
+        seq: int | None = None,
+    ) -> Snapshot:
+        """What a task knew before a step (or `after` it), or after the event `seq`; at its end, if
+        no place is named.
+
+        As `hf.task(id).at(…)`, but nothing more is read than it takes: quick in a long log, and
+        also where a log is damaged further on.
+
+        >>> from holdfast import step, task
+        >>> @step
+        ... def count_beds(room: str) -> int:
+        ...     return 2
+        >>> @task
+        ... def beds_of(room: str) -> int:
+        ...     return count_beds(room)
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(beds_of, "attic", id="beds-1")
+        ...     hf.snapshot("beds-1", 1, "after").content["calls"]["1"]["output"]
+        2
+        """
+        from holdfast.history.snapshots import snapshot_of
+
+        state = load_sound(self.store, checked_id(id))
+        if step is None and seq is None:
+            seq = state.seq
+        return snapshot_of(self.store, state, step, when, seq)
+
+    def fork(
+        self,
+        id: str,
+        *,
+        at: str | int | None = None,
+        effects: Effects,
+        when: When | None = None,
+        seq: int | None = None,
+        new_id: str | None = None,
+        results: Mapping[str, Any] | None = None,
+        input: Mapping[str, Any] | None = None,
+        state: Any = UNSET,
+        task: Callable[..., Any] | str | None = None,
+        arguments: Mapping[str, Mapping[str, Any]] | None = None,
+        stubs: Mapping[str, Any] | None = None,
+        user: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        by: str = "",
+        because: str = "",
+    ) -> TaskView:
+        """A new task that shares the past of another one up to a step, and goes its own way.
+
+        It leaves `before` the step `at` (or `after` it), or after the event `seq`. Nothing is
+        copied, and nothing is run: `hf.resume(view.id)` does that, or a worker. `effects` says what
+        becomes of the tools it calls then: `live`, they are called; `reuse`, one that the original
+        called with the same arguments is answered by what it returned; `stub`, none is called, and
+        one that is neither in the original nor in `stubs` stops the task.
+
+        What can be other: `results` of steps before the fork, by path; `input`, arguments of the
+        task; `state`, that of the last checkpoint; `task`, the function; `arguments` of steps
+        after the fork, by the name of the step (`{"ask_model": {"model": "other"}}`); and `stubs`,
+        what steps and tools return without being called, by name.
+        """
+        from holdfast.history.forks import ForkChanges, WantedFork, by_path, fork
+
+        wanted = WantedFork(
+            at=at, when=when, seq=seq, effects=effects, new_id=new_id, user=user, labels=labels,
+            by=by, because=because,
+        )  # fmt: skip
+        changes = ForkChanges(
+            input=input or {}, results=by_path(results or {}), state=state, task=task,
+            arguments=arguments or {}, stubs=stubs or {},
+        )  # fmt: skip
+        return TaskView(self.store, fork(self._holding, id, wanted, changes))
+
+    def compare(self, *ids: str) -> Comparison:
+        """Two tasks or more beside each other: call by call up to where they first differ, and
+        what each came to, took and cost.
+        """
+        from holdfast.history.comparison import compare
+
+        return compare(self.store, ids)
+
+    def experiment(
+        self,
+        /,
+        id: str,
+        variants: Mapping[str, Mapping[str, Any]],
+        *,
+        progress: Callable[[Variant], None] = lambda variant: None,
+        **fork: Any,
+    ) -> Experiment:
+        """Fork a task at one place several times, run the forks side by side, and compare them.
+
+        `variants` says by name what is to be other in each, as arguments of `fork`; what they have
+        in common is given once. All are made before the first one runs.
+        """
+        from holdfast.history.comparison import experiment
+
+        return experiment(self, id, variants, fork, progress)
+
+    def replay(
+        self,
+        id: str,
+        *,
+        start: str | int | None = None,
+        to: str | int | None = None,
+        stubs: Mapping[str, Any] | None = None,
+        on_reached: Callable[[], bool] | None = None,
+    ) -> Replayed:
+        """Run the code that is loaded over the log of a task, with no effect at all.
+
+        Recorded calls answer from the log, and nothing is written; only the code between the
+        calls runs. It begins at the task's beginning, or before the step `start` with what was
+        known there, and goes on to the end of the log, or to the call `to`. A call that is not
+        recorded stops it.
+
+        `stubs` answer, by name, instead of the log: with a value, with what a function returns for
+        the arguments, or for real, with `REAL` of `history.replay`. `on_reached` is called where
+        the code makes the call `to`, and returns whether to go on.
+        """
+        from holdfast.history.replay import WantedReplay, replay
+
+        wanted = WantedReplay(start=start, to=to, stubs=stubs or {}, on_reached=on_reached)
+        return replay(self._holding, id, wanted)
+
+    def rewind(
+        self,
+        id: str,
+        *,
+        to: str | int | None = None,
+        when: When | None = None,
+        seq: int | None = None,
+        undo: bool = False,
+        effects: Effects = "reuse",
+        by: str = "",
+        because: str = "",
+    ) -> Rewind:
+        """Rewind a task to before a step (or after it): state, conversation and files as one.
+
+        Nothing is deleted: an event says so, and a rewind can be rewound. What the task did
+        outside since then is returned; with `undo` what has an undo is undone first. The task is
+        paused then, and `hf.resume(id)` goes on from there. A tool that it calls again with the
+        same arguments is answered by what it returned before, unless that was undone, or `effects`
+        is `live`.
+        """
+        from holdfast.history.rewinds import WantedRewind, rewind
+
+        wanted = WantedRewind(
+            to=to, when=when, seq=seq, undo=undo, effects=effects, by=by, because=because
+        )
+        done = rewind(self._driving, id, wanted)
+        return Rewind(view_task(self.store, id), done)
+
+    def on(
+        self,
+        *reasons: Reason,
+        do: Callable[[Alert], object] | None = None,
+        command: Sequence[str] | None = None,
+        webhook: str | None = None,
+        secret: str | None = None,
+        older_than: timedelta | None = None,
+        type: str | Sequence[str] = (),
+        name: str = "",
+    ) -> Any:
+        """Have somebody told when a task `failed`, is `stuck`, is `in_doubt`, `asks` a person, or
+        is `overdue` (`older_than` that). A worker of this object looks, and tells.
+
+        Told is a function (`do`, or what this decorates), a `command` that gets the alert as JSON
+        on its standard input, or a `webhook`, signed by a `secret`. Each alert is delivered at
+        least once, with retries, and recorded as a task of type `holdfast_alert`.
+
+        >>> from holdfast import Worker, task
+        >>> @task
+        ... def sinks() -> None:
+        ...     raise RuntimeError("a leak")
+        >>> with Holdfast("memory://") as hf:
+        ...
+        ...     @hf.on("failed")
+        ...     def page_somebody(alert):
+        ...         print(alert.task, alert.text)
+        ...
+        ...     hf.watch()
+        ...     _ = hf.start(sinks, id="boat-1")
+        ...     Worker(hf).run_until_idle()
+        ...     found = hf.watch()
+        ...     Worker(hf).run_until_idle()
+        0
+        boat-1 RuntimeError: a leak
+        """
+        from holdfast.api.alerts import hook_of
+
+        def add(do: Callable[[Alert], object] | None) -> Callable[[Alert], object] | None:
+            self.hooks.append(
+                hook_of(
+                    reasons, do, command=command, webhook=webhook, secret=secret,
+                    older_than=older_than, type=type, name=name,
+                )
+            )  # fmt: skip
+            return do
+
+        return add if do is None and command is None and webhook is None else add(do)
+
+    def watch(self) -> int:
+        """Look once for what the hooks of `on` are to be told of; returns how many alerts there
+        are. Workers do so every few seconds.
+
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.watch()
+        0
+        """
+        return self._watch.look()
+
+    @cached_property
+    def _watch(self) -> Watch:
+        from holdfast.api.alerts import Watch
+
+        return Watch(self, self.hooks)
+
+    def _beside(self, say: Callable[[str], None]) -> AbstractContextManager[object]:
+        """While it lasts, do in the background what a worker does beside driving tasks."""
+        from holdfast.api.background import Background
+
+        return Background(self, say)
+
+    # Many tasks at once
+
+    def copy_to(
+        self,
+        url: str | os.PathLike[str] | Store | Holdfast,
+        ids: str | Iterable[str] | None = None,
+        *,
+        move: bool = False,
+        paused: bool = False,
+        dry_run: bool = False,
+        progress: Tell | None = None,
+        **filters: Unpack[TaskChoice],
+    ) -> Copied:
+        """Copy tasks to another store, all of them or those that are meant; `move` deletes them
+        here afterwards. A copy that was interrupted goes on when it is made again.
+
+        The tasks are meant by `ids`, or by `status`, `type`, `user`, `session` and `labels`. A
+        family goes together: with a parent its children, with a child its parent, with any of
+        them its session. All includes sessions without a task, and memories. An unfinished task
+        goes on in the copy, and is paused here, so that nothing is done twice; with `paused` it
+        goes on here, and the copy arrives paused. A task that somebody drives is refused.
+
+        A store that is named by a URL is opened with the keys of this one; to use others, or none,
+        give a `Holdfast` that was opened with them.
+        """
+        from holdfast.upkeep.copies import copy_tasks
+        from holdfast.upkeep.families import wanted
+        from holdfast.upkeep.reports import nothing
+
+        target = url.store if isinstance(url, Holdfast) else url
+        key, sign_key = self._keys
+        return copy_tasks(
+            self._holding, target, wanted(ids, **filters), move=move, paused=paused,
+            dry_run=dry_run, tell=progress or nothing,
+            secure=lambda store: secured(store, key, sign_key),
+        )  # fmt: skip
+
+    def archive_to(
+        self,
+        path: str | os.PathLike[str],
+        ids: str | Iterable[str] | None = None,
+        *,
+        plain: bool = False,
+        progress: Tell | None = None,
+        **filters: Unpack[TaskChoice],
+    ) -> Archived:
+        """Write tasks to a compressed file, with all that belongs to them: families, sessions, and,
+        of everything, memories. They stay in the store. Which are meant is said as for `copy_to`.
+
+        The file is read back before it gets its name. If `path` is a folder, a new file is made in
+        it. `restore_from` brings tasks back from it. An archive is not encrypted: from a store that
+        is, one is made only if `plain` says so.
+        """
+        from holdfast.upkeep.archive import archive_tasks
+        from holdfast.upkeep.families import wanted
+        from holdfast.upkeep.reports import nothing
+
+        meant = wanted(ids, **filters)
+        self._may_be_written_in_the_clear(plain)
+        return archive_tasks(self._holding, Path(path), meant, progress or nothing)
+
+    def _may_be_written_in_the_clear(self, plain: bool) -> None:
+        if self._keys[0] is not None and not plain:
+            raise BadInput(
+                "an archive is not encrypted, and this store is: copy the tasks to another "
+                "encrypted store, or say plain=True (--plain) and look after the file yourself"
+            )
+
+    def restore_from(
+        self,
+        path: str | os.PathLike[str],
+        ids: str | Iterable[str] | None = None,
+        *,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+        progress: Tell | None = None,
+    ) -> Copied:
+        """Bring tasks back from an archive: all of them, or those that are named.
+
+        What is there already is left as it is. What was unfinished arrives paused, because the
+        original may have gone on since. An archive that would unpack to more than `max_bytes`
+        (64 GiB) is refused.
+        """
+        from holdfast.upkeep.archive import MAX_BYTES, Archive
+        from holdfast.upkeep.families import wanted
+        from holdfast.upkeep.reports import nothing
+        from holdfast.upkeep.restore import restore_tasks
+
+        most = MAX_BYTES if max_bytes is None else max_bytes
+        with Archive(Path(path), max_bytes=most) as archive:
+            return restore_tasks(
+                archive, self._holding, wanted(ids), dry_run=dry_run, tell=progress or nothing
+            )
+
+    def gc(
+        self,
+        policy: Retention | None = None,
+        *,
+        archive: str | os.PathLike[str] | None = None,
+        plain: bool = False,
+        compact: bool = False,
+        dry_run: bool = False,
+        progress: Tell | None = None,
+    ) -> Swept:
+        """Delete finished tasks and idle sessions as a policy says, blobs that no log names any
+        more, and what crashed writers left. Without a policy, only the latter two.
+
+        With `archive` (a file, or a folder for a new one) what goes is archived first; if the store
+        is encrypted, only where `plain` says that the archive need not be. `dry_run`
+        says what would go. `compact` gives the space back to the disk (SQLite).
+        """
+        from holdfast.upkeep.reports import nothing
+        from holdfast.upkeep.sweep import Sweep
+
+        tell = progress or nothing
+        sweep = Sweep(self._holding, policy or Retention(), dry_run=dry_run, tell=tell)
+        place = Path(archive) if archive is not None else None
+        if place is not None:
+            self._may_be_written_in_the_clear(plain)
+        return sweep.run(place, VERSION, compact=compact)
+
+    # The async form of each method that may wait. `arun`, `aresume` and `aretry` are above: they
+    # drive a task on the caller's loop. What `follow` returns is read with `for` or `async for`.
+
+    aclose = off_the_loop(close)
+    acompensate = off_the_loop(compensate, is_long=True)
+    acheck = off_the_loop(check, is_long=True)
+    apause = off_the_loop(pause)
+    aunpause = off_the_loop(unpause)
+    acancel = off_the_loop(cancel)
+    aanswer = off_the_loop(answer)
+    aresolve = off_the_loop(resolve)
+    asend = off_the_loop(send)
+    amove = off_the_loop(move, is_long=True)
+    atask = off_the_loop(task)
+    atasks = off_the_loop(tasks)
+    ahandle = off_the_loop(handle)
+    apage = off_the_loop(page)
+    asql = off_the_loop(sql, is_long=True)
+    astats = off_the_loop(stats, is_long=True)
+    averify = off_the_loop(verify, is_long=True)
+    aheads = off_the_loop(heads, is_long=True)
+    aaudit = off_the_loop(audit)
+    aopen = off_the_loop(open)
+    afiles = off_the_loop(files)
+    asession = off_the_loop(session)
+    asessions = off_the_loop(sessions)
+    asnapshot = off_the_loop(snapshot)
+    afork = off_the_loop(fork)
+    acompare = off_the_loop(compare)
+    aexperiment = off_the_loop(experiment, is_long=True)
+    areplay = off_the_loop(replay, is_long=True)
+    arewind = off_the_loop(rewind)
+    acopy_to = off_the_loop(copy_to, is_long=True)
+    aarchive_to = off_the_loop(archive_to, is_long=True)
+    arestore_from = off_the_loop(restore_from, is_long=True)
+    agc = off_the_loop(gc, is_long=True)
+    awatch = off_the_loop(watch)
+
+
+_ABOUT_TASKS = frozenset({"id", "user", "session", "labels"})
+"""The arguments that `run` and `start` take for themselves; `options` takes more."""
+
+
+# Doors to rooms that are built on top of `Holdfast`: sessions, memories, readable files.
+#
+# `Holdfast` offers them, and they need `Holdfast`. Imported from here, each would import the other.
+# So `holdfast/__init__.py`, which knows every room, names the module behind each door, and `door`
+# loads that module when it is first asked for.
+
+_behind: dict[str, str] = {}
+
+
+def lead_to(**modules: str) -> None:
+    """Say which module is behind each door."""
+    _behind.update(modules)
+
+
+def door(name: str) -> Any:
+    """The module behind a door."""
+    return import_module(_behind[name])

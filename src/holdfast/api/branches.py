@@ -1,19 +1,20 @@
 """Branches: `gather` runs a few strands side by side, `each` maps a step over many items.
 
 Both take one number in the strand that calls them; what happens in branch 2 of call 6 has a path
-that begins with `6.2`, whoever runs first. In a sync task branches are threads, in an async task
-they are asyncio tasks, and `gather` and `each` are awaited.
+that begins with `6.2`, in whatever order they run. In a sync task branches are threads. In an async
+task they are asyncio tasks, and `gather` and `each` are awaited.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar, overload
 
 from msgspec import Struct
 
-from holdfast.api.meter import Meter
 from holdfast.core.events import Failure, Progressed
 from holdfast.core.journal import describe
 from holdfast.core.scope import Scope, inside, scope_var
@@ -31,16 +32,49 @@ from holdfast.errors import (
     Suspend,
 )
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 @overload
-def gather(*branches: Awaitable[Any]) -> Awaitable[list[Any]]: ...
+def gather(a: Awaitable[A], b: Awaitable[B], /) -> Awaitable[tuple[A, B]]: ...
 @overload
-def gather(*branches: Callable[[], Any]) -> list[Any]: ...
+def gather(a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], /) -> Awaitable[tuple[A, B, C]]: ...
+@overload
+def gather(
+    a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], d: Awaitable[D], /
+) -> Awaitable[tuple[A, B, C, D]]: ...
+@overload
+def gather(
+    a: Awaitable[A], b: Awaitable[B], c: Awaitable[C], d: Awaitable[D], e: Awaitable[E], /
+) -> Awaitable[tuple[A, B, C, D, E]]: ...
+@overload
+def gather(*branches: Awaitable[T]) -> Awaitable[list[T]]: ...
+@overload
+def gather(a: Callable[[], A], b: Callable[[], B], /) -> tuple[A, B]: ...
+@overload
+def gather(a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], /) -> tuple[A, B, C]: ...
+@overload
+def gather(
+    a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], d: Callable[[], D], /
+) -> tuple[A, B, C, D]: ...
+@overload
+def gather(
+    a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], d: Callable[[], D],
+    e: Callable[[], E], /
+) -> tuple[A, B, C, D, E]: ...  # fmt: skip
+@overload
+def gather(*branches: Callable[[], T]) -> list[T]: ...
 def gather(*branches: Any) -> Any:
-    """Run branches side by side; returns their results in order.
+    """Run branches side by side; returns their results in order, as a list.
+
+    Type checkers see a tuple of up to five types, so that `a, b = gather(f, g)` keeps each; it may
+    be returned where the annotation says `list` or `tuple`.
 
     In a sync task give functions of no arguments, in an async task coroutines, and await it. Every
     branch comes to its end; if any failed, the first of them in order raises.
@@ -50,11 +84,11 @@ def gather(*branches: Any) -> Any:
     ... def double(x: int) -> int:
     ...     return 2 * x
     >>> @task
-    ... def both() -> list[int]:
+    ... def both() -> tuple[int, int]:
     ...     return gather(lambda: double(1), lambda: double(double(2)))
     >>> with Holdfast("memory://") as hf:
     ...     hf.run(both)
-    [2, 8]
+    (2, 8)
     """
     scope = _strand("gather()")
     must_be_open(scope)
@@ -62,9 +96,7 @@ def gather(*branches: Any) -> Any:
     must_hold_no_call(scope.run, path, "gather()")
     strands = [scope.strand(f"{path}.{n}") for n in range(1, len(branches) + 1)]
     if scope.is_async:
-        from holdfast.engines import strands as side_by_side
-
-        return side_by_side.gather(scope.run, path, strands, branches, ended)
+        return _gathered(scope.run, path, strands, branches)
     for branch in branches:
         if not callable(branch):
             raise BadInput(
@@ -88,7 +120,7 @@ class ItemFailed(Struct, Generic[T], frozen=True):
 
 
 class Results(list[R]):
-    """What `each` returns: a list of results in the order of the items, None for one that failed.
+    """The list that `each` and `gather` return, in order; `each` puts None for an item that failed.
 
     Stored, as part of a result or a state, it is a plain list.
 
@@ -163,9 +195,9 @@ def each(
     batch = Each(scope, path, _spec_of(fn), tolerate, _size(items), progress)
     source = batch.unfinished(items)
     if scope.is_async:
-        from holdfast.engines import strands as side_by_side
+        from holdfast.engines import async_driver as aio
 
-        return side_by_side.each(batch, batch.calls(source), workers)
+        return aio.each(batch, batch.calls(source), workers)
     strand = scope.strand(path)
     work = (_call(batch, strand, call, data) for call, data in batch.calls(source))
     try:
@@ -223,7 +255,7 @@ class Each:
 
     def _say(self, done: int, total: int | None) -> None:
         said = self.run.log.state.progress.get(self.path)
-        if (said is None or said.number < done) and not self.run.is_rehearsal:
+        if (said is None or said.number < done) and self.run.driver.writes:
             text = f"each({self.spec.name})"
             self.run.append(
                 Progressed(scope=self.path, number=done, text=text, done=done, total=total)
@@ -286,9 +318,17 @@ def stop_if_doomed(run: Run, path: str) -> None:
         run.raise_in(path, run.stop)
 
 
+async def _gathered(
+    run: Run, path: str, strands: Sequence[Scope], branches: Iterable[Any]
+) -> list[Any]:
+    from holdfast.engines import async_driver as aio
+
+    return ended(run, path, strands, await aio.gather(strands, branches))
+
+
 def ended(run: Run, path: str, strands: Sequence[Scope], outcomes: Iterable[Any]) -> list[Any]:
     """The results of branches that have all come to their end, or what the first one raised."""
-    results = list(outcomes)
+    results = Results(outcomes)
     stop_if_doomed(run, path)
     signals = [outcome for outcome in results if isinstance(outcome, Signal)]
     if signals and run.stop is None:
@@ -342,3 +382,109 @@ def _strand(what: str) -> Scope:
     if not scope.is_async:
         run.must_go_on_in(scope)
     return scope
+
+
+# How far a long piece of work is: a bar on a terminal, lines in a log, events for followers.
+#
+# All three are for people, so they come a few times a second, or every few seconds, and no more.
+
+
+_BAR_S, _EVENT_S, _LINE_S = 0.1, 1.0, 10.0
+_BAR_WIDTH = 30
+_PARTS = " ▏▎▍▌▋▊▉█"
+
+
+class Meter:
+    """Counts what is done, and says so."""
+
+    def __init__(
+        self,
+        name: str,
+        total: int | None,
+        *,
+        on_terminal: bool | None = None,
+        event: Callable[[int, int | None], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._total = total
+        self._event = event
+        self._clock = clock
+        self._out: Any = sys.stderr
+        has_terminal = self._out is not None and self._out.isatty()
+        self._on_terminal = has_terminal if on_terminal is None else on_terminal
+        self._done = self._failed = self._fresh = 0
+        self._began = self._drawn = self._told = self._logged = clock()
+
+    def begin_at(self, done: int) -> None:
+        """So many were done before, in an earlier run."""
+        self._done = done
+
+    def count(self, *, failed: bool = False, fresh: bool = True) -> None:
+        """One more is done. `fresh` if it was done now, and not in an earlier run."""
+        self._done += 1
+        self._failed += failed
+        self._fresh += fresh
+        now = self._clock()
+        if self._on_terminal and now - self._drawn >= _BAR_S:
+            self._drawn = now
+            self._out.write(f"\r\033[K{self.text(bar=True)}")
+            self._out.flush()
+        if now - self._told >= _EVENT_S:
+            self._told = now
+            self._event(self._done, self._total)
+        if not self._on_terminal and now - self._logged >= _LINE_S:
+            self._logged = now
+            self._log()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._on_terminal and self._drawn != self._began:
+            self._out.write(f"\r\033[K{self.text(bar=True)}\n")
+            self._out.flush()
+        if self._told != self._began:
+            self._event(self._done, self._total)
+        if self._logged != self._began:
+            self._log()
+
+    def text(self, *, bar: bool = False) -> str:
+        """How far it is, in one line."""
+        words = [self._name]
+        if bar and self._total:
+            words.append(_bar(self._done / self._total))
+        words.append(f"{self._done:,}" + (f" of {self._total:,}" if self._total else ""))
+        passed_s = self._clock() - self._began
+        rate = self._fresh / passed_s if passed_s > 0 else 0.0
+        words.append(f"{rate:,.1f}/s")
+        if self._total and rate > 0:
+            words.append(f"{_duration((self._total - self._done) / rate)} left")
+        if self._failed:
+            words.append(f"{self._failed:,} failed")
+        return "  ".join(words)
+
+    def _log(self) -> None:
+        import logging
+
+        logging.getLogger("holdfast").info("%s", self.text())
+
+
+def _bar(share: float) -> str:
+    """A bar that is full at 1.
+
+    >>> _bar(0.5)
+    '███████████████               '
+    """
+    eighths = round(min(max(share, 0.0), 1.0) * _BAR_WIDTH * 8)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (_PARTS[part] if part else "")).ljust(_BAR_WIDTH)
+
+
+def _duration(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    >>> _duration(75), _duration(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"

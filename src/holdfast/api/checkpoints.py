@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
-from holdfast.codec import Shape, shape_of_value
+from holdfast.codec import shape_of_value
 from holdfast.codec.change import change_between, patched_state
 from holdfast.core.decoding import decode
 from holdfast.core.events import Checkpointed
@@ -26,7 +26,7 @@ from holdfast.core.scope import Scope, inside
 from holdfast.core.spec import Spec
 from holdfast.core.state import State
 from holdfast.engines.execution import must_have_made_every_call, older_code
-from holdfast.engines.run import Run
+from holdfast.engines.run import Checkpoints, Run
 from holdfast.errors import BadInput, CodeChanged, HoldfastError, Undecodable
 
 T = TypeVar("T")
@@ -41,14 +41,6 @@ _SMALL_BYTES = 4096
 
 _FILE_BYTES = 256
 """What a file of the task adds to a whole checkpoint, about."""
-
-
-class Checkpoints(Struct):
-    """What a run knows of its checkpoints."""
-
-    shape: Shape
-    newest: Any = UNSET
-    """The last one, as plain data; unset if the next has to be whole."""
 
 
 def restore(default: T) -> T:
@@ -123,14 +115,14 @@ def checkpoint(state: T) -> T:
     scope = _body("checkpoint()")
     run: Run = scope.run
     run.must_go_on_in(scope)
-    known: Checkpoints | None = run.checkpoints
+    known = run.checkpoints
     if known is None:
         run.halt(BadInput("checkpoint() goes with restore(default), called first in the task"))
-    if run.in_flight:
+    if run.loop.in_flight:
         run.halt(BadInput("checkpoint() was called while other branches of the task are at work"))
     must_have_made_every_call(run)
     raw, settled = known.shape.settle(state)
-    if run.is_rehearsal:
+    if not run.driver.writes:
         _go_on_from(scope, f"{scope.path}@")
         return cast("T", settled)
     if run.checkpoints_passed == run.log.state.checkpoints:

@@ -35,7 +35,7 @@ class Child(Generic[R]):
         self._has_started: Any = None
 
     def result(self) -> R:
-        """What the child returned; waits for it. A child that failed raises `StepFailed`."""
+        """Wait for the child and return its result. A child that failed raises `StepFailed`."""
         if self._scope.is_async:
             raise BadInput(f"task {self.id!r}: in an async task a child is awaited")
         run: Run = self._scope.run

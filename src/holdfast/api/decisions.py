@@ -11,10 +11,10 @@ from holdfast.core.events import Decided
 from holdfast.core.scope import inside
 from holdfast.core.state import State
 from holdfast.core.words import must_be_texts
-from holdfast.engines.execution import beyond, must_have_restored
+from holdfast.engines.execution import must_have_restored
 from holdfast.engines.run import Run, plain, record
 from holdfast.errors import BadInput, CodeChanged, Undecodable
-from holdfast.log.reading import read_state, stream_of
+from holdfast.log.states import load
 
 T = TypeVar("T")
 
@@ -46,8 +46,7 @@ def decide(
     shape = shape_of_value(choice)
     known = run.log.state.calls.get(path)
     if known is None:
-        if run.is_rehearsal:
-            run.park(path, beyond(run, path))
+        run.must_write(path)
         raw, choice = shape.settle(choice)
         event = Decided(
             path=path,
@@ -73,7 +72,7 @@ def _path_of(run: Run, wanted: str) -> str:
     log = run.log
     found = _newest(log.state, wanted)
     if not found and log.state.checkpoints:  # what was decided before is not in the state
-        found = _newest(read_state(log.store, stream_of(run.task_id)), wanted)
+        found = _newest(load(log.store, run.task_id, missing_ok=True), wanted)
     if found:
         return found
     # It halts the run: a function that caught this might find the decision on a replay, when the

@@ -1,28 +1,90 @@
-"""`Handle`: a task that was handed to a worker, seen from outside."""
+"""A task from its caller's side: `Options`, how it is to be started, and the `Handle` of one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from holdfast.core.events import AnyEvent
-from holdfast.core.spec import Spec
-from holdfast.core.state import Status
-from holdfast.engines.going import LONGEST_S, Looks, await_end, looks, wait
-from holdfast.engines.local.driving import recorded_end
+from msgspec import Struct
+
+from holdfast.api.forms import away, off_the_loop
+from holdfast.core.spec import Spec, task_spec
+from holdfast.core.state import State, Status
+from holdfast.engines.follow import Follow, Looks, await_end, looks, wait
+from holdfast.engines.local.tasks import TaskOptions, recorded_end
+from holdfast.engines.routing import waits_for
 from holdfast.errors import HoldfastError
-from holdfast.log.tail import Tail, pause
+from holdfast.log.reading import Tail
+from holdfast.log.states import load
 from holdfast.views.task import TaskView
 
 if TYPE_CHECKING:
     from holdfast.api.app import Holdfast
+    from holdfast.engines.local.tasks import Begin
 
+P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Options(Struct, frozen=True):
+    """How a task is to be started: what `hf.options(…)` returns. It can be used many times.
+
+    Everything after the function goes to the function, whatever its parameters are called.
+    """
+
+    hf: Holdfast
+    given: TaskOptions
+
+    @overload
+    def run(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def run(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a task, or go on with it: see `Holdfast.run`."""
+        return self.hf._going.go(self._starting(fn, args, kwargs))
+
+    @overload
+    async def arun(
+        self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def arun(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """`run` for async code: an async task runs on this loop, a sync one in a thread."""
+        return await self.hf._going.ago(self._starting(fn, args, kwargs))
+
+    @overload
+    def start(
+        self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[R]: ...
+    @overload
+    def start(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    def start(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Make a task and leave it to a worker: see `Holdfast.start`."""
+        spec = task_spec(fn)
+        return Handle(self.hf, self.hf._going.start(spec, args, kwargs, self.given), spec)
+
+    @overload
+    async def astart(
+        self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[R]: ...
+    @overload
+    async def astart(
+        self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[R]: ...
+    async def astart(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """`start` for async code: it runs in a thread, off the event loop."""
+        return await away(partial(self.start, fn), *args, **kwargs)
+
+    def _starting(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begin:
+        return self.hf._driving.starting(task_spec(fn), args, kwargs, self.given)
 
 
 class NotFinished(HoldfastError, TimeoutError):
-    """The task has not ended within the time that was given to `result`.
+    """The task has not ended within the time that was given to `result`. Says what it waits for.
 
     >>> from holdfast import Holdfast, NotFinished, task
     >>> @task
@@ -36,7 +98,7 @@ class NotFinished(HoldfastError, TimeoutError):
     """
 
 
-class Handle(Generic[R]):
+class Handle(Generic[R_co]):
     """A task that a worker drives: ask how it is, wait for it, tell it to stop.
 
     >>> from holdfast import Holdfast, task
@@ -49,14 +111,21 @@ class Handle(Generic[R]):
     ('pending', 'walked', 'completed', 'walked')
     """
 
-    def __init__(self, hf: Holdfast, id: str, spec: Spec) -> None:
+    def __init__(self, hf: Holdfast, id: str, spec: Spec | None = None) -> None:
         self.id = id
         self._hf = hf
         self._spec = spec
 
+    def __repr__(self) -> str:
+        return f"Handle({self.id!r})"
+
+    def _repr_html_(self) -> str:
+        """The task as notebooks show it: its log is read."""
+        return self.view._repr_html_()
+
     @property
     def view(self) -> TaskView:
-        """What the log says of the task now."""
+        """The task as its log tells it now."""
         return self._hf.task(self.id)
 
     @property
@@ -64,14 +133,14 @@ class Handle(Generic[R]):
         """Where the task is in its life."""
         return self.view.status
 
-    def result(self, timeout_s: float | None = None) -> R:
-        """What the task returned; waits for it. Raises what it ended with, or `NotFinished`."""
+    def result(self, timeout_s: float | None = None) -> R_co:
+        """Wait for the task and return its result. Raises what it ended with, or `NotFinished`."""
         wait(self._hf.store, self._looks(timeout_s))
         return self._end()
 
-    async def aresult(self, timeout_s: float | None = None) -> R:
+    async def aresult(self, timeout_s: float | None = None) -> R_co:
         """`result` for async code."""
-        from holdfast.engines.threads import off_loop
+        from holdfast.engines.loops import off_loop
 
         await await_end(self._looks(timeout_s))
         return await off_loop(self._end)
@@ -85,15 +154,18 @@ class Handle(Generic[R]):
 
         return looks(self._hf.store, self.id, judge)
 
-    def _end(self) -> R:
-        result: R = recorded_end(self._hf.store, self.view.state, self._spec)
+    def _end(self) -> R_co:
+        spec = self._spec or self._hf._driving.spec_of(self.id)
+        result: R_co = recorded_end(self._hf.store, self.view.state, spec)
         return result
 
     def _not_finished(self, tail: Tail, timeout_s: float | None) -> NotFinished:
-        hint = " (is a worker running?)" if tail.state.status == "pending" else ""
-        return NotFinished(
-            f"task {self.id!r} is {tail.state.status}: it did not end within {timeout_s:g} s{hint}"
-        )
+        state = tail.state
+        told = f"task {self.id!r} is {state.status}: it did not end within {timeout_s:g} s"
+        return NotFinished(f"{told}{waits_for(state, self._state_of)}")
+
+    def _state_of(self, id: str) -> State:
+        return load(self._hf.store, id, missing_ok=True)
 
     def cancel(self, because: str = "") -> None:
         """Ask the task to end at its next step."""
@@ -103,12 +175,10 @@ class Handle(Generic[R]):
         """Ask the task to stop at its next step, and to stay so until it is resumed."""
         self._hf.pause(self.id, because=because)
 
-    def events(self) -> Iterator[AnyEvent]:
-        """The events of the task from its first on, as they come, until it has ended."""
-        tail: Any = Tail(self._hf.store, self.id)
-        while True:
-            for _, event in tail.read():
-                yield event
-            if tail.finished:
-                return
-            pause(self._hf.store, LONGEST_S, lines=True)
+    def events(self, *, after: int = 0) -> Follow:
+        """The events of the task after the event `after`, as they come, until it has ended. On an
+        event loop: `async for event in handle.events()`."""
+        return Follow(self._hf.store, self.id, after)
+
+    acancel = off_the_loop(cancel)
+    apause = off_the_loop(pause)

@@ -4,17 +4,41 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar, overload
+import threading
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from types import MethodType
+from typing import (
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+from weakref import WeakSet
 
-from holdfast.core.scope import Scope, scope_var
-from holdfast.core.spec import Doubt, FunctionKind, Retry, Spec, registry
+from msgspec.structs import replace
+
+from holdfast.core.scope import Scope, running, scope_var
+from holdfast.core.spec import (
+    Doubt,
+    FunctionKind,
+    Happened,
+    IdempotencyKey,
+    Retry,
+    Spec,
+    registry,
+)
 from holdfast.engines import sync_driver as local
 from holdfast.engines.functions import make_spec, undo_of
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, NotDurable
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @overload
@@ -26,6 +50,7 @@ def step(
     retry: Retry | None = None,
     timeout_s: float | None = None,
     redact: Iterable[str] = (),
+    cache: float | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -35,13 +60,15 @@ def step(
     retry: Retry | None = None,
     timeout_s: float | None = None,
     redact: Iterable[str] = (),
+    cache: float | None = None,
 ) -> Any:
     """Make a function a step: inside a task its result is recorded before the task goes on.
 
     Outside a task it stays the plain function. `def` and `async def` both work. The recorded
     result is what the task gets, on the first run and on every replay. A generator (also an async
     one) streams to its caller and is recorded whole at its end; a replay streams it again. The
-    arguments of the parameters in `redact` are not written to the log.
+    arguments of the parameters in `redact` are not written to the log. With `cache` (seconds, or
+    True) tasks share its results: a call with the same arguments is not made again for that time.
 
     >>> from holdfast import Holdfast, task
     >>> @step
@@ -56,7 +83,43 @@ def step(
     ...     hf.run(sum_of_doubles, 4)
     12
     """
-    return decorate(fn, "step", name=name, retry=retry, timeout_s=timeout_s, redact=redact)
+    options: dict[str, Any] = {
+        "name": name, "retry": retry, "timeout_s": timeout_s, "redact": redact,
+    }  # fmt: skip
+    if cache is None:
+        return decorate(fn, "step", **options)
+
+    def remembering(given: Any) -> Any:
+        from holdfast.api.caching import cached
+
+        called = str(name or getattr(given, "__name__", ""))
+        return decorate(cached(given, called, cache), "step", **options)
+
+    return remembering if fn is None else remembering(fn)
+
+
+class ToolOptions(TypedDict, total=False):
+    """The options of `@tool` that have nothing to do with what it returns."""
+
+    name: str | None
+    retry: Retry | None
+    timeout_s: float | None
+    in_doubt: Doubt | None
+    approve: bool
+    key_ttl_s: float | None
+    invalidates: Iterable[Any]
+    redact: Iterable[str]
+
+
+class ToolThatReturns(Protocol[T]):
+    """Decorates a function that returns what its `check` finds and its `undo` takes."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __call__(self, fn: Callable[P, T], /) -> Callable[P, T]: ...
 
 
 @overload
@@ -64,16 +127,34 @@ def tool(fn: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def tool(
     *,
-    name: str | None = None,
-    retry: Retry | None = None,
-    timeout_s: float | None = None,
-    in_doubt: Doubt | None = None,
+    check: Callable[[IdempotencyKey], None],
+    undo: Callable[..., Any] | None = None,
+    **options: Unpack[ToolOptions],
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@overload
+def tool(
+    *,
+    check: Callable[[IdempotencyKey], Happened[T] | None],
+    undo: Callable[Concatenate[T, ...], Any] | None = None,
+    **options: Unpack[ToolOptions],
+) -> ToolThatReturns[T]: ...
+@overload
+def tool(
+    *,
+    check: Callable[[IdempotencyKey], Awaitable[Happened[T] | None]],
+    undo: Callable[Concatenate[T, ...], Any] | None = None,
+    **options: Unpack[ToolOptions],
+) -> ToolThatReturns[T]: ...
+@overload
+def tool(
+    *, undo: Callable[Concatenate[T, ...], Any], **options: Unpack[ToolOptions]
+) -> ToolThatReturns[T]: ...
+@overload
+def tool(
+    *,
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
-    approve: bool = False,
-    key_ttl_s: float | None = None,
-    invalidates: Iterable[Any] = (),
-    redact: Iterable[str] = (),
+    **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -141,13 +222,34 @@ def decorate(fn: Callable[..., Any] | None, kind: FunctionKind, **options: Any) 
     """Make a function one whose calls are journaled; without one, what does so."""
     if fn is None:
         return lambda given: decorate(given, kind, **options)
-    if not callable(fn):
+    if isinstance(fn, staticmethod | classmethod):
+        return type(fn)(decorate(fn.__func__, kind, **options))
+    if isinstance(fn, type) or not callable(fn):
         raise BadInput(f"@{kind} decorates a function, not {fn!r:.100}")
+    if inspect.isfunction(fn) and fn in _wrappers:
+        already = getattr(fn, "holdfast_spec")  # noqa: B009 (no type checker knows of it)
+        raise BadInput(f"{already.name} is a {already.kind} already: one decorator is enough")
     spec = make_spec(fn, kind, **options)
     if spec.undo is not None:
         undo_of(spec)  # so that what is wrong with it shows now
-    registry.add(spec)
+    registry.add(replace(spec, fn=_without_object(spec)) if spec.is_method else spec)
     return wrapped(spec)
+
+
+_wrappers: WeakSet[Any] = WeakSet()
+
+
+def _without_object(spec: Spec) -> Callable[..., Any]:
+    """The function that stands for a method where only its name and arguments are known."""
+
+    @functools.wraps(spec.fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        raise BadInput(
+            f"{spec.name} is a method, and there is no object here to call it on: only a task that "
+            f"runs in this process has it. Make it a function for a remote engine"
+        )
+
+    return call
 
 
 def wrapped(spec: Spec, outside: Callable[..., Any] | None = None) -> Any:
@@ -155,14 +257,23 @@ def wrapped(spec: Spec, outside: Callable[..., Any] | None = None) -> Any:
     in_task = _stream if spec.streams else _acall if spec.is_async else local.call
     plain = outside or spec.fn
 
-    @functools.wraps(spec.fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def plain_call(*args: Any, **kwargs: Any) -> Any:
         scope = scope_var.get()
         if scope is None:
+            if running:
+                _warn_outside(spec.name)
             return plain(*args, **kwargs)
         return in_task(scope, spec, args, kwargs)
 
-    call.holdfast_spec = spec  # type: ignore[attr-defined]
+    def call_on(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        scope = scope_var.get()
+        if scope is None:
+            return plain_call(owner, *args, **kwargs)
+        return in_task(scope, replace(spec, fn=MethodType(spec.fn, owner)), args, kwargs)
+
+    call: Any = functools.wraps(spec.fn)(call_on if spec.is_method else plain_call)
+    _wrappers.add(call)
+    call.holdfast_spec = spec
     if spec.is_async and not spec.streams:
         mark_async(call)
     return call
@@ -182,9 +293,9 @@ def _async_driver() -> Any:
 
 
 def _stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from holdfast.engines import streaming
+    from holdfast.engines import streams
 
-    return streaming.stream(scope, spec, args, kwargs)
+    return streams.stream(scope, spec, args, kwargs)
 
 
 def mark_async(fn: Any) -> None:
@@ -195,3 +306,31 @@ def mark_async(fn: Any) -> None:
         from asyncio import coroutines
 
         fn._is_coroutine = coroutines._is_coroutine  # type: ignore[attr-defined]
+
+
+def _warn_outside(name: str) -> None:
+    """Warn of a step in a thread that knows of no task, if a task may have started the thread.
+
+    Nothing says who started a thread. One that was there before the task, such as that of a web
+    server, is nobody's business. One that is newer than the task may still be a stranger's.
+    """
+    thread = threading.current_thread()
+    if thread is threading.main_thread() or thread.name.startswith("holdfast"):
+        return
+    ids = {
+        here.task_id
+        for run, here in list(running.items())
+        # A remote engine may leave a function where it waits, for good, and end its thread.
+        if not run.is_over and here.thread.is_alive() and thread not in here.before
+    }
+    if not ids:
+        return
+    tasks = ", ".join(map(repr, sorted(ids)[:3]))
+    warnings.warn(
+        f"{name} was called in the thread {thread.name!r}, outside of any task, while {tasks} runs "
+        f"here: it is not recorded, and a resumed task calls it again. If it belongs to a task, "
+        f"call it with gather() or each(), or start the thread with "
+        f"contextvars.copy_context().run",
+        NotDurable,
+        stacklevel=3,
+    )

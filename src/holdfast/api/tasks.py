@@ -38,9 +38,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-RESERVED = frozenset({"id", "user", "session", "labels"})
-"""Options of `Holdfast.run`, which a task's own parameters can't be named."""
-
 _NUMBERED = re.compile(r"(.*~)?(\d+)")
 """The last part of a path that tells how far the code is: of a call, or of a branch by its name.
 Decisions and readings don't: they may come and go."""
@@ -121,12 +118,6 @@ def _task(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
     if not callable(fn):
         raise BadInput(f"@task decorates a function, not {fn!r:.100}")
     spec = make_spec(fn, "task", **options)
-    taken = RESERVED.intersection(spec.signature.names)
-    if taken:
-        raise BadInput(
-            f"{spec.name}: hf.run has an option {sorted(taken)[0]!r} of its own: "
-            f"rename the task's parameter"
-        )
     registry.add(spec)
 
     @functools.wraps(fn)
@@ -149,7 +140,7 @@ class Current(Struct, frozen=True):
     key: IdempotencyKey
     at: datetime | None
     version: int
-    """That of the code which started the task."""
+    """The version of the code that started the task."""
 
     def plan(self, items: Iterable[str | PlanItem]) -> Plan:
         """Say what the task intends to do, so that "step 6 of 9" can be told; returns the plan.
@@ -216,10 +207,10 @@ def _plan_after(scope: Scope, mark: str, change: Callable[[Plan], tuple[AnyEvent
 
     earlier, earlier_seq = run.plan, run.plan_seq
     try:
-        if run.is_rehearsal:
-            changed(state)
-        else:
+        if run.driver.writes:
             record(scope, changed)
+        else:
+            changed(state)
     except BadInput:
         run.plan, run.plan_seq = earlier, earlier_seq
         raise
@@ -228,7 +219,7 @@ def _plan_after(scope: Scope, mark: str, change: Callable[[Plan], tuple[AnyEvent
 
 def _with_edits(before: Plan, event: AnyEvent, after: Plan, edited: Plan) -> tuple[AnyEvent, Plan]:
     """What the code says of its plan, brought together with what somebody else made of it since
-    the code last looked. Whoever edits it knows what the code said, so their word counts."""
+    the code last looked. A person who edits it knows what the code said, so their word counts."""
     if isinstance(event, PlanProgressed):
         return event, with_status(edited, event.id, event.status)
     after = merged_for_ours(before, edited, after)
@@ -314,7 +305,7 @@ def progress(text: str = "", *, done: float | None = None, total: float | None =
     if scope.call is not None and scope.call.path == scope.path:
         name = f"{name}#{scope.call.attempts[-1].number}"  # each attempt speaks for itself
     before = scope.run.log.state.progress.get(name)
-    if (before is None or before.number < number) and not scope.run.is_rehearsal:
+    if (before is None or before.number < number) and scope.run.driver.writes:
         event = Progressed(scope=name, number=number, text=text, done=done, total=total)
         append(scope, event)
 

@@ -1,34 +1,39 @@
-"""What a task waits for and reads from the world around it: time, chance, and people.
+"""What a task waits for and reads from the world around it: time, chance, people and messages.
 
 All of it is in the log or derived from the call's place, so a replay sees what the first run saw.
-In an async task `sleep` and `ask` are awaited.
+In an async task `sleep`, `ask` and `receive` are awaited.
 """
 
 from __future__ import annotations
 
 import typing
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
+from holdfast.api.steps import step
 from holdfast.codec import Shape, shape_of
 from holdfast.codec.scalars import name_of
 from holdfast.codec.secret import Secret
-from holdfast.core.events import Observed, QuestionAsked
+from holdfast.core.events import MessageAwaited, Observed, QuestionAsked
 from holdfast.core.journal import Asked, Flow
 from holdfast.core.journal import ask as ask_flow
+from holdfast.core.journal import receive as receive_flow
 from holdfast.core.journal import sleep as sleep_flow
 from holdfast.core.scope import Scope, inside
 from holdfast.core.spec import Spec
 from holdfast.core.state import Call, State
 from holdfast.core.words import must_be_texts
 from holdfast.engines import sync_driver as local
-from holdfast.engines.execution import conclude, must_be_open, seen_before
+from holdfast.engines.control import message_name
+from holdfast.engines.execution import conclude, family_of, must_be_open, seen_before
 from holdfast.engines.functions import make_spec
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput, Undecodable
@@ -84,7 +89,7 @@ def now() -> datetime:
     record = seen_before(run, path)
     if record is None:
         at = run.log.clock()
-        if not run.is_rehearsal:
+        if run.driver.writes:
             # Not synced: nothing that followed from it can be durable without it.
             run.append(Observed(path=path, name="now", value=Raw(_times.dump(at))))
         return at
@@ -120,6 +125,31 @@ def random() -> float:
     return (int.from_bytes(_seed("random")[:8]) >> 11) * 2.0**-53
 
 
+T = TypeVar("T")
+
+
+@overload
+def ask(
+    question: str, *, id: str | None = ..., timeout_s: float | None = ..., default: str = ...
+) -> str: ...
+@overload
+def ask(
+    question: str,
+    type: type[T],
+    *,
+    id: str | None = ...,
+    timeout_s: float | None = ...,
+    default: T = ...,
+) -> T: ...
+@overload
+def ask(
+    question: str,
+    type: Any,
+    *,
+    id: str | None = ...,
+    timeout_s: float | None = ...,
+    default: Any = ...,
+) -> Any: ...
 def ask(
     question: str,
     type: Any = str,
@@ -131,7 +161,8 @@ def ask(
     """Ask a person. The task waits, and the process may end; `hf.answer` lets it go on.
 
     The answer is of the given type. When `timeout_s` is over it is the `default`, or the task sees
-    a `StepFailed` if there is none. In an async task: `await ask(…)`.
+    a `StepFailed` if there is none. In an async task it is awaited: `await ask(…)`, or, for type
+    checkers, `await aask(…)`.
 
     >>> from holdfast import Holdfast, Unanswered, task
     >>> @task
@@ -165,28 +196,186 @@ def ask(
         default=UNSET if default is UNSET else scope.run.log.stow(shape.settle(default)[0]),
     )
 
-    def misfit(record: Call) -> str:
-        try:
-            shape.load(scope.run.log.fetch(_raw(record)))
-        except Undecodable as error:
-            return str(error)
-        return ""
-
     def flow(call: Asked, record: Call | None) -> Flow:
         placed = replace(asked, path=call.path, id=id or call.path, args_hash=call.args_hash)
-        return ask_flow(call, record, placed, timeout_s, misfit)
+        return ask_flow(call, record, placed, timeout_s, partial(_misfit, scope, shape))
 
     return operation.perform(flow)
+
+
+@overload
+def aask(
+    question: str, *, id: str | None = ..., timeout_s: float | None = ..., default: str = ...
+) -> Awaitable[str]: ...
+@overload
+def aask(
+    question: str,
+    type: type[T],
+    *,
+    id: str | None = ...,
+    timeout_s: float | None = ...,
+    default: T = ...,
+) -> Awaitable[T]: ...
+@overload
+def aask(
+    question: str,
+    type: Any,
+    *,
+    id: str | None = ...,
+    timeout_s: float | None = ...,
+    default: Any = ...,
+) -> Awaitable[Any]: ...
+def aask(question: str, type: Any = str, **options: Any) -> Awaitable[Any]:
+    """`ask` in an async task, as type checkers know it: `await aask("Book it?", bool)` is a bool.
+
+    >>> import asyncio
+    >>> from holdfast import Holdfast, Unanswered, task
+    >>> @task
+    ... async def booking() -> str:
+    ...     return "booked" if await aask("Book it?", bool) else "left it"
+    >>> with Holdfast("memory://") as hf:
+    ...     try:
+    ...         hf.run(booking, id="booking-2")
+    ...     except Unanswered:
+    ...         hf.answer("booking-2", True)
+    ...     hf.run(booking, id="booking-2")
+    'booked'
+    """
+    if not inside("aask()").is_async:
+        raise BadInput("aask() is awaited, in an async task: in a sync one use ask()")
+    awaited: Awaitable[Any] = ask(question, type, **options)
+    return awaited
+
+
+@overload
+def receive(name: str, *, timeout_s: float | None = ..., default: Any = ...) -> Any: ...
+@overload
+def receive(name: str, type: type[T], *, timeout_s: float | None = ..., default: T = ...) -> T: ...
+@overload
+def receive(name: str, type: Any, *, timeout_s: float | None = ..., default: Any = ...) -> Any: ...
+def receive(
+    name: str, type: Any = Any, *, timeout_s: float | None = None, default: Any = UNSET
+) -> Any:
+    """Wait for a message of a name, sent by `hf.send`, by `send` or by `holdfast send`.
+
+    Messages of one name come in the order in which they were sent, each to one call; those that
+    were sent before the task asks are waiting for it. The message is of the given type: one that
+    does not fit is refused, which the log says, and the next one is waited for. When `timeout_s` is
+    over it is the `default`, or the task sees a `StepFailed` if there is none. The wait outlives
+    the process. In an async task it is awaited: `await receive(…)`, or, for type checkers,
+    `await areceive(…)`.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def parcel() -> str:
+    ...     return f"left at {receive('where', str)}"
+    >>> with Holdfast("memory://") as hf:
+    ...     handle = hf.start(parcel, id="parcel-1")
+    ...     _ = hf.send("parcel-1", "where", "the door")
+    ...     hf.resume("parcel-1")
+    'left at the door'
+    """
+    scope = inside("receive()")
+    if timeout_s is not None and not timeout_s > 0:
+        raise BadInput(f"receive(timeout_s={timeout_s}): give a number of seconds above 0")
+    if scope.call is not None and scope.call.kind == "tool":
+        raise BadInput(
+            f"{scope.call.name} is a tool and waits for a message: receive it before the tool is "
+            f"called"
+        )
+    message_name(name)
+    _must_be_no_secret("receive()", type)
+    shape = shape_of(type)
+    expects = name_of(type)
+    given = UNSET if default is UNSET else scope.run.log.stow(shape.settle(default)[0])
+    operation = _Operation(_RECEIVE, {"name": name, "expects": expects}, shape)
+
+    def flow(call: Asked, record: Call | None) -> Flow:
+        awaited = MessageAwaited(
+            path=call.path, name=name, args_hash=call.args_hash, expects=expects, default=given
+        )
+        return receive_flow(call, record, awaited, timeout_s, partial(_misfit, scope, shape))
+
+    return operation.perform(flow)
+
+
+@overload
+def areceive(name: str, *, timeout_s: float | None = ..., default: Any = ...) -> Awaitable[Any]: ...
+@overload
+def areceive(
+    name: str, type: type[T], *, timeout_s: float | None = ..., default: T = ...
+) -> Awaitable[T]: ...
+@overload
+def areceive(
+    name: str, type: Any, *, timeout_s: float | None = ..., default: Any = ...
+) -> Awaitable[Any]: ...
+def areceive(name: str, type: Any = Any, **options: Any) -> Awaitable[Any]:
+    """`receive` in an async task, as type checkers know it: `await areceive("n", int)` is an int.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... async def counting_by() -> int:
+    ...     return await areceive("by", int) + 1
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.start(counting_by, id="counting-1"), hf.send("counting-1", "by", 2)
+    ...     hf.resume("counting-1")
+    3
+    """
+    if not inside("areceive()").is_async:
+        raise BadInput("areceive() is awaited, in an async task: in a sync one use receive()")
+    awaited: Awaitable[Any] = receive(name, type, **options)
+    return awaited
+
+
+def send(task_id: str, name: str, value: Any) -> bool:
+    """Send a message from one task to another, once, whatever happens to this process.
+
+    Outside of a task use `hf.send`. Returns False if the log shows that it was sent before.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def waiter() -> int:
+    ...     return receive("tip", int)
+    >>> @task
+    ... def guest() -> None:
+    ...     send("waiter-1", "tip", 5)
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.start(waiter, id="waiter-1"), hf.run(guest)
+    ...     hf.resume("waiter-1")
+    5
+    """
+    inside("send()")
+    return _send(task_id, name, value)
+
+
+@step(name="holdfast_send")  # not "send": a user may have a step of that name
+def _send(task_id: str, name: str, value: Any) -> bool:
+    scope = inside("send()")
+    run: Run = scope.run
+    key = f"{run.log.state.name}:{scope.path}"
+    return family_of(run).send(task_id, name, value, key, f"task {run.task_id!r}")
+
+
+def _misfit(scope: Scope, shape: Shape, record: Call) -> str:
+    try:
+        shape.accept(scope.run.log.fetch(_raw(record)))
+    except Undecodable as error:
+        return str(error)
+    return ""
 
 
 def _must_be_askable(question: Any, type: Any) -> None:
     must_be_texts("ask()", question=question)
     if len(question) > _LONGEST_QUESTION:
         raise BadInput(f"ask(): a question of {len(question):,} characters is too long to be read")
+    _must_be_no_secret("ask()", type)
+
+
+def _must_be_no_secret(what: str, type: Any) -> None:
     if Secret in (type, *typing.get_args(type)):
         raise BadInput(
-            "ask(…, Secret): answers are written to the log. Ask for the name of the secret, and "
-            "look it up: Secret.named(ask(…))"
+            f"{what} of a Secret: what comes from outside is written to the log. Let the name of "
+            f"the secret come, and look it up: Secret.named(…)"
         )
 
 
@@ -207,14 +396,16 @@ class _Operation:
         if self.scope.is_async:
             from holdfast.engines import async_driver as aio
 
-            return aio.operate(run, path, self.spec, self.data, flow_of, self.end)
+            made = aio.operate(run, path, self.spec, self.data, flow_of, self.end)
+            run.unawaited[path] = (self.spec.name, weakref.ref(made))
+            return made
         return self.end(run, local.operate(run, path, self.spec, self.data, flow_of))
 
     def end(self, run: Run, record: Any) -> Any:
         """What the task gets of the record that a flow ended with."""
         if self.returns is None or record.status == "failed":
             return conclude(run, self.spec, record) if record.status == "failed" else None
-        return self.returns.load(run.log.fetch(_raw(record)))
+        return self.returns.accept(run.log.fetch(_raw(record)))
 
 
 def _raw(record: Call) -> Raw:
@@ -231,7 +422,7 @@ def _seed(name: str) -> bytes:
 def _age(state: State, scope: Scope) -> str:
     """What the seeds are made of at the place that the code has come to.
 
-    A fork, or a task that was put back, runs through its past anew and has to see there what was
+    A fork, or a rewound task, runs through its past anew and has to see there what was
     seen then; from where it left it on, its ids are its own.
     """
     for age in state.ages:
@@ -250,5 +441,9 @@ def _sleep(seconds: float) -> None: ...
 def _ask(question: str, expects: str) -> None: ...
 
 
+def _receive(name: str, expects: str) -> None: ...
+
+
 _SLEEP = make_spec(_sleep, "step", name="sleep")
 _ASK = make_spec(_ask, "step", name="ask")
+_RECEIVE = make_spec(_receive, "step", name="receive")

@@ -1,9 +1,9 @@
-"""The command line, `holdfast`. It needs click and rich, which come with the extra `cli`.
+"""The command line, `holdfast`. It needs click and rich, which are installed with it.
 
 This module loads neither, so that a missing one is a sentence and not a traceback.
 
 Internal. Nothing but asking and printing: what a command tells, a room below knows. Read `root`
-first; each command is a module of `commands`, and what they share is beside it.
+first, which has the commands in seven groups, then `options`, which has what they share.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """What the installed command `holdfast` calls."""
+    """The entry point of the installed command `holdfast`."""
     try:
         import click  # noqa: F401
 
@@ -30,7 +30,7 @@ def main() -> NoReturn:
             raise
         sys.stderr.write(
             f"error: the command line needs {error.name}, which is not installed: "
-            f"pip install click rich, or install holdfast with its extra cli\n"
+            f"pip install click rich\n"
         )
         sys.exit(2)
     except KeyboardInterrupt:

@@ -1,40 +1,27 @@
 """The engine that a command was given: to drive tasks, or to be told of messages for them.
 
-    option              environment               [tool.holdfast.engine]    for
-    --engine NAME       HOLDFAST_ENGINE           name = "…"
-    --address …         HOLDFAST_ENGINE_ADDRESS   address = "…"             temporal, restate
-    --namespace NAME    HOLDFAST_ENGINE_NAMESPACE namespace = "…"           temporal
-    --queue NAME        HOLDFAST_ENGINE_QUEUE     queue = "…"               temporal
-    --tls               HOLDFAST_ENGINE_TLS=1     tls = "1"                 temporal
-                        HOLDFAST_ENGINE_API_KEY                             temporal
-    --admin URL         HOLDFAST_ENGINE_ADMIN     admin = "…"               restate
-    --listen HOST:PORT  HOLDFAST_ENGINE_LISTEN    listen = "…"              restate
-
-`engine = "temporal"` is short for a table with a name only. Instead of a name one may write
-MODULE:ATTR, an engine of one's own or a function that makes one.
+`holdfast.api.settings` has the table of options, variables and settings.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.code import load_named
-from holdfast.cli.settings import Given, engine_settings, remember
-from holdfast.engines.port import Engine
+from holdfast.api import settings
+from holdfast.cli.exits import print_error
+from holdfast.cli.settings import Given, remember
 from holdfast.engines.routing import LOCAL
 from holdfast.errors import BadInput
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from holdfast.engines.port import Engine
 
-_TAKES = {
-    "temporal": ("address", "namespace", "queue", "tls", "api_key"),
-    "restate": ("address", "admin", "listen"),
-}
+F = TypeVar("F", bound=Callable[..., Any])
 
 _HELP = {
     "engine": "What drives the tasks: local, temporal, restate or MODULE:ATTR.  "
@@ -45,14 +32,7 @@ _HELP = {
     "admin": "Restate: the URL of its admin API.",
     "listen": "Restate: where a worker listens for it.",
 }
-_METAVARS = {
-    "engine": "NAME",
-    "address": "ADDRESS",
-    "namespace": "NAME",
-    "queue": "NAME",
-    "admin": "URL",
-    "listen": "HOST:PORT",
-}
+_METAVARS = {"address": "ADDRESS", "admin": "URL", "listen": "HOST:PORT"}
 
 
 def engine_options(command: F) -> F:
@@ -64,7 +44,7 @@ def engine_options(command: F) -> F:
     for name in reversed(_HELP):
         command = click.option(
             f"--{name}",
-            metavar=_METAVARS[name],
+            metavar=_METAVARS.get(name, "NAME"),
             expose_value=False,
             callback=remember,
             help=_HELP[name],
@@ -74,47 +54,19 @@ def engine_options(command: F) -> F:
 
 def engine_of(given: Given) -> Engine | None:
     """The engine that the command was given; None for the local one."""
-    settings = engine_settings(given, os.environ, Path.cwd())
-    name = settings.pop("name", "")
-    _must_suit(given, name)
-    if name in ("", LOCAL):
-        return None
-    if ":" in name:
-        return _own(name, load_named("engine", given))
-    if name not in _TAKES:
-        raise BadInput(
-            f"--engine {name}: there are local, temporal and restate, or write MODULE:ATTR for "
-            f"one of your own"
-        )
-    return _made(name, settings)
+    must_suit(given)
+    return settings.engine_of(given, print_error)
 
 
-def _must_suit(given: Given, name: str) -> None:
-    """What stands on the command line is meant; the environment may hold more than is needed."""
-    suits = _TAKES.get(name, ())
+def must_suit(given: Given) -> None:
+    """Refuse an option of another engine than the one that is meant.
+
+    What stands on the command line is meant; the environment may hold more than is needed.
+    """
+    name = settings.engine_settings(given, os.environ, Path.cwd())["name"]
+    suits = settings.TAKES.get(name, ())
     for option in ("address", "namespace", "queue", "tls", "admin", "listen"):
         if getattr(given, option) and option not in suits:
-            engines = " or ".join(f"--engine {each}" for each in _TAKES if option in _TAKES[each])
+            takers = (each for each, taken in settings.TAKES.items() if option in taken)
+            engines = " or ".join(f"--engine {each}" for each in takers)
             raise BadInput(f"--{option} goes with {engines}, not with {name or LOCAL}")
-
-
-def _own(where: str, named: Sequence[Any]) -> Engine:
-    (found,) = named
-    engine: Engine = found() if callable(found) else found
-    if not isinstance(getattr(engine, "name", None), str) or not hasattr(engine, "start"):
-        raise BadInput(f"--engine {where}: that is no engine, but {engine!r:.80}")
-    return engine
-
-
-def _made(name: str, settings: Mapping[str, str]) -> Engine:
-    taken: dict[str, Any] = {each: settings[each] for each in _TAKES[name] if each in settings}
-    if "tls" in taken:
-        taken["tls"] = taken["tls"].lower() in ("1", "true", "yes", "on")
-    where = [taken.pop("address")] if "address" in taken else []
-    import holdfast
-
-    try:
-        engine: Engine = getattr(holdfast, name.capitalize())(*where, **taken)
-    except ModuleNotFoundError as error:
-        raise BadInput(f"--engine {name}: {error}") from None
-    return engine

@@ -141,7 +141,7 @@ def _survive_any_encoding() -> None:
 
 
 def _discard_output() -> None:
-    # What is still in the buffer would make Python complain once more as it ends.
+    # Text left in the buffer would make Python complain once more as it ends.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -163,7 +163,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def in_words(given: Given, error: Exception) -> str:
-    """What an error says to the person at the keyboard."""
+    """The words of an error for the person at the keyboard."""
     if isinstance(error, HoldfastError):
         return told(given, error)
     if isinstance(error, OSError):

@@ -22,10 +22,11 @@ from holdfast.core.decoding import Illegible, damage_in, decode
 from holdfast.core.events import AnyEvent, Said, Summarized
 from holdfast.core.kinds import KINDS, id_of, kind_of
 from holdfast.errors import LogDamaged, NewerFormat, StoreError
-from holdfast.log.folding import Folded, empty, follow
 from holdfast.log.reading import base_of, read_events
+from holdfast.log.states import Folded, empty, follow
+from holdfast.log.store_calls import facts_of_all
 from holdfast.log.values import fetch
-from holdfast.log.verify import BlobCheck, what_in
+from holdfast.log.verify import BlobCheck, must_have_items, what_in
 from holdfast.stores.files.catalog import INDEX
 from holdfast.stores.files.catalog import spoiled as index_spoiled
 from holdfast.stores.files.folder import Named, safe_name
@@ -86,7 +87,7 @@ class Logs:
         return self._blobs.problems
 
     def check(self, stream: str) -> Iterator[Finding]:
-        """What is wrong with a log."""
+        """The fault of a log."""
         state, told = empty(stream), self._told_of(stream)
         self.counts[kind_of(stream).plural] += 1
         try:
@@ -98,6 +99,7 @@ class Logs:
                 if not problems:
                     self._must_be_words(stream, event)
                 follow(state, event, stream)
+                must_have_items(state, event, stream)
         except NewerFormat as error:
             yield Finding("warning", stream, str(error), "Use the Holdfast that wrote it.")
         except LogDamaged as error:
@@ -115,12 +117,12 @@ class Logs:
                 yield Finding("warning", stream, what, CORRECT)
 
     def _told_of(self, stream: str) -> Facts | None:
-        """What the store tells of a log without reading it; asked at once for all of a kind."""
+        """The store's facts of a log, without reading it; asked at once for all of a kind."""
         prefix = kind_of(stream).prefix
         if prefix not in self._told:
             self._told[prefix] = {}
-            with suppress(StoreError):  # whoever reads the log is told
-                self._told[prefix] = dict(self._store.facts(prefix))
+            with suppress(StoreError):  # a reader of the log reports it
+                self._told[prefix] = dict(facts_of_all(self._store, prefix))
         return self._told[prefix].get(stream)
 
     def _must_be_words(self, stream: str, event: AnyEvent) -> None:
@@ -181,9 +183,9 @@ def _named_in(folder: Path) -> str | None:
 
 
 def check_names(root: Path, folder: Path) -> Iterator[Finding]:
-    """What is wrong with what a folder holds, and with what that holds in turn."""
+    """The faults of a folder's contents, at every depth."""
     exposed: list[str] = []
-    # What a task made (artifacts) is its own business.
+    # A task's artifacts are its own business.
     todo = [folder]
     while todo:
         inside = todo.pop()
@@ -263,7 +265,7 @@ def _check_tail(where: str, path: Path) -> Iterator[Finding]:
 
 
 def _tail(path: Path) -> bytes:
-    """What follows the last newline of a file."""
+    """The bytes after the last newline of a file."""
     tail = b""
     with open(path, "rb") as log:
         end = log.seek(0, os.SEEK_END)

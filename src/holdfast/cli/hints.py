@@ -1,4 +1,4 @@
-"""What to do next: commands to copy, and errors that name them.
+"""Next steps: commands to copy, and errors that name them.
 
 A printed command must do what it says when it is pasted into the same shell: it carries the store
 and the code that the one before it was given, and quotes whatever an id may hold.
@@ -11,16 +11,19 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.cli.settings import Given, code_of
+from holdfast.api.settings import code_of
+from holdfast.cli.settings import Given
 from holdfast.cli.text import clock
 from holdfast.core.state import State
 from holdfast.engines.routing import driven_by
-from holdfast.errors import BadInput, InDoubt, TaskFailed, TaskPaused, Unanswered
+from holdfast.errors import BadInput, InDoubt, TaskFailed, TaskPaused, TaskStuck, Unanswered
+from holdfast.workspace.script import SCRIPT, STEP
 
 APPROVAL = "approve-"
 """How the id of a question begins that asks whether a call may be made."""
 
 
+_MISSIONS = ("mission", "mission_plan", "mission_item")
 _DRIVE = ("worker", "resume", "retry")
 _ENGINE = ("engine", "address", "namespace", "queue", "tls", "admin", "listen")
 
@@ -45,6 +48,24 @@ def our_command(
     )
 
 
+def resume_command(given: Given, state: State, command: str = "resume") -> str:
+    """The command that resumes or retries a task. Missions and scripts have no code to name.
+
+    >>> resume_command(Given(), State(id="tidy", task="mission"))
+    "holdfast next --mission tidy --agent 'COMMAND …'"
+    >>> resume_command(Given(), State(id="nightly", task=SCRIPT))
+    'run the script again, with HOLDFAST_TASK=nightly'
+    """
+    whole = state.parent or state.id
+    if state.task in _MISSIONS:
+        options = ("--mission", whole, "--agent", "COMMAND …")
+        again = ("--retry",) if command == "retry" else ()
+        return our_command(given, "next", options=(*options, *again))
+    if state.task in (SCRIPT, STEP):
+        return f"run the script again, with HOLDFAST_TASK={shlex.quote(whole)}"
+    return our_command(given, command, state.id, code=True)
+
+
 def go_on_hint(given: Given, state: State) -> str:
     """How a task goes on that was told what it waited for.
 
@@ -55,14 +76,16 @@ def go_on_hint(given: Given, state: State) -> str:
     """
     if engine := driven_by(state):
         return f"A worker of {engine} goes on with it."
-    return f"To go on: {our_command(given, 'resume', state.id, code=True)}"
+    return f"To go on: {resume_command(given, state)}"
 
 
-def resolve_commands(given: Given, task: str, path: str) -> tuple[str, str]:
+def resolve_commands(given: Given, task: str, path: str, type: str = "") -> tuple[str, str]:
     """The two that settle a call in doubt: that it happened, that it did not."""
-    happened = ("--happened", "--result", "JSON")
+    happened: tuple[str, ...] = ("--happened", "--result", "JSON")
+    if type == STEP:  # a command of a script: its result is its exit code, and no code checks it
+        happened = ("--happened", "--unchecked", "--result", '{"exit_code": 0}')
     return (
-        our_command(given, "resolve", task, path, options=happened, code=True),
+        our_command(given, "resolve", task, path, options=happened, code=type != STEP),
         our_command(given, "resolve", task, path, options=("--did-not-happen",)),
     )
 
@@ -102,9 +125,10 @@ def told(given: Given, error: Exception) -> str:
             by = f", by {clock(error.until)}" if error.until else ""
             asks = f"task {error.task_id!r} asks ({error.expects}{by}): {error.question}"
             approval = error.id.startswith(APPROVAL)
-            return "\n".join((asks, *answers(given, error.task_id, error.id, approval)))
-        case TaskPaused():
-            paused = str(error).partition(". To let it go on:")[0]
+            why = (f"the last answer did not fit: {error.refused}",) if error.refused else ()
+            return "\n".join((asks, *why, *answers(given, error.task_id, error.id, approval)))
+        case TaskPaused() | TaskStuck():
+            paused = str(error).partition(". To let it go on:")[0].partition(", then let it")[0]
             return (
                 f"{paused}\n"
                 f"let it go on here:    {our_command(given, 'resume', error.task_id, code=True)}\n"

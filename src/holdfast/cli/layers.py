@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.agent.transcript import lines_of
+from holdfast.agent.model import lines_of
 from holdfast.cli.output import print_lines, status_text
 from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
 from holdfast.core.events import PlanItem
@@ -19,6 +19,7 @@ from holdfast.core.state import Attempt, Call
 from holdfast.history.known import Choice, RetryContext
 from holdfast.log.messages import Message
 from holdfast.views.task import TaskView
+from holdfast.views.words import raised_at
 
 MOST_LINES = 12
 MOST_CHARACTERS = 1_000
@@ -28,12 +29,18 @@ T = TypeVar("T")
 
 
 class LayerPage:
-    """Where the layers are printed. Unless it is `whole`, what is long is cut, with a note."""
+    """Where the layers are printed. Unless it is `whole`, what is long is cut, with a note.
 
-    def __init__(self, out: Console, *, full: bool) -> None:
+    A command that has `--all` says with `every` whether every item of a list is wanted.
+    """
+
+    def __init__(self, out: Console, *, full: bool, every: bool | None = None) -> None:
         self.out = out
         self.full = full
         self.whole = full or not out.is_terminal
+        self.every = self.whole or bool(every)
+        self.most = MOST_ITEMS
+        self._more = "--full" if every is None else "--all"
 
     def heading(self, text: str, more: str = "") -> None:
         """The title of a layer."""
@@ -56,9 +63,9 @@ class LayerPage:
 
     def newest(self, items: Sequence[T]) -> Sequence[T]:
         """The items to print: all, or the last few and a note of how many came before."""
-        left = 0 if self.whole else len(items) - MOST_ITEMS
+        left = 0 if self.every else len(items) - self.most
         if left > 0:
-            self.line((f"… {left:,} earlier ones: --full shows them", "dim"))
+            self.line((f"… {left:,} earlier ones: {self._more} shows them", "dim"))
         return items[max(left, 0) :]
 
 
@@ -96,8 +103,9 @@ def _item(item: PlanItem) -> list[str | tuple[str, str]]:
 
 def _print_steps(page: LayerPage, view: TaskView, title: str, paths: Sequence[str]) -> None:
     if paths:
-        kept = paths if page.whole else paths[-MOST_ITEMS:]
-        names = ["…"] if len(kept) < len(paths) else []
+        kept = paths if page.every else paths[-page.most :]
+        left = len(paths) - len(kept)
+        names = [f"… {left:,} earlier"] if left else []
         names += [_step_name(view.state.calls[path]) for path in kept]
         page.line((f"{title:8} ", "dim"), ", ".join(names))
 
@@ -180,6 +188,8 @@ def print_failures(page: LayerPage, view: TaskView) -> None:
         when = f", at {clock(each.at)}{', timed out' if each.failure.timed_out else ''}"
         page.line(plain(where if each.path else f"the task itself, {each.name}"), (when, "dim"))
         page.line((plain(each.failure.summary()), "red"), indent=5)
+        if where := raised_at(each.failure):
+            page.line(("at  ", "dim"), plain(where), indent=5)
         page.line(("input  ", "dim"), short(each.input, 200), indent=5)
         if page.full and each.failure.traceback:
             page.block(plain_lines(each.failure.traceback.rstrip()))
@@ -188,7 +198,7 @@ def print_failures(page: LayerPage, view: TaskView) -> None:
 
 
 def print_notes(page: LayerPage, view: TaskView) -> None:
-    """What the agent wanted to remember."""
+    """The agent's notes."""
     page.heading("Notes")
     for each in page.newest(view.notes):
         data = "" if each.data is None else f"  {short(each.data, 200)}"
@@ -196,7 +206,7 @@ def print_notes(page: LayerPage, view: TaskView) -> None:
 
 
 def print_facts(page: LayerPage, view: TaskView) -> None:
-    """What the agent made of what the outside world said, and how old that was."""
+    """The agent's conclusions from outside readings, and the age of each reading."""
     page.heading("Facts")
     for each in page.newest(view.facts):
         by = plain(f"  as of {precise_clock(each.as_of)}, by {', '.join(each.sources)}")
@@ -231,7 +241,7 @@ def print_message(page: LayerPage, message: Message, *more: str) -> None:
 
 
 def said_in(message: Message) -> Iterator[str]:
-    """What a message says, a text for each thing in it, without who says it."""
+    """The texts of a message, one for each part, without its author."""
     who = f"{message.role} ({message.name}): " if message.name else f"{message.role}: "
     if not message.parts:
         yield "(nothing)"

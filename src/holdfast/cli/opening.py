@@ -7,17 +7,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.code import load_named
+from holdfast.api.settings import code_of, keys_in, load_named, options_of, url_of
 from holdfast.cli.exits import print_error
-from holdfast.cli.settings import Given, Setting, keys_in, url_of
+from holdfast.cli.settings import Given
+from holdfast.core.crashes import MAX_CRASHES
 from holdfast.core.decoding import damage_in
-from holdfast.core.state import FINISHED
 from holdfast.core.words import checked_id
 from holdfast.errors import SessionNotFound, StoreError, TaskNotFound
-from holdfast.log.reading import stream_of
+from holdfast.log.reading import no_task, stream_of
+from holdfast.log.store_calls import streams_in
 from holdfast.stores.port import Store
 from holdfast.stores.sealed.keys import Keys
 from holdfast.views.task import TaskView, view_task
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 LEASE_S = 30.0
 """How long a process may hang before another one takes its tasks over."""
-_REDACTION: tuple[Setting, ...] = ("redact", "secrets")
-"""With these a command keeps the same secrets out of a log as the code does."""
 
 
 class StoreNotFound(TaskNotFound):
@@ -43,6 +42,12 @@ def store_url(given: Given) -> str:
 def keys_of(given: Given, name: str = "key") -> Keys | None:
     """The key that the command was given, to encrypt (`key`) or to sign (`sign_key`) with."""
     return keys_in(given, os.environ, Path.cwd(), name)
+
+
+def load_app(given: Given) -> tuple[str, ...]:
+    """Import the modules of `--app`, so that the tasks in them are known. Returns their names."""
+    load_named("app", given, print_error)
+    return code_of("app", given, os.environ, Path.cwd()).names
 
 
 def folder_of(url: str) -> Path | None:
@@ -63,6 +68,7 @@ def opened(
     *,
     create: bool = False,
     lease_s: float = LEASE_S,
+    max_crashes: int = MAX_CRASHES,
 ) -> Iterator[Holdfast]:
     """The store, opened. Only with `create` is a folder made that is not there.
 
@@ -71,14 +77,11 @@ def opened(
     url = store_url(given)
     if not create:
         must_exist(url)
-    key, sign_key = keys_of(given), keys_of(given, "sign_key")
-    # Secrets are kept out when something is written, so a command that reads needs no code for it.
-    more: dict[str, Any] = {name: found for name in _REDACTION for found in load_named(name, given)}
     if "engine" in given.imports:
-        from holdfast.cli.engines import engine_of
+        from holdfast.cli.engines import must_suit
 
-        more["engine"] = engine_of(given)
-    hf = Holdfast(url, lease_s=lease_s, key=key, sign_key=sign_key, **more)
+        must_suit(given)
+    hf = Holdfast(url, lease_s=lease_s, max_crashes=max_crashes, **options_of(given, print_error))
     try:
         with hf:
             yield hf
@@ -113,7 +116,7 @@ def task_ids(store: Store) -> list[str]:
 
 def ids_of(store: Store, prefix: str) -> list[str]:
     """The ids of all tasks, or of all sessions, sorted."""
-    return sorted(stream.removeprefix(prefix) for stream in store.streams(prefix))
+    return sorted(stream.removeprefix(prefix) for stream in streams_in(store, prefix))
 
 
 def find_task(hf: Holdfast, task_id: str) -> TaskView:
@@ -133,7 +136,7 @@ def read_task(store: Store, task_id: str) -> TaskView:
 def not_found(store: Store, task_id: str) -> TaskNotFound:
     """The error that names the ids that are nearly the one given."""
     meant = _meant(task_id, task_ids(store), "ls")
-    return TaskNotFound(f"no task {checked_id(task_id)!r} in {store.url}{meant}")
+    return no_task(store, checked_id(task_id), meant)
 
 
 def find_session(hf: Holdfast, session_id: str) -> Session:
@@ -153,14 +156,16 @@ def _meant(given: str, known: list[str], command: str) -> str:
     return f". Did you mean {' or '.join(near)}?" if near else f": see `holdfast {command}`"
 
 
-def at_work(store: Store, view: TaskView) -> str | None:
-    """Who is at work on an unfinished task right now, as far as can be told."""
-    return None if view.status in FINISHED else store.holder(stream_of(view.id))
-
-
 def is_there(store: Store, task_id: str) -> bool:
     """Whether the task has any event, damaged or not."""
     return next(store.read(stream_of(checked_id(task_id))), None) is not None
+
+
+def must_be_there(store: Store, *tasks: str) -> None:
+    """`TaskNotFound` for the first of the tasks that has no event."""
+    for task_id in tasks:
+        if not is_there(store, task_id):
+            raise not_found(store, task_id)
 
 
 def read_all(store: Store) -> tuple[list[TaskView], list[StoreError]]:

@@ -1,4 +1,4 @@
-"""What a command prints: for people by rich, for machines as JSON, and errors in one paragraph.
+"""The output of commands: for people by rich, for machines as JSON, and errors in one paragraph.
 
 Every string given to the console is shown as it is: markup, emoji names and highlighting are off,
 so nothing in a log can style, hide or link anything. Styles are given with `Text` only.
@@ -9,20 +9,31 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from typing import TextIO
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli import exits as telling
-from holdfast.cli.text import plain
+from holdfast.cli.exits import Exit, print_error, print_json, print_json_line
+from holdfast.cli.text import count, plain
+from holdfast.upkeep.reports import CopyProgress, Tell
 
-print_error = telling.print_error
-print_json = telling.print_json
-print_json_line = telling.print_json_line
+__all__ = [
+    "console",
+    "print_error",
+    "print_json",
+    "print_json_line",
+    "print_lines",
+    "print_table",
+    "status_text",
+    "telling",
+    "warned",
+]
 
 WIDE = 10_000
 """The width when nobody looks: a pipe or a file gets whole lines, not lines cut at 80."""
@@ -38,6 +49,7 @@ STYLES = {
     "awaiting_user": "bold yellow",
     "in_doubt": "bold yellow",
     "paused": "yellow",
+    "stuck": "bold red",
     "failed": "bold red",
     "damaged": "bold red",
     "cancelled": "dim",
@@ -66,6 +78,15 @@ def console(*, stderr: bool = False, file: TextIO | None = None) -> Console:
     )
 
 
+def warned(problems: Iterable[object]) -> Exit:
+    """Tell what could not be read, each on standard error; how the command ends then."""
+    ended = Exit.OK
+    for problem in problems:
+        print_error(f"warning: {problem}")
+        ended = Exit.DAMAGED
+    return ended
+
+
 def print_lines(out: Console, text: Text | str, *, cropped: bool = False) -> None:
     """Text of one or many lines, which the terminal wraps, or which are cropped to its width."""
     if not out.is_terminal:
@@ -85,7 +106,7 @@ def status_text(status: str) -> Text:
 def print_table(
     out: Console, columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, cut_last: bool
 ) -> None:
-    """A table without lines. What does not fit a terminal is folded, or cut in the last column."""
+    """A table without lines. Wide cells are folded, or cut in the last column."""
     if not out.is_terminal:
         _write_table(out, [columns, *rows])
         return
@@ -108,3 +129,71 @@ def _write_table(out: Console, rows: Sequence[Sequence[str | Text]]) -> None:
             cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)
         )
         out.file.write("  ".join(padded).rstrip() + "\n")
+
+
+# How far a long command is: a bar on a terminal, a line now and then elsewhere. On stderr.
+
+
+_LINE_S = 10.0
+_QUICK_S = 0.5
+"""Work that is done sooner needs no bar."""
+
+
+@contextmanager
+def telling() -> Iterator[Tell]:
+    """Something to call with each step of the work."""
+    if sys.stderr.isatty():
+        with _bar() as tell:
+            yield tell
+    else:
+        yield _progress_lines()
+
+
+def _progress_lines() -> Tell:
+    told_at = time.monotonic()
+
+    def tell(progress: CopyProgress) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= _LINE_S:
+            told_at = time.monotonic()
+            sys.stderr.write(_progress_text(progress) + "\n")
+            sys.stderr.flush()
+
+    return tell
+
+
+@contextmanager
+def _bar() -> Iterator[Tell]:
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeRemainingColumn())
+    bar = Bar(*columns, console=console(stderr=True), transient=True)
+    began, shown = time.monotonic(), False
+    task: Any = None
+
+    def tell(progress: CopyProgress) -> None:
+        nonlocal shown, task
+        if not shown and time.monotonic() - began >= _QUICK_S:
+            shown = True
+            bar.start()
+            task = bar.add_task("", total=None)
+        if shown:
+            bar.update(
+                task,
+                description=_progress_text(progress),
+                completed=progress.done,
+                total=progress.total,
+            )
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            bar.stop()
+
+
+def _progress_text(progress: CopyProgress) -> str:
+    of = f"{progress.done:,} of {count(progress.total, 'task')}"
+    events = f", {count(progress.events, 'event')}" if progress.events else ""
+    return f"{progress.what}: {of} ({plain(progress.id)}{events})"

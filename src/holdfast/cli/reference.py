@@ -16,9 +16,9 @@ from holdfast.cli.root import root
 HEAD = """\
 # The command line
 
-It needs click and rich: install holdfast with its extra `cli`, or `pip install click rich`. It can
-also be called as `python -m holdfast`. This page is made from the help texts by
-`python -m holdfast.cli.reference > docs/reference/cli.md`; change those, not this.
+`pip install holdfast` brings it. It can also be called as `python -m holdfast`. This page is made
+from the help texts by `python -m holdfast.cli.reference > docs/reference/cli.md`; change those, not
+this.
 
 ## Which commands import your code
 
@@ -28,8 +28,8 @@ in the table imports none. Code that an argument names (`holdfast run MODULE:FUN
 too.
 
 {table}
-What is redacted is redacted when it is written: reading needs no code for it, and shows no more
-than the log holds. Commands that write import `redact`, so that they keep out of the log what your
+Values are redacted when they are written: reading needs no code for that, and shows no more than
+the log holds. Commands that write import `redact`, so that they keep out of the log what your
 code keeps out.
 
 A pyproject.toml in the current folder counts as yours. One above the current folder may be somebody

@@ -1,54 +1,136 @@
-"""The command `holdfast` itself: its commands, its global options, and how errors are told."""
+"""The command `holdfast` itself: its commands by group, its global options, its completion."""
 
 from __future__ import annotations
 
 import click
+from click.shell_completion import ShellComplete, get_completion_class
+from msgspec import Struct
 
 import holdfast
 from holdfast.cli.commands import (
-    answer,
+    alerts,
     audit,
     check,
     compare,
-    compensate,
-    context,
     control,
-    copy,
-    doctor,
-    doubt,
     drive,
+    export,
     fork,
-    gc,
-    keys,
+    integrity,
     log,
     ls,
     memory,
     mirror,
+    missions,
     once,
+    people,
+    queries,
+    reasons,
     replay,
     sessions,
     show,
-    snapshot,
-    sql,
-    start,
-    stats,
+    stores,
     testcase,
-    verify,
-    why,
+    ui,
     worker,
 )
-from holdfast.cli.commands import control as move
-from holdfast.cli.commands import copy as archive
-from holdfast.cli.commands import doubt as resolve
-from holdfast.cli.commands import keys as completion
-from holdfast.cli.commands import missions as handoff
-from holdfast.cli.commands import missions as harness
-from holdfast.cli.commands import sessions as session
-from holdfast.cli.exits import MEANINGS, ToldCommand
-from holdfast.cli.options import app_option, debug_option, key_option, sign_key_option, url_option
+from holdfast.cli.exits import MEANINGS, Exit, ToldCommand
+from holdfast.cli.options import app_option, store_options
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()
+)
+
+
+# `holdfast completion`: the script that makes a shell complete commands, options and task ids.
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> Exit:
+    """Print the completion script of a shell. Task ids complete from the store.
+
+    \b
+    To install it, add the line for your shell and open a new one:
+      ~/.bashrc                            eval "$(holdfast completion bash)"
+      ~/.zshrc (after compinit)            eval "$(holdfast completion zsh)"
+      ~/.config/fish/config.fish           holdfast completion fish | source
+
+    \b
+    Or, so that a new shell starts faster, write the script to a file once:
+      holdfast completion bash > ~/.holdfast-completion.bash
+      echo '. ~/.holdfast-completion.bash' >> ~/.bashrc
+    """
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.BadParameter(f"click knows no completion for {shell}")
+    script = made(ctx.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE")
+    # The base class, because the one for bash runs bash to see which version it is.
+    click.echo(ShellComplete.source(script))
+    return Exit.OK
+
+
+class CommandGroup(Struct, frozen=True):
+    """Commands that belong together, as people think of them."""
+
+    title: str
+    purpose: str
+    commands: tuple[click.Command, ...]
+
+
+GROUPS = (
+    CommandGroup(
+        "Look",
+        "where tasks are, what they did, and why",
+        (
+            *(ls.ls, show.show, log.log, reasons.why, reasons.context, audit.audit),
+            *(queries.stats, queries.sql, sessions.sessions, sessions.session, memory.memory),
+            ui.ui,
+        ),
+    ),
+    CommandGroup(
+        "Drive",
+        "start tasks, go on with them, stop them",
+        (
+            *(drive.run, drive.start, worker.worker, drive.resume, drive.retry),
+            *(control.pause, control.cancel, control.compensate, control.move),
+        ),
+    ),
+    CommandGroup(
+        "People",
+        "what tasks need from you, and what you tell them",
+        (
+            *(people.answer, people.send, people.doubt, people.resolve),
+            *(sessions.say, missions.handoff),
+        ),
+    ),
+    CommandGroup(
+        "Time travel",
+        "any earlier state, another way from there, the same way again",
+        (
+            *(compare.snapshot, compare.diff, compare.compare, fork.fork, fork.rewind),
+            *(fork.experiment, replay.replay, testcase.make_testcase, check.check),
+        ),
+    ),
+    CommandGroup(
+        "Missions and scripts",
+        "any agent, or a shell script, made durable",
+        (missions.init_mission, missions.next_, missions.loop_, once.once),
+    ),
+    CommandGroup(
+        "Stores",
+        "copy, archive and delete; readable files",
+        (stores.copy, stores.archive, stores.restore, stores.gc, mirror.mirror, mirror.rebuild),
+    ),
+    CommandGroup(
+        "Operate",
+        "is every log intact; keys; traces; your shell",
+        (
+            *(integrity.doctor, integrity.verify, integrity.head, integrity.keys),
+            *(alerts.alerts, export.export, export.migrate, completion),
+        ),
+    ),
 )
 
 
@@ -58,6 +140,16 @@ class Root(ToldCommand, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order one meets them, not by the alphabet
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        longest = max(map(len, self.commands))
+        limit = formatter.width - 6 - longest
+        for group in GROUPS:
+            with formatter.section(f"{group.title} – {group.purpose}"):
+                rows = [
+                    (each.name or "", each.get_short_help_str(limit)) for each in group.commands
+                ]
+                formatter.write_dl([(name.ljust(longest), help) for name, help in rows])
+
 
 @click.group(
     cls=Root,
@@ -66,11 +158,8 @@ class Root(ToldCommand, click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(holdfast.__version__, message="holdfast %(version)s")
-@url_option
 @app_option
-@key_option
-@sign_key_option
-@debug_option
+@store_options
 @click.pass_context
 def root(ctx: click.Context) -> None:
     """Look after the tasks of your agents: where they are, what they did, how they go on.
@@ -80,41 +169,12 @@ def root(ctx: click.Context) -> None:
 
     \b
     Examples:
-      holdfast ls                       the newest tasks, a page at a time
-      holdfast show trip-42             where a task is, and what happened to get there
-      holdfast why trip-42              what it chose, and why
-      holdfast context trip-42          what each model call saw
-      holdfast log -f trip-42           watch it as it works
-      holdfast snapshot trip-42 --step 6  what it knew before step 6
-      holdfast compare trip-42 trip-43  where two tasks first differ
-      holdfast fork trip-42 --at 6 …    a new task that shares its past with another one
-      holdfast rewind trip-42 --to 6    put it back to before step 6
-      holdfast audit trip-42            who did what, when, and whether the log is sound
-      holdfast stats --since 7d         where time, tokens, money and retries went
-      holdfast sql "select …"           ask all logs at once
-      holdfast session chat-7           a conversation, and the tasks that took part in it
-      holdfast handoff trip-42          what somebody needs to go on with it
-      holdfast run agents:plan Oslo     start a task, and drive it here
-      holdfast resume trip-42           go on after a crash (with --app agents: its code)
-      holdfast once fetch -- curl …     a command of a shell script, as a durable step
-      holdfast start agents:plan Oslo   start a task, and leave it to a worker
-      holdfast worker --app agents      drive all tasks that have something to do
-      holdfast move trip-42 --engine …  give it to another engine
-      holdfast cancel trip-42           end it
-      holdfast answer                   what tasks ask people
-      holdfast doubt                    calls that may or may not have happened
-      holdfast memory search "tea"      what agents remember
-      holdfast init "Refactor it"       a mission, for any agent to work off
-      holdfast next --agent 'COMMAND'   have the agent do its next item, and exit
-      holdfast replay trip-42           run its code over its log, with no effect
-      holdfast testcase trip-42         make a test of a recorded run
-      holdfast check --app agents       does the code fit the tasks that are under way?
-      holdfast doctor                   is every log intact?
-      holdfast verify                   was any log changed or cut?
-      holdfast copy --to URL            copy or move tasks to another store
-      holdfast gc --older-than 30d      delete what has ended long ago
-      holdfast mirror DIR               keep readable files of a database's tasks
-      holdfast rebuild                  make the readable files anew
+      holdfast run agents:plan Oslo --id trip-42   start a task, and drive it here
+      holdfast ls                                  the newest tasks, a page at a time
+      holdfast show trip-42                        where it is, and what happened to get there
+      holdfast resume trip-42 --app agents         go on after a crash
+      holdfast fork trip-42 --at 6 --effects reuse a new task that shares its past up to step 6
+      holdfast answer                              what tasks ask people
 
     The options below may stand before or after the command's name. Settings come from an option,
     else from the environment (HOLDFAST_URL, HOLDFAST_APP, HOLDFAST_KEY, …), else from
@@ -127,55 +187,6 @@ def root(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _command in (
-    ls.ls,
-    show.show,
-    why.why,
-    context.context,
-    log.log,
-    snapshot.snapshot,
-    snapshot.diff,
-    compare.compare,
-    audit.audit,
-    stats.stats,
-    sql.sql,
-    sessions.sessions,
-    session.session,
-    session.say,
-    handoff.handoff,
-    drive.run,
-    once.once,
-    start.start,
-    worker.worker,
-    move.move,
-    drive.resume,
-    drive.retry,
-    control.pause,
-    control.cancel,
-    compensate.compensate,
-    answer.answer,
-    doubt.doubt,
-    resolve.resolve,
-    fork.fork,
-    fork.rewind,
-    compare.experiment,
-    memory.memory,
-    harness.init_mission,
-    harness.next_,
-    harness.loop_,
-    replay.replay,
-    testcase.make_testcase,
-    check.check,
-    doctor.doctor,
-    verify.verify,
-    verify.head,
-    keys.keys,
-    copy.copy,
-    archive.archive,
-    copy.restore,
-    gc.gc,
-    mirror.mirror,
-    mirror.rebuild,
-    completion.completion,
-):
-    root.add_command(_command)
+for _group in GROUPS:
+    for _command in _group.commands:
+        root.add_command(_command)

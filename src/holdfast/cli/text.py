@@ -1,6 +1,6 @@
 """Text from a log, made fit for a terminal.
 
-What a terminal might act on is written out as `\\x1b` (see `harmless`). Rich markup is never
+What a terminal might act on is written out as `\\x1b`. Rich markup is never
 parsed: see `output`.
 """
 
@@ -35,7 +35,7 @@ _RARER = (SESSION.name, MEMORY.name)
 
 
 def plain_lines(text: str) -> str:
-    r"""What `plain` does for text of several lines, which stay lines.
+    r"""`plain` for text of several lines, which stay lines.
 
     >>> print(plain_lines("a\r\nb\x07"))
     a

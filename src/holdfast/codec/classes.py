@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
+from holdfast.codec import pydantic_types
 from holdfast.codec.scalars import Misfit
 from holdfast.codec.secret import Secret
 from holdfast.errors import BadInput
@@ -49,7 +50,20 @@ def record_of(cls: Any) -> Record | None:
         return _fields_record(cls, _dataclass_fields(cls))
     if hasattr(cls, "__attrs_attrs__"):
         return _fields_record(cls, _attrs_fields(cls))
-    return _pydantic_record(cls) if is_pydantic(cls) else None
+    if pydantic_types.is_model(cls):
+        return Record(*pydantic_types.model_record(cls))
+    if pydantic_types.is_leaf(cls) and not pydantic_types.is_secret(cls):
+        return _leaf_record(cls)
+    return None
+
+
+def _leaf_record(cls: Any) -> Record:
+    """For a class that comes with pydantic, such as `HttpUrl`: JSON is all there is to it."""
+    write, read = pydantic_types.adapter_of(cls).write, pydantic_types.adapter_of(cls).read
+    return Record(
+        lambda value: {"of": msgspec.json.decode(write(value))},
+        lambda parts: read(msgspec.json.encode(parts["of"])),
+    )
 
 
 def _struct_record(cls: type[msgspec.Struct]) -> Record:
@@ -143,51 +157,6 @@ def names_of(cls: Any) -> tuple[str, ...]:
     return record.names if record else ()
 
 
-def is_pydantic(cls: type) -> bool:
-    return hasattr(cls, "model_dump") and hasattr(cls, "model_validate")
-
-
-def _pydantic_record(cls: Any) -> Record:
-    # Not by model_dump and model_validate: they turn a model inside a model into its base class,
-    # leave out what is excluded or private, and run validators on what they have made.
-    fields = cls.model_fields
-
-    def apart(value: Any) -> dict[str, Any]:
-        _refuse_lost_attributes(value, fields)
-        held = vars(value)
-        parts: dict[str, Any] = {"of": {name: held[name] for name in fields if name in held}}
-        state = value.__getstate__()
-        if state["__pydantic_fields_set__"] != fields.keys():
-            parts["set"] = sorted(state["__pydantic_fields_set__"])
-        for part in ("extra", "private"):
-            if state.get(f"__pydantic_{part}__") is not None:
-                parts[part] = state[f"__pydantic_{part}__"]
-        return parts
-
-    def build(parts: dict[str, Any]) -> Any:
-        stored = parts["of"]
-        for name in fields.keys() - stored.keys():
-            if fields[name].is_required():
-                raise Misfit(f"{cls.__name__} has a field {name!r}, and the data has not")
-        made = cls.__new__(cls)
-        made.__setstate__(
-            {
-                "__dict__": {
-                    name: stored[name]
-                    if name in stored
-                    else field.get_default(call_default_factory=True)
-                    for name, field in fields.items()
-                },
-                "__pydantic_fields_set__": set(parts.get("set", fields)),
-                "__pydantic_extra__": parts.get("extra"),
-                "__pydantic_private__": parts.get("private"),
-            }
-        )
-        return made
-
-    return Record(apart, build)
-
-
 def lost_attributes(value: Any, names: Collection[str]) -> list[str]:
     """The attributes of an object that are no fields, and would not come back."""
     held = getattr(value, "__dict__", None)
@@ -214,22 +183,35 @@ def _refuse_lost_attributes(value: Any, names: Collection[str]) -> None:
 
 
 class Declared(NamedTuple):
-    """What an annotation leads to: the classes it declares, whether all types are concrete, and
-    whether `Secret` is among them."""
+    """What an annotation leads to."""
 
     classes: list[type]
+    """Those whose objects are taken apart into their fields."""
     concrete: bool
+    """Whether msgspec reads each type as itself."""
+    loose: bool
+    """Whether it leaves a type open other than in the field of a class."""
     secret: bool
+    """Whether it leads to a `Secret`."""
+    pydantic: bool
+    """Whether it leads to a model, or anything else of pydantic's."""
+    hides: bool
+    """Whether a value may hold a secret of ours or of pydantic's."""
+
+
+_BARE = (object, list, tuple, dict, set, frozenset)
 
 
 def reach(annotation: Any) -> Declared:
     """Follow an annotation through generics, unions and the fields of classes."""
     classes: list[type] = []
-    concrete = True
+    concrete, loose, pydantic, hides = True, False, False, False
     seen: dict[int, Any] = {}  # by identity, since not all that stands in one has a hash
-    todo = [annotation]
+    todo = [(annotation, False)]
     while todo:
-        this = todo.pop()
+        this, is_inside = todo.pop()
+        if not is_inside and (this is Any or this in _BARE):
+            loose = True
         if id(this) in seen:
             continue
         seen[id(this)] = this
@@ -237,15 +219,27 @@ def reach(annotation: Any) -> Declared:
             name = this if isinstance(this, str) else this.__forward_arg__
             raise BadInput(f"the annotation {name!r} is only a name: give the type it stands for")
         if not isinstance(this, type) or typing.get_origin(this) is not None:
-            todo.extend(_inner_types(this))
+            pydantic = pydantic or any(map(pydantic_types.is_pydantics, _metadata(this)))
+            # The origin is no type that was left open: `list[int]` is a list of something.
+            origin = typing.get_origin(this)
+            todo.extend((part, is_inside or part is origin) for part in _inner_types(this))
             continue
+        if pydantic_types.is_model(this) and not this.__pydantic_complete__:  # type: ignore[attr-defined]
+            this.model_rebuild(raise_errors=False)  # type: ignore[attr-defined]
+        pydantic = pydantic or pydantic_types.is_pydantics(this)
+        hides = hides or this is Secret or pydantic_types.is_secret(this)
         if record_of(this) is not None:
             classes.append(this)
         # msgspec reads any Sequence as a list and leaves out an UNSET, whatever the value was.
         if this.__module__ == "collections.abc" or this is msgspec.UnsetType:
             concrete = False
-        todo.extend(hints_of(this).values())
-    return Declared(classes, concrete, any(this is Secret for this in seen.values()))
+        todo.extend((hint, True) for hint in hints_of(this).values())
+    secret = any(this is Secret for this in seen.values())
+    return Declared(classes, concrete, loose, secret, pydantic, hides)
+
+
+def _metadata(this: Any) -> tuple[Any, ...]:
+    return this.__metadata__ if typing.get_origin(this) is typing.Annotated else ()
 
 
 def _inner_types(this: Any) -> Iterable[Any]:
@@ -265,7 +259,7 @@ def _inner_types(this: Any) -> Iterable[Any]:
 
 def hints_of(cls: Any) -> dict[str, Any]:
     """The fields of a class, with their annotations."""
-    if is_pydantic(cls):
+    if pydantic_types.is_model(cls):
         return {name: field.annotation for name, field in cls.model_fields.items()}
     if issubclass(cls, Enum) or (record_of(cls) is None and not typing.is_typeddict(cls)):
         return {}

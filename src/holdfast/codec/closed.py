@@ -1,35 +1,56 @@
-"""The closed way: annotations that leave nothing open are written as natural JSON, in C.
+"""The closed way: annotations that name the classes of their values are written as natural JSON.
 
-What msgspec reads back is compared with what it was given, so that nothing changes in silence; a
-value that would is written with tags after all, or refused.
+Msgspec or pydantic reads back what it has written, and the result is compared with what was given,
+so that nothing changes in silence; a value that would is written with tags after all, or refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
+import re
 import types
 import typing
-from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from operator import attrgetter
-from typing import Any
-from uuid import UUID
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import inspect as about
 
-from holdfast.codec.classes import lost_attributes, names_of, record_of
-from holdfast.codec.scalars import INT64, MAX_DEPTH, TOO_DEEP, Misfit, label, name_of
+from holdfast.codec import pydantic_types
+from holdfast.codec.classes import Declared, names_of, record_of
+from holdfast.codec.sameness import Changed, Partial, compare, complete
+from holdfast.codec.scalars import (
+    INT64,
+    TEXTS,
+    Misfit,
+    name_of,
+)
 from holdfast.codec.tags import Open
 
 # Starts what is written with tags after all.
 _TAGGED = b'{"$tagged":'
 
 # Values of these types are written and read as they are wherever the annotation names the type.
-_SURE = frozenset({str, bool, int, type(None)})
+_SURE: frozenset[type] = frozenset({str, bool, int, type(None)})
+
+
+class Natural(Protocol):
+    """Writes the values of an annotation as natural JSON: msgspec, or pydantic."""
+
+    def enter(self, value: Any) -> Any:
+        """The value as it is let in."""
+
+    def write(self, value: Any) -> bytes:
+        """The value as JSON."""
+
+    def read(self, data: bytes) -> Any:
+        """The value of some JSON that was written here."""
+
+    def accept(self, data: bytes) -> Any:
+        """The value of some JSON from outside."""
+
+    def must_be_valid(self, value: Any) -> None:
+        """Raise `Misfit` for a value that is refused when it is read back, and should be."""
 
 
 class Closed:
@@ -46,18 +67,14 @@ class Closed:
         self._read = msgspec.json.Decoder(annotation).decode
         is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         members = typing.get_args(annotation) if is_union else (annotation,)
-        self._bare = _SURE.intersection(type(None) if each is None else each for each in members)
-
-    @classmethod
-    def of(cls, annotation: Any, tagged: Open) -> Closed | None:
-        """For an annotation that says everything; None for one that does not."""
-        try:
-            return cls(annotation, tagged) if _is_closed(about.type_info(annotation)) else None
-        except Exception:  # msgspec has many ways to say that a type is not for it
-            return None
+        self.bare: frozenset[type] = _SURE.intersection(
+            type(None) if each is None else each for each in members
+        )
 
     def dump(self, value: Any) -> bytes:
         """The value as JSON, or `Misfit`."""
+        if type(value) in self.bare and (type(value) is not int or value in INT64):
+            return _write(value)
         return self.settle(value)[0]
 
     def load(self, data: bytes) -> Any:
@@ -66,9 +83,11 @@ class Closed:
             return self._tagged.load(data[len(_TAGGED) : -1])
         return self._read(data)
 
+    accept = load
+
     def settle(self, value: Any) -> tuple[bytes, Any]:
         """The value as JSON, and as it comes back; or `Misfit`."""
-        if type(value) in self._bare and (type(value) is not int or value in INT64):
+        if type(value) in self.bare and (type(value) is not int or value in INT64):
             return _write(value), value
         try:
             data = self._written(value)
@@ -76,7 +95,10 @@ class Closed:
             compare(value, loaded)
             if not data.startswith(_TAGGED):  # as a dict with that very key would
                 return data, loaded
-        except (_Changed, ArithmeticError):  # a signaling NaN refuses even to be compared
+        except Partial:
+            complete(value)
+            return self.settle(value)
+        except (Changed, ArithmeticError):  # a signaling NaN refuses even to be compared
             pass
         except Misfit as misfit:
             misfit.why = f"the annotation says {name_of(self._annotation)}: {misfit.why}"
@@ -98,9 +120,182 @@ class Closed:
             return self._read(data)
         except msgspec.ValidationError as error:
             if "Integer value out of range" in str(error):  # msgspec counts the sign as a digit
-                raise _Changed("") from None
+                raise Changed("") from None
             hint = " (which is how nan is written)" if "got `null`" in str(error) else ""
             raise Misfit(f"{error}{hint}") from None
+
+
+class NaturalWay:
+    """Natural JSON for annotations that name their classes, and still leave something open.
+
+    A value that does not come back as it was is written with tags. So were all of these once:
+    JSON with tags in it is read as such, and natural JSON never holds a key that looks like one.
+    """
+
+    bare: frozenset[type] = frozenset()
+
+    def __init__(self, natural: Natural, tagged: Open) -> None:
+        self._natural = natural
+        self._tagged = tagged
+
+    def dump(self, value: Any) -> bytes:
+        """The value as JSON, or `Misfit`."""
+        return self.settle(value)[0]
+
+    def load(self, data: bytes) -> Any:
+        """The value as it was."""
+        if b'"$' not in data or not _any_key(msgspec.json.decode(data), _is_tag):
+            try:
+                return self._natural.read(data)
+            except Exception:
+                if data == b"null":  # of a function that says it never returns None, and does
+                    return None
+                raise
+        if data.startswith(_TAGGED):
+            return self._tagged.load(data[len(_TAGGED) : -1])
+        return self._mixed(_split_array(data)) if data[:1] == b"[" else self._tagged.load(data)
+
+    def _mixed(self, items: list[msgspec.Raw]) -> list[Any]:
+        """A list that has grown since its items were written with tags."""
+        old = [_any_key(msgspec.json.decode(item), _is_tag) for item in items]
+        new = [bytes(item) for item, is_old in zip(items, old, strict=True) if not is_old]
+        read = iter(self._natural.read(b"[%b]" % b",".join(new)) if new else ())
+        return [
+            self._tagged.load(bytes(item)) if is_old else next(read)
+            for item, is_old in zip(items, old, strict=True)
+        ]
+
+    def accept(self, data: bytes) -> Any:
+        """The value of some JSON from outside, or `Misfit`."""
+        if b'"$' in data and _any_key(msgspec.json.decode(data), _is_tag):
+            return self.settle(self.load(data))[1]
+        return self._natural.accept(data)
+
+    def settle(self, value: Any) -> tuple[bytes, Any]:
+        """The value as JSON, and as it comes back; or `Misfit`."""
+        given = self._natural.enter(value)
+        try:
+            data = self._natural.write(given)
+            loaded = self._read_back(given, data)
+            compare(given, loaded)
+            if not _is_ambiguous(data):
+                return data, loaded
+        except _Refused:
+            raise
+        except Partial:
+            complete(given)
+            return self.settle(given)
+        # The tags bring back everything that can be stored, and say what can't.
+        except Exception:
+            pass
+        data = b"%b%b}" % (_TAGGED, self._tagged.dump(given))
+        data = b"null" if given is None else data
+        return data, self.load(data)
+
+    def _read_back(self, given: Any, data: bytes) -> Any:
+        try:
+            return self._natural.read(data)
+        except Misfit:
+            try:
+                self._natural.must_be_valid(given)
+            except Misfit as misfit:
+                raise _Refused(misfit.why) from None
+            raise
+
+
+class _Refused(Misfit):
+    """A value that its own type refuses."""
+
+
+_split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+_LONG = re.compile(rb"\d{19}")
+
+
+def _is_ambiguous(data: bytes) -> bool:
+    """Whether some natural JSON has what looks like a tag, or a number that few readers keep."""
+    has_tag = b'"$' in data and _any_key(msgspec.json.decode(data), _may_be_tag)
+    return has_tag or (_LONG.search(data) is not None and _has_long(msgspec.json.decode(data)))
+
+
+def _has_long(value: Any) -> bool:
+    if type(value) is int:
+        return value not in INT64
+    items = value.values() if type(value) is dict else value if type(value) is list else ()
+    return any(map(_has_long, items))
+
+
+def _is_tag(keys: Iterable[str]) -> bool:
+    return next(iter(keys), "").startswith("$")
+
+
+def _may_be_tag(keys: Iterable[str]) -> bool:
+    return any(key.startswith("$") for key in keys)
+
+
+def _any_key(value: Any, test: Callable[[Iterable[str]], bool]) -> bool:
+    """Whether the keys of a dict anywhere in some plain data pass a test."""
+    todo = [value]
+    while todo:
+        this = todo.pop()
+        if type(this) is dict:
+            if test(this):
+                return True
+            todo.extend(this.values())
+        elif type(this) is list:
+            todo.extend(this)
+    return False
+
+
+def closed_way(annotation: Any, tagged: Open, declared: Declared) -> Closed | NaturalWay | None:
+    """How the values of an annotation are written as natural JSON; None if it names too little."""
+    if declared.pydantic and not declared.loose:
+        adapter = pydantic_types.PydanticAdapter.of(annotation, hides=declared.hides)
+        if adapter is not None:
+            return NaturalWay(adapter, tagged)
+    if not declared.concrete:
+        return None
+    try:
+        kinds = _kinds(about.type_info(annotation))
+        if kinds == {"closed"}:
+            return Closed(annotation, tagged)
+        if "open" in kinds or declared.loose:
+            return None
+        return NaturalWay(_Msgspec(annotation, in_full="in full" in kinds), tagged)
+    except Exception:  # msgspec has many ways to say that a type is not for it
+        return None
+
+
+class _Msgspec:
+    """Natural JSON by msgspec, with what it does not know itself."""
+
+    def __init__(self, annotation: Any, *, in_full: bool) -> None:
+        self._read = msgspec.json.Decoder(annotation, dec_hook=_from_json).decode
+        self._in_full = in_full
+
+    def enter(self, value: Any) -> Any:
+        return value
+
+    def write(self, value: Any) -> bytes:
+        return _write_named(_in_full(value) if self._in_full else value)
+
+    def read(self, data: bytes) -> Any:
+        return self._read(data)
+
+    accept = read
+
+    def must_be_valid(self, value: Any) -> None:
+        return None
+
+
+def _to_json(value: Any) -> Any:
+    kind: Any = type(value)
+    if kind in TEXTS:
+        return TEXTS[kind].write(value)
+    if pydantic_types.is_pydantics(kind):
+        return msgspec.Raw(pydantic_types.adapter_of(kind).write(value))
+    return _as_builtin(value)
 
 
 def _as_builtin(value: Any) -> Any:
@@ -111,21 +306,57 @@ def _as_builtin(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} can't be stored")
 
 
+def _from_json(kind: Any, data: Any) -> Any:
+    if kind in TEXTS:
+        return TEXTS[kind].read(data)
+    try:
+        return pydantic_types.adapter_of(kind).accept(msgspec.json.encode(data))
+    except Misfit as misfit:
+        raise ValueError(str(misfit)) from None
+
+
 _write = msgspec.json.Encoder(enc_hook=_as_builtin).encode
+_write_named = msgspec.json.Encoder(enc_hook=_to_json).encode
+
+
+def _in_full(value: Any) -> Any:
+    """The value with every field, also of Structs that leave out what is the default: it would
+    come back as the default of that day. And with sets in an order that every process has."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return [_in_full(item) for item in value]
+    if kind is dict:
+        return {key: _in_full(item) for key, item in value.items()}
+    if kind is set or kind is frozenset:
+        return sorted((_in_full(item) for item in value), key=_write_named)
+    if isinstance(value, msgspec.Struct):
+        return _struct_in_full(value)
+    names = names_of(kind)
+    return {name: _in_full(getattr(value, name)) for name in names} if names else value
+
+
+def _struct_in_full(value: msgspec.Struct) -> Any:
+    config, names = value.__struct_config__, value.__struct_fields__
+    items = [_in_full(getattr(value, name)) for name in names]
+    if config.array_like:
+        return items if config.tag is None else [config.tag, *items]
+    full = {} if config.tag is None else {config.tag_field: config.tag}
+    return full | dict(zip(value.__struct_encode_fields__, items, strict=True))
+
 
 _KEYS = (
     *(about.StrType, about.IntType, about.UUIDType, about.DateType),
     *(about.EnumType, about.LiteralType),
 )
-# The order of a set is another in every process, so it is left to the tags, which sort it.
-_OPEN = (
-    *(about.AnyType, about.RawType, about.CustomType, about.ExtType, about.MemoryViewType),
-    *(about.SetType, about.FrozenSetType),
-)
+_OPEN = (about.RawType, about.ExtType, about.MemoryViewType)
+_SETS = (about.SetType, about.FrozenSetType)
 
 
-def _is_closed(info: about.Type) -> bool:
-    """Whether msgspec knows a type for every place in the annotation."""
+def _kinds(info: about.Type) -> set[str]:
+    """What msgspec knows of the places in an annotation: "closed" if it knows a type for each,
+    "named" if one takes anything, "in full" if objects are to be written by us, "open" if one is
+    of a type that it does not know."""
+    kinds = {"closed"}
     seen: set[int] = set()
     todo: list[Any] = [info]
     while todo:
@@ -135,144 +366,37 @@ def _is_closed(info: about.Type) -> bool:
         if not isinstance(this, about.Type | about.Field) or id(this) in seen:
             continue
         seen.add(id(this))
-        if isinstance(this, _OPEN):
-            return False
-        if isinstance(this, about.DictType) and not isinstance(this.key_type, _KEYS):
-            return False
-        if isinstance(this, about.DataclassType | about.StructType) and not _is_whole(this.cls):
-            return False
+        kinds.add(_kind(this))
         names = this.__struct_fields__
         todo.extend(getattr(this, name) for name in names if not name.startswith("default"))
-    return True
+    return kinds
 
 
-def _is_whole(cls: Any) -> bool:
+def _kind(this: about.Type | about.Field) -> str:
+    if isinstance(this, about.AnyType):
+        return "named"
+    if isinstance(this, _SETS):
+        return "in full"
+    if isinstance(this, about.CustomType):
+        known = this.cls in TEXTS or pydantic_types.is_pydantics(this.cls)
+        return "named" if known else "open"
+    if isinstance(this, about.DictType) and isinstance(this.key_type, about.AnyType):
+        return "named"
+    if isinstance(this, about.DictType) and not isinstance(this.key_type, _KEYS):
+        return "open"
+    if isinstance(this, about.DataclassType | about.StructType):
+        return _kind_of_class(this.cls)
+    return "open" if isinstance(this, _OPEN) else "closed"
+
+
+def _kind_of_class(cls: Any) -> str:
     """Whether msgspec writes all there is of an object of a class."""
     cls = typing.get_origin(cls) or cls
     if issubclass(cls, msgspec.Struct):
-        # What is left out because it is the default comes back as the default of that day.
-        return not cls.__struct_config__.omit_defaults
+        return "in full" if cls.__struct_config__.omit_defaults else "closed"
     if record_of(cls) is None:
-        return False
+        return "open"
     # A field of init=False need not be set. Private ones of an attrs class are left out.
     private = (field.name[:1] == "_" for field in getattr(cls, "__attrs_attrs__", ()))
     fields = getattr(cls, "__attrs_attrs__", None) or dataclasses.fields(cls)
-    return all(field.init for field in fields) and not any(private)
-
-
-class _Changed(Misfit):
-    """It came back as another value of the same type."""
-
-
-# Equal values of one of these types are the same.
-_LEAVES = {str, int, bool, float, type(None), bytes, bytearray, date, timedelta, UUID, Decimal}
-
-
-def compare(before: Any, after: Any, depth: int = 1) -> None:
-    """Hold what was written against what comes back, to the type and the time zone.
-
-    Raises `_Changed`, or a plain `Misfit` if a type is not what the annotation says.
-    """
-    kind = type(after)
-    if type(before) is not kind and not _may_become(kind, before):
-        raise _unlike(before, kind)
-    if kind not in _LEAVES:
-        if depth > MAX_DEPTH:
-            raise Misfit(TOO_DEEP)
-        _comparison(typing.cast(Any, kind))(before, after, depth + 1)
-    elif before != after:
-        raise _Changed("it changes{at}")
-
-
-def _may_become(kind: type, value: Any) -> bool:
-    """Whether a value may come back as another type, because the annotation says so."""
-    if type(value) is bool:
-        return False
-    if kind is float and isinstance(value, int):
-        return abs(value) < 2**1023 and float(value) == value
-    return kind in (str, int, float, list, dict, tuple) and isinstance(value, kind)
-
-
-def _unlike(value: Any, kind: type) -> Misfit:
-    if isinstance(value, float) and not math.isfinite(value):
-        return Misfit(f"{value!r}{{at}} is not in JSON; annotate Any to keep it")
-    return Misfit(f"expected {name_of(kind)}{{at}}, found {type(value).__name__}")
-
-
-@functools.lru_cache(maxsize=4096)
-def _comparison(kind: Any) -> Callable[[Any, Any, int], None]:
-    if issubclass(kind, dict):
-        return _compare_dicts
-    if issubclass(kind, list | tuple):
-        return _compare_sequences
-    if names := names_of(kind):
-        return functools.partial(_compare_objects, names)
-    return _compare_moments if kind in (datetime, time) else _compare_others
-
-
-def _compare_sequences(before: Any, after: Any, depth: int) -> None:
-    kinds = set(map(type, after))
-    if len(kinds) == 1 and kinds == set(map(type, before)):
-        if kinds <= _LEAVES and before == after:
-            return
-        if names := names_of(type(after[0])):
-            return _compare_columns(names, before, after, depth)
-    index = -1
-    try:
-        for old, new in zip(before, after, strict=True):
-            index += 1
-            compare(old, new, depth)
-    except Misfit as misfit:
-        raise misfit.under(f"[{index}]") from None
-
-
-def _compare_columns(names: tuple[str, ...], before: Any, after: Any, depth: int) -> None:
-    """Compare objects of one class field by field, so that plain fields are compared in C."""
-    if depth > MAX_DEPTH:
-        raise Misfit(TOO_DEEP).under("[0]")
-    for index, value in enumerate(before):
-        if lost_attributes(value, names):
-            raise _Changed("it loses an attribute{at}").under(f"[{index}]")
-    for name in names:
-        get = attrgetter(name)
-        try:
-            _compare_sequences([*map(get, before)], [*map(get, after)], depth + 1)
-        except Misfit as misfit:
-            index_label = misfit.trail.pop()
-            raise misfit.under(f".{name}").under(index_label) from None
-
-
-def _compare_dicts(before: Any, after: Any, depth: int) -> None:
-    if len(before) != len(after):  # a key that its TypedDict does not name
-        raise _Changed("it loses a key{at}")
-    where = ""
-    try:
-        for (key, old), (new_key, new) in zip(before.items(), after.items(), strict=True):
-            where = ".keys()"
-            compare(key, new_key, depth)
-            where = label(key)
-            compare(old, new, depth)
-    except Misfit as misfit:
-        raise misfit.under(where) from None
-
-
-def _compare_objects(names: tuple[str, ...], before: Any, after: Any, depth: int) -> None:
-    if lost_attributes(before, names):
-        raise _Changed("it loses an attribute{at}")
-    name = ""
-    try:
-        for name in names:
-            compare(getattr(before, name), getattr(after, name), depth)
-    except Misfit as misfit:
-        raise misfit.under(f".{name}") from None
-
-
-def _compare_moments(before: Any, after: Any, depth: int) -> None:
-    is_plain = before.tzinfo is after.tzinfo and not before.fold
-    if before != after or not (is_plain or repr(before) == repr(after)):
-        raise _Changed("its zone or its fold is lost{at}")
-
-
-def _compare_others(before: Any, after: Any, depth: int) -> None:
-    if before != after:
-        raise _Changed("it changes{at}")
+    return "closed" if all(field.init for field in fields) and not any(private) else "open"

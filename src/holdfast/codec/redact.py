@@ -28,6 +28,8 @@ from holdfast.core.events import (
     Doubted,
     Failure,
     Forgotten,
+    Hindered,
+    MessageRefused,
     MissionSet,
     Noted,
     Parked,
@@ -53,6 +55,8 @@ TEXTS: dict[type, tuple[str, ...]] = {
     Decided: ("because",),
     Doubted: ("why",),
     Forgotten: ("because",),
+    Hindered: ("why",),
+    MessageRefused: ("why",),
     MissionSet: ("diff",),
     Noted: ("text",),
     Parked: ("why",),
@@ -112,12 +116,13 @@ class Redact:
         self._keeps = _any_of("keep", keep, ())
         self._patterns = [compiled(each) for each in _listed("patterns", patterns)]
         self._builtin = builtin
-        self._refuses = refuse
-        self.any_of = functools.lru_cache(maxsize=4096)(self._any_of)
-        """Whether one of some names is to be hidden: asked for every call."""
+        self.refuses = refuse
+        """Whether values with what looks like a secret are refused."""
+        self.shows_all = functools.lru_cache(maxsize=4096)(self._shows_all)
+        """Whether none of a function's arguments is hidden: asked for every call."""
 
-    def _any_of(self, names: tuple[str, ...]) -> bool:
-        return any(map(self.hides, names))
+    def _shows_all(self, signature: Signature, names: frozenset[str]) -> bool:
+        return not names and not signature.entries and not any(map(self.hides, signature.names))
 
     def hides(self, name: str) -> bool:
         """Whether the arguments of a parameter of that name are hidden."""
@@ -128,7 +133,7 @@ class Redact:
         self, signature: Signature, names: frozenset[str], data: bytes
     ) -> tuple[bytes, tuple[str, ...]]:
         """Encoded arguments without those of `names`, and of names to hide; and hidden texts."""
-        if not names and not signature.entries and not self.any_of(signature.names):
+        if self.shows_all(signature, names):
             return data, ()
         return signature.without(data, lambda name: name in names or self.hides(name))
 
@@ -202,7 +207,7 @@ class Redact:
 
     def must_be_free(self, value: bytes) -> None:
         """Refuse a value that would take a secret into the log, if that is asked for."""
-        if self._refuses and self.text(text := value.decode()) != text:
+        if self.refuses and self.text(text := value.decode()) != text:
             raise HoldsSecret(
                 "it holds what looks like a secret, and Redact(refuse=True) keeps that out of the "
                 "log. Pass it as a Secret, or leave it out"

@@ -11,8 +11,8 @@ import typing
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -99,6 +99,8 @@ def _write_moment(tag: str, value: Any, depth: int) -> Any:
         written: dict[str, Any] = {tag: value.isoformat()}
     elif _is_zoneinfo(zone) and zone.key:
         written = {tag: value.replace(tzinfo=None).isoformat(), "zone": zone.key}
+    elif is_pydantic_offset(zone):
+        written = {tag: value.isoformat()}
     elif type(zone) is timezone:
         # What a copy goes by, and the only way to tell a name that was given from a made-up one.
         offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]
@@ -110,6 +112,18 @@ def _write_moment(tag: str, value: Any, depth: int) -> Any:
         kind = type(zone).__name__
         raise Misfit(f"a time zone of type {kind}{{at}} can't be stored; use zoneinfo, or UTC")
     return {**written, "fold": 1} if value.fold else written
+
+
+def is_pydantic_offset(zone: Any) -> bool:
+    """Whether a zone is an offset as pydantic has it in the times that it reads."""
+    return type(zone).__name__ == "TzInfo" and type(zone).__module__.startswith("pydantic_core")
+
+
+def is_fixed_offset(zone: Any) -> bool:
+    """Whether a zone is nothing but an offset."""
+    if type(zone) is timezone:
+        return len(zone.__getinitargs__()) == 1  # type: ignore[attr-defined]  # it has no name
+    return is_pydantic_offset(zone)
 
 
 def _is_zoneinfo(zone: Any) -> bool:
@@ -137,6 +151,59 @@ def _write_pure_path(value: Any, depth: int) -> Any:
     return {"$path": str(value), "class": type(value).__name__}
 
 
+class TextForm(NamedTuple):
+    """How values of a type are written as texts, and read."""
+
+    write: Callable[[Any], str]
+    read: Callable[[str], Any]
+
+
+_IP = (
+    *("IPv4Address", "IPv6Address", "IPv4Network", "IPv6Network"),
+    *("IPv4Interface", "IPv6Interface"),
+)
+
+
+def is_ip(kind: type) -> bool:
+    """Whether a type is one of the module `ipaddress`, which is slow to load."""
+    return kind.__module__ == "ipaddress" and kind.__name__ in _IP
+
+
+class _TextForms(dict[type, TextForm]):
+    """The types that a text says all of, where an annotation names them."""
+
+    def __contains__(self, kind: object) -> bool:
+        if isinstance(kind, type) and is_ip(kind) and not super().__contains__(kind):
+            self[kind] = TextForm(str, kind)
+        return super().__contains__(kind)
+
+
+TEXTS = _TextForms(
+    {
+        kind: TextForm(str, kind)
+        for kind in (Path, PurePath, PurePosixPath, PureWindowsPath, type(Path()))
+    }
+)
+
+
+def write_ip(value: Any, depth: int) -> Any:
+    return {"$ip": str(value), "class": type(value).__name__}
+
+
+def _read_ip(tag: dict[str, Any]) -> Any:
+    import ipaddress
+
+    if tag["class"] not in _IP:
+        raise Misfit(f"it holds an address of an unknown kind, {tag['class']!r:.40}")
+    return getattr(ipaddress, tag["class"])(tag["$ip"])
+
+
+def _write_pattern(value: Any, depth: int) -> Any:
+    if not isinstance(value.pattern, str):
+        raise Misfit("a pattern of bytes{at} can't be stored: use one of text")
+    return {"$pattern": value.pattern, "flags": value.flags}
+
+
 def _write_base64(tag: str, value: Any, depth: int) -> Any:
     return {tag: binascii.b2a_base64(value, newline=False).decode()}
 
@@ -155,6 +222,7 @@ SCALARS: dict[type, Writer] = {
     Decimal: lambda value, depth: {"$decimal": str(value)},
     type(Path()): lambda value, depth: {"$path": str(value)},
     **dict.fromkeys(_PURE_PATHS.values(), _write_pure_path),
+    re.Pattern: _write_pattern,
     msgspec.UnsetType: lambda value, depth: {"$unset": True},
 }
 
@@ -170,5 +238,7 @@ READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "$uuid": lambda tag: UUID(tag["$uuid"]),
     "$decimal": lambda tag: Decimal(tag["$decimal"]),
     "$path": lambda tag: (_PURE_PATHS[tag["class"]] if "class" in tag else Path)(tag["$path"]),
+    "$ip": _read_ip,
+    "$pattern": lambda tag: re.compile(tag["$pattern"], tag["flags"]),
     "$unset": lambda tag: msgspec.UNSET,
 }

@@ -245,6 +245,8 @@ def _validated(value: Any) -> Secret:
         return value
     if isinstance(value, str):
         return Secret(value)
+    if isinstance(value, dict) and value.keys() == {"$secret"} and type(value["$secret"]) is str:
+        return Secret.named(value["$secret"])
     raise ValueError("a Secret, or the text of one, is expected")
 
 

@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from holdfast.codec.classes import hints_of
 from holdfast.codec.scalars import Misfit, label
-from holdfast.codec.secret import Secret, by_name
+from holdfast.codec.secret import Secret, by_name, know
 
 HIDDEN = b'{"$redacted":true}'
 """What stands in the log for an argument that was hidden."""
@@ -35,16 +35,16 @@ _SHOWN = (b"null", b"true", b"false", HIDDEN)
 
 _AROUND = (typing.Annotated, typing.Required, typing.NotRequired, typing.Final, typing.ClassVar)
 
-_kept: ContextVar[list[Secret] | None] = ContextVar("holdfast_kept", default=None)
+_kept: ContextVar[list[Any] | None] = ContextVar("holdfast_kept", default=None)
 
 
 class Arguments(bytes):
     """Encoded arguments, and the secrets that they have only the numbers of."""
 
-    secrets: list[Secret]
+    secrets: list[Any]
 
 
-def with_secrets(data: bytes, secrets: list[Secret]) -> bytes:
+def with_secrets(data: bytes, secrets: list[Any]) -> bytes:
     """The same bytes, with the secrets beside them."""
     kept_with: Any = data if type(data) is not bytes else Arguments(data)
     kept_with.secrets = secrets
@@ -56,7 +56,7 @@ class Unkept(Misfit):
 
 
 @contextmanager
-def keeping(secrets: list[Secret]) -> Iterator[list[Secret]]:
+def keeping(secrets: list[Any]) -> Iterator[list[Any]]:
     """Keep the secrets of what is written in the list; find those of what is read there."""
     token = _kept.set(secrets)
     try:
@@ -65,21 +65,25 @@ def keeping(secrets: list[Secret]) -> Iterator[list[Secret]]:
         _kept.reset(token)
 
 
-def write_secret(secret: Secret, depth: int) -> Any:
-    """A secret as a tag, or `Unkept`."""
-    if secret.name:
-        return {"$secret": secret.name}
+def write_secret(secret: Any, depth: int) -> Any:
+    """A secret, ours or pydantic's, as a tag; or `Unkept`."""
+    if type(secret) is Secret:
+        if secret.name:
+            return {"$secret": secret.name}
+    else:
+        know(str(secret.get_secret_value()))
     kept_here = _kept.get()
     if kept_here is None:
         raise Unkept(
-            "a Secret{at} can't be stored: its value must not reach the log, and a replay could "
-            "not read it back. Refer to it by name, Secret.named(…), or read it where it is used"
+            f"a {type(secret).__name__}{{at}} can't be stored: its value must not reach the log, "
+            f"and a replay could not read it back. Refer to it by name, Secret.named(…), or read "
+            f"it where it is used"
         )
     kept_here.append(secret)
     return {"$secret": len(kept_here) - 1}
 
 
-def read_secret(tag: dict[str, Any]) -> Secret:
+def read_secret(tag: dict[str, Any]) -> Any:
     """The secret of a tag, by its name or by its number."""
     of = tag["$secret"]
     if type(of) is str and of:

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.codec.classes import reach
-from holdfast.codec.closed import Closed
+from holdfast.codec.classes import Declared, reach
+from holdfast.codec.closed import Closed, NaturalWay, closed_way
+from holdfast.codec.pydantic_types import PydanticAdapter
 from holdfast.codec.scalars import TOO_DEEP, Misfit, decode, name_of
 from holdfast.codec.secrets import Unkept, must_be_secret
 from holdfast.codec.tags import Open
-from holdfast.core.lists import for_hashing
+from holdfast.core.lists import FEWEST_BYTES, LISTED, for_hashing
 from holdfast.errors import HoldsSecret, Undecodable, Unserializable
 
 
@@ -30,14 +31,20 @@ class Shape:
 
     __slots__ = ("_way", "annotation")
 
-    def __init__(self, annotation: Any, way: Open | Closed | _Strict) -> None:
+    def __init__(self, annotation: Any, way: Open | Closed | NaturalWay | _Strict) -> None:
         self.annotation = annotation
         self._way = way
 
     @property
+    def bare(self) -> frozenset[type]:
+        """The types whose values come back as they are; an int, if it has no more than 64 bits."""
+        bare: frozenset[type] = self._way.bare
+        return bare
+
+    @property
     def is_open(self) -> bool:
         """Whether what it writes has tags, so that nothing else looks like one."""
-        return not isinstance(self._way, Closed)
+        return not isinstance(self._way, Closed | NaturalWay)
 
     def dump(self, value: Any) -> bytes:
         """The value as compact JSON, or `Unserializable` that says where and why not.
@@ -64,11 +71,38 @@ class Shape:
             return self._way.load(data)
         # Whatever is wrong with the data shows in some way of its own, and is the same news.
         except Exception as error:
-            known = isinstance(error, msgspec.DecodeError | Misfit)
-            what = str(error) if known else repr(error)
-            raise Undecodable(
-                f"stored data does not fit {name_of(self.annotation)}: {what}"
-            ) from error
+            what = f"stored data does not fit {name_of(self.annotation)}"
+            raise Undecodable(f"{what}: {_said(error)}") from error
+
+    def accept(self, data: bytes) -> Any:
+        """The value of some JSON from outside: of a model, a person, a command line.
+
+        >>> shape_of(list[int]).accept(b'["x"]')
+        Traceback (most recent call last):
+        holdfast.errors.Undecodable: Expected `int`, got `str` - at `$[0]`
+        """
+        try:
+            return self._way.accept(data)
+        except Exception as error:
+            raise Undecodable(_said(error)) from error
+
+    def given(self, value: Any) -> bytes:
+        """A value from outside as it goes into the log: an object, or plain data of one.
+
+        >>> shape_of(tuple[int, ...]).given([1, 2])
+        b'[1,2]'
+        """
+        try:
+            return self.settle(value)[0]
+        except HoldsSecret:
+            raise
+        except Unserializable as refused:
+            if type(value) not in (dict, list, str):
+                raise
+            try:
+                return self.settle(self.accept(shape_of(Any).dump(value)))[0]
+            except Undecodable as error:
+                raise Unserializable(str(error)) from refused
 
     def settle(self, value: Any) -> tuple[bytes, Any]:
         """The bytes, and the value as a replay will see it; that one is to be used from here on.
@@ -80,6 +114,10 @@ class Shape:
             return self._way.settle(value)
         except Exception as error:
             raise _refusal(value, error) from error.__cause__
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, msgspec.DecodeError | Misfit) else repr(error)
 
 
 def _refusal(value: Any, error: Exception) -> Unserializable:
@@ -113,33 +151,40 @@ def shape_of(annotation: Any) -> Shape:
 def _make_shape(annotation: Any) -> Shape:
     if annotation is inspect.Parameter.empty:
         annotation = Any
-    reached = reach(annotation)
-    tagged = Open(reached.classes)
-    if reached.secret:
-        return Shape(annotation, _Strict(annotation, tagged))
-    closed = Closed.of(annotation, tagged) if reached.concrete else None
-    return Shape(annotation, closed or tagged)
+    declared = reach(annotation)
+    tagged = Open(declared.classes)
+    if declared.secret:
+        return Shape(annotation, _Strict(annotation, tagged, declared))
+    return Shape(annotation, closed_way(annotation, tagged, declared) or tagged)
 
 
 class _Strict:
     """The open way for an annotation with `Secret` in it, where nothing else will do."""
 
-    def __init__(self, annotation: Any, tagged: Open) -> None:
+    bare: frozenset[type] = frozenset()
+
+    def __init__(self, annotation: Any, tagged: Open, declared: Declared) -> None:
         self._annotation = annotation
         self._tagged = tagged
+        self._adapter = None
+        if declared.pydantic and not declared.loose:
+            self._adapter = PydanticAdapter.of(annotation, hides=True)
 
     def load(self, data: bytes) -> Any:
         value = self._tagged.load(data)
         must_be_secret(self._annotation, value)
         return value
 
+    def accept(self, data: bytes) -> Any:
+        return self.load(data) if self._adapter is None else self._adapter.accept(data)
+
     def dump(self, value: Any) -> bytes:
-        must_be_secret(self._annotation, value)
-        return self._tagged.dump(value)
+        return self.settle(value)[0]
 
     def settle(self, value: Any) -> tuple[bytes, Any]:
-        must_be_secret(self._annotation, value)
-        return self._tagged.settle(value)
+        given = value if self._adapter is None else self._adapter.enter(value)
+        must_be_secret(self._annotation, given)
+        return self._tagged.settle(given)
 
 
 _cached_shape = functools.lru_cache(maxsize=4096)(_make_shape)
@@ -168,7 +213,8 @@ def args_hash(data: bytes) -> str:
     >>> args_hash(b'{"city":"Oslo","n":2}') == args_hash(b'{"n":2,"city":"Oslo"}')
     True
     """
-    data = for_hashing(data)
+    if len(data) >= FEWEST_BYTES or data.startswith(LISTED):
+        data = for_hashing(data)
     # Where there is no comma no object has a second key, and there is nothing to sort.
     return hashlib.sha256(canonical(data) if b"," in data else data).hexdigest()[:16]
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
 from holdfast.codec.growing import Growing, KnownList, Listing, naming
-from holdfast.codec.scalars import encode
+from holdfast.codec.scalars import INT64, encode
 from holdfast.codec.secret import Secret
 from holdfast.codec.secrets import hidden_in, keeping, with_hidden, with_secrets, without
-from holdfast.codec.shape import Shape, shape_of
+from holdfast.codec.shape import Shape, args_hash, shape_of
 from holdfast.core.lists import value_of
-from holdfast.errors import BadInput, HoldsSecret, Undecodable, Unserializable
+from holdfast.errors import BadInput, HoldfastError, HoldsSecret, Undecodable, Unserializable
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -26,7 +28,7 @@ class Signature:
     """A function's parameters and result, compiled once.
 
     `names` are the parameters that are stored. `injected` are those that are not: the caller
-    leaves them out, and whoever makes the call fills them in by name.
+    leaves them out, and the caller fills them in by name.
 
     >>> def find_rooms(city: str, *, beds: int = 1) -> list[str]: ...
     >>> signature = Signature.of(find_rooms)
@@ -56,13 +58,21 @@ class Signature:
         by_position = len(self._positional) == len(stored)
         self._all_by_position = len(stored) if by_position else -1
         """How many arguments there are if all are given by position; -1 if they can't be."""
+        self._bare = [slot.shape.bare if slot.shape else frozenset[type]() for slot in slots]
         self._required = {p.name for p in stored if p.default is p.empty}
+        self._has_defaults = len(self._required) < len(stored)
 
     @classmethod
     def of(
-        cls, fn: Callable[..., Any], *, injected: tuple[type, ...] = (), streams: bool = False
+        cls,
+        fn: Callable[..., Any],
+        *,
+        injected: tuple[type, ...] = (),
+        streams: bool = False,
+        is_method: bool = False,
     ) -> Signature:
-        """Compile a function's signature. Parameters annotated with `injected` are not stored.
+        """Compile a function's signature. Parameters annotated with `injected` are not stored, nor
+        is the first one of a method.
 
         What a generator (`streams`) returns is the list of what it yields.
 
@@ -72,10 +82,10 @@ class Signature:
         >>> signature.dump(("attic",), {}), signature.injected
         (b'{"room":"attic"}', ('key',))
         """
-        name, hints = _name_of(fn), _hints(fn)
+        name, hints = _name_of(fn), hints_of(fn)
         slots: list[_Slot] = []
         filled: list[str] = []
-        for parameter in _parameters(fn):
+        for parameter in list(_parameters(fn))[is_method:]:
             hint = hints.get(parameter.name, Any)
             if _is_injected(hint, injected):
                 filled.append(parameter.name)
@@ -120,8 +130,29 @@ class Signature:
         (b'{"user":"ada","key":{"$secret":0}}', (('ada', Secret(•••)), {}))
         """
         secrets: list[Secret] = []
-        data = self._dumped(self._bind(args, kwargs), growing, secrets)
+        if len(args) == self._all_by_position and not kwargs:
+            given = dict(zip(self.names, args, strict=True))
+        else:
+            given = self._bind(args, kwargs)
+        data = self._dumped(given, growing, secrets)
         return with_secrets(data, secrets) if secrets else data
+
+    def comes_back(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether `load` would give these very arguments: plain ones that nobody can change.
+
+        >>> def add(x: int, y: float = 0) -> int: ...
+        >>> Signature.of(add).comes_back((1, 2.5), {}), Signature.of(add).comes_back((1, 2), {})
+        (False, False)
+        >>> def greet(name: str, times: int) -> str: ...
+        >>> Signature.of(greet).comes_back(("Ada", 2), {})
+        True
+        """
+        if kwargs or self.injected or len(args) != self._all_by_position:
+            return False
+        for value, bare in zip(args, self._bare, strict=True):
+            if type(value) not in bare or (type(value) is int and value not in INT64):
+                return False
+        return True
 
     def _dumped(
         self, given: dict[str, Any], growing: Growing | None, secrets: list[Secret] | None
@@ -135,7 +166,9 @@ class Signature:
                     continue
                 value = given[name]
                 try:
-                    known = growing.find(value, shape) if growing and shape else None
+                    known = None
+                    if type(value) is list and growing is not None and shape is not None:
+                        known = growing.find(value, shape)
                     if known is not None:
                         named[name,] = known
                     written.append(start + (dump(value) if known is None else b"null"))
@@ -171,6 +204,69 @@ class Signature:
         with keeping(secrets):
             return self._loaded(data)
 
+    def accept(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same for arguments from outside, such as those that a model wrote."""
+        return self._loaded(data, accept=True)
+
+    def essence(self, data: bytes) -> bytes:
+        """Arguments without those that are their defaults: `f(a)` and `f(a, 2)` are the same call
+        where 2 is the default. Calls are matched by this; what is written has all that was given.
+
+        >>> def add(x: int, y: int = 0) -> int: ...
+        >>> Signature.of(add).essence(b'{"x":1,"y":0}')
+        b'{"x":1}'
+        """
+        if not self._has_defaults:
+            return data
+        named = data.known if isinstance(data, Listing) else {}
+        given = _split_object(value_of(data) if named else data)
+        left = {
+            name: raw
+            for name, raw in given.items()
+            if (name,) in named or bytes(raw) != self._defaults.get(name)
+        }
+        if len(left) == len(given):
+            return data
+        rest = msgspec.json.encode(left)
+        return naming(rest, named) if named else rest
+
+    def digest(self, data: bytes) -> str:
+        """A short name for the content of arguments, by which a call is known."""
+        return args_hash(self.essence(data))
+
+    def is_same(self, recorded: bytes, digest: str) -> bool:
+        """Whether arguments from a log are those of a digest, if in other words: an older version
+        counted defaults that were given, and wrote some classes with tags."""
+        return self.digest(self.restated(recorded)) == digest
+
+    @functools.cached_property
+    def _defaults(self) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for slot in self._slots:
+            default = slot.parameter.default
+            if slot.shape is not None and default is not slot.parameter.empty:
+                with suppress(HoldfastError):  # what can't be stored is never given either
+                    found[slot.name] = slot.dump(default)
+        return found
+
+    def restated(self, data: bytes) -> bytes:
+        """Arguments from a log as they are written today, where an older version, or the class
+        of that day, wrote them otherwise; as they are, where they can't be read.
+
+        >>> def add(x: int, y: int = 0) -> int: ...
+        >>> Signature.of(add).restated(b'{"x": 1}')
+        b'{"x":1}'
+        """
+        slots = {slot.name: slot for slot in self._slots}
+        written = []
+        for name, raw in _split_object(data).items():
+            again = bytes(raw)
+            if name in slots:
+                with suppress(HoldfastError):
+                    again = slots[name].dump(slots[name].load(again))
+            written.append(b"%b:%b" % (encode(name), again))
+        return b"{%b}" % b",".join(written)
+
     def without(self, data: bytes, hides: Callable[[str], bool]) -> tuple[bytes, tuple[str, ...]]:
         """Arguments with those left out that are to be hidden by name; and those that are texts.
 
@@ -192,7 +288,9 @@ class Signature:
         """Which arguments were left out of what a log holds."""
         return hidden_in(data, self.entries)
 
-    def _loaded(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _loaded(
+        self, data: bytes, *, accept: bool = False
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         in_order = True
@@ -200,12 +298,14 @@ class Signature:
         named = data.known if isinstance(data, Listing) else {}
         try:
             stored = _split_object(value_of(data) if named else data)
-            for name, _, _, load, _, how, _, _ in self._slots:
+            for name, _, _, load, shape, how, _, _ in self._slots:
                 if name not in stored:
                     in_order = in_order and how != "position"
                     continue
                 raw = stored.pop(name)
                 known = named.get((name,))
+                if accept and shape is not None:
+                    load = shape.accept
                 value = load(bytes(raw)) if known is None else known.copies()
                 if how == "position" and in_order:
                     args.append(value)
@@ -226,8 +326,6 @@ class Signature:
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Arguments by parameter name. The plain case is by hand: `inspect` takes 5 µs for it."""
-        if len(args) == self._all_by_position and not kwargs:
-            return dict(zip(self.names, args, strict=True))
         for name in self.injected:
             if name in kwargs:
                 raise TypeError(f"{self.name}() gets {name!r} inside a task; leave it out")
@@ -333,7 +431,7 @@ def _shape_for(hint: Any, whose: str) -> Shape:
         raise BadInput(f"{whose}: {error}") from None
 
 
-def _hints(fn: Any) -> dict[str, Any]:
+def hints_of(fn: Any) -> dict[str, Any]:
     """The annotations of a function, with those that are text turned into types."""
     target = fn if inspect.isroutine(fn) else getattr(fn, "func", type(fn).__call__)
     try:

@@ -13,6 +13,7 @@ computes or checks can't change what was stored. (A list held in two places come
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import typing
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ from operator import methodcaller
 from typing import Any
 
 from holdfast.codec.classes import Record, names_for, record_of
+from holdfast.codec.pydantic_types import is_secret
 from holdfast.codec.scalars import (
     BARE,
     INT64,
@@ -32,18 +34,23 @@ from holdfast.codec.scalars import (
     Writer,
     decode,
     encode,
+    is_ip,
     label,
+    write_ip,
 )
 from holdfast.codec.secret import Secret
 from holdfast.codec.secrets import kept, read_secret, write_secret
 
 _JSON = BARE | {int, float, list, dict}
 _TEXT = frozenset({str})
+_NUMBERS = frozenset({int, float})
 _is_tag = methodcaller("startswith", "$")
 
 
 class Open:
     """Writes and reads tagged JSON, with the objects of the declared classes."""
+
+    bare: frozenset[type] = BARE | {int}
 
     def __init__(self, classes: Iterable[type]) -> None:
         names = names_for(list(classes))
@@ -89,6 +96,8 @@ class Open:
         value = decode(data)
         # The first look is much faster, and all it takes for most.
         return self._read(value) if b"$" in data and b'"$' in data else value
+
+    accept = load
 
     def settle(self, value: Any) -> tuple[bytes, Any]:
         """The value as JSON, and as it comes back; or `Misfit`."""
@@ -201,9 +210,11 @@ def is_plain(value: Any) -> bool:
         kinds = set(map(type, column))
         if kinds <= BARE:
             return True
-        if not kinds <= _JSON or not _are_plain_numbers(column, kinds):
+        if not kinds <= _JSON:
             return False
-        inner = [*chain.from_iterable(_of(list, column, kinds))]
+        if not kinds.isdisjoint(_NUMBERS) and not _are_plain_numbers(column, kinds):
+            return False
+        inner = [*chain.from_iterable(_of(list, column, kinds))] if list in kinds else []
         if dict in kinds:
             dicts = _of(dict, column, kinds)
             if not set(map(type, chain.from_iterable(dicts))) <= _TEXT:
@@ -232,11 +243,21 @@ class _Writers(dict[type, Writer]):
     """Finds the writer for a type; for a type that has none, one that says why."""
 
     def __missing__(self, kind: type) -> Writer:
+        if is_ip(kind):
+            return write_ip
+        if is_secret(kind):
+            return write_secret
         plain: Any = getattr(kind, "holdfast_plain", None)
         if plain in self:  # it says itself that it is as good as that
             return lambda value, depth: self[plain](plain(value), depth)
 
         def refuse(value: Any, depth: int) -> Any:
+            if inspect.iscoroutine(value):
+                value.close()
+                raise Misfit(
+                    f"a coroutine{{at}} can't be stored: an `await` is missing for "
+                    f"{value.__qualname__}, or a decorator hides that the function is async"
+                )
             base = next((base.__name__ for base in kind.__mro__ if base in self), None)
             if record_of(kind) is not None:
                 todo = f"annotate the step with {kind.__name__}, or use plain data"

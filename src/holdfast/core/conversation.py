@@ -22,7 +22,9 @@ from holdfast.core.events import (
     SessionEnded,
     SessionRewound,
     Summarized,
+    ValuesChanged,
 )
+from holdfast.core.memories import KeptValue, change
 from holdfast.errors import LogDamaged
 
 
@@ -56,8 +58,12 @@ class Conversation(Struct):
     """Whose past it shares, if it is a fork."""
     rewinds: tuple[str, ...] = ()
     """The keys of those who put it back."""
+    values: dict[str, KeptValue] = {}
+    """What it keeps under keys: the checkpoints of a graph, or the state of an app."""
+    calls: dict[str, int] = {}
+    """The calls of tasks that changed values, and the events that they made."""
     trail: list[AnyEvent] = []
-    """The events that it was made of, so that it can be put back."""
+    """The events that it was made of, so that it can be rewound."""
 
     @property
     def summary(self) -> Summarized | None:
@@ -65,7 +71,7 @@ class Conversation(Struct):
         return self.summaries[-1] if self.summaries else None
 
     def was_left(self, seq: int) -> bool:
-        """Whether it was put back since an event, to a time before that."""
+        """Whether it was rewound since an event, to a time before that."""
         return any(
             isinstance(event, SessionRewound) and event.to < seq < event.seq for event in self.trail
         )
@@ -116,6 +122,8 @@ def advance(state: Conversation, event: AnyEvent) -> None:
             state.summaries.append(event)
         case SessionEnded():
             state.status, state.because = "ended", event.because
+        case ValuesChanged():
+            change(state.values, state.calls, event)
         case SessionRewound():
             _put_back(state, event)
         case _:
@@ -126,11 +134,11 @@ def advance(state: Conversation, event: AnyEvent) -> None:
 
 
 _ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "origins", "trail"})
-"""What stays, also of a fork that is put back into the past it shares with its original."""
+"""The fields that stay, also when a fork is rewound into the past it shares."""
 
 
 def _put_back(state: Conversation, event: SessionRewound) -> None:
-    """Become what the events up to `to` come to. Where one was put back before, that counts."""
+    """Become the fold of the events up to `to`. An earlier rewind among them counts."""
     kept: list[AnyEvent] = []
     upto = event.to
     for each in reversed(state.trail):

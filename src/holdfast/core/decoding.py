@@ -1,11 +1,11 @@
-"""The one decoder of what is read from outside: logs and what is derived of them, whoever wrote it.
+"""The one decoder of everything that is read from outside: logs, and files derived from them.
 
 msgspec says of bytes that are no JSON of a kind that they are not (`MsgspecError`). It raises other
 errors too, which its pages don't name: `RecursionError` at about 1,000 levels, `TypeError` where
 the name of a type is an object, `UnicodeDecodeError`, `OverflowError` and `ValueError` in numbers
-and times. A line with a right sum, a lock file or an archive may hold any of that. So whoever reads
-has one error to think of, `Illegible`. It is damage by itself; whoever knows where the bytes came
-from says so, and a reader of derived data goes to the log instead.
+and times. A line with a right sum, a lock file or an archive may hold any of that. So a
+reader has one error to think of, `Illegible`. It is damage by itself. A caller that knows where the
+bytes came from adds that, and a reader of derived data goes to the log instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NONSENSE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError,
     msgspec.MsgspecError,
 )  # fmt: skip
-"""What is raised, far from any decoder, by data that is well formed and makes no sense."""
+"""Errors that well-formed but senseless data raises, far from any decoder."""
 
 MOST_LEVELS = 400
 """How deeply what is written may be nested: less than any Python can read, and more than a value
@@ -46,7 +46,7 @@ class Illegible(LogDamaged):
 
 
 def decoder(kind: type[T]) -> Callable[[Data], T]:
-    """What makes a value of that type of JSON, or raises `Illegible`.
+    """A function that makes a value of that type from JSON, or raises `Illegible`.
 
     >>> decoder(list[int])(b"[1, 2]")
     [1, 2]

@@ -4,8 +4,8 @@ A name is a relative path with `/` between its parts. It has to be one file on a
 that only differ in case or in Unicode form are the same to us, and what some systems would read as
 something else is refused.
 
-A version is the number of the event that kept it. Who says which one they have seen (`base`, 0 for
-none) replaces that one and no other.
+A version is the number of the event that kept it. A writer that says which one it has seen
+(`base`, 0 for none) replaces that one and no other.
 """
 
 from __future__ import annotations

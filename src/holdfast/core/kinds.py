@@ -64,7 +64,7 @@ def named(name: KindName) -> Kind:
 
 
 def kind_of(stream: str) -> Kind:
-    """What a log is of, by the name of its stream; that of a draft included.
+    """The kind of a log, by the name of its stream; that of a draft included.
 
     >>> kind_of("sessions/s-1").name, kind_of("tasks/sessions/s-1").name
     ('session', 'task')

@@ -60,7 +60,7 @@ class ListPlace(Struct, frozen=True, array_like=True, order=True):
 
 
 class BlobRef(Struct):
-    """What stands in a line for a value that is kept beside it."""
+    """The placeholder in a line for a value that is kept beside it."""
 
     digest: str = msgspec.field(name="$blob")
     size_bytes: int
@@ -190,7 +190,7 @@ def count_of(items: bytes) -> int:
 
 
 def value_of(data: bytes) -> bytes:
-    """What is left of a value that names its lists: null where they stood."""
+    """The rest of a value that names its lists: null in their places."""
     return bytes(form_of(data).value)
 
 
@@ -299,5 +299,5 @@ def with_results(items: bytes, copied: Copied, result_of: Callable[[str, int], b
 
 
 def newest(lists: Lists) -> tuple[tuple[str, int], ...]:
-    """What has to be known of lists by who does not read the log so far, to go on from them."""
+    """The facts about lists that a reader needs who begins here instead of at the start."""
     return tuple((each.digest, each.length) for each in list(lists.values())[-_CARRIED:])

@@ -1,15 +1,25 @@
 """The state of a memory: everything its events come to.
 
-What is found in it is found by indexes that are made of this, and can be deleted.
+A memory holds entries, which are found by what they say, or values, which are found by their key.
+
+Searches use indexes that are made of this, and can be deleted.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from holdfast.core.events import NEVER, AnyEvent, Forgotten, MemoryBegan, Remembered
+from holdfast.core.events import (
+    NEVER,
+    AnyEvent,
+    Forgotten,
+    MemoryBegan,
+    Remembered,
+    ValueChange,
+    ValuesChanged,
+)
 from holdfast.errors import LogDamaged
 
 
@@ -41,6 +51,22 @@ def entry_of(event: Remembered) -> Entry:
     )
 
 
+class KeptValue(Struct, frozen=True, gc=False):
+    """A value under a key."""
+
+    key: str
+    value: Raw
+    """As it stands in the event: itself, or a reference to a blob."""
+    version: int
+    """The number of the event that put it."""
+    at: datetime
+    expires_at: datetime | None = None
+
+    def lives(self, now: datetime) -> bool:
+        """Whether it has not expired."""
+        return self.expires_at is None or now < self.expires_at
+
+
 class Memories(Struct):
     """Everything that is known of a memory after the event `seq`."""
 
@@ -53,9 +79,13 @@ class Memories(Struct):
     by_seq: dict[int, Remembered] = {}
     """The same by the number of their events, by which indexes know them."""
     keys: dict[str, Remembered] = {}
-    """What was remembered under a key, also if it was forgotten since: it is not to come back."""
+    """The entry under a key, also if it was forgotten since: it is not to come back."""
     gone: dict[int, int] = {}
     """Which events took an entry away, and the event that it had come with."""
+    values: dict[str, KeptValue] = {}
+    """By key; those that have expired may be among them."""
+    calls: dict[str, int] = {}
+    """The calls of tasks that changed values, and the events that they made."""
 
 
 def advance(state: Memories, event: AnyEvent) -> None:
@@ -71,6 +101,8 @@ def advance(state: Memories, event: AnyEvent) -> None:
                 what = f"entry {event.id!r} is forgotten, and was never there"
                 raise LogDamaged(f"memories/{state.id}", event.seq, what)
             _take_away(state, event.id, event.seq)
+        case ValuesChanged():
+            change(state.values, state.calls, event)
         case _:
             what = f"a {type(event).__name__} is no event of a memory"
             raise LogDamaged(f"memories/{state.id}", event.seq, what)
@@ -89,3 +121,22 @@ def _take_away(state: Memories, id: str, seq: int) -> None:
     was = state.entries.pop(id)
     del state.by_seq[was.seq]
     state.gone[seq] = was.seq
+
+
+def change(values: dict[str, KeptValue], calls: dict[str, int], event: ValuesChanged) -> None:
+    """Change values as an event says, unless the same call of a task did so before."""
+    if event.call:
+        if event.call in calls:
+            return
+        calls[event.call] = event.seq
+    for each in event.changes:
+        values.pop(each.key, None)  # the newest stands last
+        if (kept := kept_value(event, each)) is not None:
+            values[each.key] = kept
+
+
+def kept_value(event: ValuesChanged, change: ValueChange) -> KeptValue | None:
+    """The value that an event put under a key; None if it deleted what was there."""
+    if not isinstance(change.value, Raw):
+        return None
+    return KeptValue(change.key, change.value, event.seq, event.at, change.expires_at)

@@ -1,7 +1,7 @@
 """Plans: what a task intends to do, what of it is done, and what can be done next.
 
 A plan is a tuple of `PlanItem`s. Everything here is a function from one plan to another, so a plan
-that a task was given never changes under it. What a task says of its plan is recorded by
+that a task was given never changes under it. A task's changes to its plan are recorded by
 `current().plan` and `current().mark`.
 """
 
@@ -22,7 +22,7 @@ Plan = tuple[PlanItem, ...]
 
 STATUSES: tuple[PlanStatus, ...] = get_args(PlanStatus)
 _SETTLED = ("done", "skipped")
-"""What an item that comes later waits for."""
+"""The items that a later item waits for."""
 
 
 def ready(plan: Iterable[PlanItem]) -> Plan:
@@ -82,7 +82,7 @@ def revised(before: Plan, items: Iterable[str | PlanItem]) -> Plan:
 
 
 def given(items: Any) -> list[PlanItem]:
-    """What a user gave as a plan, as items; `BadInput` if it is none."""
+    """A user's plan as items; `BadInput` if it is none."""
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise BadInput(f"a plan is a list of texts and PlanItems, not {items!a:.60}")
     return [_given(item, number) for number, item in enumerate(items, 1)]
@@ -232,7 +232,7 @@ def merged_for_ours(base: Plan, ours: Plan, theirs: Plan) -> Plan:
 
 
 def told_changes(before: Plan, after: Plan) -> Iterator[str]:
-    """What is different, in words, one line for each.
+    """The differences in words, one line each.
 
     >>> before = (PlanItem("look", "1", "done"), PlanItem("book", "2"))
     >>> list(told_changes(before, (PlanItem("book it", "2", "doing"), PlanItem("pack", "3"))))
@@ -273,7 +273,7 @@ def _merge(base: Plan, ours: Plan, theirs: Plan) -> tuple[Plan, list[str]]:
 def _one(
     was: PlanItem | None, log: PlanItem | None, said: PlanItem | None, conflicts: list[str]
 ) -> PlanItem | None:
-    """What becomes of one item; None if it is gone."""
+    """One item after the merge; None if it is gone."""
     if was is None:
         return log or said  # new; the same item from both is one
     if log is None:
@@ -340,7 +340,7 @@ def _free(id: str, taken: set[str]) -> str:
 
 
 def _order(was: _Items, log: _Items, said: _Items, items: _Items) -> list[str]:
-    """The order of whoever changed it; what only the other has follows what it followed there."""
+    """The order of the side that changed it; an item of the other side alone keeps its place."""
     moved = _kept(was, said) != _kept(said, was)
     first, second = (list(said), list(log)) if moved else (list(log), list(said))
     found = [id for id in first if id in items]

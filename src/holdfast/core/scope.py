@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import Halt, HoldfastError
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+    from threading import Thread
+
     from holdfast.core.state import Call
 
 
@@ -87,6 +90,10 @@ class Scope:
             this = this.parent
         return False
 
+    def close(self) -> None:
+        """Give this strand up: its attempt timed out."""
+        self.closed = self.run.has_given_up = True
+
     def is_closed(self) -> bool:
         """Whether this strand, or one it split off from, was given up."""
         this: Scope | None = self
@@ -103,6 +110,20 @@ def given_up(strand: Scope) -> Halt:
 
 
 scope_var: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
+
+
+class RunningTask(NamedTuple):
+    """A run of a task in this process."""
+
+    task_id: str
+    thread: Thread
+    """The thread it runs in."""
+    before: Container[Thread]
+    """The threads that were there before it began, so that none of them was started by it."""
+
+
+running: dict[Any, RunningTask] = {}
+"""The runs of tasks in this process."""
 
 
 def inside(what: str) -> Scope:

@@ -1,4 +1,4 @@
-"""What is known of a decorated function: its name, its signature, its promises to the world.
+"""Everything known of a decorated function: its name, signature and promises to the world.
 
 A `Spec` is data about a function, the same in every process that imports the code; the log names
 a function by `Spec.name` only, and a `Registry` finds it again. Nothing is ever imported or called
@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from holdfast.errors import BadInput, CodeMissing, NotATask
 
@@ -47,7 +48,7 @@ class IdempotencyKey(str):
 
 
 class Happened(Struct, Generic[T], frozen=True):
-    """What a `check` returns when the call it was asked about did happen, with its result.
+    """The answer of a `check` that found that the call did happen, with its result.
 
     >>> Happened({"id": 7}).result
     {'id': 7}
@@ -119,24 +120,51 @@ class Spec(Struct, frozen=True, kw_only=True):
     ttl_s: float = 0
     """For a read of the outside world: how long what it saw may be used for."""
     invalidates: tuple[str, ...] = ()
+    is_method: bool = False
+    """Whether its first parameter is the object, or the class, that it is called on. That is not
+    recorded: the task brings it along on every run."""
     answer: Callable[..., Any] | None = None
-    """What the caller is given instead of the result: a function of the record and the result."""
+    """A function of the record and the result; the caller gets its value instead of the result."""
+    is_tool: bool = False
+    """Whether it touches the outside world: what its kind says."""
 
-    @property
-    def is_tool(self) -> bool:
-        """Whether it touches the outside world."""
-        return self.kind == "tool"
+    def __post_init__(self) -> None:
+        force_setattr(self, "is_tool", self.kind == "tool")
 
     @property
     def where(self) -> str:
         """Where the function stands in the code."""
-        return f"{self.fn.__module__}.{self.fn.__qualname__}"
+        named = getattr(self.fn, "func", self.fn)  # of a functools.partial
+        named = named if hasattr(named, "__qualname__") else type(named)
+        return f"{named.__module__}.{named.__qualname__}"
 
 
 def is_async(fn: Any) -> bool:
     """Whether calling a function gives a coroutine; also of one that we decorated."""
     spec = getattr(fn, "holdfast_spec", None)
-    return spec.is_async if isinstance(spec, Spec) else inspect.iscoroutinefunction(fn)
+    if isinstance(spec, Spec):
+        return spec.is_async
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(_call_of(fn))
+
+
+def _call_of(fn: Any) -> Any:
+    """The function behind a callable object."""
+    return fn if inspect.isroutine(fn) else getattr(fn, "func", type(fn).__call__)
+
+
+def is_streaming(fn: Any) -> bool:
+    """Whether calling a function gives a generator, sync or async."""
+    called = _call_of(fn)
+    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+def is_method(fn: Any) -> bool:
+    """Whether a function stands in a class, and is called on an object of it, or on the class."""
+    within = getattr(fn, "__qualname__", "").rpartition(".")[0]
+    if not within or within.endswith("<locals>") or not inspect.isfunction(fn):
+        return False
+    first = next(iter(inspect.signature(fn).parameters.values()), None)
+    return first is not None and first.name in ("self", "cls") and first.annotation is first.empty
 
 
 def task_spec(fn: Any) -> Spec:

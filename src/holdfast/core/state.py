@@ -18,10 +18,18 @@ from holdfast.core.events import (
     ListGrew,
     OnCancel,
     PlanItem,
+    Unread,
 )
 
 Status = Literal[
-    "pending", "in_progress", "awaiting_user", "paused", "completed", "failed", "cancelled"
+    "pending",
+    "in_progress",
+    "awaiting_user",
+    "paused",
+    "stuck",
+    "completed",
+    "failed",
+    "cancelled",
 ]
 CallStatus = Literal[
     "running", "backing_off", "in_doubt", "retrying", "waiting", "completed", "failed"
@@ -29,6 +37,9 @@ CallStatus = Literal[
 
 FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 """The statuses in which nothing drives a task any more."""
+
+HALTED: frozenset[str] = frozenset({"paused", "stuck"})
+"""The statuses in which a task goes on only when somebody says so."""
 
 UNDO = "undo"
 """The scope of the calls that undo others."""
@@ -102,7 +113,7 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
-    """What was chosen at a branch point, from what, and why."""
+    """The choice at a branch point: what, from which options, and why."""
 
     path: str
     name: str
@@ -122,7 +133,7 @@ class PlanVersion(Struct, frozen=True, omit_defaults=True):
     marked: str = ""
     because: str = ""
     by: str = ""
-    """Who changed it, if it was not the task."""
+    """The person who changed it, if it was not the task."""
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -171,9 +182,28 @@ class Age(Struct, frozen=True):
     """A stretch of a task's past that it left, by a fork or a rewind."""
 
     name: str
-    """What keys and seeds were made of."""
+    """The text that keys and seeds are made of."""
     last: dict[str, str]
     """The newest call of each scope at its end."""
+
+
+class Death(Struct, frozen=True, omit_defaults=True):
+    """When a driver of the task last died: who, during which call, and how often by then."""
+
+    at: datetime
+    owner: str
+    path: str = ""
+    name: str = ""
+    count: int = 1
+
+
+class Hindrance(Struct, frozen=True, omit_defaults=True):
+    """Why the task could not go on when somebody last tried, and since when."""
+
+    at: datetime
+    error: str
+    why: str
+    by: str = ""
 
 
 class State(Struct):
@@ -193,15 +223,25 @@ class State(Struct):
     epoch: int = 0
     owner: str = ""
     engine: str = ""
-    """What its newest writer was."""
+    """The kind of its newest writer."""
     driver: str = ""
-    """The engine that is to drive it; '' for whoever has the code and looks for work."""
+    """The engine that is to drive it; '' for any process that has the code and looks for work."""
     driven_since: int = 1
     """The event that the engine drives it from."""
     taken_at: int = 0
     """The event by which it was taken from an engine that was not asked; 0 if it never was."""
     format: int = 0
     claims: int = 0
+    process: str = ""
+    """The process of its newest writer."""
+    is_held: bool = False
+    """Whether its newest writer has not recorded that it released the task."""
+    deaths: dict[str, int] = {}
+    """How often drivers died during a call that has not ended, by its path; '' for none."""
+    death: Death | None = None
+    """The newest of these deaths."""
+    hindrance: Hindrance | None = None
+    """Why it does not move, where somebody tried and could not go on."""
     plan: tuple[PlanItem, ...] = ()
     plans: list[PlanVersion] = []
     """Every version of the plan: a replay sees each as it was."""
@@ -218,7 +258,7 @@ class State(Struct):
     marks: dict[str, int] = {}
     """Which note or plan is which, by its mark: so that a replay does not say it again."""
     mission: Raw | UnsetType = UNSET
-    """What it is for, if that was said."""
+    """Its purpose, if a person gave one."""
     files: dict[str, KeptFile] = {}
     """Its files as they are now, by name."""
     kept: list[KeptFile] = []
@@ -233,7 +273,7 @@ class State(Struct):
     until: datetime | None = None
     """When the task's time is up."""
     parked: bool = False
-    """Whether its last writer let go of it because it waits."""
+    """Whether its last writer released it because it waits."""
     wake_at: datetime | None = None
     """When a parked task goes on by itself."""
     cancelling: bool = False
@@ -260,27 +300,29 @@ class State(Struct):
     """The tools that have not ended, by path, and which reads they make untrue."""
     progress: dict[str, Progress] = {}
     posts: tuple[str, ...] = ()
+    mail: tuple[Unread, ...] = ()
+    """The messages that no call has taken yet, the oldest first."""
     """The messages of its inbox that it has taken, by name."""
     began_at: datetime = NEVER
     """When its function first began: that of a fork has run for as long as its original's."""
     fork: Fork | None = None
     """Whose past it shares, if it is a fork."""
     name: str = ""
-    """What ids of children and unique ids are made of: its id, and how often it was put back."""
+    """The base of children's ids and unique ids: its id, and how often it was rewound."""
     rewinds: int = 0
     effects: Effects = "live"
-    """What becomes of the tools that it calls."""
+    """The policy for the tools that it calls."""
     ages: tuple[Age, ...] = ()
     """The stretches of its past, oldest first, without the present one."""
     left_at: int = 0
     """The last event of the past that it was rewound from, if it was."""
     sessions_to_rewind: dict[str, int] = {}
     trail: list[AnyEvent] = []
-    """The events that it was made of, so that it can be put back."""
+    """The events that it was made of, so that it can be rewound."""
 
 
 def read_key(name: str, args_hash: str) -> str:
-    """What two reads of the outside world have in common that ask for the same.
+    """The key that two reads of the outside world share when they ask for the same.
 
     >>> read_key("prices", "99a8fa9e4312f0bf")
     'prices:99a8fa9e4312f0bf'
@@ -299,9 +341,9 @@ def scope_of(path: str) -> str:
 
 # Dicts of a state that know what was changed in them, and those whose values are made later.
 #
-# A state that is read back from waypoints has tens of thousands of calls, and whoever asked for it
+# A state that is read back from waypoints has tens of thousands of calls, and its reader
 # looks at a few. So its calls are had by their place in what was stored, and made when they are
-# first looked at. To whoever uses it, such a dict is a dict.
+# first looked at. To its users, such a dict is a dict.
 
 
 V = TypeVar("V")
@@ -362,7 +404,7 @@ class Tracked(dict[str, V]):
         self.changes = KeyChanges()
 
     def taken(self) -> KeyChanges:
-        """What was changed since this was last asked."""
+        """The changes since the last time this was asked."""
         found, self.changes = self.changes, KeyChanges()
         return found
 
@@ -442,7 +484,19 @@ class Later(Tracked[V]):
         value = dict.get(self, key, default)
         return self[key] if type(value) is int and key in self else value
 
-    # Who asks for all of them gets them made at once.
+    def some(self, keys: Sequence[str]) -> list[V]:
+        """The values of these keys, made at once.
+
+        >>> Later({"two": 2, "three": 3}, lambda places: [n * n for n in places]).some(["two"])
+        [4]
+        """
+        places: list[Any] = [(key, dict.__getitem__(self, key)) for key in keys]
+        left = [(key, place) for key, place in places if type(place) is int]
+        for (key, _), value in zip(left, self._load([at for _, at in left]), strict=True):
+            dict.__setitem__(self, key, value)
+        return [dict.__getitem__(self, key) for key in keys]
+
+    # A reader that asks for all of them gets them made at once.
 
     def values(self) -> ValuesView[V]:  # type: ignore[override]
         return dict.values(self._made())

@@ -1,4 +1,4 @@
-"""What calls of models took, found in what the calls returned.
+"""The tokens and cost of model calls, found in what the calls returned.
 
 A model is called in a step or tool that returns a `Reply`, or whatever a user's own code makes of
 what a provider says: an object with a field `usage`, in our words or in theirs. All that counts
@@ -7,11 +7,13 @@ tokens and money (`holdfast stats`, `compare`, `sql`) asks here, so that they te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite
+from operator import add
 from typing import Any
 
 from msgspec import Raw, Struct
+from msgspec.structs import astuple
 
 from holdfast.core.decoding import decode
 from holdfast.core.lists import BLOB, REFERENCES, BlobRef
@@ -20,13 +22,16 @@ from holdfast.core.state import Call, scope_of
 MOST_BYTES = 1 << 20
 """Of a result that is kept in a blob: a larger one is no reply of a model, and is not fetched."""
 
+ANY = "*"
+"""The name under which the prices of all other models are given."""
+
 _MARK = b'"usage"'
-_REPLY = b'{"$type":"Reply"'
-"""How the result of a step begins that returned a `holdfast.agent.Reply`."""
+_REPLY_FIELDS = {"message", "usage", "stop", "model", "id"}
+"""Those of a `holdfast.agent.Reply`."""
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """What a call of a model took. The cost is in whatever the prices are in.
+    """The tokens and the cost of a model call. The cost is in the currency of the prices.
 
     >>> Usage(10, 2) + Usage(5, 1, cost=0.5)
     Usage(input_tokens=15, output_tokens=3, cached_tokens=0, cost=0.5)
@@ -53,7 +58,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
 
 class Prices(Struct, frozen=True, kw_only=True):
-    """What a million tokens cost, in any currency.
+    """The price of a million tokens, in any currency.
 
     >>> Prices(input=3.0, output=15.0).of(Usage(1_000_000, 100_000))
     4.5
@@ -65,7 +70,7 @@ class Prices(Struct, frozen=True, kw_only=True):
     """Of input that the provider had at hand; as other input, if not said."""
 
     def of(self, usage: Usage) -> float:
-        """What that usage costs."""
+        """The cost of that usage."""
         cached = self.input if self.cached is None else self.cached
         fresh = usage.input_tokens - usage.cached_tokens
         total = (
@@ -75,15 +80,62 @@ class Prices(Struct, frozen=True, kw_only=True):
 
 
 class Used(Struct, frozen=True):
-    """What one call took, of which model, and why that stopped; '' where it was not recorded."""
+    """The usage of one call, its model, and why the model stopped; '' where it was not recorded."""
 
     model: str
     usage: Usage
     stop: str = ""
 
 
+class Spent(Struct, frozen=True):
+    """The usage of several model calls together. The cost is in the currency of the prices.
+
+    >>> Spent(1, 100, 20, unpriced=1) + Spent(1, 50, 5, cost=0.5)
+    Spent(model_calls=2, input_tokens=150, output_tokens=25, cached_tokens=0, cost=0.5, unpriced=1)
+    """
+
+    model_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float = 0.0
+    """Of those calls whose cost is known."""
+    unpriced: int = 0
+    """How many calls have no known cost."""
+
+    @property
+    def tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(*map(add, astuple(self), astuple(other)))
+
+
+def spent(used: Used, prices: Mapping[str, Prices] | None = None) -> Spent:
+    """The usage of one call. The recorded cost counts; without one, the prices.
+
+    >>> used = Used("m", Usage(1_000_000, 100_000))
+    >>> spent(used, {"m": Prices(input=3, output=15)}).cost, spent(used).unpriced
+    (4.5, 1)
+    """
+    usage, known = used.usage, prices or {}
+    cost: float | None = usage.cost or None
+    price = known.get(used.model, known.get(ANY))
+    if cost is None and price is not None:
+        cost = price.of(usage)
+    return Spent(
+        1,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        cost or 0.0,
+        int(cost is None),
+    )
+
+
 def used_by(calls: Iterable[Call], value: Callable[[Raw], Any]) -> dict[str, Used]:
-    """What the calls of a task took that asked a model, by their paths. `value` gives a stored
+    """The usage of a task's model calls, by their paths. `value` gives a stored
     value as plain data.
 
     A call that was answered by an earlier one, or by another task or a stub, asked nobody. And a
@@ -108,11 +160,11 @@ def may_tell(result: Raw) -> bool:
     data = bytes(result)
     if data.startswith(BLOB):
         return decode(data, BlobRef).size_bytes <= MOST_BYTES
-    return _MARK in data or data.startswith((_REPLY, *REFERENCES))
+    return _MARK in data or data.startswith(REFERENCES)
 
 
 def used_in(result: Any) -> Used | None:
-    """What a call took, from its result as plain data; None if it was of no model.
+    """The usage of a call, from its result as plain data; None if it asked no model.
 
     >>> used_in({"model": "m", "usage": {"prompt_tokens": 7, "completion_tokens": 2}}).usage
     Usage(input_tokens=7, output_tokens=2, cached_tokens=0, cost=0.0)
@@ -121,16 +173,18 @@ def used_in(result: Any) -> Used | None:
     """
     reply = _fields(result)
     usage = _usage(_fields(reply.get("usage")))
-    is_reply = isinstance(result, dict) and result.get("$type") == "Reply" and "message" in reply
+    is_tagged = isinstance(result, dict) and result.get("$type") == "Reply"
+    is_reply = "message" in reply and (is_tagged or reply.keys() >= _REPLY_FIELDS)
     if usage == Usage() and not is_reply:
         return None
-    return Used(_text(reply, "model"), usage, _text(reply, "stop", "end" if is_reply else ""))
+    model = _text(reply, "model") or _text(reply, "model_name")
+    return Used(model, usage, _text(reply, "stop", "end" if is_reply else ""))
 
 
 def _usage(told: dict[str, Any]) -> Usage:
     given = _count(told, "input_tokens", "prompt_tokens")
     made = _count(told, "output_tokens", "completion_tokens")
-    cached = _count(told, "cached_tokens")
+    cached = _count(told, "cached_tokens", "cache_read_tokens")
     for name in ("prompt_tokens_details", "input_tokens_details"):
         cached = cached or _count(_fields(told.get(name)), "cached_tokens")
     # Anthropic tells what it read from its cache, and wrote to it, beside the input.

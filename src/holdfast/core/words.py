@@ -1,12 +1,15 @@
-"""Words that users give: ids and texts, checked before anything is made of them."""
+"""Words that users give: checked before anything is made of them, and escaped when shown."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 from holdfast.errors import BadId, BadInput
 
 LONGEST_ID = 255
+_MOST_SHOWN = 200
 
 
 def checked_id(id: Any) -> str:
@@ -70,3 +73,22 @@ def cut(text: str, most: int) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def html_table(rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> str:
+    """A table for a notebook. Every cell is escaped, and cut if it is long.
+
+    >>> html_table([["id", "<b>"]])
+    '<table><tr><td>id</td><td>&lt;b&gt;</td></tr></table>'
+    """
+    lines = [_line("th", head)] if head else []
+    return f"<table>{''.join([*lines, *(_line('td', row) for row in rows)])}</table>"
+
+
+def _line(tag: str, cells: Iterable[Any]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(_shown(cell))}</{tag}>' for cell in cells)}</tr>"
+
+
+def _shown(cell: Any) -> str:
+    text = str(cell)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"

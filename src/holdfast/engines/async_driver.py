@@ -8,17 +8,21 @@ make it async, or call it with `asyncio.to_thread`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+import inspect
+import types
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from datetime import datetime
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from holdfast.core.events import Claimed
 from holdfast.core.journal import (
     Append,
     Asked,
+    Await,
     Check,
     DriveChild,
     Flow,
@@ -34,16 +38,15 @@ from holdfast.core.journal import (
     conduct,
     perform,
 )
-from holdfast.core.scope import Scope, scope_var
+from holdfast.core.scope import Scope, running, scope_var
 from holdfast.core.spec import Spec, is_async
-from holdfast.core.state import Call, scope_of
+from holdfast.core.state import Call
 from holdfast.engines import sync_driver as local
-from holdfast.engines.clocks import Countdown
+from holdfast.engines.clocks import counting_down
 from holdfast.engines.execution import (
     Body,
     altered,
     awaiting_child,
-    beyond,
     conclude,
     family_of,
     look_up,
@@ -55,145 +58,25 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
-from holdfast.engines.run import Run
-from holdfast.engines.threads import Alarm, nap, off_loop
-from holdfast.engines.together import Lines
+from holdfast.engines.loops import (
+    Alarm,
+    Lines,
+    branch_asyncio_tasks,
+    land,
+    nap,
+    off_loop,
+    park,
+    stop,
+    under_way,
+)
+from holdfast.engines.run import Run, begun_here, beyond
 from holdfast.errors import (
     HoldfastError,
     LeaseLost,
-    Signal,
     Stop,
-    Suspend,
     TaskBusy,
     TaskWaiting,
 )
-
-# How the strands of an async task come to a stop together.
-#
-# A strand that has to stop lets the calls come to their end that others are making, and raises
-# then. Whoever does not hear of that, because he waits for plain asyncio, is left.
-
-
-_QUIET_S = 0.02
-
-
-async def park(run: Run, path: str, waiting: TaskWaiting) -> None:
-    """Let the other branches work on until all of them wait for something too; then stop.
-
-    Returns if the task was told something meanwhile: it may be what the call waits for.
-    """
-    _give_up(run, path)
-    told = run.log.messages
-    run.log.waits.append(waiting.until)
-    while True:
-        # Others may be about to make their first call, or their next one.
-        await asyncio.sleep(_QUIET_S)
-        if not run.in_flight:
-            break
-        await asyncio.wait(list(run.in_flight.values()))
-    if run.log.messages != told and run.stop is None:
-        run.log.waits.remove(waiting.until)
-        return
-    run.stop = run.stop or Suspend(waiting)
-    _raise_in(run, path, run.stop)
-
-
-async def stop(run: Run, path: str) -> NoReturn:
-    """Stop this strand, but let the calls that other branches are making come to their end:
-    raising at once would make a `TaskGroup` cancel them, and leave them in doubt."""
-    _give_up(run, path)
-    while isinstance(run.stop, Suspend) and run.in_flight:
-        await asyncio.wait(list(run.in_flight.values()))
-    told = Suspend(TaskWaiting(run.task_id, "told to stop"))
-    _raise_in(run, path, run.stop or told)
-
-
-def _raise_in(run: Run, path: str, signal: Signal) -> NoReturn:
-    if isinstance(run.alarm, Alarm):
-        run.alarm.leave_soon(signal)
-    run.raise_in(path, signal)
-
-
-def _give_up(run: Run, path: str) -> None:
-    # This call, and those it was made in, won't end in this run: nobody needs to wait for them.
-    while path:
-        if path in run.in_flight:
-            land(run, path, run.in_flight[path])
-        path = scope_of(path)
-
-
-def land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
-    """A call under way has come to its end, or nobody needs to wait for it."""
-    if run.in_flight.get(path) is mark:
-        del run.in_flight[path]
-    if not mark.done():
-        mark.set_result(None)
-
-
-@contextmanager
-def under_way(run: Run, path: str) -> Iterator[None]:
-    """A call is under way: others that have to stop let it come to its end first."""
-    mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
-    try:
-        yield
-    finally:
-        land(run, path, mark)
-
-
-# How an asyncio task that is made inside a scope gets a scope of its own.
-#
-# See `holdfast.core.scope` for why. It is done by a task factory on the running loop, because that
-# is the one place that learns of every asyncio task as it is made, and before it runs.
-
-
-def branch_asyncio_tasks() -> None:
-    """See to it that each asyncio task made inside a scope gets a scope of its own."""
-    loop = asyncio.get_running_loop()
-    factory = loop.get_task_factory()
-    if not isinstance(factory, _Branching):
-        loop.set_task_factory(_Branching(factory))
-
-
-class _Branching:
-    """A task factory that branches the scope, on top of whichever factory was there."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner or _plain_task
-
-    def __call__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        coro: Any,
-        *,
-        context: Context | None = None,
-        **options: Any,
-    ) -> Any:
-        context = context if context is not None else copy_context()
-        scope = context.get(scope_var)
-        if scope is not None and scope.fresh:
-            scope.fresh = False
-        elif scope is not None:
-            name = getattr(coro, "__name__", type(coro).__name__)
-            scope = scope.branch(name)
-            context.run(scope_var.set, scope)
-        made = self._inner(loop, coro, context=context, **options)
-        if scope is not None:
-            scope.run.branches.add(made)
-            made.add_done_callback(partial(_ended, scope))
-        return made
-
-
-def _ended(scope: Scope, branch: asyncio.Task[Any]) -> None:
-    scope.run.branches.discard(branch)
-    if branch.cancelled():
-        scope.run.cut_off.add(scope.path)
-    elif isinstance(getattr(branch, "_exception", None), Signal):
-        branch.exception()  # asyncio would say that nobody asked for it, and nobody has to
-
-
-def _plain_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
-    return asyncio.Task(coro, loop=loop, **options)
-
 
 T = TypeVar("T")
 
@@ -209,7 +92,10 @@ def call(
     _must_be_one_strand(scope)
     path = scope.next_path()
     data = spec.signature.dump_call(args, kwargs, scope.run.log.growing)
-    return call_at(scope.run, path, spec, data)
+    made: Any = call_at(scope.run, path, spec, data)
+    made.__qualname__ = spec.name  # as Python calls it, if nobody awaits it
+    scope.run.unawaited[path] = (spec.name, weakref.ref(made))
+    return cast("Coroutine[Any, Any, Any]", made)
 
 
 def _must_be_one_strand(scope: Scope) -> None:
@@ -237,6 +123,7 @@ def _must_be_one_strand(scope: Scope) -> None:
 
 async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     """The call at a path, from its record or for real."""
+    run.unawaited.pop(path, None)
     if run.is_stopped(path):
         await stop(run, path)
     branch_asyncio_tasks()
@@ -258,9 +145,9 @@ async def run_task(
 ) -> Returned | Raised | Stopped:
     """Drive an async task to its end on this loop."""
     alarm = Alarm(run)
-    run.lines, run.loop = lines, asyncio.get_running_loop()
+    run.loop.lines, run.loop.loop = lines, asyncio.get_running_loop()
     run.tick()
-    flow = conduct(claimed, run.log.state, spec.undo_when)
+    flow = conduct(claimed, run.log.state, spec.undo_when, synced=run.patience_s is not None)
     return await drive(flow, run, "", partial(run_function, run, spec, alarm), nothing)
 
 
@@ -271,6 +158,7 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
     branch_asyncio_tasks()
     args, kwargs = task_arguments(run, spec)
     token = scope_var.set(run.root)
+    running[run] = begun_here(run)
     alarm.may_cancel = True
     try:
         value = await spec.fn(*args, **kwargs)
@@ -298,11 +186,12 @@ async def run_function(run: Run, spec: Spec, alarm: Alarm) -> Returned | Raised 
         return task_raised(run, error)
     finally:
         alarm.end()
+        running.pop(run, None)
         scope_var.reset(token)
         if run.has_streamed or run.working:
             await _let_end(run)
-        if run.branches:
-            await _end_branches(run.branches)
+        if run.loop.branches:
+            await _end_branches(run.loop.branches)
     return task_returned(run, spec, value)
 
 
@@ -316,7 +205,7 @@ async def drive(
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
-    send, may_act = flow.send, run.may_act(path)
+    send, may_act = flow.send, run.driver.writes and path not in run.beyond
     try:
         while True:
             request = send(answer)
@@ -344,10 +233,10 @@ async def must_hold(run: Run) -> None:
 async def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
     """Append an event for a flow, and wait until it is durable; the record of the call after it."""
     run.append(to_append(request, path) if request.while_waiting else request.event, strand)
-    if request.sync:
+    if request.sync or run.log.state.deaths:  # then the next driver sees where this one was
         try:
-            if run.loop is asyncio.get_running_loop():
-                await run.lines.sync(run.log)
+            if run.loop.loop is asyncio.get_running_loop() and run.loop.lines is not None:
+                await run.loop.lines.sync(run.log)
             else:  # of a sync task, or of a single call: nobody else waits here
                 await off_loop(run.log.sync)
         except HoldfastError as error:
@@ -379,20 +268,29 @@ async def carry_out(
         return await park(run, path, request.waiting)
     if isinstance(request, DriveChild):
         return await _drive_child(run, path, request.id)
+    if isinstance(request, Await):
+        return await _await(run, path, request.waiting)
     return await off_loop(local.carry_out, request, run, path, strand, local.nothing)
+
+
+async def _await(run: Run, path: str, waiting: TaskWaiting) -> None:
+    while (wait_s := local.awaited_s(run, path, waiting)) > 0:
+        await nap(run, wait_s)
+        if run.is_stopped(path):
+            await stop(run, path)
 
 
 async def _drive_child(run: Run, path: str, id: str) -> None:
     if not run.is_patient(path):
         return await park(run, path, awaiting_child(run, id))
-    mark = run.in_flight[path] = asyncio.get_running_loop().create_future()
+    mark = run.loop.in_flight[path] = asyncio.get_running_loop().create_future()
     try:
         await family_of(run).adrive(id)
     except TaskWaiting as waiting:
         run.must_go_on(path)
         await park(run, path, waiting)
     except (TaskBusy, LeaseLost):  # it is driven elsewhere: look again soon
-        await nap(run, local.CHILD_POLL_S)
+        await nap(run, local.POLL_S)
         run.must_go_on(path)
     except HoldfastError as error:
         run.halt(error, path)
@@ -401,14 +299,13 @@ async def _drive_child(run: Run, path: str, id: str) -> None:
 
 
 async def _sleep_until(run: Run, path: str, until: datetime) -> None:
-    countdown = Countdown(until, run.log.clock)
-    while True:
-        if run.is_stopped(path):
-            await stop(run, path)
-        left_s = countdown.left_s()
-        if left_s <= 0:
-            return
-        await nap(run, min(left_s, local.LONGEST_SLEEP_S))
+    with counting_down(run, path, until) as countdown:
+        while True:
+            if run.is_stopped(path):
+                await stop(run, path)
+            if countdown.left_s() <= 0:
+                return
+            await nap(run, countdown.nap_s())
 
 
 async def run_body(body: Body) -> Returned | Raised:
@@ -419,22 +316,50 @@ async def run_body(body: Body) -> Returned | Raised:
     try:
         args, kwargs = body.arguments()
         await must_hold(body.run)
+        context = copy_context()
         if limit is None:
-            value = await spec.fn(*args, **kwargs)
+            value = await in_context(context, context.run(spec.fn, *args, **kwargs))
         else:
             async with limit:
-                value = await spec.fn(*args, **kwargs)
+                value = await in_context(context, context.run(spec.fn, *args, **kwargs))
     except BaseException as error:
         if not is_failure(body.run, error):
             raise
         if limit is None or not limit.expired():
             return body.raised(error)
         # Whatever the body made of being cancelled.
-        scope.closed = True
+        scope.close()
         return body.raised(local.late(spec), timed_out=True)
     finally:
         scope_var.reset(token)
     return body.returned(value)
+
+
+@types.coroutine
+def in_context(context: Context, work: Awaitable[T]) -> Generator[Any, None, T]:
+    """Await something in a context of its own, without an asyncio task of its own.
+
+    What a body sets in a context variable is not seen by the task: on a replay it would be missed.
+    """
+    is_coroutine = inspect.iscoroutine(work)
+    steps: Any = work if is_coroutine else work.__await__()
+    error: BaseException | None = None
+    while True:
+        try:
+            if error is not None:
+                waits_for = context.run(steps.throw, error)
+            elif is_coroutine:
+                waits_for = context.run(steps.send, None)
+            else:
+                waits_for = context.run(next, steps)
+        except StopIteration as end:
+            ended: T = end.value
+            return ended
+        error = None
+        try:
+            yield waits_for
+        except BaseException as thrown:
+            error = thrown
 
 
 def is_failure(run: Run, error: BaseException) -> bool:
@@ -453,6 +378,7 @@ async def operate(
     end: Callable[[Run, Any], Any],
 ) -> Any:
     """Carry out a flow that has no body of its own, such as a sleep or a question."""
+    run.unawaited.pop(path, None)
     if run.is_stopped(path):
         await stop(run, path)
     branch_asyncio_tasks()
@@ -488,7 +414,7 @@ async def _let_end(run: Run) -> None:
     """Wait for what can't be cancelled: steps in threads, and streams that run to their end."""
     for _ in range(3):  # a reader that has just left is noticed by the loop in its next turns
         await asyncio.sleep(0)
-    while run.working or run.draining:  # noqa: ASYNC110 - threads end them
+    while run.working or run.loop.draining:  # noqa: ASYNC110 - threads end them
         await asyncio.sleep(_POLL_S)
 
 
@@ -498,3 +424,75 @@ async def _end_branches(branches: set[asyncio.Task[Any]]) -> None:
     for branch in left:
         branch.cancel()
     await asyncio.gather(*left, return_exceptions=True)
+
+
+# Branches: asyncio tasks with paths that were given beforehand.
+
+
+class BatchOfCalls(Protocol):
+    """What `each` asks of its batch: see `holdfast.api.branches`."""
+
+    run: Run
+    spec: Spec
+    meter: Any
+
+    def note(self, outcome: Any) -> None: ...
+    def end(self) -> Any: ...
+    def stop_if_doomed(self) -> None: ...
+
+
+async def gather(strands: Sequence[Scope], branches: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Run coroutines side by side, each in its strand; what each returned or raised."""
+    branch_asyncio_tasks()
+    tasks = [_start(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def each(batch: BatchOfCalls, calls: Iterator[tuple[str, bytes]], workers: int) -> Any:
+    """Make the calls of a batch, so many at a time."""
+    running: set[asyncio.Future[Any]] = set()
+    has_threads = not batch.spec.is_async and batch.run.driver.has_threads
+    pool = ThreadPoolExecutor(workers) if has_threads else None
+    try:
+        for path, data in calls:
+            running.add(asyncio.ensure_future(_call(batch, path, data, pool)))
+            if len(running) >= workers:
+                running = await _take(batch, running)
+        while running:
+            running = await _take(batch, running)
+    except Exception:
+        # The items that are under way come to their end, and may have something to say first.
+        await asyncio.gather(*running, return_exceptions=True)
+        batch.stop_if_doomed()
+        raise
+    finally:
+        batch.meter.end()
+        for left in running:
+            left.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if pool is not None:
+            pool.shutdown(wait=False)
+    return batch.end()
+
+
+async def _take(batch: BatchOfCalls, running: set[asyncio.Future[Any]]) -> set[asyncio.Future[Any]]:
+    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        batch.note(task.exception() or task.result())
+    return running
+
+
+async def _call(batch: BatchOfCalls, path: str, data: bytes, pool: Executor | None) -> Any:
+    if pool is None:
+        return await call_at(batch.run, path, batch.spec, data)
+    return await off_loop(local.call_at, batch.run, path, batch.spec, data, pool=pool)
+
+
+def _start(strand: Scope, branch: Awaitable[Any]) -> asyncio.Task[Any]:
+    context = copy_context()
+    context.run(scope_var.set, strand)
+    return asyncio.get_running_loop().create_task(_awaited(branch), context=context)
+
+
+async def _awaited(branch: Awaitable[Any]) -> Any:
+    return await branch

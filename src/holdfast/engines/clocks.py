@@ -8,13 +8,22 @@ machine that is paused from outside both stand still, and the time of day is set
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from holdfast.errors import LeaseLost
 from holdfast.log.log import Clock, Log
 
+if TYPE_CHECKING:
+    from holdfast.engines.run import Run
+
 # On macOS, CLOCK_MONOTONIC is the one that goes on while the machine is suspended.
 _RUNNING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+_LONGEST_NAP_S = 60.0
+"""Until the clocks are looked at again: one may have been set, or the machine been suspended."""
 
 
 def running_s() -> float:
@@ -30,9 +39,38 @@ class Moment:
     def __init__(self) -> None:
         self._running_s, self._day_s = running_s(), time.time()
 
-    def ago_s(self) -> float:
-        """How long ago, by the clock that says the most."""
-        return max(running_s() - self._running_s, time.time() - self._day_s)
+    def is_within(self, seconds: float) -> bool:
+        """Whether it is less than so long ago, by the clock that says the most."""
+        ran_s = time.clock_gettime(_RUNNING) - self._running_s
+        return ran_s < seconds and time.time() - self._day_s < seconds
+
+
+@runtime_checkable
+class OwnTime(Protocol):
+    """A clock with a time of its own, as tests have: `holdfast.testing.Clock`. What waits for it
+    looks often, and tells it, so that it can go on to the next moment at which something happens.
+    """
+
+    now: datetime
+    """The time. Unlike a call of the clock, reading it is no sign of life."""
+
+    def __call__(self) -> datetime:
+        """The time, for an event that happens now."""
+
+    def watch(self, runs: Callable[[], Iterable[Run]]) -> None:
+        """Take these runs into account, too."""
+
+    def waits(self, run: Run, path: str, until: datetime) -> AbstractContextManager[None]:
+        """A call waits for a time while the context is open."""
+
+    def nap_s(self) -> float:
+        """How long to wait, in real seconds, before the next look at this clock."""
+
+    def idle(self, worker: object, until: datetime | None) -> bool:
+        """A worker has nothing to do before `until`. Whether the clock went on to some time."""
+
+    def works(self, worker: object) -> None:
+        """The worker has something to do, or has ended."""
 
 
 class Countdown:
@@ -42,19 +80,40 @@ class Countdown:
     the clock that nobody sets. One that is set forward makes it shorter.
     """
 
-    __slots__ = ("_clock", "_ends_s", "until")
+    __slots__ = ("_clock", "_ends_s", "_own", "until")
 
     def __init__(self, until: datetime, clock: Clock) -> None:
         self.until = until
         self._clock = clock
+        self._own = clock if isinstance(clock, OwnTime) else None
         self._ends_s = running_s() + self._by_clock_s()
 
     def left_s(self) -> float:
         """How much is left; 0 or less if the time has come."""
+        if self._own is not None:
+            return self._by_clock_s()
         return min(self._by_clock_s(), self._ends_s - running_s())
 
+    def nap_s(self) -> float:
+        """How long to wait, in real seconds, before the next look at what is left."""
+        if self._own is not None:
+            return self._own.nap_s()
+        return min(max(self.left_s(), 0.0), _LONGEST_NAP_S)
+
     def _by_clock_s(self) -> float:
-        return (self.until - self._clock()).total_seconds()
+        now = self._clock() if self._own is None else self._own.now
+        return (self.until - now).total_seconds()
+
+
+@contextmanager
+def counting_down(run: Run, path: str, until: datetime) -> Iterator[Countdown]:
+    """For a call that waits for a time: what is left of it."""
+    clock = run.log.clock
+    if isinstance(clock, OwnTime):
+        with clock.waits(run, path, until):
+            yield Countdown(until, clock)
+    else:
+        yield Countdown(until, clock)
 
 
 # How long a lease is known to hold: a process can be frozen at any moment, and not know of it.
@@ -64,8 +123,8 @@ class Countdown:
 # its result is in the log. So before a body runs, a driver looks how old the last confirmation is,
 # and asks the store if it is too old. That look at the clock is all that it costs otherwise.
 #
-# Others judge a lease by the time of day, and this process may be suspended: so the clock counts
-# that says the most. A look too many costs one question.
+# Others judge a lease by the time of day, and this process may be suspended: so we trust the clock
+# that shows the most elapsed time. An unneeded check costs one request to the store.
 
 
 class Tenure:
@@ -80,7 +139,7 @@ class Tenure:
 
     def is_sure(self) -> bool:
         """Whether nobody can have taken the log over, as far as the clocks can tell."""
-        return self._confirmed is not None and self._confirmed.ago_s() < self._lease_s
+        return self._confirmed is not None and self._confirmed.is_within(self._lease_s)
 
     def confirm(self) -> None:
         """Renew the lease, which then holds for its whole time again. `LeaseLost` if it is lost."""

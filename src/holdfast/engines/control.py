@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -17,18 +18,21 @@ from holdfast.core.events import (
     CancelRequested,
     ChildEnded,
     Failure,
+    MessageSent,
     PauseRequested,
     QuestionAnswered,
     Settled,
     TaskContinued,
+    TaskRetried,
     TaskStopped,
 )
+from holdfast.core.fold.waits import awaits, perhaps_open
 from holdfast.core.journal import Raised, Returned
 from holdfast.core.spec import registry
-from holdfast.core.state import FINISHED, UNDO, Call, State, scope_of
+from holdfast.core.state import FINISHED, HALTED, UNDO, Call, State, scope_of
 from holdfast.core.words import checked_id, must_be_texts
 from holdfast.engines.execution import is_open_child
-from holdfast.engines.holding import Holding
+from holdfast.engines.holder import Holding
 from holdfast.engines.mail import Message
 from holdfast.engines.routing import CANCEL, driven_by
 from holdfast.errors import (
@@ -38,12 +42,10 @@ from holdfast.errors import (
     HoldfastError,
     TaskBusy,
     TaskCancelled,
-    TaskNotFound,
-    Undecodable,
     Unserializable,
 )
-from holdfast.log.past import known_state
-from holdfast.log.reading import first_event, read_state, stream_of
+from holdfast.log.reading import first_event, no_task, stream_of
+from holdfast.log.states import load, load_sound
 from holdfast.stores.port import Store
 
 # What people say to tasks: answers to their questions, and how calls in doubt ended.
@@ -103,12 +105,17 @@ def checked_answer(call: Call, answer: Any) -> bytes:
     """The answer as it goes into the log, or `Unserializable` that says what was expected."""
     if call.expects in _PLAIN:
         return shape_of(_PLAIN[call.expects]).settle(answer)[0]
-    if isinstance(answer, tuple):
-        answer = list(answer)  # as the type that is asked for would write it
+    return _plain_data(answer)
+
+
+def _plain_data(value: Any) -> bytes:
+    """A value as the type that the code expects would write it, where nobody knows that type."""
+    if isinstance(value, tuple):
+        value = list(value)
     try:
-        return shape_of_value(answer).settle(answer)[0]
+        return shape_of_value(value).settle(value)[0]
     except (BadInput, Unserializable):
-        return shape_of(Any).settle(answer)[0]
+        return shape_of(Any).settle(value)[0]
 
 
 def _ended(call: Call) -> str:
@@ -136,13 +143,7 @@ def result_given(name: str, result: Any) -> bytes:
         returns = registry.call(name).signature.returns
     except CodeMissing:
         return shape_of(Any).dump(result)
-    try:
-        return returns.settle(result)[0]
-    except Unserializable:
-        # A person has no objects, only their JSON: take it as it would stand in the log.
-        with suppress(Undecodable):
-            return returns.settle(returns.load(shape_of(Any).dump(result)))[0]
-        raise
+    return returns.given(result)  # a person has no objects, only their JSON
 
 
 Stow = Callable[[bytes], Raw]
@@ -151,10 +152,10 @@ Stow = Callable[[bytes], Raw]
 def answer(holding: Holding, id: str, given: Any, question: str | None, by: str) -> None:
     """Answer a question of a task."""
     must_be_texts("answer", by=by)
-    before = known_state(holding.store, checked_id(id))
+    before = load_sound(holding.store, checked_id(id))
     path = open_question(before, question).path
     # One for each time it is asked: an answer that does not fit is asked for again.
-    name = _next_name(f"answer-{path}", before)
+    name = next_name(f"answer-{path}", before)
 
     def make(state: State, stow: Stow) -> QuestionAnswered:
         call = open_question(state, path)
@@ -166,13 +167,13 @@ def answer(holding: Holding, id: str, given: Any, question: str | None, by: str)
         return QuestionAnswered(path=call.path, answer=raw, by=by or holding.owner)
 
     if not holding.tell(id, name, make):
-        open_question(read_state(holding.store, stream_of(id)), path)  # says what came first
+        open_question(load(holding.store, id, missing_ok=True), path)  # says what came first
         raise AlreadyAnswered(
             f"task {id!r}, question {before.calls[path].key!r}: it was answered a moment ago"
         )
 
 
-def _next_name(what: str, state: State) -> str:
+def next_name(what: str, state: State) -> str:
     """A name for a message that nobody else gives to another one like it."""
     return f"{what}-{1 + sum(post.rpartition('-')[0] == what for post in state.posts)}"
 
@@ -202,9 +203,76 @@ def resolve(
             because=because,
         )
 
-    state = read_state(holding.store, stream_of(id))
-    if not holding.tell(id, _next_name(f"resolve-{path}", state), make):
+    state = load(holding.store, id, missing_ok=True)
+    if not holding.tell(id, next_name(f"resolve-{path}", state), make):
         raise BadInput(f"task {id!r}, call {path}: somebody settled it a moment ago")
+
+
+_LONGEST_NAME = 200
+
+
+def message_name(name: Any) -> str:
+    """The name of a message, checked."""
+    must_be_texts("a message", name=name)
+    if not 1 <= len(name) <= _LONGEST_NAME:
+        raise BadInput(f"a message: name={name!r:.60} must have 1 to {_LONGEST_NAME} characters")
+    return str(name)
+
+
+def send(holding: Holding, id: str, name: str, value: Any, key: str, by: str) -> bool:
+    """Send a message to a task; False if one was sent before under the same key."""
+    message_name(name)
+    must_be_texts("send", by=by, key=key)
+    must_be_there(holding.store, id)
+    # By the key, so that a sender that does not know whether it has sent may send again.
+    digest = sha256(f"{name}\0{key}".encode()).hexdigest()[:24] if key else os.urandom(12).hex()
+    post = f"message-{digest}"
+
+    def make(state: State, stow: Stow) -> MessageSent:
+        _must_be_unfinished(state)
+        if post in state.posts:
+            raise _SentBefore
+        waiting = [c for c in perhaps_open(state.calls) if awaits(c, name)]
+        data = checked_answer(waiting[0], value) if waiting else _plain_data(value)
+        return MessageSent(name=name, value=stow(data), by=by or holding.owner, post=post)
+
+    try:
+        return holding.tell(id, post, make, wait=False)
+    except _SentBefore:
+        return False
+
+
+class _SentBefore(Exception):
+    """The message is in the log already."""
+
+
+def reopen(holding: Holding, id: str, by: str) -> None:
+    """Open a failed task again, and leave the driving to whoever looks for work."""
+    must_be_texts("retry", by=by)
+    must_be_there(holding.store, id)
+    if load(holding.store, id).status in HALTED:
+        return unpause(holding, id, by)
+    with holding.hold(id) as log:
+        state = log.state
+        if state.status != "failed":
+            raise BadInput(f"task {id!r} is {state.status}: only what failed is retried")
+        must_not_be_undone(state)
+        if driven_by(state):
+            raise BadInput(
+                f"task {id!r} is driven by {state.driver}: retry it with that engine "
+                f"(--engine {state.driver}), which is then told"
+            )
+        log.append(TaskRetried(by=by or holding.owner))
+        log.sync()
+
+
+def must_not_be_undone(state: State) -> None:
+    """Raise `BadInput` if what a task did was undone: then there is nothing to go on from."""
+    if state.compensated:
+        raise BadInput(
+            f"task {state.id!r}: what it did was undone, so it can't go on from there: "
+            f"start a new one under another id"
+        )
 
 
 def pause(holding: Holding, id: str, because: str, by: str) -> None:
@@ -224,7 +292,7 @@ def unpause(holding: Holding, id: str, by: str) -> None:
     """Let a paused task go on, driven by whoever looks for work."""
 
     def make(state: State, stow: Stow) -> Message:
-        if state.status != "paused":
+        if state.status not in HALTED:
             raise BadInput(f"task {id!r} is not paused: it is {state.status}")
         return TaskContinued(by=by or holding.owner)
 
@@ -255,13 +323,13 @@ def cancel(holding: Holding, id: str, because: str, by: str, *, wait: bool = Tru
         if is_ours:
             tell_parent(holding, log.state)
             return log.state.status
-    state = read_state(holding.store, stream_of(id))
+    state = load(holding.store, id, missing_ok=True)
     if not driven_by(state) or not (state.cancelling or state.ending):
         # One that was retried may have been told so before, and failed all the same.
         again = CANCEL in state.posts
-        name = _next_name(CANCEL, state) if again else CANCEL
+        name = next_name(CANCEL, state) if again else CANCEL
         _tell(holding, id, name, make, because, by, wait=wait)
-    return read_state(holding.store, stream_of(id)).status
+    return load(holding.store, id, missing_ok=True).status
 
 
 def tell_parent(holding: Holding, state: State) -> None:
@@ -297,7 +365,7 @@ def end_of(state: State) -> Returned | Raised | None:
 def must_be_there(store: Store, id: str) -> None:
     """Raise `TaskNotFound` unless there is such a task: taking hold of it would make its folder."""
     if first_event(store, stream_of(checked_id(id))) is None:
-        raise TaskNotFound(f"no task {id!r} in {store.url}")
+        raise no_task(store, id)
 
 
 def _has_to_be_driven(state: State) -> bool:

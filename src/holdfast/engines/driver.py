@@ -10,6 +10,7 @@ a run whose calls an engine makes. The journal, and everything that users touch,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -30,6 +31,13 @@ class Driver(Protocol):
     """Whether calls of an async task may be made in threads."""
     streams: bool
     """Whether the parts of a stream reach its reader as they come; else it is read when whole."""
+    writes: bool
+    """Whether the run may add to its log. If not, it ends where the log does."""
+    acts: bool
+    """Whether what the code does beside its calls may have an effect outside."""
+
+    def has_come(self, run: Run, until: datetime) -> bool:
+        """Whether a time of day has come for a run."""
 
     def begun(self, run: Run) -> State:
         """What was known when the function began, as far as it may rely on it."""

@@ -1,13 +1,14 @@
 """What every driver needs: how a call begins, runs and ends.
 
-The drivers (`local` for sync code, `aio` for async code) differ in how they wait. Everything that
-does not wait is here, once, and in `lookup`, where a call is looked up in the log.
+The drivers (`sync_driver`, `async_driver`) differ in how they wait. Everything that does not wait
+is here, once.
 """
 
 from __future__ import annotations
 
 import inspect
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from holdfast.codec import Shape, args_hash, is_complete, naming
+from holdfast.codec import Shape, is_complete, naming
 from holdfast.codec.redact import Redact
 from holdfast.core.decoding import decode
 from holdfast.core.events import AnyEvent, Event, Failure
@@ -43,6 +44,7 @@ from holdfast.errors import (
     CodeChanged,
     Halt,
     HoldfastError,
+    NotDurable,
     Stop,
     Suspend,
     TaskWaiting,
@@ -152,10 +154,13 @@ def older_code(state: State, spec: Spec) -> CodeChanged:
 def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call | None]:
     """The call as asked for, and its record. Halts where the two don't match."""
     state = run.log.state
-    if run.checkpoints_passed:
+    if state.checkpoints and run.checkpoints_passed:
         must_have_restored(run, path, f"calls {spec.name}")
-    shown, hidden = run.log.redact.arguments(spec.signature, spec.redact, data)
-    digest = args_hash(shown)
+    redact, shown = run.log.redact, data
+    hidden: tuple[str, ...] = ()
+    if not redact.shows_all(spec.signature, spec.redact):
+        shown, hidden = redact.arguments(spec.signature, spec.redact, data)
+    digest = spec.signature.digest(shown)
     key = key_of(run.task_id, path, spec.name, digest, state.rewinds) if spec.is_tool else ""
     record = state.calls.get(path)
     if run.answers is not None:
@@ -237,12 +242,16 @@ def _lifetime(spec: Spec, data: bytes, shown: bytes) -> float:
 def as_recorded(run: Run, spec: Spec, record: Call, data: bytes) -> tuple[bytes, str]:
     """The arguments without those that the record leaves out, and their hash.
 
-    What is hidden by name may be another than it was when the call was made.
+    What is hidden by name may be another than it was when the call was made, and an older version
+    may have written the same arguments in other words.
     """
     recorded = run.log.fetch(record.args) if isinstance(record.args, Raw) else b"{}"
     left_out = spec.signature.left_out(recorded)
     shown, _ = spec.signature.without(data, left_out.__contains__)
-    return shown, args_hash(shown if left_out else data)
+    digest = spec.signature.digest(shown if left_out else data)
+    if digest != record.args_hash and spec.signature.is_same(recorded, digest):
+        return shown, record.args_hash
+    return shown, digest
 
 
 _LOOK_AFTER_CHILDREN = timedelta(minutes=10)
@@ -261,7 +270,7 @@ class Body:
         # Decoded before anything is written, so that arguments that don't fit leave no trace.
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         if is_whole:
-            self._arguments = self._decoded()
+            self._arguments = asked.given or self._decoded()
 
     def _decoded(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
@@ -290,7 +299,8 @@ class Body:
 
     def returned(self, value: Any) -> Returned | Raised:
         """What became of a value that the body returned."""
-        self.must_not_be_doomed()
+        if self.run.doomed:
+            self.must_not_be_doomed()
         try:
             raw, settled = settle(self.run, self.spec.signature.returns, value)
             return Returned(self.run.log.stow(raw), settled)
@@ -336,7 +346,7 @@ def must_be_open(scope: Scope) -> None:
 
 def settle(run: Run, shape: Shape, value: Any) -> tuple[bytes, Any]:
     """A result as JSON, with its long lists named, and as a replay will see it."""
-    known = run.log.growing.find(value, shape)
+    known = run.log.growing.find(value, shape) if type(value) is list else None
     if known is None:
         return shape.settle(value)
     return naming(b"null", {(): known}), known.copies()
@@ -398,11 +408,30 @@ def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised | Stopp
         raise run.stop
     must_have_made_every_call(run)
     try:
+        warn_of_unawaited(run, spec)
+    except NotDurable as error:  # as the user wants it to be
+        return Raised(failure_of(error, run.log.redact))
+    try:
         raw, settled = settle(run, spec.signature.returns, value)
         return Returned(run.log.stow(raw), settled)
     except Unserializable as error:
         named = type(error)(f"{spec.name} returned: {error}")
         return Raised(failure_of(named, run.log.redact))
+
+
+def warn_of_unawaited(run: Run, spec: Spec) -> None:
+    """Say which calls were made and never awaited, so that they did not run."""
+    for path, (name, _) in run.unawaited.items():
+        todo = f"write `await {name}(…)`"
+        if not spec.is_async:
+            todo = f"{spec.name} is sync, and {name} is async: make the task `async def` too"
+        warnings.warn(
+            f"task {run.task_id!r}: {name} (step {path}) was called and never awaited, so it did "
+            f"not run: {todo}",
+            NotDurable,
+            stacklevel=2,
+        )
+    run.unawaited.clear()
 
 
 def stopped(signal: Stop) -> Raised | Stopped:
@@ -419,6 +448,9 @@ def task_raised(run: Run, error: BaseException) -> Raised | Stopped:
     if isinstance(error, TaskWaiting):  # of a task that this one runs: it waits with it
         raise Suspend(error)
     must_have_made_every_call(run, error)
+    if run.spec is not None:
+        with suppress(NotDurable):  # the task fails as it is
+            warn_of_unawaited(run, run.spec)
     causes = tuple(dict.fromkeys(failed_paths(error)))
     return Raised(failure_of(error, run.log.redact), causes=causes)
 
@@ -480,8 +512,3 @@ def awaiting_child(run: Run, child: str) -> TaskWaiting:
     # Who drove the child tells its parent when it has ended, unless it dies just then.
     until = run.log.clock() + _LOOK_AFTER_CHILDREN
     return TaskWaiting(run.task_id, f"task {run.task_id!r} waits for its child {child!r}", until)
-
-
-def beyond(run: Run, path: str) -> TaskWaiting:
-    """Why a rehearsal ends."""
-    return TaskWaiting(run.task_id, f"task {run.task_id!r}: the log ends before call {path}")

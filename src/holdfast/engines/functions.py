@@ -9,7 +9,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.codec import Signature
-from holdfast.core.spec import ONCE, Doubt, FunctionKind, IdempotencyKey, Retry, Spec, is_async
+from holdfast.core.spec import (
+    ONCE,
+    Doubt,
+    FunctionKind,
+    IdempotencyKey,
+    Retry,
+    Spec,
+    is_async,
+    is_method,
+    is_streaming,
+)
 from holdfast.errors import BadInput
 
 
@@ -33,9 +43,13 @@ def make_spec(
     invalidates: Iterable[Any] = (),
 ) -> Spec:
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
-    if isinstance(fn, staticmethod | classmethod):
-        raise BadInput(f"put @{kind} under @{type(fn).__name__}, next to the function itself")
     called = _name_of(fn, kind, name)
+    on_object = is_method(fn)
+    if on_object and kind in ("task", "external"):
+        raise BadInput(
+            f"{called}: @{kind} can't be a method: another process that goes on with it has no "
+            f"such object. Write a function that makes the object, and steps that are its methods"
+        )
     if type(version) is not int or version < 0:
         raise BadInput(f"{called}: version={version!r:.60} must be a number, 0 or more")
     for option, value in (("timeout_s", timeout_s), ("key_ttl_s", key_ttl_s)):
@@ -48,12 +62,12 @@ def make_spec(
     _must_take(called, "undo", undo, "result")
     _must_take(called, "upcast", upcast, "data and its version")
     _must_suit(called, fn, check, in_doubt, key_ttl_s)
-    streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+    streams = is_streaming(fn)
     if streams and kind in ("task", "external"):
         raise BadInput(f"{called}: @{kind} can't be a generator; return a list")
     if type(ttl_s) not in (int, float) or not ttl_s >= 0:
         raise BadInput(f"{called}: ttl_s={ttl_s!r:.60} must be a number of seconds, 0 or more")
-    signature = Signature.of(fn, injected=(IdempotencyKey,), streams=streams)
+    signature = Signature.of(fn, injected=(IdempotencyKey,), streams=streams, is_method=on_object)
     if signature.injected and kind != "tool":
         raise BadInput(f"{called}: only a tool has an idempotency key; decorate it with @tool")
     return Spec(
@@ -61,7 +75,8 @@ def make_spec(
         kind=kind,
         fn=fn,
         signature=signature,
-        is_async=inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn),
+        is_async=is_async(fn) or inspect.isasyncgenfunction(getattr(fn, "func", fn)),
+        is_method=on_object,
         retry=retry or ONCE,
         timeout_s=timeout_s,
         in_doubt=in_doubt or _default_doubt(check, signature),
@@ -110,11 +125,12 @@ def _parameters(called: str, signature: Signature, redact: Any) -> frozenset[str
 
 
 def _name_of(fn: Callable[..., Any] | None, kind: FunctionKind, name: Any) -> str:
-    called = name if name is not None else getattr(fn, "__name__", "")
+    own = getattr(fn, "func", fn)  # of a functools.partial
+    called = name if name is not None else getattr(own, "__name__", "")
     if not isinstance(called, str):
         raise BadInput(f"{called!r:.60} can't name a {kind}: a name is text")
     if not called and name is None:
-        raise BadInput(f"{fn!r:.60} has no name of its own: @{kind}(name=…)")
+        raise BadInput(f'{fn!r:.60} has no name of its own: {kind}(name="…")(…)')
     if not called or any(c in called for c in ":.\n "):
         raise BadInput(f"{called!r} can't name a {kind}: no spaces, dots or colons")
     return called
@@ -134,7 +150,7 @@ def _must_suit(
             f"{called}: a check= implies in_doubt='check', not {in_doubt!r} (but 'retry' with a "
             f"key_ttl_s= is retried while the key is young, and checked after that)"
         )
-    if is_async(check) and not inspect.iscoroutinefunction(fn):
+    if is_async(check) and not is_async(fn):
         raise BadInput(f"{called}: an async check= needs an async tool")
 
 

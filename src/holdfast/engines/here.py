@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
 from typing import Any
 
-from holdfast.core.journal import Asked, Raised, Request, Returned, Undo
+from holdfast.core.journal import Asked, Raised, Request, Returned, Undo, perform
 from holdfast.core.scope import Scope
 from holdfast.core.state import Call, State
 from holdfast.engines import sync_driver as local
-from holdfast.engines import undoing
+from holdfast.engines import undo
+from holdfast.engines.clocks import Countdown
 from holdfast.engines.driver import Work
+from holdfast.engines.execution import Body
 from holdfast.engines.run import Run
 
 
@@ -20,6 +24,13 @@ class Here:
     may_exit = True
     has_threads = True
     streams = True
+    writes = True
+    acts = True
+
+    def has_come(self, run: Run, until: datetime) -> bool:
+        if run.deadline is None or run.deadline.until != until:
+            run.deadline = Countdown(until, run.log.clock)
+        return run.deadline.left_s() <= 0
 
     def begun(self, run: Run) -> State:
         return run.log.state
@@ -37,7 +48,13 @@ class Here:
     def make(self, run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
         if record is not None and record.status == "completed":
             return record
-        return local.perform_here(run, asked, record, data)
+        body = Body(run, asked, data)
+        once, check = partial(local.run_body, body), partial(local.run_check, body)
+        run.working.add(asked.path)
+        try:
+            return local.drive(perform(asked, record), run, asked.path, once, check)
+        finally:
+            run.working.discard(asked.path)
 
     async def amake(
         self, run: Run, asked: Asked, record: Call | None, data: bytes
@@ -68,7 +85,7 @@ class Here:
         check: Callable[[], Returned | Raised | None],
     ) -> Any:
         if isinstance(request, Undo) and run.may_act(path):
-            return undoing.undo_all(run)
+            return undo.undo_all(run)
         return local.carry_out(request, run, path, strand, check)
 
     async def acarry_out(
@@ -77,7 +94,7 @@ class Here:
         from holdfast.engines import async_driver as aio
 
         if isinstance(request, Undo) and run.may_act(path):
-            return await undoing.aundo_all(run)
+            return await undo.aundo_all(run)
         return await aio.carry_out(request, run, path, strand, check)
 
     def side_by_side(self, work: Work, workers: int) -> Iterator[Any]:
@@ -93,4 +110,22 @@ class OneCall(Here):
         return 0
 
 
+class Replaying(Here):
+    """Runs the code over a log that answers for it, in which time stands still."""
+
+    acts = False
+
+    def has_come(self, run: Run, until: datetime) -> bool:
+        return run.log.clock() >= until
+
+
+class Rehearsing(Here):
+    """Finds out whether the code fits its log: nothing is called, and nothing is written."""
+
+    writes = False
+    acts = False
+
+
 HERE = Here()
+REPLAYING = Replaying()
+REHEARSING = Rehearsing()

@@ -20,6 +20,7 @@ from holdfast.core.events import (
     ChildEnded,
     FileKept,
     FileRemoved,
+    MessageSent,
     MissionSet,
     Moved,
     PauseRequested,
@@ -31,10 +32,11 @@ from holdfast.core.events import (
 )
 from holdfast.core.filing import refused
 from holdfast.core.plan import merged, numbered, recorded
-from holdfast.core.state import FINISHED, State
+from holdfast.core.state import FINISHED, HALTED, State
 from holdfast.engines.routing import driven_by
 from holdfast.errors import Conflict
 from holdfast.log.log import Log
+from holdfast.log.store_calls import inbox_of, unpost
 from holdfast.stores.port import Post
 
 Message = (
@@ -44,6 +46,7 @@ Message = (
     | TaskContinued
     | CancelRequested
     | ChildEnded
+    | MessageSent
     | Planned
     | MissionSet
     | FileKept
@@ -57,7 +60,7 @@ def take_in(log: Log, posts: Collection[Post] | None = None) -> None:
 
     Not those for a task that a remote engine drives: it brings them in itself (see `deliver`).
     """
-    for post in log.store.inbox([log.lease.stream]) if posts is None else posts:
+    for post in inbox_of(log.store, [log.lease.stream]) if posts is None else posts:
         if driven_by(log.state):  # since the message before this one, perhaps
             return
         deliver(log, [post])
@@ -74,7 +77,7 @@ def deliver(log: Log, posts: Collection[Post]) -> None:
             attended = log.attended  # who may leave at any moment
             if attended is not None:
                 attended.hear(event)
-        log.store.unpost(post.stream, post.name)
+        unpost(log.store, post.stream, post.name)
 
 
 def _take(log: Log, event: Message, name: str) -> bool:
@@ -127,17 +130,17 @@ def applies(state: State, event: Message, name: str = "") -> bool:
         if call is None:
             return False
         if isinstance(event, Settled):
-            # Of a call that somebody makes just now nobody else says how it ended.
+            # Only the process that makes a running call may say how it ended.
             return call.status == "in_doubt"
         if isinstance(event, ChildEnded):
             return call.kind == "child" and call.status in ("running", "waiting")
         return call.kind != "child" and call.status == "waiting"
-    if isinstance(event, Planned | MissionSet):
+    if isinstance(event, Planned | MissionSet | MessageSent):
         return True
     if isinstance(event, Moved):
         return event.engine != state.driver
     if isinstance(event, TaskContinued):
-        return state.status == "paused"
+        return state.status in HALTED
     if isinstance(event, PauseRequested):
         return state.status != "paused" and not state.cancelling
     return not state.cancelling and not state.ending

@@ -16,8 +16,8 @@ from holdfast.core.scope import Scope
 from holdfast.core.spec import Spec
 from holdfast.engines import sync_driver as local
 from holdfast.engines.execution import older_code
-from holdfast.engines.here import HERE
-from holdfast.engines.holding import Holding
+from holdfast.engines.here import REHEARSING
+from holdfast.engines.holder import Holding
 from holdfast.engines.run import Run
 from holdfast.errors import CodeChanged, Halt, HoldfastError, Suspend
 from holdfast.log.log import Appended, Log
@@ -69,7 +69,7 @@ def _rehearsed(holding: Holding, task_id: str, spec: Spec) -> Rehearsal:
         return _diverged(task_id, older_code(state, spec))
     if state.ending:  # its function runs no more
         return Rehearsal(task_id, True)
-    run = Run(log, task_id, HERE, is_rehearsal=True)
+    run = Run(log, task_id, REHEARSING)
     try:
         outcome = _in_loop(run, spec) if spec.is_async else local.run_function(run, spec)
         if isinstance(outcome, Raised) and state.status != "failed":
@@ -90,7 +90,7 @@ def _in_loop(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     from contextvars import copy_context
 
     from holdfast.engines import async_driver as aio
-    from holdfast.engines.threads import Alarm
+    from holdfast.engines.loops import Alarm
 
     async def rehearsed() -> Returned | Raised | Stopped:
         return await aio.run_function(run, spec, Alarm(run))

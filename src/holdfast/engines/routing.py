@@ -16,7 +16,7 @@ from shlex import quote
 from holdfast.core.events import Checkpointed, Claimed, Moved
 from holdfast.core.fold.waits import perhaps_open
 from holdfast.core.journal.requests import in_doubt, unanswered
-from holdfast.core.state import FINISHED, UNDO, Call, State, scope_of
+from holdfast.core.state import FINISHED, HALTED, UNDO, Call, State, scope_of
 from holdfast.engines.execution import is_open_child
 from holdfast.engines.port import Engine, Job, RunOver, job_of
 from holdfast.errors import (
@@ -24,12 +24,13 @@ from holdfast.errors import (
     EngineConflict,
     EngineError,
     TaskBusy,
-    TaskNotFound,
     TaskPaused,
+    TaskStuck,
     TaskWaiting,
 )
 from holdfast.log.log import Log, open_log
-from holdfast.log.reading import first_event, read_state, stream_of
+from holdfast.log.reading import first_event, no_task, stream_of
+from holdfast.log.states import load
 from holdfast.stores.port import Store
 
 LOCAL = "local"
@@ -83,7 +84,7 @@ def must_be_log(store: Store, task_id: str, log: str) -> None:
     """Raise unless the task of that id in a store is the one that its engine means."""
     found = log_in(store, task_id)
     if not found:
-        raise TaskNotFound(f"no task {task_id!r} in {store.url}, but its engine has one. {_QUEUE}")
+        raise no_task(store, task_id, f", but its engine has one. {_QUEUE}")
     if found != log:
         raise EngineConflict(
             f"task {task_id!r}: the one its engine has driven here is not that of {store.url}, "
@@ -231,7 +232,7 @@ def _renewed(store: Store, engine: str, job: Job, by: str, patience_s: float) ->
         try:
             log = open_log(store, job.id, by, _LEASE_S, lambda: datetime.now(UTC))
         except TaskBusy:
-            newest = read_state(store, stream_of(job.id))
+            newest = load(store, job.id, missing_ok=True)
             if job_for(newest) != job or driven_by(newest) != engine:
                 return newest
             if time.monotonic() >= give_up_at:
@@ -302,8 +303,8 @@ def standstill(state: State, of_child: OfChild) -> TaskWaiting | None:
     """
     if state.status in FINISHED:
         return None
-    if state.status == "paused":
-        return TaskPaused(state.id, state.because)
+    if state.status in HALTED:
+        return halted(state)
     if state.cancelling and not state.ending:
         return None
     ends = _innermost(state)
@@ -312,6 +313,38 @@ def standstill(state: State, of_child: OfChild) -> TaskWaiting | None:
         first, others = asked[0], asked[1:]
         return first if first is not None and None not in others else None
     return _of_children([call for call in ends if is_open_child(call)], of_child)
+
+
+def halted(state: State) -> TaskPaused | TaskStuck:
+    """The error for a task that goes on only when somebody says so."""
+    kind = TaskStuck if state.status == "stuck" else TaskPaused
+    return kind(state.id, state.because)
+
+
+def waits_for(state: State, of_child: OfChild) -> str:
+    """What an unfinished task waits for, as the end of a sentence; '' if the log does not tell.
+
+    >>> waits_for(State(id="trip-42", status="pending"), lambda id: State())
+    ' (is a worker running?)'
+    """
+    if state.status == "pending":
+        return " (is a worker running?)"
+    waiting = standstill(state, of_child)
+    if waiting is not None:
+        return f". {waiting}"
+    return "".join(f"; {_in_words(call)}" for call in _innermost(state)[:3])
+
+
+def _in_words(call: Call) -> str:
+    if is_open_child(call):
+        return f"it waits for task {call.child!r}"
+    if call.kind == "sleep":
+        return f"it sleeps until {call.until}"
+    if call.status == "backing_off":
+        return f"call {call.path}, {call.name}, is tried again at {call.retry_at}"
+    if call.status == "waiting":
+        return f"question {call.key!r} waits for an answer"
+    return f"call {call.path}, {call.name}, is {call.status.replace('_', ' ')}"
 
 
 def _asked(state: State, call: Call) -> TaskWaiting | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import datetime
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from weakref import WeakSet
 
 import msgspec
 
-from holdfast.codec import shape_of
+from holdfast.codec import Shape, shape_of
 from holdfast.core.decoding import is_too_deep
 from holdfast.core.events import (
     AnyEvent,
@@ -22,9 +23,9 @@ from holdfast.core.events import (
     TaskContinued,
 )
 from holdfast.core.journal import Asked, Raised, Returned
-from holdfast.core.scope import Scope, scope_var
+from holdfast.core.scope import RunningTask, Scope, scope_var
 from holdfast.core.spec import Spec
-from holdfast.core.state import State, scope_of
+from holdfast.core.state import HALTED, State, scope_of
 from holdfast.engines.clocks import Countdown
 from holdfast.engines.driver import Driver
 from holdfast.errors import (
@@ -36,9 +37,22 @@ from holdfast.errors import (
     Suspend,
     TaskPaused,
     TaskReleased,
+    TaskStuck,
     TaskWaiting,
 )
 from holdfast.log.log import Appended, Log
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast.engines.loops import Alarm
+
+
+class Syncs(Protocol):
+    """Where tasks of one loop wait for the store together."""
+
+    def sync(self, log: Log) -> Awaitable[None]:
+        """Done when everything appended to a log so far is durable."""
 
 
 class Family(Protocol):
@@ -58,6 +72,9 @@ class Family(Protocol):
 
     async def adrive(self, id: str) -> None:
         """The same on the running loop."""
+
+    def send(self, id: str, name: str, value: Any, key: str, by: str) -> bool:
+        """Send a message to any task; False if it was sent before under that key."""
 
     def cancel(self, id: str, *, wait: bool) -> None:
         """Ask a child to end; with `wait`, see to it that it does."""
@@ -84,6 +101,32 @@ class Answers(Protocol):
         """The code has come to something that it reads, such as the time."""
 
 
+class Checkpoints(msgspec.Struct):
+    """What a run knows of its checkpoints."""
+
+    shape: Shape
+    newest: Any = msgspec.UNSET
+    """The last one, as plain data; unset if the next has to be whole."""
+
+
+class OnLoop:
+    """What an async driver knows of a run: it is empty where no loop runs."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.alarm: Alarm | None = None
+        """What wakes those that wait on the loop."""
+        self.lines: Syncs | None = None
+        """Where it waits for the store with others."""
+        self.in_flight: dict[str, asyncio.Future[None]] = {}
+        """The calls under way: a strand that has to stop waits for them."""
+        self.branches: set[asyncio.Task[Any]] = set()
+        self.cut_off: set[str] = set()
+        """The branches that were cancelled before they came to their end."""
+        self.draining: set[str] = set()
+        """The streams whose readers have left, and which run to their end."""
+
+
 class Run:
     """One process's time with a task."""
 
@@ -95,7 +138,6 @@ class Run:
         *,
         family: Family | None = None,
         patience_s: float | None = None,
-        is_rehearsal: bool = False,
         attends: bool = True,
     ) -> None:
         self.log = log
@@ -104,52 +146,44 @@ class Run:
         self.family = family
         self.patience_s = patience_s
         """How long it waits in this process; a task that has to wait for longer is let go of."""
-        self.is_rehearsal = is_rehearsal
-        """Whether it only finds out if the code fits the log: nothing is called or written."""
-        self.is_replay = False
-        """Whether a log that is written already answers: nothing but the code in between runs."""
         self.answers: Answers | None = None
         self.beyond: set[str] = set()
         """The calls that may not be made in this run: whoever makes one stops there."""
         self.stop: Signal | None = None
         self.doomed: dict[str, Signal] = {}
         self.root = Scope(self, "")
-        self.in_flight: dict[str, Any] = {}
-        self.branches: set[Any] = set()
-        self.cut_off: set[str] = set()
-        """The branches of asyncio that were cancelled before they came to their end."""
+        self.loop = OnLoop()
+        """What an async driver knows of it."""
         self.inner: set[Run] = set()
         """The tasks that this one drives, while it waits for them."""
         self.woken = threading.Event()
-        self._deadline: Countdown | None = None
+        self.deadline: Countdown | None = None
         self.on_interrupt: Callable[[Signal], None] | None = None
         self.spec: Spec | None = None
-        self.checkpoints: Any = None
+        self.checkpoints: Checkpoints | None = None
         """What `checkpoint` and `restore` remember between them."""
         self.plan: tuple[PlanItem, ...] | None = None
         """The plan at the place that the code has come to; None while it has not spoken of it."""
         self.plan_seq = 0
         """The event that this plan is from."""
-        self.alarm: Any = None
-        """Of the async driver: what waits on its loop."""
-        self.loop: Any = None
-        self.lines: Any = None
-        """Of the async driver: its loop, and where it waits for the store with others."""
         self.is_over = False
+        self.has_given_up = False
+        """Whether an attempt timed out: a strand of it may still run, in its thread."""
+        self.unawaited: dict[str, tuple[str, weakref.ref[Any]]] = {}
+        """The async calls that were made and not awaited yet, by path: name and coroutine."""
         self.working: set[str] = set()
         """The calls that threads are making now."""
-        self.streams: WeakSet[Any] = WeakSet()
+        self.streams: WeakSet[Generator[Any]] = WeakSet()
         """The streams that were begun in this run, and may still be read."""
         self.has_streamed = False
         """Whether there ever was one, also one that runs on the loop."""
-        self.draining: set[str] = set()
-        """The streams whose readers have left, and which run to their end."""
         if not attends:  # messages reach the task by way of its engine
             return
         log.seen, log.waits = log.messages, []
         log.attended = self
-        if log.state.status == "paused":  # since somebody looked, and before we could hear it
-            self.stop = Suspend(TaskPaused(task_id, log.state.because))
+        if log.state.status in HALTED:  # since somebody looked, and before we could hear it
+            kind = TaskStuck if log.state.status == "stuck" else TaskPaused
+            self.stop = Suspend(kind(task_id, log.state.because))
 
     def begin(self, spec: Spec) -> None:
         """The task's function is about to run: others may see that it does."""
@@ -158,6 +192,12 @@ class Run:
             self.log.flush()
         except HoldfastError as error:
             self.halt(error)
+
+    def begins_to_await(self, work: Any) -> None:
+        """An asyncio task is made of a coroutine, so somebody awaits it."""
+        for path, (_, made) in list(self.unawaited.items()):
+            if made() is work:
+                del self.unawaited[path]
 
     @property
     def checkpoints_passed(self) -> int:
@@ -189,13 +229,7 @@ class Run:
         until = self.log.state.until
         if until is None or self.stop is not None or self.is_ending:
             return
-        if self.is_replay:  # its clock stands still
-            is_up = self.log.clock() >= until
-        else:
-            if self._deadline is None or self._deadline.until != until:
-                self._deadline = Countdown(until, self.log.clock)
-            is_up = self._deadline.left_s() <= 0
-        if is_up:
+        if self.driver.has_come(self, until):
             self.interrupt(time_is_up(until))
 
     def interrupt(self, signal: Signal) -> None:
@@ -294,13 +328,13 @@ class Run:
         return False
 
     def may_act(self, path: str) -> bool:
-        """Whether what a call asks for may be done: it is no rehearsal, nor where one ends."""
-        return not self.is_rehearsal and path not in self.beyond
+        """Whether what a call asks for may be done: the run may write, and goes on there."""
+        return self.driver.writes and path not in self.beyond
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether what the code does beside its calls is to have no effect outside."""
-        return self.is_rehearsal or self.is_replay
+    def must_write(self, path: str) -> None:
+        """End a run here that may not add to its log."""
+        if not self.driver.writes:
+            self.park(path, beyond(self, path))
 
     def is_patient(self, path: str) -> bool:
         """Whether a call waits here, for as long as it takes."""
@@ -339,6 +373,16 @@ class Run:
             self.halt(error)
 
 
+def begun_here(run: Run) -> RunningTask:
+    """A run whose function begins now, in this thread."""
+    return RunningTask(run.task_id, threading.current_thread(), WeakSet(threading.enumerate()))
+
+
+def beyond(run: Run, path: str) -> TaskWaiting:
+    """Why a run ends that may not add to its log."""
+    return TaskWaiting(run.task_id, f"task {run.task_id!r}: the log ends before call {path}")
+
+
 def moved(task_id: str, driver: str) -> Suspend:
     """The signal for a task that somebody gave to another engine."""
     to = driver or "local"
@@ -358,8 +402,8 @@ _any = shape_of(Any)
 
 
 def record(scope: Scope, event: Appended) -> None:
-    """Append what a task said, and wait until it is durable. A rehearsal leaves it out."""
-    if scope.run.is_rehearsal:
+    """Append what a task said, and wait until it is durable, if the run may write at all."""
+    if not scope.run.driver.writes:
         return
     append(scope, event)
     scope.run.sync()

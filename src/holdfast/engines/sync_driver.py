@@ -13,6 +13,7 @@ from holdfast.core.events import Claimed
 from holdfast.core.journal import (
     Append,
     Asked,
+    Await,
     CancelChildren,
     Check,
     DriveChild,
@@ -30,17 +31,15 @@ from holdfast.core.journal import (
     StartChild,
     Stopped,
     conduct,
-    perform,
 )
-from holdfast.core.scope import Scope, scope_var
+from holdfast.core.scope import Scope, running, scope_var
 from holdfast.core.spec import Spec
 from holdfast.core.state import Call
-from holdfast.engines.clocks import Countdown
+from holdfast.engines.clocks import counting_down
 from holdfast.engines.execution import (
     Body,
     altered,
     awaiting_child,
-    beyond,
     cancel_children,
     conclude,
     create_child,
@@ -54,31 +53,43 @@ from holdfast.engines.execution import (
     task_returned,
     to_append,
 )
-from holdfast.engines.run import Run
+from holdfast.engines.run import Run, begun_here, beyond
 from holdfast.errors import HoldfastError, LeaseLost, Stop, TaskBusy, TaskWaiting
 
 T = TypeVar("T")
+Given = tuple[tuple[Any, ...], dict[str, Any]]
 FlowOf = Callable[[Asked, Call | None], Flow]
 
-LONGEST_SLEEP_S = 60.0
-"""Until the clocks are looked at again: one may have been set, or the machine been suspended."""
-CHILD_POLL_S = 0.1
+POLL_S = 0.1
+"""How often a task that waits in this process looks at its child, or for its message."""
 
 
 def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Make a call of a running task: from the log if it is there, else for real."""
     run: Run = scope.run
-    must_be_open(scope)
-    data = spec.signature.dump_call(args, kwargs, run.log.growing)
-    return call_at(run, scope.next_path(), spec, data)
+    if run.has_given_up:
+        must_be_open(scope)
+    signature = spec.signature
+    data = signature.dump_call(args, kwargs, run.log.growing)
+    given = (args, kwargs) if signature.comes_back(args, kwargs) else None
+    return call_at(run, scope.next_path(), spec, data, given)
 
 
-def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
-    """The call at a path, from its record or for real."""
-    run.must_go_on(path)
-    data = altered(run, path, spec, data)
+def call_at(run: Run, path: str, spec: Spec, data: bytes, given: Given | None = None) -> Any:
+    """The call at a path, from its record or for real.
+
+    The arguments are decoded from `data`, unless those that were `given` are the same.
+    """
+    if run.stop is not None:
+        run.must_go_on(path)
+    if run.log.state.fork is not None:
+        data, given = altered(run, path, spec, data), None
     asked, record = look_up(run, path, spec, data)
-    return conclude(run, spec, run.driver.make(run, asked, record, data), path)
+    asked.given = given
+    outcome = run.driver.make(run, asked, record, data)
+    if type(outcome) is Returned and spec.answer is None:
+        return outcome.value
+    return conclude(run, spec, outcome, path)
 
 
 def operate(run: Run, path: str, spec: Spec, data: bytes, flow_of: FlowOf) -> Any:
@@ -89,21 +100,10 @@ def operate(run: Run, path: str, spec: Spec, data: bytes, flow_of: FlowOf) -> An
     return drive(flow_of(asked, record), run, path, nothing, nothing)
 
 
-def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
-    """Make a call in this thread."""
-    body = Body(run, asked, data)
-    flow = perform(asked, record)
-    run.working.add(asked.path)
-    try:
-        return drive(flow, run, asked.path, partial(run_body, body), partial(run_check, body))
-    finally:
-        run.working.discard(asked.path)
-
-
 def run_task(run: Run, spec: Spec, claimed: Claimed) -> Returned | Raised | Stopped:
     """Drive a task to its end in this thread."""
     run.tick()
-    flow = conduct(claimed, run.log.state, spec.undo_when)
+    flow = conduct(claimed, run.log.state, spec.undo_when, synced=run.patience_s is not None)
     return drive(flow, run, "", partial(run_function, run, spec), nothing)
 
 
@@ -112,6 +112,7 @@ def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     run.begin(spec)
     args, kwargs = task_arguments(run, spec)
     token = scope_var.set(run.root)
+    running[run] = begun_here(run)
     try:
         value = spec.fn(*args, **kwargs)
         close_streams(run)
@@ -129,6 +130,7 @@ def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
             raise
         return task_raised(run, error)
     finally:
+        running.pop(run, None)
         scope_var.reset(token)
     return task_returned(run, spec, value)
 
@@ -149,7 +151,7 @@ def drive(
     """Carry out a flow's requests until it ends."""
     answer: Any = None
     strand = scope_var.get()
-    send, may_act = flow.send, run.may_act(path)
+    send, may_act = flow.send, run.driver.writes and path not in run.beyond
     try:
         while True:
             request = send(answer)
@@ -188,15 +190,21 @@ def carry_out(
         return check()
     if isinstance(request, Park):
         run.park(path, request.waiting)
+    if isinstance(request, Await):
+        return _await(run, path, request.waiting)
     return _carry_out_for_many(request, run, path)
 
 
 def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
     """Append an event for a flow; the record of the call after it."""
-    run.append(to_append(request, path) if request.while_waiting else request.event, strand)
-    if request.sync:
-        run.sync()
-    return run.log.state.calls.get(path)
+    log, event = run.log, request.event
+    try:
+        log.append(to_append(request, path) if request.while_waiting else event, strand)
+        if request.sync or run.log.state.deaths:  # then the next driver sees where this one was
+            log.sync()
+    except HoldfastError as error:
+        run.halt(error)
+    return log.state.calls.get(path)
 
 
 def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
@@ -215,6 +223,28 @@ def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
     raise TypeError(f"a flow asks for {request!r}, which its driver sees to")
 
 
+def _await(run: Run, path: str, waiting: TaskWaiting) -> None:
+    """Wait for a call to end, or for its time to be up: here, or by parking the task."""
+    while (wait_s := awaited_s(run, path, waiting)) > 0:
+        run.wait(wait_s)
+        run.must_go_on(path)
+
+
+def awaited_s(run: Run, path: str, waiting: TaskWaiting) -> float:
+    """How long to wait before looking at a call again; 0 if it has ended or its time is up.
+
+    Parks the call if the task does not wait in this process.
+    """
+    if run.log.state.calls[path].status != "waiting":
+        return 0.0
+    left_s = POLL_S
+    if waiting.until is not None:
+        left_s = (waiting.until - run.log.clock()).total_seconds()
+    if left_s > 0 and not run.is_patient(path):
+        run.park(path, waiting)
+    return min(left_s, POLL_S)
+
+
 def _drive_child(run: Run, path: str, id: str) -> None:
     try:
         family_of(run).drive(id)
@@ -222,7 +252,7 @@ def _drive_child(run: Run, path: str, id: str) -> None:
         run.must_go_on(path)
         run.park(path, waiting)
     except (TaskBusy, LeaseLost):  # it is driven elsewhere: look again soon
-        run.wait(CHILD_POLL_S)
+        run.wait(POLL_S)
         run.must_go_on(path)
     except HoldfastError as error:
         run.halt(error, path)
@@ -235,9 +265,13 @@ def run_body(body: Body) -> Returned | Raised:
     token = scope_var.set(scope)
     try:
         args, kwargs = body.arguments()
-        body.run.must_hold()
+        tenure = body.run.log.tenure
+        if tenure is not None and not tenure.is_sure():
+            body.run.must_hold()
+        # A copy, so that a variable which the body sets is not seen by the task on the first run
+        # and missed on a replay.
         if spec.timeout_s is None:
-            value = spec.fn(*args, **kwargs)
+            value = copy_context().run(spec.fn, *args, **kwargs)
         else:
             value = with_timeout(spec, partial(spec.fn, *args, **kwargs), scope, spec.timeout_s)
     except BaseException as error:
@@ -304,10 +338,10 @@ def nothing() -> NoReturn:
 def sleep_until(run: Run, path: str, until: datetime) -> None:
     """Wait for a time, or for the task to be told something."""
     run.must_go_on(path)
-    countdown = Countdown(until, run.log.clock)
-    while (left_s := countdown.left_s()) > 0:
-        run.wait(min(left_s, LONGEST_SLEEP_S))
-        run.must_go_on(path)
+    with counting_down(run, path, until) as countdown:
+        while countdown.left_s() > 0:
+            run.wait(countdown.nap_s())
+            run.must_go_on(path)
 
 
 def with_timeout(spec: Spec, work_to_do: Callable[[], Any], scope: Scope, seconds: float) -> Any:
@@ -327,7 +361,7 @@ def with_timeout(spec: Spec, work_to_do: Callable[[], Any], scope: Scope, second
 
     threading.Thread(target=work, name=f"holdfast {spec.name}", daemon=True).start()
     if not ended.wait(seconds):
-        scope.closed = True
+        scope.close()
         raise late(spec)
     if outcome[1] is not None:
         raise outcome[1]

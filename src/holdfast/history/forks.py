@@ -28,33 +28,42 @@ from holdfast.core.fold.task import carried
 from holdfast.core.spec import Spec, registry, task_spec
 from holdfast.core.state import State
 from holdfast.core.words import checked_id, must_be_texts
-from holdfast.engines.conversations import (
+from holdfast.engines.holder import Holding
+from holdfast.engines.local.tasks import new_id
+from holdfast.engines.origins import (
     branch_at,
     branch_name,
     branch_session,
     must_be_left,
     sessions_of,
 )
-from holdfast.engines.holding import Holding
-from holdfast.engines.local.driving import new_id
 from holdfast.errors import (
     BadInput,
     CodeMissing,
     HoldfastError,
     Undecodable,
-    Unserializable,
 )
 from holdfast.log.log import Log
-from holdfast.log.past import When, known_state, must_be_still, past_at, place_in
+from holdfast.log.places import When, must_be_still, place_in
 from holdfast.log.reading import plain_in, stream_of
+from holdfast.log.states import load, load_sound, sum_at
 from holdfast.stores.port import Store
 
 _EFFECTS = ("live", "reuse", "stub")
 _any = shape_of(Any)
 
 
+EFFECTS = {
+    "live": "the tools that it calls are called",
+    "reuse": "a tool that the original called with the same arguments is not called again; others "
+    "are",
+    "stub": "no tool is called: the original or a --stub answers, and what neither does stops it",
+}
+"""What becomes of the tools that a fork calls, in words."""
+
+
 class ForkChanges(Struct, frozen=True, kw_only=True):
-    """What is to be other in a fork than in its original."""
+    """The changes that a fork makes to its original."""
 
     input: Mapping[str, Any] = {}
     results: Mapping[str, Any] = {}
@@ -92,12 +101,12 @@ def fork(holding: Holding, id: str, wanted: WantedFork, changes: ForkChanges) ->
     store = holding.store
     _must_be_sensible(id, wanted, changes)
     place = place_in(store, checked_id(id), wanted.at, _when(wanted, changes), wanted.seq)
-    past, total = past_at(store, id, place.seq)
+    past, total = load(store, id, place.seq), sum_at(store, id, place.seq)
     must_be_still(past, place, "forked")
     new = checked_id(wanted.new_id) if wanted.new_id else new_id(f"{id}-fork", holding.clock())
     _must_be_editable(past, changes)
     if changes.stubs or changes.arguments:
-        _must_be_called(known_state(store, id), changes)
+        _must_be_called(load_sound(store, id), changes)
     branches = {
         new if original == past.id else branch_name(original, new): branch_at(store, original, past)
         for original in sessions_of(store, past)
@@ -125,7 +134,7 @@ def fork(holding: Holding, id: str, wanted: WantedFork, changes: ForkChanges) ->
         id=new,
         task=_function(past, changes),
         args=raw_args(past) if args is None else Raw(args),
-        args_hash=past.args_hash if args is None else args_hash(args),
+        args_hash=past.args_hash if args is None else _digest(past, changes, args),
         user=past.user if wanted.user is None else wanted.user,
         session=origin.sessions.get(past.session, past.session),
         labels=dict(past.labels if wanted.labels is None else wanted.labels),
@@ -227,12 +236,17 @@ def _input(store: Store, past: State, changes: ForkChanges) -> bytes | None:
     given = plain_in(store, past, raw_args(past), dict[str, Raw])
     spec = _known(registry.task, name)
     data = msgspec.json.encode(given | _arguments(spec, name, changes.input))
-    if spec is not None:  # else whoever runs it has the code, and checks it then
+    if spec is not None:  # else the process that runs it has the code, and checks it then
         try:
             spec.signature.load(data)
         except Undecodable as error:
             raise BadInput(f"fork({past.id!r}, input=…) does not fit {name}: {error}") from None
     return data
+
+
+def _digest(past: State, changes: ForkChanges, args: bytes) -> str:
+    spec = _known(registry.task, _function(past, changes))
+    return args_hash(args) if spec is None else spec.signature.digest(args)
 
 
 def _known(find: Callable[[str], Spec], name: str) -> Spec | None:
@@ -259,12 +273,7 @@ def _encoded(what: str, value: Any, shape: Shape | None = None) -> Raw:
     try:
         if shape is None:
             return Raw(_any.dump(value))
-        try:
-            return Raw(shape.settle(value)[0])
-        except Unserializable:
-            data = _any.dump(value)
-            shape.load(data)
-            return Raw(data)
+        return Raw(shape.given(value))
     except HoldfastError as error:
         raise BadInput(f"fork(): {what} can't be that: {error}") from None
 

@@ -7,12 +7,15 @@ because reading a log runs and imports nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.codec.change import patched_state
+from holdfast.codec.readable import readable
 from holdfast.core.events import Failure, PlanItem
 from holdfast.core.journal.task import to_settle, to_undo, undo_path
 from holdfast.core.plan import place_in
@@ -83,6 +86,20 @@ class Choice(Struct, frozen=True):
     """The decision whose place it took, and the newest that took its own, by their paths."""
 
 
+def chains(decisions: Iterable[Choice]) -> list[list[Choice]]:
+    """Decisions by what they are about: each after those whose place it took."""
+    known: dict[str, list[Choice]] = {}
+    found = []
+    for choice in decisions:
+        chain = known.get(choice.supersedes)
+        if chain is None:
+            chain = []
+            found.append(chain)
+        chain.append(choice)
+        known[choice.path] = chain
+    return found
+
+
 class RetryContext(Struct, frozen=True):
     """Layer 4: how often a call was tried, what went wrong, and when it is tried next."""
 
@@ -128,6 +145,15 @@ class TaskState(Struct, frozen=True):
 
     It can be stored and sent as it is: values are plain JSON data. What `stores.listing` calls a
     `TaskRecord` is the short form of it that stores index.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def weigh_it() -> int:
+    ...     return 3
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.run(weigh_it, id="weigh_it-1")
+    ...     hf.task("weigh_it-1").record().result
+    3
     """
 
     id: str
@@ -169,7 +195,8 @@ class Known:
         self._store = store
         self.state = state
         stream = stream_of(state.id)
-        self._reader = Reader(store, stream, state.lists, lambda: all_lists(store, stream))
+        values = partial(Reader, store, stream, state.lists, lambda: all_lists(store, stream))
+        self._reader, self._stored = values(), values(tags=True)
 
     @property
     def id(self) -> str:
@@ -208,7 +235,7 @@ class Known:
 
     @property
     def result(self) -> Any:
-        """What the task returned, or None."""
+        """The result of the task, or None."""
         return self.value(self.state.result)
 
     @property
@@ -218,7 +245,7 @@ class Known:
 
     @property
     def plan(self) -> tuple[PlanItem, ...]:
-        """What the task intends to do, and what became of it."""
+        """The plan of the task, and how far it is."""
         return self.state.plan
 
     @property
@@ -285,7 +312,8 @@ class Known:
             return Position(place, len(plan), committed, running, pending)
         done = len(steps) - len(running)
         last = len(steps) if is_over or running else done + 1
-        of = max(len(plan), len(steps)) if plan else None
+        # A task that makes more calls than it planned is not measured by its plan.
+        of = len(plan) if len(plan) >= len(steps) and plan else None
         step = min(max(last, 1), of) if of else max(last, 1)
         to_come = tuple(item.text for item in plan[len(steps) :])
         return Position(step, of, committed, running, to_come)
@@ -403,9 +431,10 @@ class Known:
     def checkpoint(self) -> Any:
         """The newest checkpoint as plain data, or None."""
         state = self.state
-        if state.checkpoint is UNSET:
+        stored = self._stored.plain  # a change says where it is in the stored form
+        if not isinstance(state.checkpoint, Raw):
             return None
-        return patched_state(self.value(state.checkpoint), map(self.value, state.changes))
+        return readable(patched_state(stored(state.checkpoint), map(stored, state.changes)))
 
     @property
     def compensation(self) -> tuple[Undone, ...]:
@@ -423,19 +452,19 @@ class Known:
 
     @property
     def notes(self) -> tuple[NoteView, ...]:
-        """What the agent noted."""
+        """The notes of the agent."""
         return tuple(NoteView(n.scope, n.text, self.value(n.data), n.at) for n in self.state.notes)
 
     @property
     def facts(self) -> tuple[FactView, ...]:
-        """What the agent made of what the outside world said, and as of when."""
+        """The facts that the agent drew from the outside world, and as of when."""
         return tuple(
             FactView(f.path, f.name, self.value(f.value), f.as_of, f.sources, f.at)
             for f in self.state.facts
         )
 
     def value(self, raw: Raw | UnsetType) -> Any:
-        """A value of the log as plain JSON data, from its blob where it has one."""
+        """A value of the log as plain JSON data without tags, from its blob where it has one."""
         return None if raw is UNSET else self._reader.plain(raw)
 
 
@@ -445,7 +474,7 @@ def _failed(call: Call) -> int:
 
 
 def _is_doubtful(call: Call) -> bool:
-    # A running tool call is in doubt once nobody runs it; who asks of a live task sees it as such.
+    # A running tool call is in doubt once nobody runs it; a reader of a live task sees it as such.
     if call.kind != "tool":
         return False
     return call.status in ("in_doubt", "running") or (call.doubt and call.status != "completed")

@@ -1,4 +1,4 @@
-"""Going back: a task is put back to a place in its past, with its conversation and its files.
+"""Rewinding: a task goes back to a place in its past, with its conversation and its files.
 
 Nothing is deleted. One event says to where, and what came since is no part of the task's past any
 more, until somebody rewinds that. What was done outside stays done: it is listed, and what has an
@@ -16,31 +16,37 @@ from holdfast.core.events import Effects, Rewound
 from holdfast.core.journal.task import is_open, undo_path
 from holdfast.core.state import Call, State
 from holdfast.core.words import checked_id, must_be_texts
-from holdfast.engines.answers import effect_name, is_undone, pasts_left, undone_in
-from holdfast.engines.conversations import rewind_sessions, said_by, sessions_of
 from holdfast.engines.here import HERE
-from holdfast.engines.holding import Holding
-from holdfast.engines.local.driving import Driving
+from holdfast.engines.holder import Holding
+from holdfast.engines.local.tasks import Driving
+from holdfast.engines.origins import (
+    effect_name,
+    is_undone,
+    pasts_left,
+    rewind_sessions,
+    said_by,
+    sessions_of,
+    undone_in,
+)
 from holdfast.engines.routing import must_be_here
 from holdfast.engines.run import Run
-from holdfast.engines.undoing import undo_all
+from holdfast.engines.undo import undo_all
 from holdfast.errors import BadInput, TaskBusy
 from holdfast.log.log import Log
-from holdfast.log.past import (
-    Place,
+from holdfast.log.places import (
+    PastPlace,
     When,
     must_be_still,
-    newest_state,
     open_calls,
     place_of,
-    state_at,
 )
 from holdfast.log.reading import read_events, session_stream
+from holdfast.log.states import load
 from holdfast.stores.port import Store
 
 
 class Effect(Struct, frozen=True):
-    """Something that a task did outside, in the past that it was put back from."""
+    """An effect outside that the task made after the place it was rewound to."""
 
     path: str
     name: str
@@ -50,6 +56,15 @@ class Effect(Struct, frozen=True):
     undo: str
     """`none`: it has no undo. `possible`: it can be undone. `undone`, `failed`: it was, or not."""
     child: str = ""
+
+
+UNDO_WORDS = {
+    "none": "has none",
+    "possible": "left",
+    "undone": "undone",
+    "failed": "could not be undone",
+}
+"""What became of the undo of an effect, in words."""
 
 
 class WantedRewind(Struct, frozen=True, kw_only=True):
@@ -70,13 +85,13 @@ def rewind(driving: Driving, id: str, wanted: WantedRewind) -> tuple[Effect, ...
     if wanted.effects not in ("live", "reuse", "stub"):
         raise BadInput(f"rewind(effects={wanted.effects!a:.40}) must be 'live', 'reuse' or 'stub'")
     must_be_texts(f"rewind({id!r})", by=wanted.by, because=wanted.because)
-    must_be_here(newest_state(holding.store, checked_id(id)), "put back")
+    must_be_here(load(holding.store, checked_id(id)), "rewound")
     try:
         with holding.hold(id) as log:
-            log.state = newest_state(holding.store, id)
+            log.state = load(holding.store, id)
             place = place_of(log.state, wanted.to, wanted.when, wanted.seq)
-            past = state_at(holding.store, id, place.seq)
-            must_be_still(past, place, "put back")
+            past = load(holding.store, id, place.seq)
+            must_be_still(past, place, "rewound")
             _must_be_settled(log.state, past, wanted)
             _must_stand(holding.store, log.state, past, place)
             if wanted.undo:
@@ -102,7 +117,7 @@ def rewind(driving: Driving, id: str, wanted: WantedRewind) -> tuple[Effect, ...
             rewind_sessions(holding, log.state)
     except TaskBusy as error:
         raise TaskBusy(
-            f"{error} A task that runs can't be put back: pause it first "
+            f"{error} A task that runs can't be rewound: pause it first "
             f"(hf.pause({id!r}), holdfast pause)"
         ) from None
     return effects
@@ -123,7 +138,7 @@ def _must_be_settled(state: State, past: State, wanted: WantedRewind) -> None:
             )
 
 
-def _must_stand(store: Store, state: State, past: State, place: Place) -> None:
+def _must_stand(store: Store, state: State, past: State, place: PastPlace) -> None:
     """Refuse a past in which something was done that is undone by now: the task would go on as if
     it still stood."""
     undone = undone_in([*pasts_left(store, state), state])
@@ -154,7 +169,7 @@ def effects_since(state: State, past: State) -> Iterator[Effect]:
 
 
 def _is_its_own(state: State, call: Call) -> bool:
-    """Whether it was made by the task, perhaps before it was put back, and not by its original."""
+    """Whether it was made by the task, perhaps before it was rewound, and not by its original."""
     if call.adopted:
         return call.adopted_of is not None and call.adopted_of[0] == state.id
     return state.fork is None or call.seq > state.fork.seq
@@ -169,7 +184,7 @@ def _undo_of(state: State, call: Call) -> str:
 
 def _undo(driving: Driving, log: Log, past: State) -> None:
     """Undo what can be undone of what came since, the last first."""
-    from holdfast.engines.local.family import Children
+    from holdfast.engines.local.tasks import Children
 
     run = Run(log, log.state.id, HERE, family=Children(driving))
     token = provider.set(driving.holding.secrets)
@@ -185,7 +200,7 @@ def _cuts(holding: Holding, state: State, past: State) -> dict[str, int]:
     """The sessions of a task that have gone on since, and where they stood then."""
     cuts: dict[str, int] = {}
     for session in sessions_of(holding.store, state):
-        # What had not begun yet is put back to its beginning.
+        # A session that had not begun yet is rewound to its beginning.
         seq = max((event.seq for event, _ in said_by(holding.store, session, past)), default=1)
         *_, newest = read_events(holding.store, session_stream(session))
         if newest.seq > seq:

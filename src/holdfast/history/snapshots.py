@@ -20,12 +20,13 @@ from msgspec import UNSET, Struct
 from holdfast.core.conversation import Conversation, advance
 from holdfast.core.decoding import damage_in, decode
 from holdfast.core.state import FINISHED, Call, State
-from holdfast.engines.conversations import said_by, sessions_of
-from holdfast.history.differences.differing import Diff, diff
+from holdfast.engines.origins import said_by, sessions_of
+from holdfast.history.differences import Diff, diff
 from holdfast.history.known import Known
 from holdfast.log.artifacts import Artifact, opened
-from holdfast.log.past import Place, When, ended_at_seq, place_of, state_at
+from holdfast.log.places import PastPlace, When, ended_at_seq, place_of
 from holdfast.log.reading import session_stream
+from holdfast.log.states import load
 from holdfast.log.values import fetch
 from holdfast.stores.port import Store
 
@@ -65,7 +66,7 @@ class Snapshot:
     ([], 'Oslo Inn')
     """
 
-    def __init__(self, store: Store, state: State, place: Place) -> None:
+    def __init__(self, store: Store, state: State, place: PastPlace) -> None:
         self._store = store
         self.view = Known(store, state)
         """The task as it was then."""
@@ -163,7 +164,7 @@ def snapshot_of(
 ) -> Snapshot:
     """What a task knew at a place. `state` is the newest one of the task."""
     place = place_of(state, step, when, seq)
-    return Snapshot(store, state_at(store, state.id, place.seq), place)
+    return Snapshot(store, load(store, state.id, place.seq), place)
 
 
 def shown_call(view: Known, call: Call) -> dict[str, Any]:

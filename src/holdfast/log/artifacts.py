@@ -4,31 +4,36 @@ The content goes to the store in parts, each a blob of its own, as it comes: nei
 reading ever holds more than a part. A last blob lists the parts; an `Artifact` names that one. It
 is a small value like any other, so a step returns it, and the next one opens it.
 
-Equal parts are kept once, so a new version of a file costs the parts that differ. One that goes on
-from another has the parts of that and a new one; when there are many small ones in a row they are
-put together, so that neither their number nor what is written again gets out of hand.
+Equal parts are kept once, so a new version of a file costs the parts that differ. A file that
+continues another one has its parts and a new one. Many small parts in a row are joined, so that
+neither their number nor the bytes that are written again get out of hand.
 """
 
 from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from holdfast.core.decoding import Illegible, decode
+from holdfast.codec.redact import Redact
+from holdfast.core.decoding import Illegible, decode, decoder
+from holdfast.core.events import FileKept
 from holdfast.core.scope import inside
+from holdfast.core.state import KeptFile
 from holdfast.errors import BadInput, LogDamaged
 from holdfast.log.values import PARTS, Blobs, Part, Parts
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+
 
 PART_BYTES = 1024 * 1024
 
@@ -243,3 +248,111 @@ class _Reading(io.RawIOBase):
 
     def write(self, data: ReadableBuffer, /) -> int:
         raise io.UnsupportedOperation("an artifact is read only: keep() a new one")
+
+
+# The contents of files, and how they are shown, inside of a task and outside.
+
+
+Content = str | bytes | Artifact | Source
+"""A file takes text, bytes, an artifact, a path, an open file or pieces of bytes."""
+
+
+class File(Struct, frozen=True):
+    """One version of a file of a task.
+
+    >>> from datetime import UTC
+    >>> File("a.md", 7, datetime(2026, 1, 1, tzinfo=UTC), Artifact("0" * 64, 3, "")).size_bytes
+    3
+    """
+
+    name: str
+    version: int
+    """The event that kept it."""
+    at: datetime
+    artifact: Artifact
+    path: str = ""
+    """The call that wrote it; '' for the task's own body, or for people."""
+    by: str = ""
+    """The person who wrote it, if it was not the task."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How long it is."""
+        return self.artifact.size_bytes
+
+
+artifact_in = decoder(Artifact)
+"""The artifact that an event names."""
+
+
+def file_of(known: KeptFile) -> File:
+    """A file as it stands in a state, to be looked at."""
+    artifact = artifact_in(known.file)
+    return File(known.name, known.seq, known.at, artifact, known.path, known.by)
+
+
+def file_in(event: FileKept) -> File:
+    """A file as an event of the log has it."""
+    artifact = artifact_in(event.file)
+    return File(event.name, event.seq, event.at, artifact, event.path, event.by)
+
+
+def listed(files: Mapping[str, KeptFile]) -> tuple[File, ...]:
+    """Files by their names."""
+    return tuple(file_of(files[name]) for name in sorted(files))
+
+
+def base_of(expected: Any) -> int | UnsetType:
+    """The version that a writer expects, as an event has it: 0 for none."""
+    if expected is None or expected is UNSET:
+        return UNSET if expected is UNSET else 0
+    if type(expected) is not int or expected < 1:
+        raise BadInput(
+            f"expected={expected!r:.60}: give the version that you have seen, a number, or None "
+            f"for a file that is not there"
+        )
+    return expected
+
+
+def kept_content(store: Blobs, data: Content, redact: Redact) -> Artifact:
+    """The content, put into a store."""
+    if isinstance(data, Artifact):
+        return data
+    if isinstance(data, str | bytes | bytearray | memoryview):
+        raw = bytes_of(data)
+        if isinstance(data, str):
+            redact.must_be_free(raw)
+        return kept(store, [raw])
+    if isinstance(data, Path):
+        with data.open("rb") as file:
+            return kept(store, file)
+    return kept(store, data)
+
+
+def digest_of(data: Content) -> str:
+    """The sha256 of content; '' where it could only be told by using it up."""
+    if isinstance(data, Artifact):
+        return data.sha256
+    if isinstance(data, str | bytes | bytearray | memoryview):
+        return sha256(bytes_of(data)).hexdigest()
+    return ""
+
+
+def bytes_of(data: str | bytes | bytearray | memoryview) -> bytes:
+    """Text or bytes, as they are stored."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    if not isinstance(data, str):
+        raise BadInput(f"give text or bytes, not {type(data).__name__}: {data!r:.60}")
+    try:
+        return data.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"a text can't be written as UTF-8: {error}") from None
+
+
+def text_of(data: bytes, name: str, encoding: str = "utf-8") -> str:
+    """Bytes as text, or an error that says whose they are."""
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the file {name!r} is no text in {encoding}: {error}") from None

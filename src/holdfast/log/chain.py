@@ -6,8 +6,8 @@ The sum covers the bytes as stored, never a re-encoding of them.
 
     {"seq":7,"at":"…","type":"completed", … ,"sum":"0123456789abcdef"}
 
-In a signed store a line has one more field, its MAC (see `stores.signed`). It stands after the sum
-and covers it, so a log can be read and its sums checked without the key.
+In a signed store (see `stores.sealed.signed`) a line has one more field, its MAC. It stands after
+the sum and covers it, so a log can be read and its sums checked without the key.
 """
 
 from __future__ import annotations

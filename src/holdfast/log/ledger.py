@@ -24,6 +24,7 @@ from holdfast.core.facts import Facts, facts_of_session
 from holdfast.errors import BadInput, LogDamaged, TaskBusy
 from holdfast.log import chain
 from holdfast.log.reading import base_of, read_lines, read_on, session_stream
+from holdfast.log.store_calls import acquire_one, sync_one
 
 if TYPE_CHECKING:
     from holdfast.stores.port import Lease, Store
@@ -35,7 +36,7 @@ MAX_LINE_BYTES = 512 * 1024
 
 
 class Folded(Protocol):
-    """What the events of a ledger come to."""
+    """The fold of a ledger's events."""
 
     seq: int
 
@@ -103,7 +104,7 @@ class Ledger(Generic[S]):
             self._is_kept = True
 
     def look(self, at: Callable[[S], T]) -> T:
-        """What is made of the state, with what others have added, while nobody changes it."""
+        """The value that `make` gives for the newest state, while nobody changes it."""
         with self._lock:
             return at(self.refresh())
 
@@ -136,7 +137,7 @@ class Ledger(Generic[S]):
             try:
                 return self._write(lease, make)
             finally:
-                self.store.release(lease)
+                self.store.release([lease])
 
     def _write(self, lease: Lease, make: Callable[[S], AnyEvent | None]) -> bool:
         with self._lock:
@@ -162,10 +163,22 @@ class Ledger(Generic[S]):
             self._notice(event)
             self._total = total
             self.store.append(lease, before, [line], self._news())
-            self.store.sync(lease)
+            sync_one(self.store, lease)
         except BaseException:
             self._start_over()  # nobody knows what is on the disk: it is read anew
             raise
+
+    def delete(self) -> None:
+        """Delete the log for good. What is added later begins a new one."""
+        with self._writing:
+            lease = self._lease()
+            try:
+                if lease.head != 0 and next(self.store.read(self.stream), None) is not None:
+                    self.store.delete(lease)
+            finally:
+                self.store.release([lease])
+            with self._lock:
+                self._start_over()
 
     def _news(self) -> Facts | None:
         """The facts for the store: when they changed, and at most once a minute for the time."""
@@ -182,7 +195,7 @@ class Ledger(Generic[S]):
         give_up_at, wait_s = time.monotonic() + _PATIENCE_S, _FIRST_WAIT_S
         while True:
             try:
-                return self.store.acquire(self.stream, self._owner, self._lease_s)
+                return acquire_one(self.store, self.stream, self._owner, self._lease_s)
             except TaskBusy:
                 if time.monotonic() > give_up_at:
                     raise
@@ -207,7 +220,7 @@ def session_ledger(
 
 
 def _dumped(event: AnyEvent) -> bytes:
-    # What is written must be readable: types in Python are only a promise.
+    # Everything written must be readable: types in Python are only a promise.
     try:
         data = dump_event(event)
         load_event(data)

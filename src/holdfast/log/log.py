@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import Growing, Listing, ListShape
 from holdfast.codec.redact import DEFAULT
-from holdfast.core.decoding import NONSENSE, Illegible, placed
+from holdfast.core.decoding import MOST_LEVELS, NONSENSE, Illegible, placed
 from holdfast.core.events import (
     AnyEvent,
     Checkpointed,
@@ -52,7 +52,8 @@ from holdfast.core.state import State
 from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StoreError
 from holdfast.log import chain
 from holdfast.log.reading import advance_checked, all_lists, since_checkpoint, stream_of
-from holdfast.log.upto import WaypointWriter
+from holdfast.log.store_calls import acquire_one
+from holdfast.log.trail import WaypointWriter
 from holdfast.log.values import INLINE_BYTES, MAX_VALUE_BYTES, fetch, items_of, stow
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _must_fit_a_line(event: AnyEvent, data: bytes) -> None:
 
 
 def _dumped(event: AnyEvent) -> bytes:
-    # What is written must be readable. Starts and results are made of what the codec checked; the
+    # Everything written must be readable. Starts and results come from the codec's checks; the
     # fields of other events come from users, and types in Python are only a promise.
     try:
         data = dump_event(event)
@@ -100,7 +101,7 @@ def _dumped(event: AnyEvent) -> bytes:
 
 
 class Attending(Protocol):
-    """Who drives the task while its log is held."""
+    """The driver of the task while its log is held."""
 
     def hear(self, event: AnyEvent) -> None:
         """An event came from outside."""
@@ -110,13 +111,23 @@ class Attending(Protocol):
 
 
 class Holds(Protocol):
-    """Who knows for how long a log is held."""
+    """The clock that knows for how long a log is held."""
 
     def is_sure(self) -> bool:
         """Whether nobody can have taken it over."""
 
     def confirm(self) -> None:
         """Ask the store whether it still is held. `LeaseLost` if not."""
+
+
+class Watching(Protocol):
+    """Who counts what is written, while it is: for metrics and traces."""
+
+    def wrote(self, state: State, lines: Sequence[bytes]) -> None:
+        """The store was given these lines. Quick: the log is locked meanwhile."""
+
+    def refused(self, state: State, error: BaseException) -> None:
+        """The store refused what was written, and the log takes nothing more."""
 
 
 class Log:
@@ -132,9 +143,10 @@ class Log:
         self.attended: Attending | None = None
         self.tenure: Holds | None = None
         """None of a log that nobody looks after: no task is driven by it."""
+        self.watched: Watching | None = None
         self.base = 0
         """How many of its events are those of the log that it is a fork of."""
-        self._waypoints = WaypointWriter(store, lease.stream, self.state)
+        self._waypoints = WaypointWriter(store, lease.stream)
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
         self.bytes_since_checkpoint = 0
@@ -166,7 +178,7 @@ class Log:
             return
         for event, total, size in since_checkpoint(self.store, self.lease.stream):
             advance_checked(self.state, event, self.lease.stream)
-            self._waypoints.read(self.state, event, total)
+            self._waypoints.read(event, total)
             self._total = total
             self.bytes_since_checkpoint += size
         fork = self.state.fork
@@ -189,7 +201,7 @@ class Log:
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            if strand is not None and strand.is_closed():
+            if strand is not None and strand.run.has_given_up and strand.is_closed():
                 raise given_up(strand)
             state = self.state
             seq = state.seq + 1 - self.base
@@ -214,14 +226,17 @@ class Log:
             if self.base:
                 placed = replace(placed, seq=seq + self.base)
             advance(state, placed)
-            self._waypoints.passed(state, placed, self._total)
-            if isinstance(placed, Completed):  # not an answer, which may yet be refused
+            waypoints = self._waypoints
+            waypoints.events.append(placed)
+            if placed.seq % waypoints.every == 0:
+                waypoints.catch_up(state, self._total)
+            if isinstance(placed, Completed) and len(data) > FEWEST_COPIED:
                 self._remember(placed)
             self._broken = None
             return True
 
     def _remember(self, event: Completed) -> None:
-        """Keep a result in mind that a list may soon hold."""
+        """Keep a result in mind that a list may soon hold; not an answer, which may be refused."""
         result = bytes(event.result)
         is_fit = FEWEST_COPIED <= len(result) <= INLINE_BYTES and not result.startswith(REFERENCES)
         if is_fit and self.state.calls[event.path].ended_seq == event.seq:
@@ -243,11 +258,14 @@ class Log:
                 news = self._news() if self._is_news else None
                 self.store.append(self.lease, seq - self.base - len(lines), lines, news)
             except StoreError as error:
-                self._broken = error
+                self._breaks(error)
                 raise
             self.flushed = seq
             self._broken = None
-            self._waypoints.put()
+            if self.watched is not None:
+                self.watched.wrote(self.state, lines)
+            if self._waypoints.is_due:
+                self._waypoints.put()
 
     def _news(self) -> Facts | None:
         """The facts for the store, where they differ in more than the time."""
@@ -263,23 +281,31 @@ class Log:
         self.flush()
         seq = self.flushed
         try:
-            self.store.sync(self.lease)
-        except StoreError as error:
+            (error,) = self.store.sync((self.lease,))
+        except StoreError as failed:
+            error = failed
+        if error is not None:
             self.was_synced(seq, error)
-            raise
-        self.was_synced(seq, None)
+            raise error
+        self.synced = max(self.synced, seq)
 
     def was_synced(self, seq: int, error: BaseException | None) -> None:
         """Take notice that the events up to `seq` are durable, or that nobody knows."""
         if error is not None:
-            self._broken = error
+            self._breaks(error)
         elif seq > self.synced:
             self.synced = seq
 
     def refuse(self, error: BaseException) -> None:
         """Take notice that nothing more can be written."""
         with self._lock:
-            self._broken = self._broken or error
+            if self._broken is None:
+                self._breaks(error)
+
+    def _breaks(self, error: BaseException) -> None:
+        if self.watched is not None and (self._broken is None or self._broken is _INTERRUPTED):
+            self.watched.refused(self.state, error)
+        self._broken = error
 
     @property
     def is_broken(self) -> bool:
@@ -292,6 +318,8 @@ class Log:
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or what says where it is kept."""
+        if len(value) <= MOST_LEVELS and not self.redact.refuses and b'"$' not in value:
+            return Raw(value)  # too short for anything that is looked for below
         self.redact.must_be_free(value)
         if isinstance(value, Listing):
             form = form_of(value)
@@ -340,7 +368,7 @@ class Log:
             version.is_stored()
 
     def _not_kept(self, version: Version) -> tuple[list[bytes], Version | None]:
-        """What a list has more than one that is in the log, the last first; and which one."""
+        """The items of a list beyond a version in the log, the last first; and that version."""
         parts: list[bytes] = []
         base: Version | None = version
         while base is not None and base.digest not in self.state.lists:
@@ -381,19 +409,19 @@ class Log:
             self._unwritten, self._broken = [], _ABANDONED
 
     def close(self) -> None:
-        """Give the task back. What was appended is made durable first, if it can be."""
+        """Release the task. Appended events are made durable first, if they can be."""
         try:
             if self.has_to_be_synced():
-                # What was acknowledged is safe; the rest belongs to who has the lease now.
+                # Acknowledged events are safe; the rest belongs to the current holder of the lease.
                 with suppress(LeaseLost):
                     self.sync()
         finally:
-            self.store.release(self.lease)
+            self.store.release([self.lease])
 
 
 def open_log(store: Store, task_id: str, owner: str, lease_s: float, clock: Clock) -> Log:
     """Take hold of a task's log, or of the place where it will be."""
-    return opened(store, store.acquire(stream_of(task_id), owner, lease_s), clock)
+    return opened(store, acquire_one(store, stream_of(task_id), owner, lease_s), clock)
 
 
 def opened(store: Store, lease: Lease, clock: Clock) -> Log:
@@ -402,6 +430,6 @@ def opened(store: Store, lease: Lease, clock: Clock) -> Log:
     try:
         log.load()
     except BaseException:
-        store.release(lease)
+        store.release([lease])
         raise
     return log

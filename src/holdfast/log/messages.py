@@ -1,4 +1,4 @@
-"""Messages: what is said in a conversation, whoever's format it came in.
+"""Messages of a conversation, in one format for all providers.
 
 A message has a role and content: a plain text, or parts. The parts are those that providers know,
 under one name each; what only one of them knows is kept as it is (`extra`, `Foreign`), so that
@@ -26,7 +26,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 Extra = dict[str, dict[str, Any]]
-"""What only one provider's format has, by the name of the format: plain JSON data."""
+"""Fields that only one provider's format has, by the name of the format: plain JSON data."""
 
 
 class Text(Struct, frozen=True, omit_defaults=True, tag="text"):
@@ -52,7 +52,7 @@ class Media(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="media"):
 
 
 class Thinking(Struct, frozen=True, omit_defaults=True, tag="thinking"):
-    """What a model thought before it spoke, as far as it shows."""
+    """The model's reasoning before it spoke, as far as the provider shows it."""
 
     text: str
     extra: Extra = {}
@@ -75,7 +75,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True, tag="tool_call"):
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True, tag="tool_result"):
-    """What came of a call, for the model to read."""
+    """The result of a call, for the model to read."""
 
     call_id: str
     content: str | tuple[Text | Media | Foreign, ...] = ""
@@ -105,7 +105,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
     content: str | tuple[Part, ...] = ""
     name: str = ""
     meta: dict[str, Any] = {}
-    """What the one who stores it wants to know later: plain JSON data, sent to nobody."""
+    """Notes of the code that stores it: plain JSON data, sent to nobody."""
     extra: Extra = {}
     number: int = 0
     """Its place in the conversation, counted from 1; 0 while it is in none."""
@@ -123,7 +123,7 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """What it says, without what is no text."""
+        """Its text, without other parts."""
         return "".join(part.text for part in self.parts if isinstance(part, Text | Refusal))
 
     @property

@@ -1,14 +1,15 @@
-"""Reading logs: lines as events, each checked against the one before it, and what they come to.
+"""Reading logs: lines as events, each checked against the one before it; now, or as they come.
 
-Whoever only reads needs nothing but this; who writes goes on from it (see `log`).
+`states` folds them, and `log` writes more.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from itertools import chain as joined
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from holdfast.core.events import (
     Claimed,
     Fork,
     MemoryBegan,
+    Rewound,
     SessionBegan,
     TaskCreated,
     load_event,
@@ -28,8 +30,8 @@ from holdfast.core.events import (
 from holdfast.core.fold import advance
 from holdfast.core.kinds import kind_of
 from holdfast.core.lists import Lists
-from holdfast.core.state import State
-from holdfast.errors import LogDamaged, NewerFormat, WrongKey
+from holdfast.core.state import FINISHED, State
+from holdfast.errors import LogDamaged, NewerFormat, TaskNotFound, WrongKey
 from holdfast.log import chain
 from holdfast.log.values import fetch
 
@@ -42,7 +44,7 @@ _FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = 
     "sessions": ("session", SessionBegan),
     "memories": ("memory", MemoryBegan),
 }
-"""What a log is of, and begins with, by the first part of its stream's name."""
+"""The kind of a log, and its first event, by the first part of its stream's name."""
 _BEGINS = frozenset(first for _, first in _FIRST.values())
 _SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan)
 _WHOLE_CHECKPOINT = b'"carried":{'
@@ -51,7 +53,7 @@ _REWOUND = b'{"type":"rewound"'
 
 
 class Readable(Protocol):
-    """What logs can be read from: a store, or an archive."""
+    """A source of logs: a store, or an archive."""
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
         """The lines after `after_seq`; none if there is no such stream."""
@@ -75,7 +77,7 @@ def memory_stream(memory_id: str) -> str:
 def read_events(store: Readable, stream: str, upto: int | None = None) -> Iterator[AnyEvent]:
     """The events of a log, each checked against the one before it; to the event `upto` if given.
 
-    Those of a fork begin with what it shares with its original. What was rewound is among them.
+    The events of a fork begin with those it shares with its original. Rewound ones are among them.
     """
     for event, _ in read_sums(store, stream, upto):
         yield event
@@ -108,7 +110,7 @@ def read_lines(
 def _past(
     store: Readable, stream: str, fork: Fork, upto: int | None, seen: tuple[str, ...]
 ) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
-    """What a fork shares with its original, which must be what it was when the fork was made."""
+    """The events that a fork shares with its original, unchanged since the fork was made."""
     original = kind_of(stream).stream(fork.of)
     if original in seen:
         raise LogDamaged(stream, 1, f"it goes back to itself, by way of {original}")
@@ -146,7 +148,7 @@ def base_of(store: Readable, stream: str) -> int:
 
 
 def fork_of(store: Readable, stream: str) -> Fork | None:
-    """What a log says of the one whose past it shares; None if it shares none, or is not there."""
+    """A log's link to the log whose past it shares; None if it shares none, or is not there."""
     first = next(store.read(stream), None)
     return _fork_in(stream, first) if first is not None else None
 
@@ -157,7 +159,7 @@ def lineage(store: Readable, stream: str) -> list[str]:
     streams = [stream]
     while (fork := fork_of(store, streams[-1])) is not None:
         original = kind_of(stream).stream(fork.of)
-        if original in streams:  # whoever reads it is told
+        if original in streams:  # its own reader reports it
             break
         streams.append(original)
     return streams[::-1]
@@ -217,8 +219,15 @@ def plain_in(store: Store, state: State, value: Raw, kind: Any = object) -> Any:
         return decode(value_in(store, state, value), kind)
 
 
+def no_task(store: Store | str, id: str, hint: str = "") -> TaskNotFound:
+    """The error for a task that is not in a store, given by itself or by its URL. It ends with
+    the `hint`: what is there instead, or what to do."""
+    url = store if isinstance(store, str) else store.url
+    return TaskNotFound(f"no task {id!r} in {url}{hint}")
+
+
 def first_event(store: Store, stream: str) -> TaskCreated | None:
-    """What a log begins with, without reading the rest of it."""
+    """The first event of a log, without reading the rest of it."""
     for event, _, _ in _checked(stream, store.read(stream), most=1):
         if isinstance(event, TaskCreated):
             return event
@@ -227,40 +236,60 @@ def first_event(store: Store, stream: str) -> TaskCreated | None:
 
 def newest_event(store: Store, stream: str) -> AnyEvent | None:
     """The event a log ends with; None if there is none."""
-    newest = next(store.tail(stream), None)
+    newest = next(store.read(stream, backwards=True), None)
     return None if newest is None else _decoded(stream, 0, newest)
 
 
 def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes, int]]:
     """The first event, and those from the last whole checkpoint on; all, if there is none.
 
-    What lies between is not read. Its sums are not checked then: `verify` does that. A log that
-    shares its past with another, or that was put back since, is read whole.
+    The log is read once, from its end back. The events before the checkpoint are not read, so their
+    sums are not checked: `verify` does that. A log that shares its past with another, or that was
+    rewound since, is read whole.
     """
     newest: list[bytes] = []
-    lines = store.tail(stream)
+    lines, may_begin_here = store.read(stream, backwards=True), True
     for line in lines:
         if not newest:
             _must_be_ours_to_write(stream, line)
         newest.append(line)
-        if line.startswith(_REWOUND):
-            break
-        if line.startswith(_CHECKPOINT) and _WHOLE_CHECKPOINT in line:
-            event = _decoded(stream, 0, line)
-            if isinstance(event, Checkpointed) and event.carried is not None:
-                begun = next(_checked(stream, store.read(stream), most=1))
-                if b'"fork":{' in begun[2]:
-                    break
-                yield begun[0], begun[1], len(begun[2])
-                before = next(lines, None)
-                total = chain.sum_of(before) if before is not None else chain.ROOT
-                since = _checked(stream, reversed(newest), total, event.seq - 1)
-                _, after, last = next(since)
-                yield _with_files(store, event), after, len(last)
-                yield from ((event, total, len(line)) for event, total, line in since)
-                return
-    for event, total, line in read_lines(store, stream):
-        yield event, total, len(line)
+        may_begin_here = may_begin_here and not line.startswith(_REWOUND)
+        event = _whole_checkpoint(stream, line) if may_begin_here else None
+        if event is None:
+            continue
+        begun, begun_total, first = next(_checked(stream, store.read(stream), most=1))
+        if b'"fork":{' in first:
+            may_begin_here = False
+            continue
+        yield begun, begun_total, len(first)
+        before = next(lines, None)
+        total = chain.sum_of(before) if before is not None else chain.ROOT
+        since = _checked(stream, _oldest_first(newest), total, event.seq - 1)
+        _, after, last = next(since)
+        yield _with_files(store, event), after, len(last)
+        yield from ((event, total, len(line)) for event, total, line in since)
+        return
+    fork = _fork_in(stream, newest[-1]) if newest else None
+    if fork is not None:
+        for shared, total, line in _past(store, stream, fork, None, ()):
+            yield shared, total, len(line)
+    base = fork.seq if fork is not None else 0
+    for each, total, line in _checked(stream, _oldest_first(newest), base=base):
+        yield each, total, len(line)
+
+
+def _whole_checkpoint(stream: str, line: bytes) -> Checkpointed | None:
+    if not line.startswith(_CHECKPOINT) or _WHOLE_CHECKPOINT not in line:
+        return None
+    event = _decoded(stream, 0, line)
+    is_whole = isinstance(event, Checkpointed) and event.carried is not None
+    return event if is_whole else None  # type: ignore[return-value]
+
+
+def _oldest_first(lines: list[bytes]) -> Iterator[bytes]:
+    """The lines that were read back, each released as it is taken: a log may be large."""
+    while lines:
+        yield lines.pop()
 
 
 def _with_files(store: Store, event: Checkpointed) -> Checkpointed:
@@ -371,3 +400,95 @@ def _newer(stream: str, seq: int, what: str) -> NewerFormat:
         f"{stream}: event {seq} was written by a newer Holdfast: {what}. "
         f"Nothing was changed: open it with that version, or upgrade this one"
     )
+
+
+# Waiting for something to happen in a store.
+#
+# A store that many processes share may tell of news: it then has one method more than the port
+# asks for, which returns True as soon as facts have changed or a message was left, or, of `lines`,
+# when anything was appended at all. With any other store one looks again from time to time, and
+# with those that tell one does so too, only not so often: a process that dies tells nothing.
+
+
+@runtime_checkable
+class TellsNews(Protocol):
+    """A store that tells of news."""
+
+    def wait_for_news(self, timeout_s: float, *, lines: bool = False) -> bool:
+        """Wait until there is news that the calling thread has not been told of; False if none."""
+
+
+def pause(store: Store, seconds: float, *, lines: bool = False) -> None:
+    """Wait until it is worth to look again: for so long, or until there is news."""
+    if isinstance(store, TellsNews):
+        store.wait_for_news(seconds, lines=lines)
+    else:
+        time.sleep(seconds)
+
+
+# Reading a log on from where one left off, each line checked against the line before it.
+
+
+class Tail:
+    """The end of a task's log, as far as it was read.
+
+    It holds no file open: the log may be replaced by a copy (when another process takes the task
+    over) and is found again by its name.
+    """
+
+    def __init__(self, store: Store, task_id: str) -> None:
+        self.state = State()
+        self._store = store
+        self._task_id = task_id
+        self._stream = stream_of(task_id)
+        self._total = chain.ROOT
+        self._base = 0
+        self._is_whole = True
+
+    def begin(self, state: State, total: bytes) -> None:
+        """Begin after an event of the log's own, with the state that the log came to there, and
+        the sum of the event."""
+        self.state, self._total, self._is_whole = state, total, False
+        self._base = base_of(self._store, self._stream)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the task had ended at the newest event read."""
+        return self.state.status in FINISHED
+
+    def read(self) -> Iterator[tuple[bytes, AnyEvent]]:
+        """The lines that came since the last time, with their events."""
+        try:
+            for event, total, line in self._new():
+                self._advance(event)
+                self._total = total
+                yield line, event
+        except LogDamaged:
+            if self.state.seq and next(self._store.read(self._stream), None) is None:
+                raise _deleted(self._task_id) from None
+            raise
+
+    def events(self, after: int) -> Iterator[AnyEvent]:
+        """The events after `after` that came since the last time."""
+        for _, event in self.read():
+            if event.seq > after:
+                yield event
+        if after and not self.state.seq:  # a caller that saw that event saw the task
+            raise _deleted(self._task_id)
+
+    def _advance(self, event: AnyEvent) -> None:
+        if isinstance(event, Rewound) and not self._is_whole:
+            # A rewind needs the events before it, and this state was made without them.
+            self.state, self._is_whole = read_state(self._store, self._stream, event.seq), True
+        else:
+            advance_checked(self.state, event, self._stream)
+
+    def _new(self) -> Iterator[tuple[AnyEvent, bytes, bytes]]:
+        if self.state.seq:
+            return read_on(self._store, self._stream, self.state.seq, self._total, self._base)
+        self._base = base_of(self._store, self._stream)
+        return read_lines(self._store, self._stream)
+
+
+def _deleted(task_id: str) -> TaskNotFound:
+    return TaskNotFound(f"task {task_id!r} was deleted")

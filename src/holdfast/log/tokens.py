@@ -19,13 +19,13 @@ from holdfast.errors import BadInput
 from holdfast.log.messages import Foreign, Media, Message, Part, ToolCall, ToolResult
 
 PER_MESSAGE = 8
-"""What a message takes besides its content: its role, and the marks around it."""
+"""The tokens of a message besides its content: its role, and the marks around it."""
 
 PER_PART = 4
-"""What a part takes besides its text."""
+"""The tokens of a part besides its text."""
 
 PER_MEDIA = 1600
-"""What an image takes, about the most that providers ask for one of usual size."""
+"""The tokens of an image: about the most that providers count for one of usual size."""
 
 LEAST_RATIO, GREATEST_RATIO = 0.25, 4.0
 
@@ -35,7 +35,7 @@ class Counter(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the counter."""
 
     def count(self, message: Message) -> int:
         """How many tokens a message takes."""
@@ -202,7 +202,7 @@ class Calibrated:
 
 
 def calibrate(pairs: Iterable[tuple[int, int]], last: int = 50) -> float:
-    """What to multiply counts with, from pairs of what was counted and what was reported.
+    """The factor for counts, from pairs of a counted and a reported number.
 
     The sums of the last ones are compared, so that large calls weigh more and no single odd one
     decides. Within bounds, whatever is reported; 1.0 where there is nothing to compare.

@@ -1,21 +1,24 @@
 """The waypoints that a state leaves behind while events are folded into it: see `waypoints`.
 
-Whoever folds a log tells its trail of each event. The dicts of the state then note what is changed
-in them, and after every 1,024th event a waypoint is made of that, which takes as long as there are
+The code that folds a log tells its trail of each event. The dicts of the state note their
+changes, and after every 1,024th event a waypoint is made of that, which takes as long as there are
 changes, not as long as the state is large. The caller puts it into the store, when the line is
 there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
 from holdfast.core import events as e
-from holdfast.core.events import AnyEvent
+from holdfast.core.events import AnyEvent, Rewound
+from holdfast.core.fold import advance
 from holdfast.core.state import KeyChanges, State, Tracked
+from holdfast.errors import HoldfastError
 from holdfast.log import chain
 from holdfast.log.waypoints import (
     DEFAULTS,
@@ -39,7 +42,11 @@ from holdfast.log.waypoints import (
     level_of,
     place_of,
     sealed,
+    way_to,
 )
+
+if TYPE_CHECKING:
+    from holdfast.stores.port import Store
 
 _LARGE: dict[type, str] = {
     e.Started: "args",
@@ -50,6 +57,7 @@ _LARGE: dict[type, str] = {
     e.Settled: "result",
     e.ChildEnded: "result",
     e.QuestionAnswered: "answer",
+    e.MessageSent: "value",
     e.Decided: "choice",
     e.Observed: "value",
     e.Derived: "value",
@@ -90,7 +98,7 @@ class Trail:
         self._levels: list[_Before] = []
         """By level: the last waypoint of that level or a higher one, and what changed since."""
         self.made: list[Waypoint] = []
-        """What is to be stored, once the log is there."""
+        """The waypoints to store, once the log is there."""
         self._is_whole = True
         """Whether it was told of every event."""
         self._track(state)
@@ -265,7 +273,7 @@ def _grown(now: Any, then: Any, length: int) -> Any:
 
 
 def _changes_of(state: State, name: str) -> KeyChanges:
-    """What was changed in a dict since the last waypoint. One that was replaced is all new."""
+    """The changes of a dict since the last waypoint. A replaced dict is all new."""
     values = getattr(state, name)
     if isinstance(values, Tracked):
         return values.taken()
@@ -277,3 +285,123 @@ def _all_of(values: Mapping[str, Any]) -> KeyChanges:
     changes = KeyChanges()
     changes.put, changes.anew = dict.fromkeys(values), True
     return changes
+
+
+# How the writer of a log leaves waypoints as it goes.
+#
+# Never in the way of the log itself: an append only keeps its event in mind. Where a waypoint is
+# due, the events since the last one are folded once more, into a state that notes what changes in
+# it. A waypoint that can't be made or stored is left out, and the next reader makes it up (see
+# `states`). A writer that does not know the whole log, because it began to read at a checkpoint,
+# leaves none.
+
+
+class Waypoints:
+    """The waypoints in a store: derived bytes beside a log, by an event's number and a part."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(self, stream: str, seq: int, part: str, data: bytes) -> None:
+        """Keep a part of the waypoint after an event, in place of the one there was."""
+        self._store.put_side(stream, "derived", f"{seq}.{part}", data)
+
+    def get(self, stream: str, seqs: Sequence[int], part: str) -> dict[int, bytes]:
+        """One part of each of these waypoints, as far as they are there."""
+        names = [f"{seq}.{part}" for seq in seqs]
+        found = self._store.get_side([stream], "derived", names)
+        return {int(row.name.partition(".")[0]): row.data for row in found}
+
+    def seqs(self, stream: str) -> list[int]:
+        """The events after which there is a waypoint, in no order."""
+        found = self._store.get_side([stream], "derived", only_names=True)
+        return list({int(row.name.partition(".")[0]) for row in found})
+
+
+def put_all(kept: Waypoints, stream: str, made: list[Waypoint]) -> None:
+    """Store waypoints; one that can't be stored is not missed."""
+    with suppress(HoldfastError, OSError):
+        for waypoint in made:
+            for part, data in waypoint.parts.items():
+                kept.put(stream, waypoint.seq, part, data)
+    made.clear()
+
+
+class WaypointWriter:
+    """Leaves the waypoints of one log, as long as nothing goes wrong with them."""
+
+    def __init__(self, store: Store, stream: str, every: int = EVERY) -> None:
+        self._stream = stream
+        self.every = every
+        self._kept = Waypoints(store)
+        self._state = State()
+        self._trail: Trail | None = Trail(self._state, every)
+        self.events: list[AnyEvent] = []
+        """The lines read and written since the last waypoint."""
+        self._there: dict[int, bytes] = {}
+        """Of what was read: the sums of the lines at which waypoints stand."""
+        self._known: set[int] = set()
+        self.is_due = False
+        """Whether some are made that are not stored."""
+
+    def read(self, event: AnyEvent, total: bytes) -> None:
+        """An event stands in the log already."""
+        self.events.append(event)
+        if event.seq % self.every == 0:
+            self._there[event.seq] = total
+
+    def catch_up(self, state: State, total: bytes) -> None:
+        """Make the waypoint after the newest event, which has that sum and led to that state."""
+        trail, mine = self._trail, self._state
+        events, self.events = self.events, []
+        self.is_due = True
+        if trail is None:
+            return
+        try:
+            for event in events:
+                # The numbers of a fork go on from its past, and a rewind makes a state of old
+                # ones: a reader of such a log does without.
+                if event.seq != mine.seq + 1 or isinstance(event, Rewound):
+                    self._trail = None
+                    return
+                advance(mine, event)
+                there = self._there.get(event.seq)
+                if event.seq == state.seq:
+                    _share(mine, state)
+                trail.passed(mine, event, event.seq, there or total, is_stored=there is not None)
+        except Exception:  # it is of no matter what: the log goes on without
+            self._trail = None
+
+    def put(self) -> None:
+        """Store what was left since: the lines are there now."""
+        trail, kept = self._trail, self._kept
+        self.is_due = False
+        if trail is None:
+            return
+        try:
+            for waypoint in list(trail.made):
+                number = waypoint.seq // self.every
+                if not self._can_go_on(number):
+                    self._trail = None
+                    return
+                put_all(kept, self._stream, [waypoint])
+                self._known.add(number)
+            trail.made.clear()
+        except Exception:  # as above
+            self._trail = None
+
+    def _can_go_on(self, number: int) -> bool:
+        """Whether the waypoints are there that this one goes on from."""
+        before = set(way_to(number)[:-1])
+        if not before <= self._known:
+            seqs = self._kept.seqs(self._stream)
+            self._known |= {seq // self.every for seq in seqs}
+        return before <= self._known
+
+
+def _share(mine: State, theirs: State) -> None:
+    """Hold the records of an equal state that changed, instead of a second copy of them."""
+    for name in RECORDS:
+        known, others = getattr(mine, name), getattr(theirs, name)
+        for key in getattr(known, "changes", KeyChanges()).put:
+            dict.__setitem__(known, key, others[key])

@@ -1,6 +1,6 @@
 """How values are kept: in a line of the log, in a blob, or by naming lists that the log has.
 
-What is small stands in the event itself. What is too large for a line goes to a blob first, and
+A small value is in the event itself. A value too large for a line goes to a blob first, and
 the event holds a reference. Long lists are taken out and stored once (see `lists`).
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from holdfast.codec.readable import readable_json
 from holdfast.core.decoding import MOST_LEVELS, Illegible, damage_in, decode, decoder, is_too_deep
 from holdfast.core.events import ListGrew
 from holdfast.core.lists import (
@@ -34,14 +35,16 @@ MAX_VALUE_BYTES = 64 * 1024 * 1024
 
 
 class Blobs(Protocol):
-    """What is needed of a store."""
+    """The part of a store that this needs."""
 
     def put_blob(self, data: bytes) -> str:
         """Keep bytes, durably, under the digest that is returned."""
 
-    def get_blob(self, digest: str) -> bytes:
+    def get_blob(self, name: str) -> bytes:
         """The bytes again."""
 
+
+_TAG = re.compile(rb'"\$(?!blob|lists)')
 
 PARTS = "$parts"
 """How an artifact names the blob that lists its parts."""
@@ -55,7 +58,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What is in the blob that an artifact names."""
+    """The contents of the blob that an artifact names."""
 
     parts: list[Part]
 
@@ -102,11 +105,21 @@ def fetch(store: Blobs, value: Raw, lists: Lists, all_lists: Callable[[], Lists]
 
 
 class Reader:
-    """Values as plain data, for who looks at many: the items of lists that grew are shared."""
+    """Values as plain data, for reading many: the items of lists that grew are shared.
+
+    They are as people read them, without tags, unless it is told to leave the `tags` in.
+    """
 
     def __init__(
-        self, store: Blobs, stream: str, lists: Lists, all_lists: Callable[[], Lists]
+        self,
+        store: Blobs,
+        stream: str,
+        lists: Lists,
+        all_lists: Callable[[], Lists],
+        *,
+        tags: bool = False,
     ) -> None:
+        self._shown: Callable[[bytes], bytes] = bytes if tags else readable_json
         self._store = store
         self._stream = stream
         self._lists = lists
@@ -121,7 +134,9 @@ class Reader:
     def _plain(self, value: Raw) -> Any:
         data = bytes(value)
         if not data.startswith(LISTED):
-            return decode(fetch(self._store, value, {}, dict))
+            return decode(self._shown(fetch(self._store, value, {}, dict)))
+        if _TAG.search(data, len(LISTED)):  # a place may be inside of a tag
+            return decode(self._shown(self._whole(value)))
         form = form_of(data)
         found = self._plain(form.value)
         for place in form.places:
@@ -134,6 +149,9 @@ class Reader:
             holder[place.path[-1]] = items
         return found
 
+    def _whole(self, value: Raw) -> bytes:
+        return fetch(self._store, value, self._lists, self._all_lists)
+
     def _items(self, digest: str) -> list[Any]:
         grown: list[ListGrew] = []
         while digest and digest not in self._known:
@@ -144,7 +162,7 @@ class Reader:
             digest = event.base or ""
         items = self._known.get(digest, [])
         for event in reversed(grown):
-            new = decode(b"[%b]" % items_of(self._store, event))
+            new = decode(self._shown(b"[%b]" % items_of(self._store, event)))
             items = self._known[event.digest] = items + new
         return items
 
@@ -183,7 +201,7 @@ def lists_in(value: Raw) -> list[str]:
 
 
 def blobs_in(value: Raw) -> Iterator[str]:
-    """The digests of the blobs that a value in an event names. One that makes no sense is told."""
+    """The digests of the blobs that a value in an event names. A senseless one is reported."""
     data = bytes(value)
     try:
         if data.startswith(BLOB):
@@ -263,7 +281,7 @@ def blob_of(reference: Reference, get_blob: GetBlob) -> bytes | None:
 
 
 class Naming:
-    """Follows references to the end. What a blob names is read once, whoever names the blob."""
+    """Follows references to the end. Each blob is read once, however many name it."""
 
     def __init__(self, get_blob: GetBlob) -> None:
         self._get_blob = get_blob

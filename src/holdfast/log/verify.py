@@ -13,16 +13,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from holdfast.core.decoding import Illegible, decode
 from holdfast.core.events import AnyEvent, ListGrew
 from holdfast.core.kinds import KINDS, Kind, KindName, for_people, id_of, kind_of, named
+from holdfast.core.state import State
 from holdfast.core.words import checked_id
-from holdfast.errors import LogDamaged, StoreError, TaskNotFound
+from holdfast.errors import LogDamaged, StoreError
 from holdfast.log import chain
-from holdfast.log.folding import empty, follow
-from holdfast.log.reading import base_of, read_sums, stream_of
+from holdfast.log.reading import base_of, no_task, read_sums, stream_of
+from holdfast.log.states import Folded, empty, follow
+from holdfast.log.store_calls import streams_in
 from holdfast.log.values import blobs_in, lists_in, raws_in, references
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ Progress = Callable[[int, int], None]
 class Head(Struct, frozen=True, omit_defaults=True):
     """How far a log went when somebody looked: the number of its last event, and its sum.
 
-    That of a fork counts the events that it shares with its original, too.
+    The head of a fork counts the events that it shares with its original, too.
     """
 
     task: str
@@ -71,7 +73,7 @@ class Damage(Struct, frozen=True):
 
 
 class Verified(Struct):
-    """What was read, and what is wrong with it: for each log the first thing that is."""
+    """The logs that were read, and the first thing that is wrong with each."""
 
     tasks: int = 0
     events: int = 0
@@ -89,17 +91,17 @@ class Verified(Struct):
 def heads(
     store: Store, ids: Iterable[str] = (), unreadable: list[StoreError] | None = None
 ) -> list[Head]:
-    """How far the logs of some tasks go, or all logs. What is wrong with those that can't be read
+    """The heads of the logs of some tasks, or of all logs. The faults of those that can't be read
     is raised, or added to `unreadable`."""
     asked = [stream_of(checked_id(id)) for id in ids]
     found = []
     for stream in asked or _all(store):
         try:
-            newest = next(iter(store.tail(stream)), None)
+            newest = next(iter(store.read(stream, backwards=True)), None)
             if newest is not None:
                 found.append(_head(stream, newest, base_of(store, stream)))
             elif asked:
-                raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
+                raise no_task(store, id_of(stream))
         except StoreError as error:
             if unreadable is None:
                 raise
@@ -122,7 +124,7 @@ def verify(
         progress(number, len(todo))
         seq = _check(store, stream, known.get(stream), found, blobs)
         if seq == 0 and stream in wanted and stream not in known:
-            raise TaskNotFound(f"no task {id_of(stream)!r} in {store.url}")
+            raise no_task(store, id_of(stream))
     if not wanted and hasattr(store, "nameless"):
         for kind in KINDS:
             for folder in store.nameless(kind.plural):
@@ -149,7 +151,7 @@ def _head(stream: str, newest: bytes, base: int) -> Head:
 
 
 def _all(store: Store) -> list[str]:
-    return _in_order(stream for kind in KINDS for stream in store.streams(kind.prefix))
+    return _in_order(stream for kind in KINDS for stream in streams_in(store, kind.prefix))
 
 
 def _in_order(streams: Iterable[str]) -> list[str]:
@@ -173,6 +175,7 @@ def _check(
                 if total.decode() != head.sum:
                     raise LogDamaged(stream, event.seq, "it is another one than when it was noted")
             follow(state, event, stream)
+            must_have_items(state, event, stream)
         if not seen and head is not None:
             raise LogDamaged(stream, head.seq, _cut(kind, state.seq, head))
         if hasattr(store, "refused") and store.refused([stream]):
@@ -189,8 +192,22 @@ def _check(
     return None
 
 
+def must_have_items(state: Folded, event: AnyEvent, stream: str) -> None:
+    """`LogDamaged` if a list can't be made of what the log has. The state is after the event, and
+    of a log that was read from its first event on."""
+    if not isinstance(event, ListGrew) or not isinstance(state, State):
+        return
+    grown = state.lists[event.digest]
+    if grown.base and grown.base not in state.lists:
+        what = f"it goes on from a list that is not in its log ({grown.base:.80})"
+        raise LogDamaged(stream, event.seq, what)
+    if event.copied and not isinstance(grown.items, Raw):
+        what = f"it has items of the call {event.copied[0][1]:.80}, whose result is not in its log"
+        raise LogDamaged(stream, event.seq, what)
+
+
 def what_in(stream: str, error: LogDamaged) -> str:
-    """What is wrong with a log, where that may be in the log whose past it shares."""
+    """The fault of a log, which may be in the log whose past it shares."""
     if error.stream == stream:
         return error.what
     return f"it shares its past with {error.stream}, which is damaged there: {error.what}"
@@ -212,13 +229,13 @@ class BlobCheck:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.problems: dict[str, str] = {}
-        """What is wrong with each; '' where it is sound."""
+        """The fault of each; '' where it is sound."""
         self._values: set[str] = set()
         self._lists: set[str] = set()
         """The long lists that the log has so far."""
 
     def check(self, event: AnyEvent) -> Iterator[str]:
-        """What is wrong with those that an event names, and with the values that stand in it.
+        """The faults of the blobs that an event names, and of the values in it.
 
         Events of one log come one after the other, from its first on.
         """

@@ -14,7 +14,7 @@ not stored again: what stands for them says which event of the log holds them.
 
 They are made of the log, and say which: with the sum of the line that they stand after, that of the
 one they go on from, and those of the records they name. Each part is sealed with the sum it
-belongs to. Whatever does not fit is not used. Whoever reads a log without them has to fold it, and
+belongs to. Whatever does not fit is not used. A reader of a log without them has to fold it, and
 leaves them for the next.
 """
 
@@ -84,7 +84,7 @@ class Placed(Struct, omit_defaults=True):
 
 
 _FIELDS = [known for known in fields(State) if known.name != "trail"]
-"""What a waypoint keeps. The events that a state was made of are in the log."""
+"""The fields that a waypoint keeps. The events of a state are in the log."""
 
 
 def _kind(known: FieldInfo) -> str:
@@ -214,7 +214,7 @@ def sealed(total: bytes, part: str, data: bytes) -> bytes:
 
 
 def unsealed(total: bytes, part: str, stored: bytes) -> bytes | None:
-    """What was sealed; None if it was changed, or belongs elsewhere.
+    """The sealed value; None if it was changed, or belongs elsewhere.
 
     >>> stored = sealed(b"0123456789abcdef", "calls", b"[]")
     >>> unsealed(b"0123456789abcdef", "calls", stored), unsealed(b"0" * 16, "calls", stored)

@@ -11,10 +11,14 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from holdfast.errors import BadInput, WrongKey
+from holdfast.log.store_calls import streams_in
 from holdfast.stores.port import Store
 from holdfast.stores.sealed.keys import KEYS, Keys, KeySource
 
@@ -73,6 +77,54 @@ def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
     )
 
 
+class Migration(Struct, frozen=True):
+    """One step of a migration, and what it is for."""
+
+    number: int
+    about: str
+
+
+def migrations_of(url: str) -> list[Migration]:
+    """The migrations that a store needs before this version opens it. Nothing is changed."""
+    from holdfast.stores.queries import migration
+
+    dialect, database = _database_of(url)
+    if database is None:
+        return []
+    place: Any = Path(url.partition(":///")[2]) if dialect == "sqlite" else url
+    found: int = database.version_in(place)
+    if not found:  # there is no store yet: it is made whole
+        return []
+    return [
+        Migration(number, _about(migration(dialect, number)))
+        for number in range(found + 1, database.VERSION + 1)
+    ]
+
+
+def migrate(url: str) -> list[Migration]:
+    """Bring the schema of a store up to date, all or nothing; returns what was done."""
+    needed = migrations_of(url)
+    dialect, database = _database_of(url)
+    if needed and database is not None:
+        place: Any = Path(url.partition(":///")[2]) if dialect == "sqlite" else url
+        database.prepare(place, True, migrates=True)
+    return needed
+
+
+def _database_of(url: str) -> tuple[str, Any]:
+    if url.startswith("sqlite:///"):
+        return "sqlite", import_module("holdfast.stores.sqlite.database")
+    if url.startswith(("postgresql://", "postgres://")):
+        return "postgres", import_module("holdfast.stores.postgres.database")
+    return "", None
+
+
+def _about(script: str) -> str:
+    lines = (line[2:].strip() for line in script.splitlines() if line.startswith("--"))
+    told = [line for line in lines if line]
+    return next((line for line in told if line.startswith("Version")), told[0] if told else "")
+
+
 def _with_slashes(text: str) -> str:
     scheme, _, rest = text.partition(":")
     return f"{scheme}://{'/' if scheme == 'sqlite' else ''}{rest.lstrip('/')}"
@@ -113,7 +165,7 @@ def secured(store: Store, key: KeySource | None, sign_key: KeySource | None = No
     try:
         if key is not None:
             store = _sealed(store, Keys.of(key))
-        elif next(iter(store.streams(KEYS)), None) is not None:
+        elif streams_in(store, KEYS):
             raise WrongKey(
                 f"{store.url} is encrypted, and no key was given. Nothing was read or changed: "
                 f"open it with Holdfast(…, key=…), or holdfast --key-file FILE"

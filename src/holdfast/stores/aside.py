@@ -20,7 +20,7 @@ class Aside(MemoryStore):
     >>> from holdfast.stores.memory import MemoryStore
     >>> below = MemoryStore()
     >>> aside = Aside(below)
-    >>> lease = aside.acquire("tasks/trip-42", "ada", 10)
+    >>> [lease] = aside.acquire(["tasks/trip-42"], "ada", 10)
     >>> aside.append(lease, 0, [b"a line"])
     >>> list(aside.read("tasks/trip-42")), list(below.read("tasks/trip-42"))
     ([b'a line'], [])
@@ -36,20 +36,15 @@ class Aside(MemoryStore):
         with self._lock:
             self._streams[stream] = list(lines)
 
-    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
+    def _take(self, stream: str, owner: str, lease_s: float) -> Lease:
         if stream not in self._streams:
             self.take(stream, list(self._below.read(stream)))
-        return super().acquire(stream, owner, lease_s)
+        return super()._take(stream, owner, lease_s)
 
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
         if stream in self._streams:
-            return super().read(stream, after_seq)
-        return self._below.read(stream, after_seq)
-
-    def tail(self, stream: str) -> Iterator[bytes]:
-        if stream in self._streams:
-            return super().tail(stream)
-        return self._below.tail(stream)
+            return super().read(stream, after_seq, backwards=backwards)
+        return self._below.read(stream, after_seq, backwards=backwards)
 
     def get_blob(self, name: str, *, checked: bool = True) -> bytes:
         if name not in self._blobs:

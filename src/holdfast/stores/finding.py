@@ -3,16 +3,17 @@
 A store with an index of its own finds a page by it; any other may say
 
     def find(self, query):
-        return finding.find(query, self.facts(query.prefix))
+        return finding.find(query, all_streams_with_their_facts)
 
-The order is that of creation, the newest first, and a page begins where the one before it ended:
-at a place in that order, and not at a count, so what is added or removed meanwhile moves nothing.
+The order is that of creation, the newest first; in a list of what is due, the longest due comes
+first. A page begins where the one before it ended: at a place in that order, and not at a count, so
+what is added or removed meanwhile moves nothing.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from heapq import nlargest
@@ -21,6 +22,7 @@ from operator import attrgetter
 import msgspec
 
 from holdfast.core.decoding import NONSENSE, Illegible, decoder
+from holdfast.core.events import NEVER
 from holdfast.errors import BadInput
 from holdfast.stores.port import Facts, Page, PagePlace, Query
 
@@ -35,13 +37,26 @@ def find(query: Query, streams: Iterable[tuple[str, Facts | None]]) -> Page:
             unknown.append(stream)
         elif matches(stream, facts):
             known.append((stream, facts))
-    found = in_order(known, query.limit + 1)
-    return Page(found[: query.limit], len(found) > query.limit, unknown)
+    return page_of(in_order(query, known), query.limit, unknown)
 
 
-def in_order(streams: Iterable[tuple[str, Facts]], limit: int) -> list[tuple[str, Facts]]:
-    """The first of them, in the order of a page."""
-    return nlargest(limit, streams, key=_place)
+def page_of(
+    found: Sequence[tuple[str, Facts]], limit: int | None, unknown: Sequence[str] = ()
+) -> Page:
+    """A page of those found, which may be more than belong on it."""
+    if limit is None:
+        return Page(found, False, unknown)
+    return Page(found[:limit], len(found) > limit, unknown)
+
+
+def in_order(query: Query, streams: Iterable[tuple[str, Facts]]) -> list[tuple[str, Facts]]:
+    """Those that match, in order: one more than belong on the page, if there are so many."""
+    if query.due_by is not None:
+        found = sorted(streams, key=_due_place)
+        return found if query.limit is None else found[: query.limit + 1]
+    if query.limit is None:
+        return sorted(streams, key=_place, reverse=True)
+    return nlargest(query.limit + 1, streams, key=_place)
 
 
 def place_of(stream: str, facts: Facts) -> PagePlace:
@@ -53,6 +68,10 @@ def _place(each: tuple[str, Facts]) -> tuple[datetime, str]:
     return each[1].created_at, each[0]  # as `place_of`, in half the time
 
 
+def _due_place(each: tuple[str, Facts]) -> tuple[datetime, str]:
+    return each[1].wake_at or NEVER, each[0]
+
+
 def matcher(query: Query) -> Callable[[str, Facts], bool]:
     """Whether a stream is one of those that are asked for, on this page or on a later one.
 
@@ -60,12 +79,20 @@ def matcher(query: Query) -> Callable[[str, Facts], bool]:
     True
     """
     checks = list(_checks(query))  # only of what was given: there may be many streams
-    prefix, beyond = query.prefix, query.beyond
+    prefix, beyond, due_by = query.prefix, query.beyond, query.due_by
+
+    def is_due(stream: str, facts: Facts) -> bool:
+        wake_at = facts.wake_at
+        if wake_at is None or due_by is None or wake_at > due_by:
+            return False
+        return beyond is None or (wake_at, stream) > beyond
 
     def matches(stream: str, facts: Facts) -> bool:
         for check in checks:
             if not check(facts):
                 return False
+        if due_by is not None:
+            return is_due(stream, facts) and stream.startswith(prefix)
         after = beyond is None or (facts.created_at, stream) < beyond
         return after and stream.startswith(prefix)
 

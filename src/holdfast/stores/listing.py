@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from holdfast.core.kinds import SESSION, TASK, Kind, id_of
 from holdfast.core.state import Status
+from holdfast.core.words import html_table
 from holdfast.errors import BadInput, StoreError
-from holdfast.log.folding import read_facts
+from holdfast.log.states import read_facts
 from holdfast.stores import finding
 from holdfast.stores.port import LONGEST_PAGE, Facts, Page, Query, Store
 
@@ -98,6 +99,20 @@ class TaskPage(Struct, frozen=True):
     unreadable: tuple[StoreError, ...] = ()
     """Of those tasks that can't be listed, because their log has to be read and can't be."""
 
+    def __repr__(self) -> str:
+        more = f", {len(self.unreadable)} unreadable" if self.unreadable else ""
+        more += ", and more" if self.next else ""
+        return f"TaskPage({[task.id for task in self.tasks]!r:.200}{more})"
+
+    def _repr_html_(self) -> str:
+        """The page as notebooks show it."""
+        rows: list[tuple[Any, ...]] = [
+            (t.id, t.type, t.status, t.user, t.updated_at) for t in self.tasks
+        ]
+        rows += [("unreadable", error, "", "", "") for error in self.unreadable]
+        rows += [("…", "", "", "", "")] if self.next else []
+        return html_table(rows, ("id", "type", "status", "user", "updated"))
+
 
 class SessionRecord(Struct, frozen=True):
     """What is known of a session without reading its log."""
@@ -134,7 +149,7 @@ def page_of_tasks(
     store: Store, filters: Mapping[str, Any], limit: int = 50, cursor: str | None = None
 ) -> TaskPage:
     """A page of the tasks that match, the newest first."""
-    query = replace(query_of(TASK, filters, Filters, Status), limit=limit)
+    query = _of_length(query_of(TASK, filters, Filters, Status), limit)
     page, unreadable = _complete(store, query, cursor)
     tasks = tuple(_record(stream, facts) for stream, facts in page.found)
     return TaskPage(tasks, _next(page), tuple(unreadable))
@@ -144,7 +159,7 @@ def page_of_sessions(
     store: Store, filters: Mapping[str, Any], limit: int = 50, cursor: str | None = None
 ) -> SessionPage:
     """A page of the sessions that match, the newest first."""
-    query = replace(query_of(SESSION, filters, SessionFilters, SessionStatus), limit=limit)
+    query = _of_length(query_of(SESSION, filters, SessionFilters, SessionStatus), limit)
     page, unreadable = _complete(store, query, cursor)
     found = tuple(_session(stream, facts) for stream, facts in page.found)
     return SessionPage(found, _next(page), tuple(unreadable))
@@ -187,6 +202,12 @@ def query_of(kind: Kind, filters: Mapping[str, Any], known: type, statuses: Any)
     return Query(prefix=kind.prefix, **given)
 
 
+def _of_length(query: Query, limit: object) -> Query:
+    if not isinstance(limit, int):  # None would be all there are: users take pages
+        raise BadInput(f"a query: limit={limit!a:.60} must be 1 to {LONGEST_PAGE}")
+    return replace(query, limit=limit)
+
+
 def _statuses(wanted: Any, known: Sequence[str]) -> tuple[str, ...]:
     several = (wanted,) if isinstance(wanted, str) else wanted
     try:
@@ -213,9 +234,8 @@ def _complete(store: Store, query: Query, cursor: str | None) -> tuple[Page, lis
             continue
         if facts is not None and matches(stream, facts):
             found[stream] = facts
-    ordered = finding.in_order(found.items(), len(found))
-    more = page.more or len(ordered) > query.limit
-    return Page(ordered[: query.limit], more), unreadable
+    whole = finding.page_of(finding.in_order(query, found.items()), query.limit)
+    return replace(whole, more=page.more or whole.more), unreadable
 
 
 def may_match(store: Store, query: Query) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 
@@ -13,34 +12,7 @@ from holdfast.errors import Conflict, LeaseLost, LogDamaged, StoreError, TaskBus
 from holdfast.stores import finding
 from holdfast.stores.files.leftovers import NothingLeft
 from holdfast.stores.held import each
-from holdfast.stores.port import Blob, Facts, Lease, Page, Post, Query
-
-
-class MemoryWaypoints:
-    """Waypoints in a dict."""
-
-    def __init__(self, streams: Mapping[str, list[bytes]]) -> None:
-        self._streams = streams
-        self._parts: dict[str, dict[tuple[int, str], bytes]] = {}
-
-    def put(self, stream: str, seq: int, part: str, data: bytes) -> None:
-        if stream in self._streams:
-            self._parts.setdefault(stream, {})[seq, part] = bytes(data)
-
-    def get(self, stream: str, seqs: Sequence[int], part: str) -> Mapping[int, bytes]:
-        parts = self._parts.get(stream, {})
-        return {seq: parts[seq, part] for seq in seqs if (seq, part) in parts}
-
-    def seqs(self, stream: str) -> Sequence[int]:
-        return list({seq for seq, _ in list(self._parts.get(stream, {}))})
-
-    def drop(self, stream: str) -> None:
-        self._parts.pop(stream, None)
-
-    def rename(self, stream: str, name: str) -> None:
-        """They go with their stream."""
-        if stream in self._parts:
-            self._parts[name] = self._parts.pop(stream)
+from holdfast.stores.port import DERIVED_NAME, Blob, Facts, Lease, Page, Post, Query, SideKind
 
 
 class MemoryStore(NothingLeft):
@@ -64,9 +36,14 @@ class MemoryStore(NothingLeft):
         self._put_at: dict[str, float] = {}
         self._facts: dict[str, Facts] = {}
         self._posts: dict[tuple[str, str], bytes] = {}
-        self._waypoints = MemoryWaypoints(self._streams)
+        self._derived: dict[tuple[str, str], bytes] = {}
 
-    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
+    def acquire(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        return each(partial(self._take, owner=owner, lease_s=lease_s), streams)
+
+    def _take(self, stream: str, owner: str, lease_s: float) -> Lease:
         with self._lock:
             held = self._held.get(stream)
             if held and time.monotonic() < held[1]:
@@ -88,9 +65,10 @@ class MemoryStore(NothingLeft):
             lease_s = self._held[lease.stream][2]
             self._held[lease.stream] = (lease, time.monotonic() + lease_s, lease_s)
 
-    def release(self, lease: Lease) -> None:
+    def release(self, leases: Sequence[Lease]) -> None:
         with self._lock:
-            self._let_go(lease)
+            for lease in leases:
+                self._let_go(lease)
 
     def append(
         self,
@@ -111,77 +89,66 @@ class MemoryStore(NothingLeft):
             if facts is not None:
                 self._facts[lease.stream] = facts
 
-    def sync(self, lease: Lease) -> None:
+    def sync(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
         with self._lock:
-            self._must_hold(lease)
+            return each(self._must_hold, leases)
 
-    def acquire_many(
-        self, streams: Sequence[str], owner: str, lease_s: float
-    ) -> Sequence[Lease | StoreError]:
-        return each(partial(self.acquire, owner=owner, lease_s=lease_s), streams)
-
-    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
-        return each(self.sync, leases)
-
-    def release_many(self, leases: Sequence[Lease]) -> None:
-        each(self.release, leases)
-
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
         with self._lock:
-            lines = self._streams.get(stream, [])[after_seq:]
-        return iter(lines)
-
-    def tail(self, stream: str) -> Iterator[bytes]:
-        with self._lock:
-            return reversed(self._streams.get(stream, [])[:])
-
-    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        with self._lock:
-            names, facts = list(self._streams), self._facts.copy()
-        return iter([(name, facts.get(name)) for name in names if name.startswith(prefix)])
+            lines = self._streams.get(stream, [])[max(after_seq, 0) :]
+        return reversed(lines) if backwards else iter(lines)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         with self._lock:
             if 0 < seq == len(self._streams.get(stream, ())):
                 self._facts[stream] = facts
 
-    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        for name, facts in self.facts(prefix):
-            if facts is None or (facts.wake_at is not None and facts.wake_at <= now):
-                yield name, facts
-
     def find(self, query: Query) -> Page:
-        return finding.find(query, self.facts(query.prefix))
-
-    def post(self, stream: str, name: str, data: bytes) -> bool:
         with self._lock:
-            if (stream, name) in self._posts:
+            told = [(name, self._facts.get(name)) for name in self._streams]
+        return finding.find(query, [each for each in told if each[0].startswith(query.prefix)])
+
+    def put_side(self, stream: str, kind: SideKind, name: str, data: bytes) -> bool:
+        with self._lock:
+            if kind == "derived":
+                may_be_kept = stream in self._streams and bool(DERIVED_NAME.fullmatch(name))
+            else:
+                may_be_kept = (stream, name) not in self._posts
+            if not may_be_kept:
                 return False
-            self._posts[stream, name] = bytes(data)
+            self._side(kind)[stream, name] = bytes(data)
             return True
 
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+    def get_side(
+        self,
+        streams: Collection[str],
+        kind: SideKind,
+        names: Collection[str] | None = None,
+        *,
+        only_names: bool = False,
+    ) -> Sequence[Post]:
         with self._lock:
-            posts = list(self._posts.items())
-        return [Post(s, n, data) for (s, n), data in posts if s in streams]
+            rows = list(self._side(kind).items())
+        return [
+            Post(stream, name, b"" if only_names else data)
+            for (stream, name), data in rows
+            if stream in streams and (names is None or name in names)
+        ]
 
-    def unpost(self, stream: str, name: str) -> None:
+    def drop_side(self, stream: str, kind: SideKind, name: str | None = None) -> None:
         with self._lock:
-            self._posts.pop((stream, name), None)
+            _drop(self._side(kind), stream, name)
 
-    def streams(self, prefix: str) -> Iterator[str]:
-        with self._lock:
-            names = list(self._streams)
-        return (name for name in names if name.startswith(prefix))
+    def _side(self, kind: SideKind) -> dict[tuple[str, str], bytes]:
+        return self._derived if kind == "derived" else self._posts
 
     def delete(self, lease: Lease) -> None:
         with self._lock:
             self._must_hold(lease)
             self._streams.pop(lease.stream, None)
             self._facts.pop(lease.stream, None)
-            self._waypoints.drop(lease.stream)
-            for key in list(filter(lambda key: key[0] == lease.stream, self._posts)):
-                del self._posts[key]
+            _drop(self._posts, lease.stream)
+            _drop(self._derived, lease.stream)
             self._let_go(lease)
 
     def rename(self, lease: Lease, stream: str) -> None:
@@ -197,13 +164,10 @@ class MemoryStore(NothingLeft):
                 self._streams[stream] = self._streams.pop(lease.stream)
             if lease.stream in self._facts:
                 self._facts[stream] = self._facts.pop(lease.stream)
-            self._waypoints.rename(lease.stream, stream)
+            _rename(self._derived, lease.stream, stream)
             # Whoever held a stream of that name before holds this one no more than that one.
             self._epochs[stream] = max(self._epochs.get(stream, 0), lease.epoch)
             self._held.pop(stream, None)
-
-    def waypoints(self) -> MemoryWaypoints:
-        return self._waypoints
 
     def put_blob(self, data: bytes, name: str = "") -> str:
         name = name or sha256(data).hexdigest()
@@ -251,3 +215,16 @@ class MemoryStore(NothingLeft):
         held = self._held.get(lease.stream)
         if held is None or held[0] != lease:
             raise LeaseLost(f"{lease.stream} was taken over from {lease.owner}")
+
+
+# Loops that choose, which must not stand under a lock (an interrupt there would not release it).
+
+
+def _drop(rows: dict[tuple[str, str], bytes], stream: str, name: str | None = None) -> None:
+    for key in [key for key in rows if key[0] == stream and name in (None, key[1])]:
+        del rows[key]
+
+
+def _rename(rows: dict[tuple[str, str], bytes], old: str, new: str) -> None:
+    for key in [key for key in rows if key[0] == old]:
+        rows[new, key[1]] = rows.pop(key)

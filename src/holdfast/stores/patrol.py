@@ -1,10 +1,10 @@
 """Whether a store tells the truth of its logs: what it tells is compared with what they say.
 
-Lists and workers go by what a store tells of a log without reading it (see `store.Facts`). That is
-a copy, and a store notices by itself when it is out of date. A copy that is wrong in another way,
+Lists and workers go by what a store tells of a log without reading it (its `Facts`). That is a
+copy, and a store notices by itself when it is out of date. A copy that is wrong in another way,
 because somebody edited it or a program wrote it wrongly, would be believed for ever, and a task
-that it calls completed would be driven by nobody. So `holdfast doctor` compares all of it, and each
-worker a little at a time, and the store is given the truth to remember.
+that it calls completed would be driven by nobody. So `holdfast doctor` compares all of it, and
+each worker a little at a time, and the store is given the truth to remember.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from holdfast.core.events import NEVER, TaskCompleted, TaskErrored, TaskStopped
 from holdfast.core.kinds import TASK, id_of
 from holdfast.core.state import FINISHED
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.log.folding import Folded, facts_in, lines_of, read_folded
 from holdfast.log.reading import newest_event
+from holdfast.log.states import Folded, facts_in, lines_of, load_any
+from holdfast.log.store_calls import facts_of_all
 from holdfast.stores.port import Facts, Store
 
 _AT_ONCE_S = 0.02
@@ -69,7 +70,9 @@ class Patrol:
         return wrong
 
     def _begin(self) -> None:
-        told = [(stream, facts) for stream, facts in self._store.facts(TASK.prefix) if facts]
+        told = [
+            (stream, facts) for stream, facts in facts_of_all(self._store, TASK.prefix) if facts
+        ]
         self._right = {stream: self._right.get(stream, 0) for stream, _ in told}
         new = [each for each in told if self._right[each[0]] != _hash(each[1])]
         # From anywhere: so that a worker which never lives long gets everywhere in the end.
@@ -79,7 +82,7 @@ class Patrol:
     def _compared(self, stream: str, told: Facts) -> list[str]:
         try:
             if not _has_ended_as_told(self._store, stream, told):
-                state = read_folded(self._store, stream)
+                state = load_any(self._store, stream)
                 if _difference(told, facts_in(state)):
                     return self._corrected(stream, told, state)
         except StoreError:  # a worker that looks at it says so
@@ -103,10 +106,10 @@ def differs(store: Store, stream: str, told: Facts, state: Folded) -> str:
     if not state.seq or not _difference(told, facts_in(state)):
         return ""
     # It may have gone on since, or be under way: then whoever drives it tells the store.
-    now = dict(store.facts(stream)).get(stream)
+    now = dict(facts_of_all(store, stream)).get(stream)
     if now is None or store.holder(stream) is not None:
         return ""
-    if read_folded(store, stream).seq != state.seq:
+    if load_any(store, stream).seq != state.seq:
         return ""
     return _difference(now, facts_in(state))
 

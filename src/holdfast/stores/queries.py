@@ -11,10 +11,11 @@ from __future__ import annotations
 import pkgutil
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
+from holdfast.errors import MigrationNeeded
 from holdfast.stores.port import Facts, Query
 
 _NAME = re.compile(r"^-- (\w+) --\n", re.MULTILINE)
@@ -67,10 +68,6 @@ def _bare(text: str) -> str:
 
 
 # Facts as columns of a row, and names by prefix: what the stores in databases have in common.
-
-
-GONE = "events were recorded here, and this one and those after it are gone"
-"""What is wrong with a log whose row says that it is longer."""
 
 
 def columns_of(facts: Facts) -> dict[str, Any]:
@@ -140,7 +137,10 @@ def filters(query: Query, kept: Callable[[datetime], Any]) -> tuple[list[str], d
     """
     parts: list[str] = []
     # One more than was asked for shows that there are more.
-    given: dict[str, Any] = {"prefix": query.prefix, "most": query.limit + 1}
+    given: dict[str, Any] = {
+        "prefix": query.prefix,
+        "most": None if query.limit is None else query.limit + 1,
+    }
     for name in _TEXTS:
         text = getattr(query, name)
         if text:
@@ -196,31 +196,11 @@ def unpacked(data: bytes) -> bytes:
         return data
 
 
-# Waypoints in a database: a row for each part (see the schemas).
-
-
-class _Ask(Protocol):
-    def __call__(self, query: str, /, **given: Any) -> Sequence[Any]: ...
-
-
-class SqlWaypoints:
-    """The waypoints of a database, by who asks it and who has something written there."""
-
-    def __init__(self, ask: _Ask, write: _Ask, listed: Callable[[Sequence[int]], Any]) -> None:
-        self._ask = ask
-        self._write = write
-        self._listed = listed
-        """How the database takes a list of numbers."""
-
-    def put(self, stream: str, seq: int, part: str, data: bytes) -> None:
-        self._write("put_waypoint", stream=stream, seq=seq, part=part, data=data)
-
-    def get(self, stream: str, seqs: Sequence[int], part: str) -> Mapping[int, bytes]:
-        rows = self._ask("get_waypoints", stream=stream, seqs=self._listed(seqs), part=part)
-        return {seq: bytes(data) for seq, data in rows}
-
-    def seqs(self, stream: str) -> Sequence[int]:
-        return [seq for (seq,) in self._ask("waypoints", stream=stream)]
-
-    def drop(self, stream: str) -> None:
-        self._write("drop_waypoints", stream=stream)
+def must_be_current(found: int, wanted: int, name: str) -> None:
+    """Raise `MigrationNeeded` for a database that an older Holdfast made; 0 is an empty one."""
+    if 0 < found < wanted:
+        raise MigrationNeeded(
+            f"{name} was made by an older Holdfast: its schema is of version {found}, this one "
+            f"needs {wanted}. Nothing was changed: see what would be by `holdfast migrate "
+            f"--dry-run`, make a backup, then run `holdfast migrate`"
+        )

@@ -2,6 +2,7 @@
 
 | name | |
 |---|---|
+| `Clock` | a clock that you advance, or that skips the time in which everything waits |
 | `crash` | kills an agent everywhere, and compares |
 | `StoreContract` | the tests that every store has to pass |
 | `EngineContract` | the tests that every engine has to pass |
@@ -24,6 +25,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.testing.clock import Clock
     from holdfast.testing.engines import EngineContract
     from holdfast.testing.machine import StoreMachine, run_store_machine
     from holdfast.testing.processes import StoreProcesses
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.testing.stores import StoreContract
 
 __all__ = [
+    "Clock",
     "EngineContract",
     "ScriptedModel",
     "StoreContract",
@@ -42,6 +45,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Clock": "clock",
     "EngineContract": "engines",
     "ScriptedModel": "scripted",
     "StoreContract": "stores",

@@ -34,9 +34,12 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.api.app import Holdfast
-from holdfast.engines.holding import Heartbeat
+from holdfast.engines.holder import Heartbeat
+from holdfast.errors import StoreError
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
+from holdfast.stores.port import Facts, Lease, Store
+from holdfast.stores.wrapped import Wrapped
 
 MISSED = "missed"
 
@@ -124,6 +127,26 @@ class NoIntentDisk(CrashDisk):
             super().write(fd, held)
 
 
+class CrashStore(Wrapped):
+    """A store of any kind, with a boundary on either side of everything that is written to it."""
+
+    def append(
+        self,
+        lease: Lease,
+        expected_seq: int,
+        lines: Sequence[bytes],
+        facts: Facts | None = None,
+    ) -> None:
+        boundary("before a write")
+        super().append(lease, expected_seq, lines, facts)
+        boundary("after a write")
+
+    def sync(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        synced = super().sync(leases)
+        boundary("after a sync")
+        return synced
+
+
 class Outcome(Struct):
     """How a process ended that ran the scenario."""
 
@@ -138,17 +161,21 @@ def crash_everywhere(
     folder: Path,
     *,
     disk: Callable[[], Disk] = CrashDisk,
+    store: Callable[[Path], Store] | None = None,
     every: int = 1,
     crashes: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
     """Kill the scenario at every boundary (or every `every`-th), and compare what comes of it.
 
-    With `crashes=2` the process that goes on is killed as well, at its first few boundaries.
+    With `crashes=2` the process that goes on is killed as well, at its first few boundaries. The
+    store is a folder, unless `store` opens another one for the name of a folder: it must be empty
+    the first time, and is best wrapped in a `CrashStore`.
     """
     began = time.monotonic()
+    opened = store or (lambda folder: FileStore(folder, disk=disk()))
     scenario.reset()
-    calm = _in_child(scenario, folder / "calm", disk, None)
+    calm = _in_child(scenario, folder / "calm", opened, None)
     if calm.error or calm.killed:
         raise AssertionError(f"the scenario fails without any crash: {calm.error}")
     expected = _plain((calm.result, scenario.effects()))
@@ -156,7 +183,7 @@ def crash_everywhere(
     missed = 0
     points = range(1, len(calm.trail) + 1, every)
     for done, point in enumerate(points, 1):
-        problem = _crash_at(scenario, folder / f"point-{point}", disk, point, crashes, expected)
+        problem = _crash_at(scenario, folder / f"point-{point}", opened, point, crashes, expected)
         if problem == MISSED:
             missed += 1
         elif problem:
@@ -169,19 +196,19 @@ def crash_everywhere(
 def _crash_at(
     scenario: Scenario,
     folder: Path,
-    disk: Callable[[], Disk],
+    opened: Callable[[Path], Store],
     point: int,
     crashes: int,
     expected: Any,
 ) -> str:
     scenario.reset()
-    first = _in_child(scenario, folder, disk, point)
+    first = _in_child(scenario, folder, opened, point)
     if not first.killed:
         right = not first.error and _plain((first.result, scenario.effects())) == expected
         return MISSED if right else f"without being killed: {first.error or first.result!r}"
     for again in range(1, crashes):
-        _in_child(scenario, folder, disk, 3 * again)
-    last = _in_child(scenario, folder, disk, None)
+        _in_child(scenario, folder, opened, 3 * again)
+    last = _in_child(scenario, folder, opened, None)
     if last.error:
         return f"going on failed: {last.error}"
     found = _plain((last.result, scenario.effects()))
@@ -190,13 +217,13 @@ def _crash_at(
 
 
 def _in_child(
-    scenario: Scenario, folder: Path, disk: Callable[[], Disk], kill_at: int | None
+    scenario: Scenario, folder: Path, opened: Callable[[Path], Store], kill_at: int | None
 ) -> Outcome:
     read_fd, write_fd = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(read_fd)
-        _child(scenario, folder, disk, kill_at, write_fd)
+        _child(scenario, folder, opened, kill_at, write_fd)
     os.close(write_fd)
     with os.fdopen(read_fd, "rb") as pipe:
         answer = pipe.read()
@@ -209,7 +236,11 @@ def _in_child(
 
 
 def _child(
-    scenario: Scenario, folder: Path, disk: Callable[[], Disk], kill_at: int | None, answer: int
+    scenario: Scenario,
+    folder: Path,
+    opened: Callable[[Path], Store],
+    kill_at: int | None,
+    answer: int,
 ) -> None:
     global _left
     # On a slow machine a run would have more boundaries than on a fast one.
@@ -218,7 +249,7 @@ def _child(
     _left = kill_at if kill_at is not None else sys.maxsize
     _trail.clear()
     try:
-        with Holdfast(FileStore(folder, disk=disk())) as hf:
+        with Holdfast(opened(folder)) as hf:
             outcome = Outcome(killed=False, result=scenario.run(hf), trail=_trail)
     except BaseException:
         outcome = Outcome(killed=False, error=traceback.format_exc())

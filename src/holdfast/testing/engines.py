@@ -24,8 +24,8 @@ from holdfast.testing.engine_contract.calling import Calling
 from holdfast.testing.engine_contract.ending import Ending
 from holdfast.testing.engine_contract.families import Branching, Families
 from holdfast.testing.engine_contract.logs import Logs
-from holdfast.testing.engine_contract.people import People
-from holdfast.testing.engine_contract.saying import Saying
+from holdfast.testing.engine_contract.messages import Messages
+from holdfast.testing.engine_contract.people import People, Saying
 from holdfast.testing.engine_contract.starting import Starting, Travelling
 from holdfast.testing.engine_contract.working import working
 
@@ -36,6 +36,7 @@ class EngineContract(
     Branching,
     Saying,
     People,
+    Messages,
     Families,
     Ending,
     Travelling,

@@ -5,7 +5,7 @@ system to decide, so a test that wants to know has to kill a real process:
 
     with StoreProcesses("holdfast.stores:open_store", "sqlite:///trips.db") as processes:
         store = processes.open()        # a store as any other; its work is done in a process
-        lease = store.acquire("tasks/t-1", "me", 60)
+        lease = acquire_one(store, "tasks/t-1", "me", 60)
         processes.kill(store)           # SIGKILL; returns when the process is gone
 
 Each process is forked from a clean one, which has imported the store and has no threads. That
@@ -110,10 +110,14 @@ class _Remote:
         how, value = answer
         if how == "raised":
             raise _made_anew(*value)
+        if how == "error":
+            return _made_anew(*value)
         if how == "lease":
             lease, number = value
             self._leases[lease] = number
             return lease
+        if how == "many":
+            return [self._take(each) for each in value]
         return iter(value) if how == "iterator" else value
 
     def hang_up(self) -> None:
@@ -171,11 +175,23 @@ def _outcome(call: Callable[[], Any], leases: list[Lease]) -> tuple[str, Any]:
         if isinstance(value, Iterator):
             return "iterator", list(value)
     except Exception as error:
-        return "raised", (type(error).__module__, type(error).__qualname__, str(error))
+        return "raised", _named(error)
+    return _packed(value, leases)
+
+
+def _packed(value: Any, leases: list[Lease]) -> tuple[str, Any]:
     if isinstance(value, Lease):
         leases.append(value)
         return "lease", (value, len(leases) - 1)
+    if isinstance(value, HoldfastError):
+        return "error", _named(value)
+    if isinstance(value, list):
+        return "many", [_packed(each, leases) for each in value]
     return "value", value
+
+
+def _named(error: Exception) -> tuple[str, str, str]:
+    return type(error).__module__, type(error).__qualname__, str(error)
 
 
 def _start_stores(control: socket.socket, make: Callable[[], Store]) -> None:

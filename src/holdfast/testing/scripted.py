@@ -3,7 +3,7 @@
 It speaks the formats of OpenAI's chat completions and responses and of Anthropic's messages over
 real HTTP, streaming or not, so what is tested is the real client. As a real provider does, it
 refuses a conversation in which a call has no result, and what else they refuse that a model's own
-reply can bring about (see `scripted_rules`). It can also fail in the ways that they do.
+reply can bring about. It can also fail in the ways that they do.
 
 What it makes up, such as the id of a reply, depends on the request alone. So an agent that was
 killed and asks again gets the very same.

@@ -21,7 +21,7 @@ import pytest
 from holdfast.stores.port import Store
 from holdfast.testing.contract.appending import Appending, Reading
 from holdfast.testing.contract.blobs import Blobs, Deleting, HousekeepingContract
-from holdfast.testing.contract.derived import Texts, WaypointsOfStreams
+from holdfast.testing.contract.derived import DerivedBesideStreams
 from holdfast.testing.contract.facts import FactsOfStreams, FindContract
 from holdfast.testing.contract.leases import Inboxes, Leases, Takeovers
 
@@ -37,8 +37,7 @@ class StoreContract(
     Blobs,
     HousekeepingContract,
     FindContract,
-    Texts,
-    WaypointsOfStreams,
+    DerivedBesideStreams,
 ):
     """What the rules at the top of `holdfast.stores.port` come to.
 

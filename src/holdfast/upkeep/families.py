@@ -9,16 +9,21 @@ with it: what its model calls saw is in their logs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypedDict, get_args
 
 from msgspec import Struct
 
-from holdfast.core.kinds import TASK, Kind, id_of
-from holdfast.errors import HoldfastError, StoreError
-from holdfast.log.folding import facts_in, lines_of, read_folded
+from holdfast.core.kinds import MEMORY, SESSION, TASK, Kind, id_of
+from holdfast.core.state import Status
+from holdfast.core.words import checked_id
+from holdfast.errors import BadInput, HoldfastError, StoreError
+from holdfast.log.reading import no_task
+from holdfast.log.states import facts_in, lines_of, load_any
+from holdfast.log.store_calls import facts_of_all, streams_in
 from holdfast.stores.port import Facts, Store
-from holdfast.upkeep.copied import Refused, why_refused
+from holdfast.upkeep.reports import Refused, why_refused
 
-# Which sessions tasks and other sessions can't do without, and what comes before what needs it.
+# What tasks and sessions need, and the order that puts needed logs first.
 
 
 def sessions_needed(tasks: Mapping[str, Facts]) -> frozenset[str]:
@@ -100,11 +105,11 @@ class Told(Struct):
 def told_by(store: Store, kind: Kind = TASK) -> Told:
     """The facts of all logs of a kind; they are read only where the store does not know them."""
     told = Told()
-    for stream, facts in store.facts(kind.prefix):
+    for stream, facts in facts_of_all(store, kind.prefix):
         id = id_of(stream)
         try:
             if facts is None:
-                state = read_folded(store, stream)
+                state = load_any(store, stream)
                 if state.seq == 0:  # taken hold of, and never written
                     continue
                 facts = facts_in(state)
@@ -148,3 +153,108 @@ def _together(
                 ids.append(other)
     seen |= seen_here
     return tuple(needed_first(ids, needed))
+
+
+# Choosing tasks by id or by filter, and the tasks that go along with them.
+
+
+class Wanted(Struct, frozen=True):
+    """What was asked for: everything, unless something is said."""
+
+    ids: tuple[str, ...] = ()
+    status: str | None = None
+    type: str | None = None
+    user: str | None = None
+    session: str | None = None
+    labels: dict[str, str] | None = None
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether tasks were named, so that none of them may be left out in silence."""
+        return bool(self.ids)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing was said."""
+        return self == Wanted()
+
+
+class TaskChoice(TypedDict, total=False):
+    """What tasks can be chosen by, instead of by id; see `Wanted`."""
+
+    status: str | None
+    type: str | None
+    user: str | None
+    session: str | None
+    labels: dict[str, str] | None
+
+
+def wanted(ids: str | Iterable[str] | None, **filters: object) -> Wanted:
+    """What was asked for, checked."""
+    named = (ids,) if isinstance(ids, str) else tuple(ids or ())
+    given = {name: value for name, value in filters.items() if value is not None}
+    if ids is not None and not named:
+        raise BadInput("no task was named: leave the ids out to mean all of them")
+    if named and given:
+        raise BadInput(f"give ids or {', '.join(given)}, not both")
+    status = given.get("status")
+    if status is not None and status not in get_args(Status):
+        raise BadInput(f"status={status!r:.60} is none of {', '.join(get_args(Status))}")
+    return Wanted(tuple(map(checked_id, dict.fromkeys(named))), **given)  # type: ignore[arg-type]
+
+
+def choose(told: Told, wanted: Wanted, url: str) -> tuple[list[TaskFamily], tuple[str, ...]]:
+    """The families that are meant, and the tasks in them that were not asked for.
+
+    A family is meant if any of it was named, or if its head is what was asked for.
+    """
+    for id in wanted.ids:
+        if id in told.unreadable:
+            raise told.unreadable[id]
+        if id not in told.facts:
+            raise no_task(url, id)
+    named = set(wanted.ids)
+    chosen = [
+        family
+        for family in families(told.facts)
+        if (named & set(family.ids) if named else _matches(told.facts[family.head], wanted))
+    ]
+    along = [id for family in chosen for id in family.ids if named and id not in named]
+    return chosen, tuple(along)
+
+
+def others_meant(store: Store, wanted: Wanted, tasks: Mapping[str, Facts]) -> list[str]:
+    """The streams of the sessions and memories that go along with these tasks."""
+    told = told_by(store, SESSION)
+    ids = sessions_meant(wanted, tasks, told.facts)
+    needed = sessions_needed(tasks)
+    unread = [id for id in told.unreadable if id in needed or not wanted.is_by_name]
+    memories = sorted(streams_in(store, MEMORY.prefix)) if wanted.is_everything else []
+    return [*map(SESSION.stream, (*ids, *unread)), *memories]
+
+
+def sessions_meant(
+    wanted: Wanted, tasks: Mapping[str, Facts], sessions: Mapping[str, Facts]
+) -> list[str]:
+    """The sessions of tasks that are meant, and those that are meant themselves: a status or a
+    type is one of tasks, but users and labels have both. With a fork comes its original, first.
+
+    >>> sessions = {"s-1": Facts(user="ada"), "s-2": Facts(user="bob")}
+    >>> sessions_meant(Wanted(user="bob"), {"trip-1": Facts(session="s-1")}, sessions)
+    ['s-1', 's-2']
+    """
+    needed = sessions_needed(tasks)
+    of_tasks_only = wanted.ids or wanted.status is not None or wanted.type is not None
+    meant = [
+        id
+        for id, facts in sorted(sessions.items())
+        if id in needed or (not of_tasks_only and _matches(facts, wanted))
+    ]
+    return with_originals(meant, sessions)
+
+
+def _matches(facts: Facts, wanted: Wanted) -> bool:
+    given = (wanted.status, wanted.type, wanted.user, wanted.session)
+    found = (facts.status, facts.task, facts.user, facts.session)
+    same = all(want in (None, have) for want, have in zip(given, found, strict=True))
+    return same and (wanted.labels or {}).items() <= facts.labels.items()

@@ -26,8 +26,8 @@ class Retention(Struct, frozen=True, kw_only=True):
 
     A task goes because it is `older_than` that, or because the store is larger than `max_bytes`
     (the oldest go first, until it is not). The newest `keep_last` of each type stay in any case;
-    given alone, all others go. `status` and `type` say which tasks it is about at all. Nothing
-    said, no task goes, and no session: those go only after `sessions_after`. Memories stay.
+    `keep_last` alone deletes all other tasks. `status` and `type` limit the policy to some tasks.
+    An empty policy deletes no task. Sessions go only after `sessions_after`. Memories stay.
 
     >>> from datetime import timedelta
     >>> Retention(older_than=timedelta(days=30), keep_last=10).keep_last
@@ -129,7 +129,7 @@ def idle(
 ) -> list[str]:
     """The sessions that may go, the oldest first; `tasks` are those that stay.
 
-    One whose past another one shares stays as long as that does, and goes after it.
+    A session that was forked stays as long as its fork, and is deleted after it.
 
     >>> from datetime import UTC
     >>> old, new = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import chain as joined
@@ -25,13 +25,20 @@ from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.events import PauseRequested, dump_event
-from holdfast.core.kinds import TASK, final_name, id_of, kind_of
-from holdfast.errors import Conflict, LogDamaged, StoreError, TaskBusy
+from holdfast.core.kinds import SESSION, TASK, final_name, id_of, kind_of
+from holdfast.core.state import State
+from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TaskBusy, TaskNotFound
 from holdfast.log import chain
+from holdfast.log.reading import lineage, must_have_its_past
+from holdfast.log.states import facts_in, lines_of, load_any, status_in
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.log.values import Reference, blob_of, references
-from holdfast.stores.port import Facts, Lease, Post, Store
+from holdfast.stores.port import Facts, Lease, Store
+from holdfast.upkeep.families import Told, sessions_needed, told_by
+from holdfast.upkeep.reports import CopiedLog, What
 
 # Leases that are kept alive while something long is done under them.
 
@@ -63,7 +70,7 @@ class Keeping:
 
     def take(self, store: Store, stream: str, owner: str) -> Lease:
         """Take a lease, and keep it."""
-        return self.keep(store, store.acquire(stream, owner, self.lease_s))
+        return self.keep(store, acquire_one(store, stream, owner, self.lease_s))
 
     def take_in_turn(self, store: Store, stream: str, owner: str) -> Lease:
         """The same, of a log that others hold for moments only: when they have given it back."""
@@ -89,7 +96,7 @@ class Keeping:
         """Give a lease back."""
         store = self._kept.pop(lease, None)
         if store is not None:
-            store.release(lease)
+            store.release([lease])
 
     def _renew(self) -> None:
         while not self._closing.wait(self.lease_s / 3):
@@ -111,14 +118,8 @@ class Source(Protocol):
     def url(self) -> str:
         """How a person would name it."""
 
-    def streams(self, prefix: str) -> Iterator[str]:
-        """The names of the streams that begin with `prefix`."""
-
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
         """The lines after `after_seq`."""
-
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        """The messages that were left for streams."""
 
     def get_blob(self, digest: str) -> bytes:
         """The bytes of a blob."""
@@ -180,7 +181,7 @@ class Transfer:
             if arrives_paused:
                 last = [self._pause(found)]
                 self._target.append(draft, found.events, last)
-                self._target.sync(draft)
+                sync_one(self._target, draft)
             self._verify(stream, draft.stream, found.events, last)
             if how == "continued":
                 self._remove_the_older(stream)
@@ -290,7 +291,7 @@ class Transfer:
             # Known by its age, so that one that nobody goes on with is found and removed some day.
             told = Facts(status="pending", created_at=self._clock(), updated_at=self._clock())
         self._target.append(draft, seq - len(batch), batch, told)
-        self._target.sync(draft)
+        sync_one(self._target, draft)
         self._written(kind_of(stream).shown(id_of(stream)), seq)
 
     def _verify(self, stream: str, draft: str, events: int, last: Sequence[bytes]) -> None:
@@ -345,3 +346,145 @@ def _sum_after(stream: str, seq: int, total: bytes, line: bytes) -> bytes:
     if after is None:
         raise LogDamaged(stream, seq, "its sum does not fit its bytes and the event before it")
     return after
+
+
+# Sessions and memories, which go along with tasks.
+#
+# Nobody drives them, so nothing is paused: the copy holds each log in the source while it brings
+# it. A target that has a part of the log gets the rest, and a target that has more keeps it. If
+# both went on, that is a `Conflict` and nothing changes. A session that can't be brought keeps
+# its tasks from being copied, because it holds what they said and saw.
+
+
+Say = Callable[[What, str, int], None]
+
+
+class Along:
+    """What goes along from one store to another."""
+
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        transfer: Transfer,
+        keeping: Keeping,
+        owner: str,
+        say: Say,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._transfer = transfer
+        self._keeping = keeping
+        self._owner = owner
+        self._say = say
+        self._brought: dict[str, Brought] = {}
+        self._compared: dict[str, tuple[bytes, bytes]] = {}
+        self.logs: dict[str, CopiedLog] = {}
+        """What was brought, or would be, by stream."""
+
+    def sessions_of(self, *states: State) -> list[str]:
+        """The streams of the sessions that tasks talk in, as far as they are there; those whose
+        past they share come first."""
+        ids = {id for state in states for id in (state.session, state.id) if id}
+        streams = [lineage(self._source, SESSION.stream(id)) for id in sorted(ids)]
+        found = dict.fromkeys(stream for line in streams for stream in line)
+        return [stream for stream in found if self._head(self._source, stream)]
+
+    def check(self, stream: str) -> None:
+        """Raise what would keep a log from being brought now."""
+        heads = self._head(self._source, stream), self._head(self._target, stream)
+        if self._compared.get(stream) != heads:  # a session may have a thousand tasks
+            must_have_its_past(self._source, stream)
+            compared(self._source, self._target, stream)
+            self._compared[stream] = heads
+
+    def plan(self, stream: str) -> None:
+        """What bringing it would come to now."""
+        self.logs[stream] = planned(self._source, self._target, stream)
+
+    def bring(self, stream: str) -> None:
+        """Bring a log, with what was added to it since it was last brought."""
+        before = self._brought.get(stream)
+        if before is not None and self._head(self._source, stream) == before.head:
+            return
+        must_have_its_past(self._source, stream)
+        lease = self._keeping.take_in_turn(self._source, stream, self._owner)
+        try:
+            self._must_be_two_stores(stream)
+            brought = self._brought[stream] = self._transfer.bring(stream)
+        finally:
+            self._keeping.release(lease)
+        log = arrived(self._target, stream, brought)
+        if before is not None:  # how it was when this copy began
+            log = replace(log, how=self.logs[stream].how)
+        self.logs[stream] = log
+        self._say("copied", kind_of(stream).shown(log.id), brought.events)
+
+    def delete_spare(self) -> list[tuple[str, Exception]]:
+        """Remove from the source what is in the target, and no task there needs any more.
+
+        Returns what could not be deleted, and why.
+        """
+        told, sessions = told_by(self._source), told_by(self._source, SESSION)
+        failed: list[tuple[str, Exception]] = []
+        for stream in reversed(self._brought):  # forks before those whose past they share
+            is_session = kind_of(stream) is SESSION
+            if is_session and _is_needed(id_of(stream), told, sessions):
+                continue
+            try:
+                self._delete(stream)
+                sessions.facts.pop(id_of(stream), None)
+            except (TaskBusy, TaskNotFound, BadInput) as error:
+                failed.append((stream, error))
+        return failed
+
+    def _delete(self, stream: str) -> None:
+        brought = self._brought[stream]
+        lease = self._keeping.take_in_turn(self._source, stream, self._owner)
+        try:
+            self._must_be_two_stores(stream)
+            if self._head(self._source, stream) != brought.head:
+                raise TaskBusy(f"{stream} has gone on since: copy it again")
+            if next(self._target.read(stream, brought.events - 1), b"") != brought.head:
+                raise TaskNotFound(f"{stream} is not in {self._target.url} any more")
+            self._source.delete(lease)
+        finally:
+            self._keeping.release(lease)
+        self._say("deleted", kind_of(stream).shown(id_of(stream)), brought.events)
+
+    def _must_be_two_stores(self, stream: str) -> None:
+        must_be_two(self._source, self._target, stream, self._owner)
+
+    def _head(self, store: Store, stream: str) -> bytes:
+        return next(iter(store.read(stream, backwards=True)), b"")
+
+
+def _is_needed(id: str, tasks: Told, sessions: Told) -> bool:
+    """Whether a task of a session is left, or another one that shares its past."""
+    if tasks.unreadable or sessions.unreadable or id in sessions_needed(tasks.facts):
+        return True
+    return any(facts.origin == id for facts in sessions.facts.values())
+
+
+def must_be_two(source: Store, target: Store, stream: str, owner: str) -> None:
+    """For two names of one store: the holder of a log here holds it there too."""
+    if target.holder(stream) == owner:
+        raise BadInput(f"{source.url} and {target.url} are one and the same store")
+
+
+def planned(source: Source, target: Store, stream: str) -> CopiedLog:
+    """What bringing a session or a memory would come to now."""
+    how = compared(source, target, stream)
+    state = load_any(source, stream)
+    size = sum(len(line) + 1 for line in source.read(stream))
+    return CopiedLog(id_of(stream), how, status_in(state), lines_of(state), size, 0)
+
+
+def arrived(target: Store, stream: str, brought: Brought) -> CopiedLog:
+    """What came of bringing one; its facts are known in the target from here on."""
+    state = load_any(target, stream)
+    target.remember(stream, facts_in(state), lines_of(state))
+    return CopiedLog(
+        id_of(stream), brought.how, status_in(state), brought.events, brought.size_bytes,
+        brought.blobs,
+    )  # fmt: skip

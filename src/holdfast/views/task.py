@@ -1,19 +1,24 @@
-"""What can be asked of a task: what it knows, what it knew, and what comes next."""
+"""The view of a task: what it knows, what it knew, and what comes next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from holdfast.core.events import AnyEvent
 from holdfast.core.kinds import TASK, id_of
-from holdfast.core.state import Status
+from holdfast.core.state import Call, Status
+from holdfast.core.words import html_table
+from holdfast.engines.control import next_name
+from holdfast.engines.follow import Follow
 from holdfast.errors import BadInput, StoreError, TaskNotFound
 from holdfast.history.known import Known
 from holdfast.history.snapshots import Snapshot, Tag, snapshot_of, tags
-from holdfast.log.past import When
-from holdfast.log.reading import read_events, read_state, stream_of
-from holdfast.log.tail import follow
+from holdfast.log.places import When
+from holdfast.log.reading import read_events, stream_of
+from holdfast.log.states import load
+from holdfast.log.store_calls import inbox_of
 from holdfast.stores.listing import Filters, query_of, walk
 from holdfast.stores.port import Store
 
@@ -35,10 +40,28 @@ class TaskView(Known):
     ('completed', 'step 1', ['Oslo Inn'], 'Oslo Inn')
     """
 
+    def __repr__(self) -> str:
+        return f"TaskView({self.id!r}, {self.type}, {self.status}, {self.position}, seq {self.seq})"
+
+    def _repr_html_(self) -> str:
+        """The task as notebooks show it."""
+        rows: list[tuple[str, Any]] = [
+            ("task", self.id),
+            ("type", self.type),
+            ("status", self.status),
+            ("position", self.position),
+        ]
+        rows += [("user", self.user)] if self.user else []
+        rows += [("asks", call.why) for call in self.questions]
+        if self.status == "completed":
+            rows.append(("result", repr(self.result)))
+        rows += [("failure", self.failure.summary())] if self.failure else []
+        return html_table(rows)
+
     def at(
         self, step: str | int | None = None, when: When | None = None, *, seq: int | None = None
     ) -> Snapshot:
-        """What the task knew before a step (or `after` it), or after the event `seq`.
+        """The state of the task before a step (or `after` it), or after the event `seq`.
 
         >>> from holdfast import Holdfast, decide, step, task
         >>> @step
@@ -71,12 +94,24 @@ class TaskView(Known):
         """
         return tags(self.state)
 
-    def events(self) -> Iterator[AnyEvent]:
-        """The log itself, checked as it is read."""
-        return read_events(self._store, stream_of(self.id))
+    @property
+    def questions(self) -> tuple[Call, ...]:
+        """The questions that wait for a person's answer. An answer that is on its way counts."""
+        waiting = super().questions
+        if not waiting:
+            return ()
+        coming = {post.name for post in inbox_of(self._store, [stream_of(self.id)])}
+        return tuple(c for c in waiting if next_name(f"answer-{c.path}", self.state) not in coming)
 
-    def follow(self, *, poll_s: float = 0.1) -> Iterator[AnyEvent]:
-        """The events that come after this view, as they come, until the task has ended.
+    def events(self) -> Iterator[AnyEvent]:
+        """The log itself up to this view, checked as it is read."""
+        return takewhile(
+            lambda event: event.seq <= self.seq, read_events(self._store, stream_of(self.id))
+        )
+
+    def follow(self, *, after: int | None = None, poll_s: float = 0.1) -> Follow:
+        """The events that come after this view, or after the event `after`, as they come, until
+        the task has ended. On an event loop: `async for event in view.follow()`.
 
         >>> from holdfast import Holdfast, step, task
         >>> @task
@@ -87,15 +122,15 @@ class TaskView(Known):
         ...     [type(event).__name__ for event in view.follow()]
         ['Claimed', 'TaskCompleted']
         """
-        return follow(self._store, self.id, self.seq, poll_s)
+        return Follow(self._store, self.id, self.seq if after is None else after, poll_s)
 
 
 def view_task(store: Store, task_id: str) -> TaskView:
     """The task of that id, or `TaskNotFound`."""
-    state = read_state(store, stream_of(task_id))
-    if state.seq == 0:
-        raise TaskNotFound(f"no task {task_id!r} in {store.url}")
-    return TaskView(store, state)
+    return TaskView(store, load(store, task_id))
+
+
+_MOST_SHOWN = 100
 
 
 class Tasks(list[TaskView]):
@@ -104,6 +139,16 @@ class Tasks(list[TaskView]):
     def __init__(self) -> None:
         super().__init__()
         self.unreadable: list[StoreError] = []
+
+    def _repr_html_(self) -> str:
+        """The tasks as notebooks show them."""
+        rows: list[tuple[Any, ...]] = [
+            (view.id, view.type, view.status, view.position, view.user)
+            for view in self[:_MOST_SHOWN]
+        ]
+        rows += [("…", f"{len(self)} in all", "", "", "")] if len(self) > _MOST_SHOWN else []
+        rows += [("unreadable", error, "", "", "") for error in self.unreadable]
+        return html_table(rows, ("id", "type", "status", "position", "user"))
 
 
 def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = None) -> Tasks:

@@ -1,6 +1,6 @@
 """People may edit: what they changed in `plan.md` or `mission.md` becomes an event of the task.
 
-The last line of such a file (see `footers`) tells whether somebody edited it, and which version
+The last line of such a file tells whether somebody edited it, and which version
 they began with. So nothing has to be kept beside it, and what the log has come to since is brought
 together with the edit (see `holdfast.core.plan`). An edit that makes no sense, or can't be brought
 together, is told; the task goes on as before, and the file stays as it is.
@@ -27,9 +27,10 @@ from holdfast.core.plan import Plan, merged, recorded, told_changes
 from holdfast.core.state import State
 from holdfast.core.words import must_be_texts
 from holdfast.engines.control import must_be_there
-from holdfast.engines.holding import Holding
+from holdfast.engines.holder import Holding
 from holdfast.errors import BadInput, Conflict, HoldfastError, HoldsSecret
-from holdfast.log.reading import plain_in, read_state, stream_of
+from holdfast.log.reading import plain_in
+from holdfast.log.states import load
 from holdfast.workspace.checklist import parse, print_plan
 from holdfast.workspace.pages import is_untouched
 
@@ -185,7 +186,7 @@ def _once_more(holding: Holding, id: str, edit: _Edit, by: str, record: Record) 
 
 
 def _take_plan(holding: Holding, id: str, edit: _Edit, by: str) -> Edit | None:
-    seen = read_state(holding.store, stream_of(id))
+    seen = load(holding.store, id, missing_ok=True)
     _must_be_new(seen, edit)
     base = _plan_at(holding, seen, edit.base_seq)
     said = parse(edit.text, (*base, *(item for item in seen.plan if item not in base)))
@@ -224,7 +225,7 @@ def _merged(base: Plan, ours: Plan, said: Plan) -> Plan:
 
 def _plan_at(holding: Holding, state: State, seq: int | None) -> Plan:
     """The plan that a file of the event `seq` showed, which may have been rewound since."""
-    return state.plan if seq is None else read_state(holding.store, stream_of(state.id), seq).plan
+    return state.plan if seq is None else load(holding.store, state.id, seq).plan
 
 
 def _with_known_marks(known: Plan, said: Plan) -> Plan:
@@ -239,7 +240,7 @@ def _with_known_marks(known: Plan, said: Plan) -> Plan:
 
 
 def _take_mission(holding: Holding, id: str, edit: _Edit, by: str) -> Edit | None:
-    seen = read_state(holding.store, stream_of(id))
+    seen = load(holding.store, id, missing_ok=True)
     _must_be_new(seen, edit)
     if not edit.text.strip():
         raise BadInput("it is empty: say what the task is for")
@@ -267,7 +268,7 @@ def _take_mission(holding: Holding, id: str, edit: _Edit, by: str) -> Edit | Non
 def _mission_at(holding: Holding, state: State, seq: int | None) -> str:
     if seq is None:
         return _mission_text(holding, state)
-    return _mission_text(holding, read_state(holding.store, stream_of(state.id), seq))
+    return _mission_text(holding, load(holding.store, state.id, seq))
 
 
 def _mission_text(holding: Holding, state: State) -> str:

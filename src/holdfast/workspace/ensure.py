@@ -31,7 +31,7 @@ from holdfast.core.scope import inside, scope_var
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput
 from holdfast.log.artifacts import Artifact, kept, opened
-from holdfast.workspace.placing import (
+from holdfast.workspace.replacement import (
     SeenFile,
     look,
     make_folders,
@@ -249,7 +249,7 @@ class Before(Struct, frozen=True):
     """The folders that had to be made."""
 
     def seen(self) -> SeenFile:
-        """The same as it would be seen, to be put back inside of a task."""
+        """The same file as a task would see it, to be restored inside of the task."""
         if not self.digest:
             return SeenFile()
         if self.content is None:
@@ -325,7 +325,7 @@ def _undo(result: Ensured) -> None:
         if digest_of(now) not in (result.after, before.digest):
             raise BadInput(
                 f"{place} was changed since it was ensured: what was there before is in the log, "
-                f"and has to be put back by hand"
+                f"and has to be restored by hand"
             )
         if now != wanted and not put(place, now, wanted):
             raise BadInput(f"{place} is being changed by somebody: try again")

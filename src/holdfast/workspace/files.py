@@ -28,20 +28,23 @@ from holdfast.core.events import FileKept, FileRemoved, Observed
 from holdfast.core.filing import FileRefused, checked_file_name, refused
 from holdfast.core.scope import Scope, inside
 from holdfast.core.state import KeptFile, State
-from holdfast.engines.execution import beyond, must_have_restored, seen_before
+from holdfast.engines.execution import must_have_restored, seen_before
 from holdfast.engines.run import Run
 from holdfast.engines.run import append as say
 from holdfast.errors import BadInput, CodeChanged, StoreError
-from holdfast.log.artifacts import PART_BYTES, Artifact, extended, opened
-from holdfast.log.files import (
+from holdfast.log.artifacts import (
+    PART_BYTES,
+    Artifact,
     Content,
     File,
     base_of,
     bytes_of,
     digest_of,
+    extended,
     file_of,
     kept_content,
     listed,
+    opened,
     text_of,
 )
 from holdfast.log.values import Blobs
@@ -70,7 +73,7 @@ class Writing:
         must_go_on(self.scope, self.mark, f"writes the file {self.name!r}")
         if (known := self._recorded(digest)) is not None:
             return known
-        must_be_real(self.run, self.mark)
+        self.run.must_write(self.mark)
         log = self.run.log
         try:
             artifact = kept_content(log.store, data, log.redact)
@@ -93,7 +96,7 @@ class Writing:
                 if not _ends_with(log.store, file_of(known).artifact, data):
                     self._differs(known)
                 return file_of(known).artifact
-            must_be_real(self.run, self.mark)
+            self.run.must_write(self.mark)
             while True:  # until nobody else has written it meanwhile
                 there = log.state.files.get(self.name)
                 self.base = there.seq if there is not None else 0
@@ -228,12 +231,6 @@ def must_go_on(scope: Scope, path: str, asked: str) -> None:
     must_have_restored(run, path, asked)
 
 
-def must_be_real(run: Run, path: str) -> None:
-    """End a rehearsal where the log ends."""
-    if run.is_rehearsal:
-        run.park(path, beyond(run, path))
-
-
 def carried_out(scope: Scope, work: Callable[[], T]) -> T:
     """Do it here; in an async task off the loop, and return what is to be awaited."""
     if not scope.is_async:
@@ -330,7 +327,7 @@ def remove(name: str) -> None:
     def removed() -> None:
         must_go_on(scope, mark, f"removes the file {name!r}")
         if mark not in run.log.state.marks:
-            must_be_real(run, mark)
+            run.must_write(mark)
             say(scope, FileRemoved(name=name, path=call_of(scope), mark=mark))
             run.sync()
 
@@ -375,7 +372,7 @@ def _seen(scope: Scope, path: str, what: str, look: Callable[[State], Any], kind
     must_go_on(scope, path, f"looks at {what}")
     log = run.log
     if seen_before(run, path) is None:
-        must_be_real(run, path)
+        run.must_write(path)
 
         def observed(state: State) -> Observed:
             value = log.stow_alone(msgspec.json.encode(look(state)))

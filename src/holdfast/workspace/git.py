@@ -33,7 +33,7 @@ _UNDER_WAY = {
 }
 """What git leaves in its folder while it is in the middle of something."""
 
-# A hook, or whoever runs us from one, has these point to another repository.
+# In a hook, or a program that one starts, these point to another repository.
 _ELSEWHERE = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),

@@ -1,6 +1,6 @@
-"""Handing a task over: `SUMMARY.md` and `CHANGELOG.md`, for whoever goes on with it.
+"""Handing a task over: `SUMMARY.md` and `CHANGELOG.md`, for the next one who goes on with it.
 
-They are written on demand (`holdfast handoff`, `handoff`), when a task is let go of, and when the
+They are written on demand (`holdfast handoff`, `handoff`), when a task is released, and when the
 context of an agent nears its limit (`here`). A new agent that reads only the summary and the plan
 can go on. They are made from the log. A model may write the summary, where one is given; what the
 log says stands below its words, because a model may leave out what matters.
@@ -17,6 +17,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
+
 from holdfast.api.app import Holdfast
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent
@@ -26,9 +28,9 @@ from holdfast.core.scope import inside
 from holdfast.core.state import State
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput
-from holdfast.log.past import left_at, put_back_to
 from holdfast.views.markdown import code, prose
 from holdfast.views.task import TaskView, view_task
+from holdfast.views.words import words_of
 from holdfast.workspace.pages import as_line, is_untouched, time_text, with_footer
 from holdfast.workspace.summary import size_of, summary_text
 
@@ -59,16 +61,16 @@ def changelog_text(events: Iterable[AnyEvent]) -> str:
     ...     _ = hf.run(tidy_up, id="tidy-1")
     ...     text = changelog_text(hf.task("tidy-1").events())
     >>> [line.partition("Z ")[2] for line in text.splitlines() if line.startswith("- ")]
-    ['the task was made', "plan: added 1: 'sweep'", 'plan: 1: pending, now done', \
-'the task was completed']
+    ['created: tidy_up `{}`', "plan: added 1: 'sweep'", 'plan: 1: pending, now done', \
+'task completed: → `null`']
     """
     lines: list[tuple[str, str]] = []
     state = State()
     for event in events:
-        told = _TOLD.get(type(event))
-        # Most look at what was before them.
-        said = list(told(state, event)) if told else []
+        changed = _CHANGED.get(type(event))
+        said = list(changed(state, event)) if changed else []
         advance(state, event)
+        said += [] if changed else _told(state, event)
         lines += [(time_text(event.at), line) for line in said]
     cut = max(len(lines) - _MOST_LINES, 0)
     parts = [f"# Changelog of {code(state.id, 255)}"]
@@ -112,91 +114,39 @@ def _planned(state: State, event: e.Planned | e.PlanProgressed) -> Iterator[str]
         yield f"plan{by}: {prose(change)}{why}"
 
 
-def _mission(state: State, event: e.MissionSet) -> Iterator[str]:
-    by = f" by {prose(event.by, 100)}" if event.by else ""
-    yield f"mission set{by}: {code(as_line(event.text, _VALUE), _VALUE)}"
-
-
-def _decided(state: State, event: e.Decided) -> Iterator[str]:
-    because = f", because {prose(event.because)}" if event.because else ""
-    yield f"decided {code(event.name)}: {code(as_line(event.choice, _VALUE), _VALUE)}{because}"
-
-
-def _completed(state: State, event: e.Completed) -> Iterator[str]:
-    call = state.calls.get(event.path)
-    if call is not None and call.kind == "tool":
-        result = code(as_line(event.result, _VALUE), _VALUE)
-        yield f"{code(call.path)} {code(call.name)} was called: {result}"
-
-
-def _failed(state: State, event: e.Failed) -> Iterator[str]:
-    call = state.calls.get(event.path)
-    if call is not None:
-        why = f": {prose(call.failure.summary())}" if call.failure else ""
-        yield f"{code(call.path)} {code(call.name)} failed{why}"
-
-
-def _settled(state: State, event: e.Settled) -> Iterator[str]:
-    call = state.calls.get(event.path)
-    if call is not None and event.verdict == "happened":
-        by = prose(event.by, 100)
-        yield f"{code(call.path)} {code(call.name)} did happen, as {by} found out"
-
-
-def _said(text: str) -> Callable[[State, Any], Iterator[str]]:
-    def say(state: State, event: Any) -> Iterator[str]:
-        because = getattr(event, "because", "")
-        yield text + (f": {prose(because)}" if because else "")
-
-    return say
-
-
-def _errored(state: State, event: e.TaskErrored) -> Iterator[str]:
-    yield f"the task failed: {prose(event.failure.summary())}"
-
-
-def _created(state: State, event: e.TaskCreated) -> Iterator[str]:
-    fork = event.fork
-    if fork is None:
-        yield "the task was made"
-        return
-    because = f": {prose(fork.because)}" if fork.because else ""
-    where = prose(str(left_at(fork)))
-    yield f"the task was made, as a fork of {code(fork.of, 255)}, {where}{because}"
-
-
-def _rewound(state: State, event: e.Rewound) -> Iterator[str]:
-    because = f": {prose(event.because)}" if event.because else ""
-    yield f"the task was put back to {prose(str(put_back_to(event)))}{because}"
-
-
-def _adopted(state: State, event: e.Adopted) -> Iterator[str]:
-    if event.kind == "tool":
-        outcome = event.failure.summary() if event.failure else as_line(event.result, _VALUE)
-        what = f"{code(event.path)} {code(event.name)} was not called ({event.how})"
-        yield f"{what}: {code(outcome, _VALUE)}"
-
-
-_TOLD: dict[type, Callable[[State, Any], Iterator[str]]] = {
-    e.TaskCreated: _created,
-    e.Adopted: _adopted,
-    e.Rewound: _rewound,
+_CHANGED: dict[type, Callable[[State, Any], Iterator[str]]] = {
     e.FileKept: _kept,
     e.FileRemoved: _removed,
     e.Planned: _planned,
     e.PlanProgressed: _planned,
-    e.MissionSet: _mission,
-    e.Decided: _decided,
-    e.Completed: _completed,
-    e.Failed: _failed,
-    e.Settled: _settled,
-    e.PauseRequested: _said("the task was paused"),
-    e.TaskContinued: _said("the task goes on"),
-    e.TaskRetried: _said("the task is tried again"),
-    e.TaskStopped: _said("the task was cancelled"),
-    e.TaskCompleted: _said("the task was completed"),
-    e.TaskErrored: _errored,
 }
+"""Events that are told by what they change: so each is given the state before it."""
+
+_OF_INTEREST = (
+    *(e.TaskCreated, e.Rewound, e.MissionSet, e.Decided, e.Failed, e.Settled),
+    *(e.PauseRequested, e.TaskContinued, e.TaskRetried),
+    *(e.TaskStopped, e.TaskCompleted, e.TaskErrored),
+)
+"""Others that are told, in their words; and of tools, that they were called."""
+
+
+def _told(state: State, event: AnyEvent) -> Iterator[str]:
+    """An event in words. `state` is that after it."""
+    call = state.calls.get(getattr(event, "path", ""))
+    is_tool = call is not None and call.kind == "tool"
+    if not isinstance(event, _OF_INTEREST) and not (
+        is_tool and isinstance(event, e.Completed | e.Adopted)
+    ):
+        return
+    said = words_of(event, state)
+    about = f"{code(call.path)} {code(call.name)} " if call is not None else ""
+    sentence = said.sentence(_value, time_text, prose)
+    yield f"{about}{said.what}" + (f": {sentence}" if sentence else "")
+
+
+def _value(raw: Raw) -> str:
+    return code(as_line(raw, _VALUE), _VALUE)
+
 
 __all__ = ["CHANGELOG", "SUMMARY", "changelog_text", "handoff", "here", "nears", "summary_text"]
 
@@ -233,7 +183,7 @@ def handoff(
 
 
 def here(folder: str | os.PathLike[str]) -> list[Path]:
-    """The same inside of a task, of itself: before it is let go of, or forgets what it knew.
+    """The same inside of a task, of itself: before it is released, or forgets what it knew.
 
     `hf.replay` and `holdfast check` run the task's code, too, and write nothing.
 
@@ -249,7 +199,7 @@ def here(folder: str | os.PathLike[str]) -> list[Path]:
     """
     scope = inside("handoff.here()")
     run: Run = scope.run
-    if run.is_idle and scope.call is None:
+    if not run.driver.acts and scope.call is None:
         return [Path(folder, name) for name in (SUMMARY, CHANGELOG)]
     # Read anew, because other branches go on changing the state that the task is driven by.
     return written(view_task(run.log.store, run.task_id), Path(folder))

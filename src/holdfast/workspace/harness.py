@@ -33,7 +33,7 @@ from holdfast.core.scope import inside
 from holdfast.core.spec import IdempotencyKey, task_spec
 from holdfast.core.state import FINISHED
 from holdfast.core.words import must_be_texts
-from holdfast.engines.local.family import TaskOptions
+from holdfast.engines.local.tasks import TaskOptions
 from holdfast.errors import (
     BadInput,
     HoldfastError,
@@ -45,7 +45,7 @@ from holdfast.errors import (
     TaskWaiting,
 )
 from holdfast.log.artifacts import opened
-from holdfast.log.reading import read_state, stream_of
+from holdfast.log.states import load
 from holdfast.log.values import stow
 from holdfast.workspace.checklist import find_plan, print_plan
 from holdfast.workspace.commands import (
@@ -289,7 +289,7 @@ def init(hf: Holdfast, text: str, *, id: str | None = None, user: str = "") -> s
     words = stow(hf.store, msgspec.json.encode(text))
     write(hf, made, lambda state: MissionSet(text=words) if state.mission is UNSET else None)
     with suppress(TaskWaiting, TaskBusy):
-        hf.resume(made)  # it is let go of at once, so that no worker looks after it
+        hf.resume(made)  # it is released at once, so that no worker looks after it
     return made
 
 
@@ -329,7 +329,7 @@ def next_item(hf: Holdfast, id: str, means: Means, *, retry: bool = False) -> Ne
 
 def _write_plan(hf: Holdfast, id: str) -> Next:
     number = 1
-    while read_state(hf.store, stream_of(f"{id}.plan.{number}")).status == "failed":
+    while load(hf.store, f"{id}.plan.{number}", missing_ok=True).status == "failed":
         number += 1
     try:
         plan = _run(hf, mission_plan, f"{id}.plan.{number}", id, number)
@@ -375,7 +375,7 @@ def _commit(hf: Holdfast, id: str, item: PlanItem, task_id: str, ran: RanCommand
     from holdfast.workspace.git import commit_workspace, step_message
 
     if _at_work().means.git and ran is not None and ran.changed:
-        calls = read_state(hf.store, stream_of(task_id)).calls.values()
+        calls = load(hf.store, task_id, missing_ok=True).calls.values()
         call = next((call for call in calls if call.kind == "tool"), None)
         path, key = (call.path, call.key) if call is not None else ("", "")
         message = step_message(id, f"{item.id}. {item.text}", path, key)

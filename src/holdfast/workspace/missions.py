@@ -20,8 +20,9 @@ from holdfast.core.decoding import Illegible, decode
 from holdfast.core.events import AnyEvent, PlanItem, PlanProgressed, PlanStatus
 from holdfast.core.plan import ready
 from holdfast.core.state import FINISHED, State
-from holdfast.errors import LeaseLost, TaskBusy, TaskNotFound
-from holdfast.log.reading import read_state, stream_of, value_in
+from holdfast.errors import LeaseLost, TaskBusy
+from holdfast.log.reading import no_task, value_in
+from holdfast.log.states import load
 from holdfast.log.tokens import estimated
 from holdfast.views.task import TaskView
 from holdfast.workspace.commands import RanCommand
@@ -46,9 +47,9 @@ def mission_text(view: TaskView) -> str:
 
 def last_try(hf: Holdfast, mission: str, item: PlanItem) -> tuple[int, State]:
     """The newest task made for an item, and its number; one of `seq` 0 if there is none."""
-    number, last = 0, read_state(hf.store, stream_of(id_of(mission, item, 0)))
+    number, last = 0, load(hf.store, id_of(mission, item, 0), missing_ok=True)
     while last.status in FINISHED:
-        after = read_state(hf.store, stream_of(id_of(mission, item, number + 1)))
+        after = load(hf.store, id_of(mission, item, number + 1), missing_ok=True)
         if after.seq == 0:
             break
         number, last = number + 1, after
@@ -167,7 +168,7 @@ def write(hf: Holdfast, id: str, make: Callable[[State], AnyEvent | None]) -> St
         try:
             with hf._holding.hold(id) as log:
                 if log.state.seq == 0:
-                    raise TaskNotFound(f"no task {id!r} in {hf.store.url}")
+                    raise no_task(hf.store, id)
                 if log.state.status not in FINISHED and log.append(make):
                     log.sync()
                 return log.state

@@ -25,21 +25,26 @@ from holdfast.core.scope import inside
 from holdfast.core.spec import Spec
 from holdfast.core.words import checked_id
 from holdfast.engines.functions import make_spec
-from holdfast.engines.local.family import Begin
+from holdfast.engines.local.tasks import Begin
 from holdfast.engines.run import record
 from holdfast.errors import HoldfastError, TaskFailed
 from holdfast.log.log import Log
-from holdfast.log.reading import read_state, stream_of
+from holdfast.log.reading import stream_of
+from holdfast.log.states import load
+from holdfast.log.store_calls import streams_in
 from holdfast.workspace.process import RanProcess, RecordedOutput, Signals, run_command
-from holdfast.workspace.script import STEP, begin_step, child_of, end_step
-from holdfast.workspace.steps import (
+from holdfast.workspace.script import (
     COMMAND,
     COMMIT,
+    STEP,
     KeptOutput,
     NotMade,
     Outcome,
     Say,
     Step,
+    begin_step,
+    child_of,
+    end_step,
     keep_files,
     must_be_recordable,
     must_be_the_same,
@@ -89,12 +94,12 @@ def once(
     """
     must_be_recordable(step)
     running = _Running(hf, step, stdin, (stdout, stderr), signals, say)
-    if read_state(hf.store, stream_of(running.id)).status != "completed":
+    if load(hf.store, running.id, missing_ok=True).status != "completed":
         failed = running.drive()
-        end_step(hf, read_state(hf.store, stream_of(running.id)))
+        end_step(hf, load(hf.store, running.id, missing_ok=True))
         if failed is not None:
             return failed
-    state = read_state(hf.store, stream_of(running.id))
+    state = load(hf.store, running.id, missing_ok=True)
     end_step(hf, state)
     outcome = recorded_outcome(hf.store, state)
     if not running.has_printed:
@@ -137,11 +142,11 @@ class _Running:
         task: its command is not the one that failed."""
         script, name, store = self.step.script, self.step.name, self.hf.store
         id = checked_id(child_of(self.hf, script, name))
-        state = read_state(store, stream_of(id))
+        state = load(store, id, missing_ok=True)
         if state.seq == 0:
             return id
         if state.status == "failed" and state.args_hash != args_hash(self.args):
-            taken = {stream_of(id)} | set(store.streams(stream_of(f"{script}:{name}~")))
+            taken = {stream_of(id)} | set(streams_in(store, stream_of(f"{script}:{name}~")))
             return next(
                 free
                 for number in count(2)

@@ -3,7 +3,7 @@
 The output is held in memory only while it is small; then in a temporary file (where TMPDIR says),
 and never more of it than a limit. The command gets what it would get without us: our standard
 error and output, as pipes; the signals that we get; and our end. If we are killed the system kills
-it too (on Linux), because whoever goes on would run it a second time beside itself.
+it too (on Linux), because the next driver would run it a second time beside itself.
 """
 
 from __future__ import annotations

@@ -10,20 +10,20 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from holdfast.core import events as e
 from holdfast.core.events import NEVER, AnyEvent
-from holdfast.core.state import Call, State
-from holdfast.log.past import left_at, put_back_to
+from holdfast.core.state import State
 from holdfast.stores.files.disk import Disk
 from holdfast.views.markdown import one_line
-from holdfast.workspace import replacing
+from holdfast.views.words import words_of
+from holdfast.workspace import replacement as replacing
 from holdfast.workspace.pages import PAGE_FORMAT, as_json, as_line
-from holdfast.workspace.replacing import Outcome
+from holdfast.workspace.replacement import Outcome
 
 PROGRESS, TOOL_LOG = "progress.log", "tool_log.jsonl"
 
@@ -31,7 +31,6 @@ HEADER = f"# holdfast {PAGE_FORMAT}: time | step | status | details\n"
 """What `progress.log` begins with."""
 
 _DETAIL = 240
-_MS = timedelta(milliseconds=1)
 
 
 def progress_line(event: AnyEvent, state: State) -> str:
@@ -39,10 +38,10 @@ def progress_line(event: AnyEvent, state: State) -> str:
 
     `state` is that after it: it knows the names of the calls.
     """
-    told = _TOLD.get(type(event))
-    if told is None:
+    said = words_of(event, state)
+    if said.minor:
         return ""
-    status, detail = told(event, state)
+    status, detail = said.status, said.sentence(as_line, _time, short=True)
     path: str = "" if isinstance(event, e.Rewound) else getattr(event, "path", "")
     call = state.calls.get(path) if path else None
     who = f"{path} {call.name}" if call is not None else path or _WHO.get(type(event), "task")
@@ -54,7 +53,7 @@ def progress_line(event: AnyEvent, state: State) -> str:
 def tool_line(event: AnyEvent, state: State) -> bytes:
     """What became of an attempt of a tool, as a line of JSON; b'' if the event is not of that.
 
-    Where the task was put back a line says so: those above it, down to that event, count no more.
+    Where the task was rewound a line says so: those above it, down to that event, count no more.
     """
     if isinstance(event, e.Rewound):
         return _rewound_line(event)
@@ -139,114 +138,6 @@ def _cell(text: str) -> str:
     return text.replace(" | ", " ¦ ") if "|" in text else text
 
 
-def _took(event: AnyEvent, call: Call) -> str:
-    begun = call.attempts[-1].at if call.attempts else call.at
-    return f"{(event.at - begun) // _MS} ms"
-
-
-Told = tuple[str, str]
-
-
-def _started(event: e.Started, state: State) -> Told:
-    if event.attempt > 1:
-        return "started", f"attempt {event.attempt}"
-    return "started", as_line(event.args)
-
-
-def _completed(event: e.Completed, state: State) -> Told:
-    return "completed", f"{_took(event, state.calls[event.path])} → {as_line(event.result)}"
-
-
-def _attempt_failed(event: e.AttemptFailed, state: State) -> Told:
-    again = f"again at {_time(event.retry_at)}, " if event.retry_at else ""
-    doubt = "it may have happened, " if event.doubt else ""
-    detail = f"attempt {event.attempt}, {again}{doubt}{event.failure.summary()}"
-    return "retrying" if event.retry_at else "attempt failed", detail
-
-
-def _failed(event: e.Failed, state: State) -> Told:
-    failure = state.calls[event.path].failure
-    return "failed", failure.summary() if failure else ""
-
-
-def _settled(event: e.Settled, state: State) -> Told:
-    because = f", because {event.because}" if event.because else ""
-    return event.verdict.replace("_", " "), f"says {event.by}{because}"
-
-
-def _decided(event: e.Decided, state: State) -> Told:
-    because = f", because {event.because}" if event.because else ""
-    instead = f", instead of {event.supersedes}" if event.supersedes else ""
-    return "decided", f"{as_line(event.choice)}{instead}{because}"
-
-
-def _planned(event: e.Planned, state: State) -> Told:
-    by = f", by {event.by}" if event.by else ""
-    return "planned", f"{len(state.plan)} items{by}: {', '.join(i.text for i in state.plan[:9])}"
-
-
-def _plan_progressed(event: e.PlanProgressed, state: State) -> Told:
-    text = next((item.text for item in state.plan if item.id == event.id), "")
-    because = f", because {event.because}" if event.because else ""
-    return event.status, f"{event.id}. {text}{because}"
-
-
-def _progressed(event: e.Progressed, state: State) -> Told:
-    of = f" of {event.total:g}" if event.total is not None else ""
-    done = f"{event.done:g}{of} " if event.done is not None else ""
-    who = f"{event.scope}: " if event.scope else ""
-    return "progress", f"{who}{done}{event.text}"
-
-
-def _child_ended(event: e.ChildEnded, state: State) -> Told:
-    if event.failure is not None:
-        return "failed", event.failure.summary()
-    return "completed", f"→ {as_line(event.result)}"
-
-
-def _asked(event: e.QuestionAsked, state: State) -> Told:
-    until = f", until {_time(event.until)}" if event.until else ""
-    return "asked", f"{event.id} ({event.expects}{until}): {event.question}"
-
-
-def _parked(event: e.Parked, state: State) -> Told:
-    until = f"until {_time(event.until)}: " if event.until else ""
-    return "waiting", f"{until}{event.why}"
-
-
-def _moved(event: e.Moved, state: State) -> Told:
-    if event.since:
-        return "moved", f"to a new run of {event.engine}"
-    return "moved", f"to {event.engine or 'local'}{', by force' if event.forced else ''}"
-
-
-def _stopped(event: e.PauseRequested | e.CancelRequested, state: State) -> Told:
-    because = f", because {event.because}" if event.because else ""
-    status = "paused" if isinstance(event, e.PauseRequested) else "cancelling"
-    return status, f"by {event.by}{because}"
-
-
-def _created(event: e.TaskCreated, state: State) -> Told:
-    asked = f"{event.task} {as_line(event.args)}"
-    if event.fork is None:
-        return "created", asked
-    fork = event.fork
-    because = f", because {fork.because}" if fork.because else ""
-    return "forked", f"of {fork.of}, {left_at(fork)}, effects {fork.effects}{because}: {asked}"
-
-
-def _adopted(event: e.Adopted, state: State) -> Told:
-    of = f", of {event.of} {event.of_path}" if event.of else ""
-    by = f", by {event.by}" if event.by else ""
-    outcome = event.failure.summary() if event.failure else f"→ {as_line(event.result)}"
-    return event.how, f"not called{of}{by}: {outcome}"
-
-
-def _rewound(event: e.Rewound, state: State) -> Told:
-    because = f", because {event.because}" if event.because else ""
-    return "put back", f"to {put_back_to(event)} (event {event.to}), by {event.by}{because}"
-
-
 _WHO: dict[type, str] = {
     e.Planned: "plan",
     e.PlanProgressed: "plan",
@@ -255,55 +146,11 @@ _WHO: dict[type, str] = {
     e.FileRemoved: "files",
 }
 
-_TOLD: dict[type, Callable[[Any, State], Told]] = {
-    e.Started: _started,
-    e.Completed: _completed,
-    e.AttemptFailed: _attempt_failed,
-    e.Failed: _failed,
-    e.Settled: _settled,
-    e.Doubted: lambda event, _: ("in doubt", event.why),
-    e.Decided: _decided,
-    e.Noted: lambda event, _: ("noted", f"{event.text} {as_line(event.data)}".rstrip()),
-    e.Derived: lambda event, _: ("derived", f"{event.name} = {as_line(event.value)}"),
-    e.Reused: lambda event, _: ("reused", f"as {event.of} said"),
-    e.TimerSet: lambda event, _: ("sleeping", f"until {_time(event.until)}"),
-    e.Woke: lambda event, _: ("woke", ""),
-    e.QuestionAsked: _asked,
-    e.QuestionAnswered: lambda event, _: ("answered", f"{as_line(event.answer)}, says {event.by}"),
-    e.AnswerRefused: lambda event, _: ("answer refused", event.why),
-    e.QuestionExpired: lambda event, _: ("failed", "nobody answered in time"),
-    e.ChildStarted: lambda event, _: ("started", f"task {event.id} {as_line(event.args)}"),
-    e.ChildEnded: _child_ended,
-    e.Checkpointed: lambda event, _: ("checkpoint", f"number {event.number}"),
-    e.Progressed: _progressed,
-    e.Planned: _planned,
-    e.PlanProgressed: _plan_progressed,
-    e.MissionSet: lambda event, _: ("set", as_line(event.text)),
-    e.FileKept: lambda event, _: ("kept", event.name),
-    e.FileRemoved: lambda event, _: ("removed", event.name),
-    e.TaskCreated: _created,
-    e.Adopted: _adopted,
-    e.Rewound: _rewound,
-    e.Claimed: lambda event, _: ("driven", f"by {event.owner}"),
-    e.Parked: _parked,
-    e.PauseRequested: _stopped,
-    e.CancelRequested: _stopped,
-    e.TaskContinued: lambda event, _: ("continued", f"by {event.by}"),
-    e.Moved: _moved,
-    e.Compensating: lambda event, _: ("undoing", f"then it is {event.ending}"),
-    e.TaskStopped: lambda event, _: ("cancelled", event.because),
-    e.TaskCompleted: lambda event, _: ("completed", f"→ {as_line(event.result)}"),
-    e.TaskErrored: lambda event, _: ("failed", event.failure.summary()),
-    e.TaskRetried: lambda event, _: ("retried", f"by {event.by}" if event.by else ""),
-}
-"""What is said of each kind of event. The others (a list grew, a time was read) are of no
-interest to people."""
-
 
 # A file that only grows with a log: `progress.log`, `tool_log.jsonl`.
 #
 # What is there is compared with what belongs there, and only the rest is written. So a line that a
-# crash tore is completed, and whoever goes on from another process writes nothing twice.
+# crash tore is completed, and another process that goes on writes nothing twice.
 
 
 Signature = tuple[tuple[int, int], int, float]

@@ -5,7 +5,7 @@
       progress.log  tool_log.jsonl                                 grown
 
 The log is the only truth, and these are made of it alone: delete them, and `project` makes the
-same bytes again. Nothing is synced. Whoever writes them holds a lock on `progress.log` and reads
+same bytes again. Nothing is synced. Their writer holds a lock on `progress.log` and reads
 the log under it, so that nobody ever replaces a newer page by an older one.
 """
 
@@ -25,14 +25,12 @@ from holdfast.core.decoding import damage_in
 from holdfast.core.events import Rewound
 from holdfast.core.words import checked_id
 from holdfast.errors import LogDamaged, TaskBusy, TaskNotFound
-from holdfast.log.reading import stream_of
-from holdfast.log.tail import Tail
+from holdfast.log.reading import Tail, no_task, stream_of
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.folder import failed, safe_name
 from holdfast.stores.port import Store
 from holdfast.views.task import TaskView
-from holdfast.workspace.materializing import materialize
-from holdfast.workspace.pages import is_untouched
+from holdfast.workspace.pages import EDITABLE, PAGES, PageChanges, is_untouched, rendered
 from holdfast.workspace.progress import (
     HEADER,
     PROGRESS,
@@ -41,16 +39,16 @@ from holdfast.workspace.progress import (
     progress_line,
     tool_line,
 )
-from holdfast.workspace.rendering import EDITABLE, PAGES, PageChanges, rendered
-from holdfast.workspace.replacing import Outcome, make_root, must_be_plain, place, remove, replace
+from holdfast.workspace.replacement import Outcome, make_root, must_be_plain, place, remove, replace
+from holdfast.workspace.task_files import materialize
 
 FILES = ("mission.md", "plan.md", "status.md", "decisions.md", "state.json", PROGRESS, TOOL_LOG)
 
 _WAIT_S = 10.0
 _POLL_S = 0.01
 _SLICE = 100
-"""After so many events others may have the interpreter. Fewer would leave it to them sooner, and
-cost twice as much: whoever begins anew finds the caches of the processor full of other things."""
+"""After so many events other threads may have the interpreter. A smaller slice yields sooner but
+costs twice as much: each switch empties the caches of the processor."""
 
 Place = Callable[[], AbstractContextManager[int]]
 """Opens the folder of a task."""
@@ -141,13 +139,13 @@ class Projection:
 
     @property
     def was_put_back(self) -> bool:
-        """Whether the newest that is known of the task is that it was put back."""
+        """Whether the newest event of the task is a rewind."""
         trail = self._tail.state.trail
         return bool(trail) and isinstance(trail[-1], Rewound)
 
     @property
     def waits(self) -> bool:
-        """Whether the task had been let go of, to wait, when its log was last read."""
+        """Whether the task was released, to wait, when its log was last read."""
         state = self._tail.state
         return state.parked and not self.finished
 
@@ -206,7 +204,7 @@ class Projection:
 
     def _must_be_there(self) -> None:
         if next(iter(self._store.read(stream_of(self._task_id))), None) is None:
-            raise TaskNotFound(f"no task {self._task_id!r} in {self._store.url}")
+            raise no_task(self._store, self._task_id)
 
     def _begin(self) -> None:
         self._tail = Tail(self._store, self._task_id)

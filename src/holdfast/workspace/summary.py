@@ -29,7 +29,7 @@ _VALUE = 600
 def summary_text(view: TaskView, *, notes: Iterable[str] = ()) -> str:
     """Where a task stands, what was decided and why, what failed, what is next, and its files.
 
-    `notes` are words of whoever hands it over, and come first.
+    `notes` are the words of the person who hands it over, and come first.
 
     >>> from holdfast import Holdfast, current, decide, task
     >>> @task

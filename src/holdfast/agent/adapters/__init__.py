@@ -13,7 +13,7 @@ of the step that calls the model are recorded, and wait as long as the provider 
 from __future__ import annotations
 
 from holdfast.agent.adapters.anthropic import AnthropicMessages
-from holdfast.agent.adapters.calling import ModelBusy, ModelFailed, ModelRejected, model_retry
+from holdfast.agent.adapters.base import ModelBusy, ModelFailed, ModelRejected, model_retry
 from holdfast.agent.adapters.openai_chat import OpenAIChat
 from holdfast.agent.adapters.openai_responses import OpenAIResponses
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.agent.adapters.calling import Adapter, Flow, ModelBusy, OnText, failed_inside
+from holdfast.agent.adapters.base import Adapter, Client_co, Flow, ModelBusy, OnText, failed_inside
 from holdfast.agent.formats import anthropic as wire
 from holdfast.agent.formats.common import a_list, as_object
 from holdfast.agent.model import Reply, Request, Stop, ToolInfo
@@ -27,7 +27,7 @@ _STOPS: dict[str, Stop] = {
 _GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
-class AnthropicMessages(Adapter):
+class AnthropicMessages(Adapter[Client_co]):
     """A model behind Anthropic's messages.
 
     >>> from anthropic import Anthropic
@@ -37,7 +37,7 @@ class AnthropicMessages(Adapter):
 
     def __init__(
         self,
-        client: Any,
+        client: Client_co,
         model: str,
         *,
         max_tokens: int = 8192,
@@ -69,7 +69,7 @@ class AnthropicMessages(Adapter):
         return self.reply(pieces.data)
 
     def reply(self, data: dict[str, Any]) -> Reply:
-        """What a message says."""
+        """The reply in a message."""
         if data.get("type") == "error":
             raise failed_inside(data, str(self))
         try:
@@ -117,7 +117,7 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def usage_of(data: Any) -> Usage:
-    """What a message took. What was written to the cache, or read from it, is input as well."""
+    """The usage of a message. Tokens written to the cache, or read from it, are input as well."""
     data = data or {}
     cached = int(data.get("cache_read_input_tokens") or 0)
     written = int(data.get("cache_creation_input_tokens") or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.adapters.calling import Adapter, Flow, ModelBusy, failed_inside
+from holdfast.agent.adapters.base import Adapter, Client_co, Flow, ModelBusy, failed_inside
 from holdfast.agent.formats import openai_chat as wire
 from holdfast.agent.model import Reply, Request, Stop
 from holdfast.core.usage import Usage
@@ -20,7 +20,7 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-class OpenAIChat(Adapter):
+class OpenAIChat(Adapter[Client_co]):
     """A model behind OpenAI's chat completions.
 
     `options` go into every request: `temperature=0`, `max_completion_tokens=…`. With `stream` or
@@ -49,7 +49,7 @@ class OpenAIChat(Adapter):
         return self.reply(pieces.data)
 
     def reply(self, data: dict[str, Any]) -> Reply:
-        """What a completion says."""
+        """The reply in a completion."""
         try:
             return reply_of(data)
         except (BadInput, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -95,7 +95,7 @@ def _stop(reason: Any, message: Message) -> Stop:
 
 
 def usage_of(data: Any) -> Usage:
-    """What a completion took."""
+    """The usage of a completion."""
     data = data or {}
     details = data.get("prompt_tokens_details") or {}
     return Usage(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.adapters.calling import Adapter, Flow, ModelBusy, failed_inside
+from holdfast.agent.adapters.base import Adapter, Client_co, Flow, ModelBusy, failed_inside
 from holdfast.agent.formats import openai_responses as wire
 from holdfast.agent.formats.common import a_list
 from holdfast.agent.model import Reply, Request, Stop
@@ -16,7 +16,7 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _CUT_OFF: dict[str, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
 
 
-class OpenAIResponses(Adapter):
+class OpenAIResponses(Adapter[Client_co]):
     """A model behind OpenAI's responses.
 
     The whole conversation is sent each time, so nothing depends on what the provider keeps: with
@@ -52,7 +52,7 @@ class OpenAIResponses(Adapter):
         return self.reply(ends[-1])
 
     def reply(self, data: dict[str, Any]) -> Reply:
-        """What a response says."""
+        """The reply in a response."""
         if data.get("error") or data.get("status") in ("failed", "cancelled"):
             raise failed_inside(data.get("error") or data.get("status"), str(self))
         try:
@@ -87,7 +87,7 @@ def _stop(data: dict[str, Any], message: Message) -> Stop:
 
 
 def usage_of(data: Any) -> Usage:
-    """What a response took."""
+    """The usage of a response."""
     data = data or {}
     details = data.get("input_tokens_details") or {}
     return Usage(

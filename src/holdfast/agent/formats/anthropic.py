@@ -1,6 +1,6 @@
 """The messages of Anthropic.
 
-What the system says stands beside the messages, calls are blocks among the text, and the results of
+The system text is beside the messages, calls are blocks among the text, and the results of
 all calls of a message stand together at the head of the next one, which is the user's.
 """
 
@@ -208,7 +208,7 @@ System = str | list[Wire] | None
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 
 _BEGINNING = "(continued)"
-"""What the user is made to say where a conversation begins with something else."""
+"""The user's first message where a conversation begins with something else."""
 
 
 def to_wire(messages: Iterable[Message], load: Load | None = None) -> tuple[System, list[Wire]]:

@@ -1,4 +1,4 @@
-"""What the formats share: looking into foreign data, and getting messages ready to be sent."""
+"""The common part of the formats: reading foreign data, and preparing messages to be sent."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _kind(data: Any) -> str:
 
 
 def left_over(name: str, data: Wire, *known: str, **hints: Any) -> Extra:
-    """What a message or part has that only this format knows.
+    """The fields of a message or part that only this format knows.
 
     `hints` are kept with it, under the names of fields that are known and so can't be among the
     rest: they say how a known field was written where there is more than one way.
@@ -65,7 +65,7 @@ def left_over(name: str, data: Wire, *known: str, **hints: Any) -> Extra:
 
 
 def own(name: str, extra: Extra) -> Wire:
-    """What is kept for this format, to be written back."""
+    """The fields that are kept for this format, to be written back."""
     return dict(extra.get(name) or {})
 
 
@@ -227,7 +227,7 @@ def url_of(media: Media, load: Load | None) -> str:
 
 
 def sound_format(media_type: str) -> str | None:
-    """What providers call a type of sound, if they take it."""
+    """The providers' name for a type of sound, if they take it."""
     return _FORMATS.get(media_type)
 
 
@@ -237,7 +237,7 @@ def sound_type(name: str) -> str:
 
 
 def described(media: Media) -> str:
-    """What stands in the place of media that a model is not sent."""
+    """The text in the place of media that a model is not sent."""
     what = {"image": "an image", "file": "a file", "audio": "a sound"}[media.kind]
     name = media.name or (media.artifact.name if media.artifact else "")
     at = media.url if not media.url.startswith("data:") else ""

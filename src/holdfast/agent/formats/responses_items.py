@@ -50,7 +50,7 @@ ANSWERS = {
 
 
 def mark_of(part: Part) -> Any:
-    """What is known of the message item that a part begins, if it was read from one.
+    """The facts of the message item that a part begins, if it was read from one.
 
     It is kept under the name of the field that holds the text, which is never among the rest.
     """

@@ -14,18 +14,30 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.amounts import when
-from holdfast.cli.commands.verify import may_be_there, read_heads
+from holdfast.cli.arguments import when
+from holdfast.cli.commands.integrity import may_be_there, read_heads
 from holdfast.cli.exits import Exit, print_error, print_json_line
 from holdfast.cli.opening import not_found, opened
-from holdfast.cli.options import json_option, pass_given, store_options, task_argument
+from holdfast.cli.options import (
+    json_option,
+    store_command,
+    task_argument,
+)
 from holdfast.cli.output import STYLES, console, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain, plain_lines
 from holdfast.errors import BadInput
 from holdfast.views.audit import Audit
-from holdfast.views.audit.html import to_html
-from holdfast.views.audit.shown import CLAIMS, EntryPart, Item, Sheet, sheet, to_jsonl, to_markdown
+from holdfast.views.audit.pages import (
+    CLAIMS,
+    EntryPart,
+    Item,
+    Sheet,
+    sheet,
+    to_html,
+    to_jsonl,
+    to_markdown,
+)
 
 FORMATS = ("text", "markdown", "html", "jsonl")
 
@@ -74,8 +86,7 @@ _STYLES = {
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="What `holdfast head` printed at an earlier time: also shows what was cut off since.",
 )
-@store_options
-@pass_given
+@store_command(json=False)
 def audit(
     given: Given,
     task: str,
@@ -94,7 +105,7 @@ def audit(
     Calls with every attempt and its error, decisions with their options and reasons, approvals
     with who gave them for which call, questions and answers, doubts and who settled them, pauses,
     cancellations and takeovers, what was undone, changes of the plan, files and children. All times
-    are UTC. What was kept out of the log stays out of the report.
+    are UTC. Values kept out of the log stay out of the report.
 
     On top stands whether the log is what was written (see `holdfast verify`). A log that is damaged
     is told of up to the damage, nothing is changed, and the exit code is 4.

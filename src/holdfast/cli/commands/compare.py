@@ -1,46 +1,183 @@
-"""`holdfast compare` and `holdfast experiment`: tasks side by side."""
+"""`holdfast snapshot`, `diff` and `compare`: what tasks knew and did, side by side.
+
+A terminal gets the rows around the first divergence; `--full`, a pipe or a file all of them.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import click
+import msgspec
+from rich.text import Text
 
-from holdfast.cli.arguments import json_of
-from holdfast.cli.code import load_app
-from holdfast.cli.commands.fork import effects_option
-from holdfast.cli.compared import print_alignment, print_diff, print_figures
 from holdfast.cli.exits import Exit
 from holdfast.cli.layers import LayerPage
-from holdfast.cli.opening import find_task, opened
+from holdfast.cli.opening import find_task, must_be_there, opened
 from holdfast.cli.options import (
-    code_options,
+    At,
     complete_task,
-    imports,
-    json_option,
-    pass_given,
-    store_options,
+    full_option,
+    place_of_word,
+    place_options,
+    store_command,
     task_argument,
 )
-from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
-from holdfast.cli.places import At, place_options
+from holdfast.cli.output import console, print_json, print_lines, print_table, status_text
 from holdfast.cli.settings import Given
-from holdfast.cli.text import cut, plain, short
-from holdfast.errors import BadInput
-from holdfast.history.compare.comparison import Comparison, Experiment, Variant
+from holdfast.cli.text import count, cut, plain, precise_clock, short, shown, took
+from holdfast.history.alignment import Alignment, Divergence, Made, Row
+from holdfast.history.comparison import Comparison, Figures
+from holdfast.history.differences import Diff, DiffLine, describe
+from holdfast.history.snapshots import Snapshot
+from holdfast.views.task import TaskView
 
-_full_option = click.option("--full", is_flag=True, help="Cut nothing, however long it is.")
+
+@click.command(short_help="What a task knew before or after a step.")
+@task_argument
+@place_options("--step", "The place")
+@full_option
+@store_command()
+def snapshot(
+    given: Given,
+    task: str,
+    place: At,
+    full: bool,
+    as_json: bool,
+) -> Exit:
+    """Show everything a task knew before or after a step: input, plan, calls, decisions, notes,
+    conversation, state and files.
+
+    Without a step or an event it lists the snapshots that there are: one before and one after each
+    call. Nothing is run and nothing is written.
+
+    \b
+    Examples:
+      holdfast snapshot trip-42
+      holdfast snapshot trip-42 --step 6 --before
+      holdfast snapshot trip-42 --step 6 --after --json | jq .conversation
+      holdfast snapshot trip-42 --event 61
+    """
+    with opened(given) as hf:
+        must_be_there(hf.store, task)
+        if place.step is None and place.seq is None:
+            return _list_snapshots(find_task(hf, task), as_json)
+        found = place.of(hf, task)
+        if as_json:
+            print_json({**_tag_of(found), **found.content})
+            return Exit.OK
+        _print_snapshot(LayerPage(console(), full=full), found)
+    return Exit.OK
+
+
+def _list_snapshots(view: TaskView, as_json: bool) -> Exit:
+    tags = list(view.snapshots())
+    if as_json:
+        print_json([msgspec.to_builtins(tag) for tag in tags])
+        return Exit.OK
+    rows = [
+        (
+            tag.when,
+            plain(tag.path),
+            plain(tag.name),
+            status_text(tag.outcome),
+            f"{tag.seq}",
+            precise_clock(tag.at),
+        )
+        for tag in tags
+    ]
+    out = console()
+    if rows:
+        print_table(out, ("", "STEP", "NAME", "OUTCOME", "EVENT", "TIME"), rows, cut_last=False)
+    else:
+        out.print("it has made no call yet, so it has no snapshots but what it is now")
+    return Exit.OK
+
+
+def _tag_of(found: Snapshot) -> dict[str, object]:
+    place = found.place
+    return {
+        "id": found.id,
+        "seq": found.seq,
+        "at": found.at,
+        "status": found.status,
+        "path": place.path,
+        "when": place.when,
+    }
+
+
+def _print_snapshot(page: LayerPage, found: Snapshot) -> None:
+    page.line(
+        (plain(found.id), "bold"),
+        f"  {found.place}, event {found.seq}, {precise_clock(found.at)}  ",
+        status_text(found.status),
+        indent=0,
+    )
+    for name, value in found.content.items():
+        if value in (None, [], {}, ""):
+            continue
+        if name == "calls":
+            page.heading("calls", count(len(value), "call"))
+            for path, call in page.newest(list(value.items())):
+                page.line((plain(path), "bold"), f"  {plain(call['name'])}  ", call["status"])
+                for part in ("question", "input", "output", "failure", "child"):
+                    if part in call:
+                        page.line((part, "dim"), indent=5)
+                        page.block(shown(call[part]), indent=7)
+        else:
+            page.heading(name)
+            page.block(shown(value), indent=2)
+
+
+@click.command(short_help="How what a task knew differs between two places, or between two tasks.")
+@task_argument
+@click.argument("other", required=False, shell_complete=complete_task)
+@click.option("--from", "start", metavar="PLACE", help="Where in TASK.  [default: its end]")
+@click.option("--to", metavar="PLACE", help="Where in OTHER, or in TASK.  [default: its end]")
+@full_option
+@store_command()
+def diff(
+    given: Given,
+    task: str,
+    other: str | None,
+    start: str | None,
+    to: str | None,
+    full: bool,
+    as_json: bool,
+) -> Exit:
+    """Show the differences between two snapshots, of one task or of two.
+
+    A PLACE is a step (6, which is before it), before:6, after:6, event:61 or end. Long texts, and
+    files that are texts, are compared inside. Exits with 0 if there is no difference, else with 1.
+
+    \b
+    Examples:
+      holdfast diff trip-42 --from before:6 --to after:6
+      holdfast diff trip-42 trip-42-fork
+      holdfast diff trip-42 trip-42-fork --from after:6 --to after:6 --json
+    """
+    if other is None and start is None:
+        raise click.UsageError("say a second task, or --from which place")
+    with opened(given) as hf:
+        must_be_there(hf.store, task, other or task)
+        one = place_of_word(start or "end").of(hf, task)
+        two = place_of_word(to or "end").of(hf, other or task)
+        made = one.diff(two)
+        if as_json:
+            print_json(made)
+        else:
+            print_diff(LayerPage(console(), full=full), made, indent=0)
+    return Exit.DIFFERS if made else Exit.OK
 
 
 @click.command(short_help="Tasks side by side, up to where they first differ.")
 @click.argument(
     "tasks", nargs=-1, required=True, metavar="TASK TASK…", shell_complete=complete_task
 )
-@_full_option
-@json_option
-@store_options
-@pass_given
+@full_option
+@store_command()
 def compare(given: Given, tasks: tuple[str, ...], full: bool, as_json: bool) -> Exit:
     """Two tasks or more side by side: call by call to the first divergence, then what each came to,
     took and cost, and how what they know and the files they made differ.
@@ -59,11 +196,11 @@ def compare(given: Given, tasks: tuple[str, ...], full: bool, as_json: bool) -> 
     if as_json:
         print_json(found)
     else:
-        _print(LayerPage(console(), full=full), found)
+        _print_comparison(LayerPage(console(), full=full), found)
     return Exit.OK if found.is_same else Exit.DIFFERS
 
 
-def _print(page: LayerPage, found: Comparison) -> None:
+def _print_comparison(page: LayerPage, found: Comparison) -> None:
     if len(set(found.types)) > 1:
         kinds = ", ".join(
             f"{plain(i)} is a {plain(t)}" for i, t in zip(found.ids, found.types, strict=True)
@@ -77,112 +214,204 @@ def _print(page: LayerPage, found: Comparison) -> None:
     print_figures(page, found.figures)
 
 
-@click.command(short_help="Forks of one task that go different ways, side by side.")
-@task_argument
-@place_options("--at", "Where they leave")
-@effects_option(None)
-@click.option(
-    "--variant",
-    "words",
-    metavar="NAME=JSON",
-    multiple=True,
-    help="What is other in this one: an object with arguments, input, results, stubs, state or "
-    "task; may be repeated.",
-)
-@click.option(
-    "--variants",
-    "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A JSON file with an object of them, by name.",
-)
-@_full_option
-@json_option
-@code_options
-@imports("app", "redact", "secrets")
-@pass_given
-def experiment(
-    given: Given,
-    task: str,
-    place: At,
-    effects: Any,
-    words: tuple[str, ...],
-    file: Path | None,
-    full: bool,
-    as_json: bool,
-) -> Exit:
-    """Fork a task at one place once for each variant, run the forks side by side, and compare them.
+# Tasks side by side, for people.
 
-    A variant says what is other in it, as `holdfast fork` does: {"arguments": {"ask_model":
-    {"model": "large"}}}, {"results": {"6": null}}, {"input": {"city": "Bergen"}}, {"stubs": …},
-    {"state": …} or {"task": "plan_two"}. An empty one, {}, goes the same way once more. All forks
-    are made before the first one runs, and stay.
 
-    \b
-    Examples:
-      holdfast experiment trip-42 --at 4 --effects stub --app agents \\
-          --variant large='{"arguments": {"ask_model": {"model": "large"}}}' --variant same={}
-      holdfast experiment trip-42 --at 4 --effects reuse --variants models.json --app agents
+STYLES = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
+"""The colour of a line of a diff, by its marker."""
+
+_AHEAD, _BEHIND = 3, 20
+_WIDE = 48
+
+
+def print_diff(page: LayerPage, made: Diff, *, indent: int = 2) -> None:
+    """Print what is different, a line for each change."""
+    lines = describe(made, most=None if page.full else 100)
+    for line in lines:
+        print_lines(page.out, Text.assemble(" " * indent, _styled(line)))
+    if not lines:
+        page.line("nothing is different", indent=indent)
+
+
+def _styled(line: DiffLine) -> Text:
+    return Text(str(line), STYLES.get(line.marker, "dim" if line.inside else ""))
+
+
+def print_alignment(page: LayerPage, found: Alignment) -> None:
+    """Print two tasks call by call, then where they part."""
+    page.heading("Calls", f"{plain(found.a)} and {plain(found.b)}")
+    rows, left_ahead, left_behind = _around(page, found)
+    if left_ahead:
+        page.line((f"… {count(left_ahead, 'earlier row')}: --full shows them", "dim"))
+    if rows:
+        at = found.first.row if found.first else None
+        columns = ("", "PATH", plain(found.a), "PATH", plain(found.b), "DIFFERENCE")
+        cells = [_cells(row, is_first=n + left_ahead == at) for n, row in enumerate(rows)]
+        print_table(page.out, columns, cells, cut_last=True)
+    else:
+        page.line("neither made any")
+    if left_behind:
+        page.line((f"… {count(left_behind, 'later row')}: --full shows them", "dim"))
+    _print_first(page, found)
+
+
+def told(found: Alignment) -> str:
+    """Where two tasks part, in a sentence.
+
+    >>> from holdfast.history.alignment import RanTask, align
+    >>> look, book, pay = Made("1", "look"), Made("2", "book"), Made("2", "pay")
+    >>> told(align(RanTask("trip-1", (look, book)), RanTask("trip-2", (look, pay))))
+    'call 2 is another one: trip-1 called book, trip-2 called pay'
+    >>> told(align(RanTask("trip-1", (look,)), RanTask("trip-2", (look,))))
+    'trip-1 and trip-2 did the same'
     """
-    variants = _variants(words, file)
-    load_app(given)
-    with opened(given) as hf:
-        find_task(hf, task)
-        done = hf.experiment(
-            task,
-            variants,
-            progress=_tell,
-            at=place.step,
-            when=place.when,
-            seq=place.seq,
-            effects=effects,
-        )
-    if as_json:
-        print_json(done)
-        return Exit.OK
-    page = LayerPage(console(), full=full)
-    _print_variants(page, done)
-    print_figures(page, done.comparison.figures)
-    return Exit.OK
+    a, b = plain(found.a), plain(found.b)
+    if found.first is None:
+        return f"{a} and {b} did the same"
+    return _told(found.first, a, b)
 
 
-_ALLOWED = ("arguments", "input", "results", "stubs", "state", "task")
+def _told(first: Divergence, a: str, b: str) -> str:
+    call = plain(first.path)
+    one, other = _name(first.a), _name(first.b)
+    match first.what:
+        case "another call":
+            return f"call {call} is another one: {a} called {one}, {b} called {other}"
+        case "other arguments":
+            return f"call {call}, {one}, has other arguments"
+        case "another failure":
+            return f"call {call}, {one}, {_went(first.a)} in {a} and {_went(first.b)} in {b}"
+        case "only in A":
+            return f"call {call}, {one}, was made by {a} only"
+        case "only in B":
+            return f"call {call}, {other}, was made by {b} only"
+        case "not yet" if first.path:
+            ahead, behind = (b, a) if _is_behind(first) else (a, b)
+            return f"the same so far: {behind} has not done call {call}, as {ahead} has"
+        case "not yet":
+            return "the same so far: only one of them has ended"
+        case "ends":
+            return "every call is the same, but they end otherwise"
+        case _:
+            return f"call {call}, {one}, has another result"
 
 
-def _variants(words: tuple[str, ...], file: Path | None) -> dict[str, dict[str, Any]]:
-    given: dict[str, Any] = {}
-    if file is not None:
-        read = json_of(file.read_text())
-        if not isinstance(read, dict):
-            raise BadInput(f"{file} must hold an object of variants by name")
-        given |= read
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not name or not equals:
-            raise click.UsageError(f"--variant {word!r} is not of the form NAME=JSON")
-        given[name] = json_of(value)
-    if not given:
-        raise click.UsageError("give at least one --variant, or --variants FILE")
-    for name, changes in given.items():
-        unknown = [] if not isinstance(changes, dict) else sorted(changes.keys() - {*_ALLOWED})
-        if not isinstance(changes, dict) or unknown:
-            raise BadInput(
-                f"variant {name!r}: {short(unknown or changes)} is not among what can be other: "
-                f"{', '.join(_ALLOWED)}"
-            )
-    return given
+def _is_behind(first: Divergence) -> bool:
+    """Whether it is task A that has not come so far."""
+    return first.a is None or (not first.a.has_ended and first.b is not None)
 
 
-def _tell(variant: Variant) -> None:
-    print_error(f"{variant.name}: {variant.problem or 'completed'} ({variant.id})")
+def _name(made: Made | None) -> str:
+    return plain(made.name) if made else ""
 
 
-def _print_variants(page: LayerPage, done: Experiment) -> None:
-    page.heading("Variants", f"of {plain(done.original)}")
-    rows = []
-    for variant, alignment in zip(done.variants, done.comparison.alignments, strict=True):
-        first = alignment.first
-        where = "no divergence" if first is None else f"{first.path or 'its end'}: {first.what}"
-        outcome = cut(plain(variant.problem), 60) if variant.problem else short(variant.result)
-        rows.append((plain(variant.name), plain(variant.id), plain(where), outcome))
-    print_table(page.out, ("VARIANT", "TASK", "FIRST DIVERGENCE", "RESULT"), rows, cut_last=True)
-    print_lines(page.out, "")
+def _went(made: Made | None) -> str:
+    if made is None:
+        return "was not made"
+    return f"failed ({cut(plain(made.failure), 80)})" if made.failure else plain(made.outcome)
+
+
+def _print_first(page: LayerPage, found: Alignment) -> None:
+    page.heading("First divergence" if found.first else "No divergence")
+    page.line(told(found))
+    if found.first and found.first.diff:
+        print_diff(page, found.first.diff, indent=4)
+    if found.readings:
+        paths = cut(plain(", ".join(found.readings)), 80)
+        page.line((f"the clock or chance said something else before it: {paths}", "dim"))
+    if found.input:
+        page.line("they were started with different input:")
+        print_diff(page, found.input, indent=4)
+
+
+def _around(page: LayerPage, found: Alignment) -> tuple[Sequence[Row], int, int]:
+    """The rows to print, and how many are left out ahead of them and behind."""
+    rows = found.rows
+    if page.whole:
+        return rows, 0, 0
+    at = found.first.row if found.first else None
+    begin = max((len(rows) if at is None else at) - _AHEAD, 0)
+    end = min(begin + _AHEAD + _BEHIND, len(rows))
+    return rows[begin:end], begin, len(rows) - end
+
+
+def _cells(row: Row, *, is_first: bool) -> tuple[str | Text, ...]:
+    mark = Text("▶" if is_first else "", "bold red")
+    style = "" if row.what in ("", "not yet") else "yellow"
+    return (mark, *_side(row.a), *_side(row.b), Text(row.what, "bold red" if is_first else style))
+
+
+def _side(made: Made | None) -> tuple[str, str]:
+    if made is None:
+        return "", ""
+    called = f"{plain(made.name)}({'' if made.input is None else short(made.input, 24)})"
+    if made.failure:
+        return plain(made.path), cut(f"{called} ✗ {plain(made.failure)}", _WIDE)
+    came = f" → {short(made.output, 24)}" if made.outcome == "completed" else f" {made.outcome}"
+    return plain(made.path), cut(f"{called}{plain(came)}", _WIDE)
+
+
+def print_figures(page: LayerPage, tasks: Sequence[Figures]) -> None:
+    """Print tasks side by side: a column each. Equal values are dim."""
+    page.heading("Side by side")
+    rows = [_row(name, tasks, tell) for name, tell in _FIGURES]
+    names = dict.fromkeys(name for each in tasks for name in each.calls)
+    rows += [_row(f"  {plain(name)}", tasks, _calls_of(name)) for name in names]
+    kept = dict.fromkeys(name for each in tasks for name in each.files)
+    rows += [_row(f"file {plain(name)}", tasks, _file_of(name)) for name in kept]
+    shown = [row for row in rows if any(str(cell) for cell in row[1:])]
+    print_table(page.out, ("", *(plain(each.id) for each in tasks)), shown, cut_last=False)
+
+
+def _row(
+    name: str, tasks: Sequence[Figures], tell: Callable[[Figures], str]
+) -> tuple[str | Text, ...]:
+    cells = [plain(tell(each)) for each in tasks]
+    style = "dim" if len(tasks) > 1 and len(set(cells)) == 1 else ""
+    if name == "status" and not style:
+        return (name, *map(status_text, cells))
+    return (Text(name, style), *(Text(cell, style) for cell in cells))
+
+
+def _calls_of(name: str) -> Callable[[Figures], str]:
+    return lambda each: str(each.calls.get(name, "–"))
+
+
+def _file_of(name: str) -> Callable[[Figures], str]:
+    return lambda each: each.files[name][:12] if name in each.files else "–"
+
+
+def _length(seconds: float) -> str:
+    return took(timedelta(seconds=seconds)) if seconds else ""
+
+
+def _number(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def _plan(each: Figures) -> str:
+    done = sum(item.status == "done" for item in each.plan)
+    return f"{done} of {len(each.plan)} done" if each.plan else ""
+
+
+def _result(each: Figures) -> str:
+    value: Any = each.result
+    return "" if value is None else short(value, _WIDE)
+
+
+_FIGURES: tuple[tuple[str, Callable[[Figures], str]], ...] = (
+    ("type", lambda each: each.type),
+    ("status", lambda each: each.status),
+    ("result", _result),
+    ("failure", lambda each: cut(each.failure, _WIDE)),
+    ("duration", lambda each: _length(each.duration_s)),
+    ("  working", lambda each: _length(each.working_s)),
+    ("  waiting", lambda each: _length(each.waiting_s)),
+    ("tokens in", lambda each: _number(each.spent.input_tokens)),
+    ("tokens out", lambda each: _number(each.spent.output_tokens)),
+    ("cost", lambda each: f"{each.spent.cost:g}" if each.spent.cost else ""),
+    ("failed attempts", lambda each: _number(each.failures)),
+    ("retries", lambda each: _number(each.retries)),
+    ("plan", _plan),
+    ("calls", lambda each: f"{sum(each.calls.values()):,}"),
+)

@@ -1,37 +1,50 @@
-"""`holdfast pause` and `cancel`: tell a task to stop, whoever drives it and wherever."""
+"""`holdfast pause`, `cancel`, `move` and `compensate`: stop a task, move it, undo what it did."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from typing import Any, get_args
+
 import click
 from rich.console import Console
+from rich.text import Text
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.engines import engine_of, engine_options
+from holdfast.cli.bulk import bulk_options, chosen, in_bulk
+from holdfast.cli.engines import engine_of
 from holdfast.cli.exits import Exit
-from holdfast.cli.hints import our_command
-from holdfast.cli.opening import at_work, find_task, opened
-from holdfast.cli.options import imports, json_option, pass_given, store_options, task_argument
-from holdfast.cli.output import console, print_json, print_lines
+from holdfast.cli.hints import our_command, resume_command
+from holdfast.cli.opening import find_task, load_app, opened
+from holdfast.cli.options import (
+    because_option,
+    by_option,
+    store_command,
+    task_argument,
+)
+from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
-from holdfast.cli.text import plain
-from holdfast.core.state import FINISHED, State
+from holdfast.cli.text import count, plain
+from holdfast.core.state import FINISHED, State, Status
 from holdfast.engines.routing import LOCAL, driven_by
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, TaskWaiting
+from holdfast.history.known import Undone
+from holdfast.views.needs import at_work
 from holdfast.views.task import TaskView
 
-because_option = click.option("--because", default="", metavar="TEXT", help="Why, for the log.")
-by_option = click.option("--by", default="", metavar="NAME", help="Who says so, for the log.")
+UNFINISHED = tuple(status for status in get_args(Status) if status not in FINISHED)
 
 
 @click.command(short_help="Stop a task at its next step, for now.")
-@task_argument
+@bulk_options
 @because_option
 @by_option
-@json_option
-@store_options
-@imports("redact", "engine")
-@pass_given
-def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit:
+@store_command("redact", "engine")
+def pause(
+    given: Given, tasks: tuple[str, ...], because: str, by: str, as_json: bool, **filters: Any
+) -> Exit:
     """Stop a task at its next step, until somebody lets it go on.
 
     The step in hand comes to its end and is recorded. No worker takes up a paused task. To let it
@@ -41,8 +54,14 @@ def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit
     Examples:
       holdfast pause trip-42
       holdfast pause trip-42 --because "the budget is spent" --by ada
+      holdfast pause --type plan_trip --label team=travel --dry-run
     """
     with opened(given) as hf:
+        meant = chosen(hf, ("pending", "in_progress", "awaiting_user"), tasks, **filters)
+        if meant.many:
+            act = partial(hf.pause, because=because, by=by)
+            return in_bulk(hf, meant, "paused", act, as_json)
+        (task,) = meant.ids
         find_task(hf, task)
         hf.pause(task, because=because, by=by)
         view = hf.task(task)
@@ -53,7 +72,7 @@ def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit
         return Exit.OK
     out = console()
     _print_pause(out, view, holder)
-    here = our_command(given, "resume", task, code=True)
+    here = resume_command(given, view.state)
     worker = our_command(given, "resume", task, options=("--worker",))
     if driven_by(view.state):
         print_lines(out, f"To let it go on: {plain(worker)}")
@@ -65,24 +84,23 @@ def pause(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit
 
 def _print_pause(out: Console, view: TaskView, holder: str | None) -> None:
     if view.status != "paused":
-        # Who holds the task takes messages in many times a second, unless it hangs.
+        # The holder of the task reads messages many times a second, unless it hangs.
         who = holder or driven_by(view.state) or "its holder"
         print_lines(out, f"asked to pause: {plain(who)} has yet to hear of it")
     elif holder:
-        print_lines(out, f"paused: {plain(holder)} finishes the step in hand, and lets go of it")
+        print_lines(out, f"paused: {plain(holder)} finishes the step in hand, and releases it")
     else:
         print_lines(out, "paused")
 
 
 @click.command(short_help="End a task at its next step, for good.")
-@task_argument
+@bulk_options
 @because_option
 @by_option
-@json_option
-@store_options
-@imports("redact", "engine")
-@pass_given
-def cancel(given: Given, task: str, because: str, by: str, as_json: bool) -> Exit:
+@store_command("redact", "engine")
+def cancel(
+    given: Given, tasks: tuple[str, ...], because: str, by: str, as_json: bool, **filters: Any
+) -> Exit:
     """End a task at its next step, for good, and say what comes of that.
 
     \b
@@ -93,15 +111,21 @@ def cancel(given: Given, task: str, because: str, by: str, as_json: bool) -> Exi
       to_be_driven it has something to do first: tools to undo, or children to cancel. A worker
                    does that and ends it, or `holdfast resume` with the task's code
 
-    What is undone is what its tools declare (undo=…), unless the task says otherwise
+    The tools that declare an undo (undo=…) are undone, unless the task says otherwise
     (compensate=…). Its children are cancelled too, unless they were started to be left alone.
 
     \b
     Examples:
       holdfast cancel trip-42
       holdfast cancel trip-42 --because "Ada has flown home" --by bob
+      holdfast cancel --session s-7
     """
     with opened(given) as hf:
+        meant = chosen(hf, UNFINISHED, tasks, **filters)
+        if meant.many:
+            act = partial(hf.cancel, because=because, by=by)
+            return in_bulk(hf, meant, "told to end", act, as_json)
+        (task,) = meant.ids
         find_task(hf, task)
         hf.cancel(task, because=because, by=by)
         view = hf.task(task)
@@ -131,7 +155,7 @@ def _print_cancel(given: Given, view: TaskView, outcome: str, holder: str | None
         print_lines(out, f"asked to end: it will at its next step ({plain(holder or '')})")
         return
     print_lines(out, f"asked to end: it {before_its_end(view.state)} first")
-    resume = our_command(given, "resume", view.id, code=True)
+    resume = resume_command(given, view.state)
     print_lines(out, f"A worker does that, or:  {plain(resume)}")
 
 
@@ -141,7 +165,7 @@ def _must_have_heard(view: TaskView, wanted: str) -> None:
 
 
 def before_its_end(state: State) -> str:
-    """What a task that is being cancelled has to do before it has ended."""
+    """The work that a task being cancelled has to do before it ends."""
     children = any(
         call.kind == "child" and call.status == "waiting" and call.on_cancel == "cancel"
         for call in state.calls.values()
@@ -155,8 +179,7 @@ def before_its_end(state: State) -> str:
 
 
 @click.command(short_help="Give a task that is under way to another engine.")
-@task_argument
-@engine_options
+@bulk_options
 @click.option(
     "--timeout",
     "timeout_s",
@@ -164,7 +187,7 @@ def before_its_end(state: State) -> str:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for whoever drives it now.",
+    help="How long to wait for its current driver.",
 )
 @click.option(
     "--force",
@@ -172,18 +195,23 @@ def before_its_end(state: State) -> str:
     help="Do not ask the engine that has it: it is gone, or can't go on with the task.",
 )
 @by_option
-@json_option
-@store_options
-@imports("redact", "engine")
-@pass_given
-def move(given: Given, task: str, timeout_s: float, force: bool, by: str, as_json: bool) -> Exit:
+@store_command("redact", "engine", engine=True)
+def move(
+    given: Given,
+    tasks: tuple[str, ...],
+    timeout_s: float,
+    force: bool,
+    by: str,
+    as_json: bool,
+    **filters: Any,
+) -> Exit:
     """Give a task that is under way to another engine, which goes on at its next step.
 
-    Whoever drives it now finishes the step in hand, and lets go of it. What it waits for goes
+    Its current driver finishes the step in hand and releases it. Everything it waits for goes
     along: questions, times, retries, and its open children, with theirs. A task that has ended
     can't be moved. If it is there already nothing changes, but the engine is told of it again.
 
-    A task of a remote engine is let go of by a worker of that engine: if none runs, the command
+    A worker of a remote engine releases the tasks of that engine: if none runs, the command
     gives up after --timeout, and the task moves as soon as one does. A task that was moved to
     local goes on as soon as a worker takes it up, or with `holdfast resume`.
 
@@ -198,13 +226,20 @@ def move(given: Given, task: str, timeout_s: float, force: bool, by: str, as_jso
       holdfast move trip-42 --engine restate --address http://restate:8080
       holdfast move trip-42 --engine local
       holdfast move trip-42 --engine local --force
+      holdfast move --type plan_trip --engine temporal --dry-run
     """
     if not given.engine:
         raise BadInput("say where it is to go: --engine temporal, restate or local")
     target = engine_of(given)
     try:
-        # Who drives it now is told at once, if the settings name that engine.
+        # Its current driver is told at once, if the settings name that engine.
         with opened(_without_engine(given)) as hf:
+            meant = chosen(hf, UNFINISHED, tasks, **filters)
+            if meant.many:
+                told: dict[str, Any] = {"by": by, "timeout_s": timeout_s, "force": force}
+                act = partial(hf.move, engine=target or "local", **told)
+                return in_bulk(hf, meant, "moved", act, as_json)
+            (task,) = meant.ids
             find_task(hf, task)
             moved = hf.move(task, target or "local", by=by, timeout_s=timeout_s, force=force)
     finally:
@@ -214,7 +249,7 @@ def move(given: Given, task: str, timeout_s: float, force: bool, by: str, as_jso
     if as_json:
         print_json({"id": task, "engine": name, "moved": moved})
     else:
-        _print(given, task, name, moved)
+        _print_moved(given, task, name, moved)
     return Exit.OK
 
 
@@ -225,7 +260,7 @@ def _without_engine(given: Given) -> Given:
     )  # fmt: skip
 
 
-def _print(given: Given, task: str, name: str, moved: tuple[str, ...]) -> None:
+def _print_moved(given: Given, task: str, name: str, moved: tuple[str, ...]) -> None:
     out = console()
     if not moved:
         print_lines(out, f"{plain(task)} is on {plain(name)} already")
@@ -234,3 +269,97 @@ def _print(given: Given, task: str, name: str, moved: tuple[str, ...]) -> None:
     if name == LOCAL:
         resume = our_command(_without_engine(given), "resume", task, code=True)
         print_lines(out, f"A worker goes on with it, or:  {plain(resume)}")
+
+
+# `holdfast compensate`: undo what a task did that ended badly.
+
+
+_COLUMNS = ("PATH", "TOOL", "UNDO", "WHY")
+
+_STYLES = {
+    "undone": "green",
+    "could not be undone": "bold red",
+    "in doubt": "bold yellow",
+    "under way": "cyan",
+    "left": "yellow",
+}
+
+
+@click.command(short_help="Undo what a failed or cancelled task did.")
+@task_argument
+@store_command("app", "redact", "secrets", "engine")
+def compensate(given: Given, task: str, as_json: bool) -> Exit:
+    """Undo what a failed or cancelled task did, or finish doing so; print what came of it.
+
+    The tools it called are undone by what they declare (undo=…), the last first. Each undo is a
+    recorded call with a key of its own: what was undone is not undone again, and what could not be
+    is tried anew. Calls in doubt are settled first, because only what happened can be undone.
+
+    The exit code is 9 if something could not be undone, 3 if a call in doubt waits for a person,
+    else 0. The task stays failed or cancelled; once undone it can't be retried.
+
+    \b
+    Examples:
+      holdfast compensate trip-42 --app agents
+      holdfast compensate trip-42 --app agents --json | jq '.compensation[] | select(.why != "")'
+    """
+    with opened(given) as hf:
+        _must_have_ended_badly(given, find_task(hf, task))
+        load_app(given)
+        try:
+            # Standard output is for the table alone, whatever the tools print.
+            with redirect_stdout(sys.stderr):
+                view = hf.compensate(task)
+        except TaskWaiting:
+            _print_undone(hf.task(task), as_json)
+            raise
+        except KeyboardInterrupt:
+            again = our_command(given, "compensate", task, code=True)
+            print_error(f"interrupted. To go on: {again}")
+            _print_undone(hf.task(task), as_json)
+            return Exit.INTERRUPTED
+        _print_undone(view, as_json)
+    left = [each for each in view.compensation if each.status != "undone"]
+    return Exit.NOT_UNDONE if left else Exit.OK
+
+
+def _must_have_ended_badly(given: Given, view: TaskView) -> None:
+    if view.status in ("failed", "cancelled") or view.state.ending:
+        return
+    advice = ""
+    if view.status != "completed":
+        advice = f" (this does both: {our_command(given, 'cancel', view.id)})"
+    raise BadInput(
+        f"task {view.id!r} is {view.status}: only what failed or was cancelled is undone{advice}"
+    )
+
+
+def _print_undone(view: TaskView, as_json: bool) -> None:
+    if as_json:
+        print_json({"id": view.id, "status": view.status, "compensation": list(view.compensation)})
+        return
+    out = console()
+    print_compensation(out, view.compensation)
+    out.print(summary_of(view.compensation))
+
+
+def print_compensation(out: Console, calls: Sequence[Undone]) -> None:
+    """The calls that can be undone, the last first, and the outcome of each."""
+    if calls:
+        print_table(out, _COLUMNS, [_undone_row(each) for each in calls], cut_last=False)
+
+
+def _undone_row(each: Undone) -> tuple[Any, ...]:
+    status = Text(each.status, _STYLES.get(each.status, ""))
+    return plain(each.path), plain(each.name), status, plain(each.why)
+
+
+def summary_of(calls: Sequence[Undone]) -> str:
+    """The outcome of all of them, in short."""
+    if not calls:
+        return "nothing to undo"
+    found = dict.fromkeys(each.status for each in calls)
+    return ", ".join(
+        f"{count(sum(each.status == status for each in calls), 'call')} {status}"
+        for status in found
+    )

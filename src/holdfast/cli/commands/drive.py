@@ -1,4 +1,4 @@
-"""`holdfast run`, `resume` and `retry`: drive a task in this process, and print what it returns."""
+"""`holdfast run`, `start`, `resume` and `retry`: drive a task here, or leave it to a worker."""
 
 from __future__ import annotations
 
@@ -6,41 +6,131 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+from msgspec import Struct
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.code import load_app
-from holdfast.cli.commands.answer import questions_of
-from holdfast.cli.commands.compensate import summary_of
-from holdfast.cli.commands.doubt import doubts_of
-from holdfast.cli.commands.start import new_task, new_task_options
-from holdfast.cli.engines import engine_options
+from holdfast.api.settings import load, look_in
+from holdfast.cli.arguments import arguments_of
+from holdfast.cli.bulk import bulk_options, chosen, in_bulk, must_leave_to_worker
+from holdfast.cli.commands.control import summary_of
 from holdfast.cli.exits import Exit, exit_of
 from holdfast.cli.hints import our_command
-from holdfast.cli.opening import find_task, opened
+from holdfast.cli.opening import find_task, load_app, opened
 from holdfast.cli.options import (
-    code_options,
-    imports,
-    json_option,
-    pass_given,
-    store_options,
-    task_argument,
+    label_option,
+    pairs,
+    stacked,
+    store_command,
 )
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
+from holdfast.core.spec import task_spec
 from holdfast.core.state import FINISHED
+from holdfast.core.words import checked_id
+from holdfast.engines.local.tasks import new_id
 from holdfast.engines.routing import driven_by
-from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
-from holdfast.log.tail import Tail
+from holdfast.errors import BadInput, HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
+from holdfast.log.reading import Tail
 from holdfast.stores.port import Store
+from holdfast.views.needs import doubts_of, questions_of
 from holdfast.views.task import TaskView
 from holdfast.workspace.progress import progress_line
 
-# What a task does, as it does it: the lines of its `progress.log`, on standard error.
+F = TypeVar("F", bound=Callable[..., Any])
+
+new_task_options = stacked(
+    click.argument("function", metavar="MODULE:FUNCTION"),
+    click.argument("args", nargs=-1),
+    click.option("--id", "task_id", metavar="ID", help="The task's id.  [default: a new one]"),
+    click.option(
+        "--arg",
+        "named",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=pairs,
+        help="An argument by name; may be repeated.",
+    ),
+    click.option("--user", default="", help="Whose task it is."),
+    click.option("--session", default="", help="The session it belongs to."),
+    label_option,
+)
+
+
+class NewTask(Struct, frozen=True):
+    """A task to be made, or to be gone on with: its function, its id, and what it is given."""
+
+    fn: Callable[..., Any]
+    id: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: dict[str, Any]
+
+
+def new_task(
+    given: Given,
+    *,
+    function: str,
+    args: tuple[str, ...],
+    task_id: str | None,
+    named: dict[str, str],
+    user: str,
+    session: str,
+    labels: dict[str, str],
+) -> NewTask:
+    """The task that the command line names, or `BadInput`. Its module is imported."""
+    look_in(Path.cwd())
+    if ":" not in function:
+        raise BadInput(f"{function!r} names no function: write MODULE:FUNCTION, as in agents:plan")
+    given.app = (function.partition(":")[0],)  # what a command to go on needs
+    fn = load(function)
+    spec = task_spec(fn)
+    values, by_name = arguments_of(spec, args, named)
+    id = checked_id(task_id) if task_id is not None else new_id(spec.name, datetime.now(UTC))
+    options = {"id": id, "user": user, "session": session, "labels": labels}
+    return NewTask(fn, id, values, by_name, options)
+
+
+@click.command(short_help="Make a task, and leave it to a worker.")
+@new_task_options
+@store_command("redact", "secrets", "engine", engine=True)
+def start(given: Given, /, as_json: bool, **words: Any) -> Exit:
+    """Make a task, leave it to a worker, and print its id.
+
+    The arguments are those of `holdfast run`. The task is on disk when this returns; it is
+    driven by `holdfast worker`, now or as soon as one runs. With the --id of a task that exists
+    nothing is made: it is that one, whatever its status. With --engine a worker of that engine
+    drives it.
+
+    With --json an object is printed: the task's id and status.
+
+    \b
+    Examples:
+      holdfast start agents:plan_trip Oslo --id trip-42
+      id=$(holdfast start agents:plan_trip Oslo) && holdfast log -f "$id"
+    """
+    task = new_task(given, **words)
+    with opened(given, create=True) as hf:
+        status = hf.options(**task.options).start(task.fn, *task.args, **task.kwargs).status
+    if as_json:
+        print_json({"id": task.id, "status": status})
+        return Exit.OK
+    out = console()
+    print_lines(out, plain(task.id) if out.is_terminal else task.id)  # a pipe gets the very id
+    if status == "pending":
+        print_error(f"left to a worker: {our_command(given, 'worker', code=True)}")
+    else:
+        print_error(f"the task exists, and is {status}")
+    return Exit.OK
+
+
+# Live progress of a task: the lines of its `progress.log`, on standard error.
 
 
 _LOOK_S = 0.2
@@ -90,11 +180,7 @@ _progress_option = click.option(
 @click.command(short_help="Run a task function, or go on with it.")
 @new_task_options
 @_progress_option
-@json_option
-@engine_options
-@store_options
-@imports("redact", "secrets", "engine")
-@pass_given
+@store_command("redact", "secrets", "engine", engine=True)
 def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
     """Run a task function, or go on with it, and print its result as JSON.
 
@@ -103,7 +189,7 @@ def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
     arguments that begin with a dash.
 
     With the --id of a task that exists it goes on with that one, or gives its recorded result.
-    What the function itself prints goes to standard error. With --json an object is printed, also
+    The function's own output goes to standard error. With --json an object is printed, also
     when the task fails or has to wait: its id, status, result, failure, doubts and questions.
 
     With --engine a worker of that engine drives it, and this command waits for it.
@@ -117,22 +203,29 @@ def run(given: Given, /, progress: bool, as_json: bool, **words: Any) -> Exit:
     task = new_task(given, **words)
     with opened(given, create=True) as hf:
         print_error(f"task {task.id}")
-        go = partial(hf.run, task.fn, *task.args, id=task.id, **task.options)
+        go = partial(hf.options(**task.options).run, task.fn, *task.args, **task.kwargs)
         return drive_here(given, hf, task.id, go, as_json, progress)
 
 
+SET_ASIDE = ("paused", "stuck")
+"""The statuses in which a task waits for somebody to let it go on."""
+
+
 @click.command(short_help="Go on with a task that was interrupted or paused.")
-@task_argument
+@bulk_options
 @click.option(
     "--worker", "to_worker", is_flag=True, help="Let a paused task go on, and leave it to a worker."
 )
 @_progress_option
-@json_option
-@engine_options
-@code_options
-@imports("app", "redact", "secrets", "engine")
-@pass_given
-def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bool) -> Exit:
+@store_command("app", "redact", "secrets", "engine", engine=True)
+def resume(
+    given: Given,
+    tasks: tuple[str, ...],
+    to_worker: bool,
+    progress: bool,
+    as_json: bool,
+    **filters: Any,
+) -> Exit:
     """Go on with a task that was interrupted or paused, and print its result as JSON.
 
     Its function runs again from the top; recorded steps give their recorded results and are not
@@ -150,8 +243,14 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
       holdfast resume trip-42 --app agents
       holdfast resume trip-42 --worker
       HOLDFAST_APP=agents,agents.mail holdfast resume trip-42
+      holdfast resume --label team=travel --worker
     """
     with opened(given) as hf:
+        meant = chosen(hf, SET_ASIDE, tasks, **filters)
+        must_leave_to_worker(meant, to_worker)
+        if meant.many:
+            return in_bulk(hf, meant, "left to workers", hf.unpause, as_json)
+        (task,) = meant.ids
         view = find_task(hf, task)
         if to_worker:
             return _leave_to_worker(given, hf, task, as_json)
@@ -162,24 +261,40 @@ def resume(given: Given, task: str, to_worker: bool, progress: bool, as_json: bo
 
 
 @click.command(short_help="Try a failed task again.")
-@task_argument
+@bulk_options
+@click.option(
+    "--worker", "to_worker", is_flag=True, help="Open it again, and leave it to a worker."
+)
 @_progress_option
-@json_option
-@engine_options
-@code_options
-@imports("app", "redact", "secrets", "engine")
-@pass_given
-def retry(given: Given, task: str, progress: bool, as_json: bool) -> Exit:
+@store_command("app", "redact", "secrets", "engine", engine=True)
+def retry(
+    given: Given,
+    tasks: tuple[str, ...],
+    to_worker: bool,
+    progress: bool,
+    as_json: bool,
+    **filters: Any,
+) -> Exit:
     """Try a failed task again, and print its result as JSON.
 
     Recorded steps are kept; the one that failed runs anew, with all its attempts. Of a completed
     task, which has nothing to retry, the recorded result is printed.
 
+    With --worker the task is not driven here, and needs no --app: a worker takes it up. Several
+    tasks at once, or those that filters find, are always left to workers.
+
     \b
     Examples:
       holdfast retry trip-42 --app agents
+      holdfast retry trip-42 --worker
+      holdfast retry --type plan_trip --since 1d --worker --dry-run
     """
     with opened(given) as hf:
+        meant = chosen(hf, ("failed", "stuck"), tasks, **filters)
+        must_leave_to_worker(meant, to_worker)
+        if meant.many or to_worker:
+            return in_bulk(hf, meant, "left to workers", partial(hf.retry, worker=True), as_json)
+        (task,) = meant.ids
         view = find_task(hf, task)
         if view.status != "completed":
             load_app(given)

@@ -1,35 +1,43 @@
-"""`holdfast fork` and `holdfast rewind`: go another way, or back."""
+"""`holdfast fork`, `rewind` and `experiment`: go another way, or back, or many ways at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from msgspec import UNSET
 
 from holdfast.cli.arguments import json_of
-from holdfast.cli.code import load_app
+from holdfast.cli.commands.compare import print_figures
 from holdfast.cli.commands.drive import drive_here
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
-from holdfast.cli.opening import find_task, opened
-from holdfast.cli.options import code_options, imports, json_option, pass_given, task_argument
+from holdfast.cli.layers import LayerPage
+from holdfast.cli.opening import find_task, load_app, opened
+from holdfast.cli.options import (
+    At,
+    because_option,
+    by_option,
+    full_option,
+    place_options,
+    stacked,
+    store_command,
+    stub_option,
+    task_argument,
+    values,
+)
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
-from holdfast.cli.places import At, place_options, values
 from holdfast.cli.settings import Given
-from holdfast.cli.text import count, plain
-from holdfast.history.rewinds import Effect
+from holdfast.cli.text import count, cut, plain, short
+from holdfast.errors import BadInput
+from holdfast.history.comparison import Experiment, Variant
+from holdfast.history.forks import EFFECTS
+from holdfast.history.rewinds import UNDO_WORDS, Effect
 from holdfast.views.task import TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-EFFECTS = {
-    "live": "the tools that it calls are called",
-    "reuse": "a tool that the original called with the same arguments is not called again; others "
-    "are",
-    "stub": "no tool is called: the original or a --stub answers, and what neither does stops it",
-}
 
 
 def effects_option(default: str | None) -> Callable[[F], F]:
@@ -43,46 +51,27 @@ def effects_option(default: str | None) -> Callable[[F], F]:
     )
 
 
-def change_options(command: F) -> F:
-    """What can be other in a fork than in its original."""
-    for option in (
-        click.option("--state", metavar="JSON", help="Another state of the last checkpoint."),
-        click.option(
-            "--stub",
-            "stubs",
-            metavar="NAME=JSON",
-            multiple=True,
-            callback=values,
-            help="What a step or tool returns without being called; may be repeated.",
-        ),
-        click.option(
-            "--set",
-            "arguments",
-            metavar="STEP.ARG=JSON",
-            multiple=True,
-            callback=values,
-            help="Another argument for a step after the fork (ask_model.model='\"large\"').",
-        ),
-        click.option(
-            "--input",
-            "inputs",
-            metavar="ARG=JSON",
-            multiple=True,
-            callback=values,
-            help="Another argument of the task; may be repeated.",
-        ),
-        click.option(
-            "--result",
-            "results",
-            metavar="STEP=JSON",
-            multiple=True,
-            callback=values,
-            help="Another result of a step before the fork; may be repeated.",
-        ),
-        click.option("--task", "function", metavar="NAME", help="Another task function."),
-    ):
-        command = option(command)
-    return command
+def _json_option(name: str, into: str, metavar: str, help: str) -> Callable[[F], F]:
+    return click.option(name, into, metavar=metavar, multiple=True, callback=values, help=help)
+
+
+change_options = stacked(
+    click.option("--task", "function", metavar="NAME", help="Another task function."),
+    _json_option(
+        "--result", "results", "STEP=JSON",
+        "Another result of a step before the fork; may be repeated.",
+    ),
+    _json_option(
+        "--input", "inputs", "ARG=JSON", "Another argument of the task; may be repeated."
+    ),
+    _json_option(
+        "--set", "arguments", "STEP.ARG=JSON",
+        "Another argument for a step after the fork (ask_model.model='\"large\"').",
+    ),
+    stub_option,
+    click.option("--state", metavar="JSON", help="Another state of the last checkpoint."),
+)  # fmt: skip
+"""The things that can differ between a fork and its original."""
 
 
 def changes_of(words: dict[str, Any]) -> dict[str, Any]:
@@ -109,31 +98,16 @@ def changes_of(words: dict[str, Any]) -> dict[str, Any]:
 @effects_option(None)
 @change_options
 @click.option("--id", "new_id", metavar="ID", help="The id of the fork.  [default: a new one]")
-@click.option("--because", default="", metavar="TEXT", help="Why, for the log.")
-@click.option("--by", default="", metavar="NAME", help="Who, for the log.")
+@because_option
+@by_option
 @click.option("--run", "is_run", is_flag=True, help="Drive it here at once; needs --app.")
-@json_option
-@code_options
-@imports("app", "redact", "secrets")
-@pass_given
-def fork(
-    given: Given,
-    /,
-    task: str,
-    place: At,
-    effects: Any,
-    new_id: str | None,
-    because: str,
-    by: str,
-    is_run: bool,
-    as_json: bool,
-    **words: Any,
-) -> Exit:
+@store_command("app", "redact", "secrets")
+def fork(given: Given, /, task: str, place: At, is_run: bool, as_json: bool, **words: Any) -> Exit:
     """Make a new task that shares the past of another one up to a step, and goes its own way.
 
     Nothing of the past is copied or run again, and the original stays as it is. To go on with a
     task itself is `holdfast resume`; to run the code over a log without any effect, `holdfast
-    replay`. What the fork does has keys of its own, so --effects has to be said.
+    replay`. The fork's tools get keys of their own, so you must choose --effects.
 
     \b
     Examples:
@@ -141,21 +115,12 @@ def fork(
       holdfast fork trip-42 --at 6 --after --result 6='{"room": "attic"}' --effects reuse
       holdfast fork trip-42 --at 4 --set ask_model.model='"large"' --effects stub --stub send=null
     """
+    about = {name: words.pop(name) for name in ("effects", "new_id", "because", "by")}
     if is_run or any(words.values()):  # so that what is changed is checked against the code
         load_app(given)
     with opened(given) as hf:
         find_task(hf, task)
-        made = hf.fork(
-            task,
-            at=place.step,
-            when=place.when,
-            seq=place.seq,
-            effects=effects,
-            new_id=new_id,
-            because=because,
-            by=by,
-            **changes_of(words),
-        )
+        made = hf.fork(task, **place.named("at"), **about, **changes_of(words))
         if is_run:
             print_error(f"task {made.id}")
             return drive_here(given, hf, made.id, lambda: hf.resume(made.id), as_json)
@@ -187,28 +152,16 @@ def _print_fork(given: Given, made: TaskView, as_json: bool) -> None:
     "--undo", is_flag=True, help="Undo what can be undone of what came since; needs --app."
 )
 @effects_option("reuse")
-@click.option("--because", default="", metavar="TEXT", help="Why, for the log.")
-@click.option("--by", default="", metavar="NAME", help="Who, for the log.")
-@json_option
-@code_options
-@imports("app", "redact", "secrets")
-@pass_given
-def rewind(
-    given: Given,
-    task: str,
-    place: At,
-    undo: bool,
-    effects: Any,
-    because: str,
-    by: str,
-    as_json: bool,
-) -> Exit:
-    """Put a task back to before a step (or after it): state, conversation and files as one cut.
+@because_option
+@by_option
+@store_command("app", "redact", "secrets")
+def rewind(given: Given, /, task: str, place: At, undo: bool, as_json: bool, **words: Any) -> Exit:
+    """Rewind a task to before a step (or after it): state, conversation and files as one cut.
 
-    Nothing is deleted: one event says so, and the rewind can be rewound. What the task did outside
-    since then is listed, with its undo where it has one; --undo runs those first. The task is
-    paused then: `holdfast resume` goes on from there. A tool that it calls again with the same
-    arguments is answered by what it returned before (--effects live calls it anew).
+    Nothing is deleted: the log gains one event, and the rewind can be rewound. The command lists
+    the task's outside effects since then, with the undo of each that has one; --undo runs those
+    first. The task is then paused: `holdfast resume` goes on from there. A tool that it calls again
+    with the same arguments returns its earlier result (--effects live calls it anew).
 
     \b
     Examples:
@@ -220,16 +173,7 @@ def rewind(
         load_app(given)
     with opened(given) as hf:
         find_task(hf, task)
-        done = hf.rewind(
-            task,
-            to=place.step,
-            when=place.when,
-            seq=place.seq,
-            undo=undo,
-            effects=effects,
-            because=because,
-            by=by,
-        )
+        done = hf.rewind(task, **place.named("to"), undo=undo, **words)
         if as_json:
             print_json({"id": task, "status": done.task.status, "effects": done.effects})
         else:
@@ -239,11 +183,11 @@ def rewind(
 
 def _print_rewind(given: Given, view: TaskView, effects: Sequence[Effect]) -> None:
     out = console()
-    print_lines(out, f"task {plain(view.id)} was put back, and is {view.status}")
+    print_lines(out, f"task {plain(view.id)} was rewound, and is {view.status}")
     if effects:
         print_lines(out, "What it had done outside since then, the newest first:")
         rows = [
-            (plain(e.path), plain(e.name), e.status, _UNDO[e.undo], plain(e.key or e.child))
+            (plain(e.path), plain(e.name), e.status, UNDO_WORDS[e.undo], plain(e.key or e.child))
             for e in effects
         ]
         print_table(out, ("STEP", "NAME", "STATUS", "UNDO", "KEY"), rows, cut_last=False)
@@ -253,10 +197,106 @@ def _print_rewind(given: Given, view: TaskView, effects: Sequence[Effect]) -> No
     print_lines(out, f"To take it back: {plain(back)}")
 
 
-_UNDO = {
-    "none": "has none",
-    "possible": "left",
-    "undone": "undone",
-    "failed": "could not be undone",
-}
-"""What became of the undo of an effect, in words."""
+# `holdfast experiment`: forks of one task that go different ways, side by side.
+
+
+@click.command(short_help="Forks of one task that go different ways, side by side.")
+@task_argument
+@place_options("--at", "Where they leave")
+@effects_option(None)
+@click.option(
+    "--variant",
+    "words",
+    metavar="NAME=JSON",
+    multiple=True,
+    help="What is other in this one: an object with arguments, input, results, stubs, state or "
+    "task; may be repeated.",
+)
+@click.option(
+    "--variants",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A JSON file with an object of them, by name.",
+)
+@full_option
+@store_command("app", "redact", "secrets")
+def experiment(
+    given: Given,
+    task: str,
+    place: At,
+    effects: Any,
+    words: tuple[str, ...],
+    file: Path | None,
+    full: bool,
+    as_json: bool,
+) -> Exit:
+    """Fork a task at one place once for each variant, run the forks side by side, and compare them.
+
+    A variant says what is other in it, as `holdfast fork` does: {"arguments": {"ask_model":
+    {"model": "large"}}}, {"results": {"6": null}}, {"input": {"city": "Bergen"}}, {"stubs": …},
+    {"state": …} or {"task": "plan_two"}. An empty one, {}, goes the same way once more. All forks
+    are made before the first one runs, and stay.
+
+    \b
+    Examples:
+      holdfast experiment trip-42 --at 4 --effects stub --app agents \\
+          --variant large='{"arguments": {"ask_model": {"model": "large"}}}' --variant same={}
+      holdfast experiment trip-42 --at 4 --effects reuse --variants models.json --app agents
+    """
+    variants = _variants(words, file)
+    load_app(given)
+    with opened(given) as hf:
+        find_task(hf, task)
+        done = hf.experiment(
+            task, variants, progress=_tell_variant, effects=effects, **place.named("at")
+        )
+    if as_json:
+        print_json(done)
+        return Exit.OK
+    page = LayerPage(console(), full=full)
+    _print_variants(page, done)
+    print_figures(page, done.comparison.figures)
+    return Exit.OK
+
+
+_ALLOWED = ("arguments", "input", "results", "stubs", "state", "task")
+
+
+def _variants(words: tuple[str, ...], file: Path | None) -> dict[str, dict[str, Any]]:
+    given: dict[str, Any] = {}
+    if file is not None:
+        read = json_of(file.read_text())
+        if not isinstance(read, dict):
+            raise BadInput(f"{file} must hold an object of variants by name")
+        given |= read
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"--variant {word!r} is not of the form NAME=JSON")
+        given[name] = json_of(value)
+    if not given:
+        raise click.UsageError("give at least one --variant, or --variants FILE")
+    for name, changes in given.items():
+        unknown = [] if not isinstance(changes, dict) else sorted(changes.keys() - {*_ALLOWED})
+        if not isinstance(changes, dict) or unknown:
+            raise BadInput(
+                f"variant {name!r}: {short(unknown or changes)} is not among what can be other: "
+                f"{', '.join(_ALLOWED)}"
+            )
+    return given
+
+
+def _tell_variant(variant: Variant) -> None:
+    print_error(f"{variant.name}: {variant.problem or 'completed'} ({variant.id})")
+
+
+def _print_variants(page: LayerPage, done: Experiment) -> None:
+    page.heading("Variants", f"of {plain(done.original)}")
+    rows = []
+    for variant, alignment in zip(done.variants, done.comparison.alignments, strict=True):
+        first = alignment.first
+        where = "no divergence" if first is None else f"{first.path or 'its end'}: {first.what}"
+        outcome = cut(plain(variant.problem), 60) if variant.problem else short(variant.result)
+        rows.append((plain(variant.name), plain(variant.id), plain(where), outcome))
+    print_table(page.out, ("VARIANT", "TASK", "FIRST DIVERGENCE", "RESULT"), rows, cut_last=True)
+    print_lines(page.out, "")

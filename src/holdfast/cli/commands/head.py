@@ -8,21 +8,21 @@ from typing import Any
 from msgspec import Struct
 from rich.text import Text
 
-from holdfast.cli.commands.answer import QuestionView
-from holdfast.cli.commands.doubt import DoubtView
-from holdfast.cli.hints import our_command
+from holdfast.cli.hints import our_command, resume_command
 from holdfast.cli.layers import LayerPage
 from holdfast.cli.opening import read_task
 from holdfast.cli.output import print_table, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, short, shown
 from holdfast.core.events import OnCancel
-from holdfast.core.state import FINISHED, Call, State
+from holdfast.core.state import FINISHED, HALTED, Call, State
 from holdfast.engines.routing import driven_by
 from holdfast.errors import StoreError, TaskNotFound
-from holdfast.log.past import left_at, newest_rewind, put_back_to
+from holdfast.log.places import left_at, newest_rewind, rewound_to
 from holdfast.stores.port import Store
+from holdfast.views.needs import DoubtView, QuestionView
 from holdfast.views.task import TaskView
+from holdfast.views.words import raised_at
 
 # What `holdfast show` tells besides calls: how far a task says it is, and its children.
 
@@ -34,7 +34,7 @@ class ChildView(Struct, frozen=True):
     id: str
     type: str
     status: str
-    """What its own log says, or why that can't be told."""
+    """The facts of its own log, or why they can't be told."""
     on_cancel: OnCancel
 
 
@@ -90,7 +90,7 @@ def progress_of(view: TaskView) -> list[ProgressView]:
 
 
 def _strand(scope: str) -> tuple[str, int | None]:
-    """Who said it: `6.1#2` is the second attempt of the call 6.1."""
+    """Its author: `6.1#2` is the second attempt of the call 6.1."""
     path, _, attempt = scope.rpartition("#")
     return (path, int(attempt)) if path and attempt.isdecimal() else (scope, None)
 
@@ -118,7 +118,7 @@ MOST_FORKS = 8
 
 
 class SeenNow(Struct, frozen=True):
-    """What matters now besides what the log says."""
+    """The facts of this moment that the log does not have."""
 
     at_work: str | None
     doubts: list[DoubtView]
@@ -134,7 +134,7 @@ def print_title(page: LayerPage, view: TaskView) -> None:
 
 
 def print_head(page: LayerPage, view: TaskView, seen: SeenNow) -> None:
-    """What it is, since when, and whose."""
+    """Its kind, its age and its owner."""
     state, now = view.state, datetime.now(UTC)
     facts = {
         "task": f"{view.type}({short(view.input, 200)})",
@@ -145,7 +145,7 @@ def print_head(page: LayerPage, view: TaskView, seen: SeenNow) -> None:
         "checkpoint": f"number {state.checkpoints:,}" if state.checkpoints else "",
         "fork of": _fork(state),
         "forks": _forks(seen.forks),
-        "put back": _rewinds(state),
+        "rewound": _rewinds(state),
         "parent": f"{state.parent}, call {state.parent_path}" if state.parent else "",
         "engine": state.driver,
         "last driven by": "" if seen.at_work or not state.owner else state.owner,
@@ -180,12 +180,12 @@ def _rewinds(state: State) -> str:
         return ""
     because = f", because {newest.because}" if newest.because else ""
     often = f"{count(state.rewinds, 'time')}, last " if state.rewinds > 1 else ""
-    where = f"to {put_back_to(newest)} (event {newest.to})"
+    where = f"to {rewound_to(newest)} (event {newest.to})"
     return f"{often}{where}, effects={newest.effects}, by {newest.by}{because}"
 
 
 def print_outlook(page: LayerPage, given: Given, view: TaskView, seen: SeenNow) -> None:
-    """What the reader most wants to know: how did it end, or what does it need to go on?"""
+    """The headline: how did it end, or what does it need to go on?"""
     if view.status == "completed":
         long = _is_long(view.result)
         page.line((f"{'result':14} ", "dim"), "" if long else short(view.result))
@@ -196,8 +196,10 @@ def print_outlook(page: LayerPage, given: Given, view: TaskView, seen: SeenNow) 
             page.line((f"{'cancelled':14} ", "dim"), plain(_because(view)))
     elif view.status == "failed" and view.failure is not None:
         page.line((f"{'failed':14} ", "dim"), (plain(view.failure.summary()), "red"))
+        if where := raised_at(view.failure):
+            page.line((f"{'at':14} ", "dim"), plain(where))
         if not view.state.compensated:  # what was undone can't be gone on from
-            retry = our_command(given, "retry", view.id, code=True)
+            retry = resume_command(given, view.state, "retry")
             page.line(("to try it again: ", "dim"), plain(retry))
     elif view.status not in FINISHED:
         _print_needs(page, given, view, seen)
@@ -223,15 +225,15 @@ def _print_needs(page: LayerPage, given: Given, view: TaskView, seen: SeenNow) -
     if view.status == "awaiting_user" and not view.state.cancelling:
         return
     to_do = "to end it" if view.state.cancelling or view.state.ending else "to go on"
-    resume = our_command(given, "resume", view.id, code=True)
+    resume = resume_command(given, view.state)
     page.line((f"{to_do}: ", "dim"), plain(resume))
-    if view.status == "paused":
+    if view.status in HALTED:
         worker = our_command(given, "resume", view.id, options=("--worker",))
         page.line(("or, left to a worker: ", "dim"), plain(worker))
 
 
 def _print_told(page: LayerPage, view: TaskView) -> None:
-    """What it was told from outside, and what it does because of that."""
+    """Orders from outside, and what the task does because of them."""
     state = view.state
     if state.ending:
         what = f"what it did is being undone; then it is {state.ending}"
@@ -240,9 +242,20 @@ def _print_told(page: LayerPage, view: TaskView) -> None:
         page.line(Text("it is being cancelled", "bold yellow"), plain(_because(view, ", ")))
     elif view.status == "paused":
         page.line(Text("it is paused", "bold yellow"), plain(_because(view, ", ")))
+    elif view.status == "stuck":
+        page.line(Text("it is stuck", "bold red"), plain(_because(view, ", ")))
+    elif state.hindrance is not None:
+        since = ago(state.hindrance.at, datetime.now(UTC))
+        page.line(
+            Text("it could not go on", "bold yellow"),
+            plain(
+                f" ({since}), by "
+                f"{state.hindrance.by}: {state.hindrance.error}: {state.hindrance.why}"
+            ),
+        )
     elif state.parked and state.wake_at is not None:
         until = f"{clock(state.wake_at)} ({ago(state.wake_at, datetime.now(UTC))})"
-        page.line(("let go of until ", "dim"), until, (": then a worker goes on with it", "dim"))
+        page.line(("released until ", "dim"), until, (": then a worker goes on with it", "dim"))
 
 
 def ended_badly(view: TaskView) -> bool:

@@ -10,11 +10,16 @@ import click
 from rich.text import Text
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.choosing import find_options, found_by
 from holdfast.cli.exits import Exit
-from holdfast.cli.opening import at_work, opened, read_task
-from holdfast.cli.options import json_option, pass_given, store_options
-from holdfast.cli.output import console, print_error, print_json, print_table, status_text
+from holdfast.cli.opening import opened, read_task
+from holdfast.cli.options import (
+    cursor_option,
+    find_options,
+    found_by,
+    limit_option,
+    store_command,
+)
+from holdfast.cli.output import console, print_json, print_table, status_text, warned
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
 from holdfast.core.state import FINISHED
@@ -24,6 +29,7 @@ from holdfast.log.reading import stream_of
 from holdfast.stores.finding import cursor_of
 from holdfast.stores.listing import Filters, TaskPage
 from holdfast.stores.port import LONGEST_PAGE, PagePlace
+from holdfast.views.needs import at_work
 from holdfast.views.task import TaskView
 
 Listed: TypeAlias = tuple[TaskView, str | None]
@@ -33,19 +39,10 @@ COLUMNS = ("ID", "TYPE", "STATUS", "POSITION", "UPDATED", "USER")
 
 @click.command()
 @find_options
-@click.option(
-    "--limit",
-    type=click.IntRange(1, LONGEST_PAGE),
-    default=50,
-    show_default=True,
-    metavar="N",
-    help="The length of a page.",
-)
-@click.option("--cursor", metavar="CURSOR", help="The page after this place.")
+@limit_option(50)
+@cursor_option
 @click.option("--all", "whole", is_flag=True, help="Every page.")
-@json_option
-@store_options
-@pass_given
+@store_command()
 def ls(
     given: Given,
     /,
@@ -67,9 +64,9 @@ def ls(
       to be ended  it was cancelled, and has something to do first: resume it, or have a worker
       on ENGINE    a remote engine drives it
 
-    With --json, at_work says who is at work on a task, or null, driver which engine it is left to,
-    wake_at when a task that was let go of goes on by itself, and cursor is its place: the page
-    after the last one begins there.
+    With --json, at_work names the process at work on a task, or is null; driver names the engine
+    it is left to; wake_at is when a released task goes on by itself; cursor is its place: the next
+    page begins there.
 
     A task whose log can't be read is named on standard error, and the exit code is then 4.
 
@@ -90,15 +87,13 @@ def ls(
         else:
             is_empty = cursor is None and not hf.page(limit=1).tasks
             console().print(plain(f"no tasks in {hf.store.url}" if is_empty else "no tasks match"))
-    for error in unreadable:
-        print_error(f"warning: {error}")
-    return Exit.DAMAGED if unreadable else Exit.OK
+    return warned(unreadable)
 
 
 def _listed(
     hf: Holdfast, filters: Filters, limit: int, cursor: str | None, whole: bool
 ) -> tuple[list[Listed], list[StoreError], str | None]:
-    """What is on the page, or on all of them; what can't be read; and where the next one begins."""
+    """The tasks of a page, or of all; the logs that can't be read; where the next page begins."""
     listed, unreadable = list[Listed](), list[StoreError]()
     while True:
         page = hf.page(limit=LONGEST_PAGE if whole else limit, cursor=cursor, **filters)
@@ -137,6 +132,8 @@ def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
         "at_work": holder,
         "driver": state.driver or LOCAL,
         "wake_at": state.wake_at if state.parked else None,
+        "crashes": max(state.deaths.values(), default=0),
+        "hindrance": state.hindrance,
         "cursor": cursor_of(PagePlace(state.created_at, stream_of(view.id))),
     }
 
@@ -150,7 +147,7 @@ def _print_table(listed: list[Listed], after: str | None) -> None:
 
 
 def _how_it_stands(view: TaskView) -> tuple[str, str]:
-    """What is to be known of a task that nobody is at work on."""
+    """A mark for a task that nobody is at work on."""
     state = view.state
     if view.status in FINISHED:
         return "", ""
@@ -158,9 +155,11 @@ def _how_it_stands(view: TaskView) -> tuple[str, str]:
         return f", on {plain(state.driver)}", "dim"
     if state.cancelling or state.ending:
         return ", to be ended", "bold yellow"
+    if state.hindrance is not None:
+        return f", {plain(state.hindrance.error)}", "bold yellow"
     if view.status != "in_progress":
         return "", ""
-    # Who lets go of a task that waits says so; who dies, or is told to end, does not.
+    # A driver that releases a waiting task records that; one that dies or is told to end does not.
     return (", waiting", "yellow") if state.parked else (", stopped", "bold yellow")
 
 

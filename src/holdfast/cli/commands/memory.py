@@ -13,7 +13,12 @@ import msgspec
 from holdfast.agent.memories import Entry, Found
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import opened
-from holdfast.cli.options import imports, json_option, label_option, pass_given, store_options
+from holdfast.cli.options import (
+    label_option,
+    limit_option,
+    stacked,
+    store_command,
+)
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, cut, plain
@@ -24,13 +29,8 @@ _LONGEST_TEXT = 120
 
 user_option = click.option("--user", help="Only what belongs to this user.")
 session_option = click.option("--session", help="Only what comes from a session.")
-limit_option = click.option(
-    "--limit",
-    type=click.IntRange(1, LONGEST_PAGE),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="How many at most.",
+which_options = stacked(
+    user_option, session_option, label_option, limit_option(20, "How many at most.")
 )
 
 
@@ -49,22 +49,9 @@ def memory() -> None:
 
 @memory.command()
 @click.argument("query", metavar="QUERY")
-@user_option
-@session_option
-@label_option
-@limit_option
-@json_option
-@store_options
-@pass_given
-def search(
-    given: Given,
-    query: str,
-    user: str | None,
-    session: str | None,
-    labels: dict[str, str],
-    limit: int,
-    as_json: bool,
-) -> Exit:
+@which_options
+@store_command()
+def search(given: Given, /, query: str, as_json: bool, **which: Any) -> Exit:
     """Find entries that have any of the words of QUERY, the best match first.
 
     Case and accents do not matter, and nothing in a query is an operator.
@@ -75,27 +62,15 @@ def search(
       holdfast memory search zurich --user ada --json | jq -r '.[].text'
     """
     with opened(given) as hf:
-        found = hf.memory.search(query, user=user, session=session, labels=labels, limit=limit)
+        found = hf.memory.search(query, **which)
     _print([_scored(each) for each in found], [each.entry for each in found], as_json)
     return Exit.OK
 
 
 @memory.command()
-@user_option
-@session_option
-@label_option
-@limit_option
-@json_option
-@store_options
-@pass_given
-def ls(
-    given: Given,
-    user: str | None,
-    session: str | None,
-    labels: dict[str, str],
-    limit: int,
-    as_json: bool,
-) -> Exit:
+@which_options
+@store_command()
+def ls(given: Given, /, limit: int, as_json: bool, **which: Any) -> Exit:
     """List what is remembered, the newest first.
 
     \b
@@ -104,7 +79,7 @@ def ls(
       holdfast memory ls --user ada --label kind=taste --json
     """
     with opened(given) as hf:
-        entries = hf.memory.entries(user=user, session=session, labels=labels)
+        entries = hf.memory.entries(**which)
         found = list(islice(entries, limit))
         is_more = next(entries, None) is not None
     _print(found, found, as_json)
@@ -119,19 +94,8 @@ def ls(
 @click.option("--session", default="", help="The session that it comes from.")
 @click.option("--id", metavar="ID", help="Its id: what was remembered under it is replaced.")
 @label_option
-@json_option
-@store_options
-@imports("redact")
-@pass_given
-def add(
-    given: Given,
-    text: str,
-    user: str,
-    session: str,
-    id: str | None,
-    labels: dict[str, str],
-    as_json: bool,
-) -> Exit:
+@store_command("redact")
+def add(given: Given, /, text: str, as_json: bool, **about: Any) -> Exit:
     """Remember TEXT.
 
     \b
@@ -140,7 +104,7 @@ def add(
       holdfast memory add "Orders ship from Oslo" --id shipping
     """
     with opened(given, create=True) as hf:
-        entry = hf.memory.remember(text, user=user, session=session, labels=labels, id=id)
+        entry = hf.memory.remember(text, **about)
     if as_json:
         print_json(entry)
     else:
@@ -151,10 +115,7 @@ def add(
 @memory.command()
 @click.argument("id", metavar="ID")
 @click.option("--because", default="", metavar="WHY", help="Why, for the log.")
-@json_option
-@store_options
-@imports("redact")
-@pass_given
+@store_command("redact")
 def forget(given: Given, id: str, because: str, as_json: bool) -> Exit:
     """See to it that an entry is found no more. The log still has it.
 

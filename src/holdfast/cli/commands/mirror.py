@@ -9,26 +9,34 @@ from pathlib import Path
 import click
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.choosing import tasks_argument
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import (
     folder_of,
-    is_there,
     keys_of,
-    not_found,
+    must_be_there,
     opened,
     store_url,
     task_ids,
 )
-from holdfast.cli.options import json_option, pass_given, store_options
-from holdfast.cli.output import console, print_error, print_json, print_json_line, print_lines
+from holdfast.cli.options import (
+    store_command,
+    tasks_argument,
+)
+from holdfast.cli.output import (
+    console,
+    print_error,
+    print_json,
+    print_json_line,
+    print_lines,
+    warned,
+)
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain, to_json
 from holdfast.errors import BadInput, HoldfastError, TaskNotFound
-from holdfast.log.tail import pause
-from holdfast.workspace.mirroring import Mirror, Round
+from holdfast.log.reading import pause
 from holdfast.workspace.projecting import Projected, project, task_folder
-from holdfast.workspace.replacing import make_root
+from holdfast.workspace.projector import Mirror, Round
+from holdfast.workspace.replacement import make_root
 
 _MOMENT_S = 0.02
 """Between two rounds when there is more to do: the store is not ours alone."""
@@ -53,9 +61,7 @@ _ASIDE = "was edited: that version is now {name}.edited-…"
 @click.option(
     "--plain", "plain_text", is_flag=True, help="From an encrypted store: the files are not."
 )
-@json_option
-@store_options
-@pass_given
+@store_command()
 def mirror(
     given: Given,
     folder: Path,
@@ -93,9 +99,7 @@ def mirror(
             "they may"
         )
     with opened(given) as hf:
-        for task in tasks:
-            if not is_there(hf.store, task):
-                raise not_found(hf.store, task)
+        must_be_there(hf.store, *tasks)
         make_root(folder)
         following = Mirror(hf.store, folder, tasks)
         problems: dict[str, str] = {}
@@ -146,14 +150,12 @@ def _tell_edited(found: Round, told: set[tuple[str, str]]) -> None:
 
 @click.command(short_help="Make the readable files of tasks anew, from their logs.")
 @tasks_argument
-@json_option
-@store_options
-@pass_given
+@store_command()
 def rebuild(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
     """Make the readable files of the tasks named, or of all, anew from their logs.
 
     The files of a task (status.md, state.json, …) are made of its log alone, so this gives the
-    same bytes whenever it is done. What changed is said; other files in the folder are left alone.
+    same bytes whenever it is done. Changes are reported; other files in the folder are left alone.
     An edited plan.md or mission.md is left as it is; an edited version of any other is kept beside
     the new one.
 
@@ -174,17 +176,13 @@ def rebuild(given: Given, tasks: tuple[str, ...], as_json: bool) -> Exit:
             "`holdfast mirror --plain DIR`"
         )
     with opened(given) as hf:
-        for task in tasks:
-            if not is_there(hf.store, task):
-                raise not_found(hf.store, task)
+        must_be_there(hf.store, *tasks)
         made, problems = _rebuilt(hf, root, tasks or tuple(task_ids(hf.store)))
     if as_json:
         print_json(made)
     else:
         _print(made)
-    for problem in problems:
-        print_error(f"warning: {problem}")
-    return Exit.DAMAGED if problems else Exit.OK
+    return warned(problems)
 
 
 def _rebuilt(hf: Holdfast, root: Path, ids: tuple[str, ...]) -> tuple[list[Projected], list[str]]:

@@ -11,10 +11,14 @@ import click
 import msgspec
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.code import load, look_in
+from holdfast.api.settings import load, look_in
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import find_task, folder_of, keys_of, opened, store_url
-from holdfast.cli.options import imports, json_option, pass_given, store_options, task_argument
+from holdfast.cli.options import (
+    stacked,
+    store_command,
+    task_argument,
+)
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
@@ -36,61 +40,51 @@ EXITS: dict[str, Exit] = {
     "failed": Exit.TASK_FAILED,
 }
 
-Command = Callable[..., Any]
 
-
-def harness_options(command: Command) -> Command:
-    """What `next` and `loop` have in common."""
-    for option in reversed(
-        [
-            click.option(
-                "--mission", metavar="ID", envvar=MISSION_VARIABLE, show_envvar=True,
-                help="Which mission. May be left out while only one is open.",
-            ),
-            click.option(
-                "--agent", metavar="COMMAND", envvar=AGENT_VARIABLE, show_envvar=True,
-                help="The agent: a command that reads the prompt on its standard input, or from "
-                "the file that {prompt_file} stands for; or MODULE:FUNCTION with --python.",
-            ),
-            click.option(
-                "--python", "is_python", is_flag=True, help="The agent is a Python function."
-            ),
-            click.option(
-                "--dir", "folder", metavar="FOLDER", default=".",
-                type=click.Path(exists=True, file_okay=False, path_type=Path),
-                help="Where the agent works (the current folder).",
-            ),
-            click.option(
-                "--budget", "budget_tokens", type=click.IntRange(min=500), default=BUDGET_TOKENS,
-                show_default=True, metavar="TOKENS", help="How long the prompt may be.",
-            ),
-            click.option(
-                "--files", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
-                help="Where the readable files are (as for `holdfast mirror`), whose edits count. "
-                "For a store that is a folder: there.",
-            ),
-            click.option(
-                "--git", is_flag=True,
-                help="After each item, commit what it changed to the git repository of the folder.",
-            ),
-            click.option(
-                "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True),
-                metavar="SECONDS", help="Stop an agent that takes longer for one item.",
-            ),
-        ]
-    ):  # fmt: skip
-        command = option(command)
-    return command
+harness_options = stacked(
+    click.option(
+        "--mission", metavar="ID", envvar=MISSION_VARIABLE, show_envvar=True,
+        help="Which mission. May be left out while only one is open.",
+    ),
+    click.option(
+        "--agent", metavar="COMMAND", envvar=AGENT_VARIABLE, show_envvar=True,
+        help="The agent: a command that reads the prompt on its standard input, or from "
+        "the file that {prompt_file} stands for; or MODULE:FUNCTION with --python.",
+    ),
+    click.option(
+        "--python", "is_python", is_flag=True, help="The agent is a Python function."
+    ),
+    click.option(
+        "--dir", "folder", metavar="FOLDER", default=".",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Where the agent works (the current folder).",
+    ),
+    click.option(
+        "--budget", "budget_tokens", type=click.IntRange(min=500), default=BUDGET_TOKENS,
+        show_default=True, metavar="TOKENS", help="How long the prompt may be.",
+    ),
+    click.option(
+        "--files", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path),
+        help="Where the readable files are (as for `holdfast mirror`), whose edits count. "
+        "For a store that is a folder: there.",
+    ),
+    click.option(
+        "--git", is_flag=True,
+        help="After each item, commit what it changed to the git repository of the folder.",
+    ),
+    click.option(
+        "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS", help="Stop an agent that takes longer for one item.",
+    ),
+)  # fmt: skip
+"""The options that `next` and `loop` have in common."""
 
 
 @click.command(name="init", short_help="Make a mission for agents to work off.")
 @click.argument("text")
 @click.option("--id", "id", metavar="ID", help="Its id; one is made up otherwise.")
 @click.option("--user", default="", help="Whose it is.")
-@json_option
-@store_options
-@imports("redact")
-@pass_given
+@store_command("redact")
 def init_mission(given: Given, text: str, id: str | None, user: str, as_json: bool) -> Exit:
     """Make a mission: what is to be done, in your words. Prints its id.
 
@@ -116,10 +110,7 @@ def init_mission(given: Given, text: str, id: str | None, user: str, as_json: bo
 @click.command(name="next", short_help="Have an agent do the next item of a mission, and exit.")
 @harness_options
 @click.option("--retry", is_flag=True, help="Try items again that failed.")
-@json_option
-@store_options
-@imports("redact")
-@pass_given
+@store_command("redact")
 def next_(given: Given, /, mission: str | None, retry: bool, as_json: bool, **words: Any) -> Exit:
     """Look at where a mission stands, have the agent do the next item, record it, and exit.
 
@@ -152,10 +143,7 @@ def next_(given: Given, /, mission: str | None, retry: bool, as_json: bool, **wo
     "--retries", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
     help="Try failed items again, so often in all.",
 )  # fmt: skip
-@json_option
-@store_options
-@imports("redact")
-@pass_given
+@store_command("redact")
 def loop_(
     given: Given, /, mission: str | None, most_items: int | None, minutes: float | None,
     retries: int, as_json: bool, **words: Any,
@@ -268,15 +256,13 @@ def _show(came: Next, as_json: bool) -> None:
     help="Where to write them.  [default: the task's own folder, in a store that is a folder]",
 )
 @click.option("--print", "prints", is_flag=True, help="Print the summary, and write nothing.")
-@json_option
-@store_options
-@pass_given
+@store_command()
 def handoff(given: Given, task: str, folder: Path | None, prints: bool, as_json: bool) -> Exit:
     """Write SUMMARY.md and CHANGELOG.md of a task, from its log.
 
     The summary says where things stand, what was decided and why, what failed, what is next, and
-    which files there are; the changelog says what each step changed. Whoever has the summary and
-    the plan can go on. A version that somebody edited is kept beside the new one.
+    which files there are; the changelog says what each step changed. A reader of the
+    summary and the plan can go on. An edited version is kept beside the new one.
 
     \b
     Examples:

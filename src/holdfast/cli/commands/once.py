@@ -13,21 +13,20 @@ from typing import IO, Any
 
 import click
 
-from holdfast.cli.amounts import Size
+from holdfast.cli.arguments import Size
 from holdfast.cli.exits import Exit, ToldCommand, exit_of, in_words, print_error
-from holdfast.cli.hints import our_command
+from holdfast.cli.hints import resolve_commands
 from holdfast.cli.opening import opened
-from holdfast.cli.options import imports, pass_given, store_options
+from holdfast.cli.options import stacked, store_command
 from holdfast.cli.settings import Given
 from holdfast.core.spec import Retry
 from holdfast.errors import BadInput, HoldfastError, InDoubt
 from holdfast.workspace.once import once as run_once
 from holdfast.workspace.process import MAX_OUTPUT_BYTES, Signals, die_by
-from holdfast.workspace.script import end_script
-from holdfast.workspace.steps import Step
+from holdfast.workspace.script import STEP, Step, end_script
 
 OURS = 100
-"""What is added to an exit code of ours, so that it is not taken for one of the command's."""
+"""Added to Holdfast's own exit codes, so that nobody takes them for the command's."""
 
 _OPTIONS = (
     click.argument("name", required=False),
@@ -114,21 +113,13 @@ _OPTIONS = (
 )
 
 
-def _all_options(command: Any) -> Any:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @click.command(
     cls=ToldCommand,
     short_help="Run a command of a shell script once.",
     context_settings={"help_option_names": ["-h", "--help"]},  # also where it is called alone
 )
-@_all_options
-@store_options
-@imports("redact")
-@pass_given
+@stacked(*_OPTIONS)
+@store_command("redact", json=False)
 def once(
     given: Given,
     /,
@@ -143,9 +134,9 @@ def once(
 ) -> int:
     """Run a command of a shell script as a durable step: once, however often the script is run.
 
-    What it prints is passed on and recorded. When the script is run again, a step that has ended
-    well is not: it prints what it printed, and ends with the same exit code. A step that failed,
-    or was killed half-way, is run again. Steps may run at the same time.
+    Its output is passed on and recorded. When the script runs again, a step that ended well does
+    not: it prints its recorded output and ends with the same exit code. A step that failed, or was
+    killed half-way, runs again. Steps may run at the same time.
 
     One run of a script is a task, HOLDFAST_TASK; a step is known in it by its NAME. The same name
     with another command is an error. With --key the command may change, and the key may not.
@@ -153,12 +144,12 @@ def once(
     The command does not get our standard input, unless that is a terminal or --stdin says so: then
     it is read to its end first, and is part of what may not change.
 
-    Each --file must be there when the command has ended well. One that is missing later is put
-    back; one that was changed is left as it is, and told of.
+    Each --file must be there when the command has ended well. A file that is missing later is
+    restored; a file that was changed is left as it is, and reported.
 
-    The exit code is the command's. Errors of our own have the code that they have in all commands,
-    plus 100: 102 wrong input, 103 a person is asked whether it happened (--in-doubt ask), 106
-    another process runs the step, 107 the script changed.
+    The exit code is the command's. Holdfast's own errors have the code that they have in all
+    commands, plus 100: 102 wrong input, 103 a person is asked whether it happened (--in-doubt ask),
+    106 another process runs the step, 107 the script changed.
 
     \b
     Examples:
@@ -244,11 +235,7 @@ def _in_doubt(given: Given, error: Exception) -> str:
     """The commands that settle a step; its code is not ours to load, and its result is short."""
     if not isinstance(error, InDoubt):
         return ""
-    result = ("--happened", "--unchecked", "--result", '{"exit_code": 0}')
-    happened = our_command(given, "resolve", error.task_id, error.path, options=result)
-    did_not = our_command(
-        given, "resolve", error.task_id, error.path, options=("--did-not-happen",)
-    )
+    happened, did_not = resolve_commands(given, error.task_id, error.path, STEP)
     return (
         f"step {shlex.quote(error.task_id)} may or may not have happened ({error.why}), and a "
         f"person has to say which. Its key was {error.key}\n"

@@ -3,178 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pdb
 import sys
+import sysconfig
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from datetime import datetime
 from types import CoroutineType, FrameType
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct
 from rich.text import Text
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.amounts import when
-from holdfast.cli.code import load_app
+from holdfast.cli.arguments import when
+from holdfast.cli.commands.check import replay_all
 from holdfast.cli.exits import Exit
-from holdfast.cli.opening import is_there, not_found, opened
+from holdfast.cli.opening import load_app, must_be_there, opened
 from holdfast.cli.options import (
-    code_options,
-    complete_task,
-    imports,
-    json_option,
-    pairs,
-    pass_given,
+    maybe_task_argument,
+    store_command,
+    values,
 )
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
-from holdfast.core.decoding import Illegible, decode
-from holdfast.errors import CodeMissing, HoldfastError, StoreError, TaskNotFound
 from holdfast.history.replay import REAL, Replayed
-from holdfast.stores.port import LONGEST_PAGE
-from holdfast.workspace.script import SCRIPT, STEP
-
-# `holdfast replay --all`: many tasks against the code as it is now.
-
-
-Verdict = Literal["same", "changed", "code_missing"]
-
-_EVERY = 25
-
-
-class TaskReplayed(Struct, frozen=True):
-    """What became of one task of many: what its code does now, and where it first differs."""
-
-    task: str
-    type: str
-    verdict: Verdict
-    path: str = ""
-    recorded: str = ""
-    asked: str = ""
-    why: str = ""
-
-
-def replay_all(hf: Holdfast, kind: str | None, since: datetime | None, as_json: bool) -> Exit:
-    """Replay the tasks that match, the newest first, and list what changed."""
-    unreadable: list[str] = []
-    found: list[TaskReplayed] = []
-    # What the code between the calls prints is not ours.
-    with redirect_stdout(sys.stderr):
-        for number, (task, type) in enumerate(_wanted(hf, kind, since, unreadable), 1):
-            each = _replayed(hf, task, type, unreadable)
-            found += [each] if each is not None else []
-            if number % _EVERY == 0:
-                print_error(f"{count(number, 'task')} replayed")
-    changed = [each for each in found if each.verdict != "same"]
-    if as_json:
-        same = not changed and not unreadable
-        print_json({"same": same, "tasks": found, "unreadable": unreadable})
-    else:
-        _print_all(found, changed)
-    for what in unreadable:
-        print_error(f"warning: {plain(what)}")
-    if changed:
-        return Exit.CODE
-    return Exit.DAMAGED if unreadable else Exit.OK
-
-
-def _wanted(
-    hf: Holdfast, kind: str | None, since: datetime | None, unreadable: list[str]
-) -> Iterator[tuple[str, str]]:
-    cursor = None
-    while True:
-        page = hf.page(limit=LONGEST_PAGE, cursor=cursor, type=kind, created_after=since)
-        if cursor is None:
-            unreadable += map(str, page.unreadable)
-        for task in page.tasks:
-            yield task.id, task.type
-        cursor = page.next
-        if cursor is None:
-            return
-
-
-def _replayed(hf: Holdfast, task: str, type: str, unreadable: list[str]) -> TaskReplayed | None:
-    try:
-        found = hf.replay(task)
-    except CodeMissing as error:
-        if type in (SCRIPT, STEP):  # of a shell script: there never was any
-            return None
-        return TaskReplayed(task, type, "code_missing", why=str(error))
-    except TaskNotFound:  # it was deleted meanwhile
-        return None
-    except StoreError as error:
-        unreadable.append(f"{task}: {error}")
-        return None
-    except HoldfastError as error:
-        return TaskReplayed(task, type, "changed", why=str(error))
-    unreadable += [f"{task}: {found.note}"] if found.note else []
-    if found.divergence is not None:
-        first = found.divergence
-        return TaskReplayed(
-            task, type, "changed", first.path, first.recorded, first.asked, found.summary()
-        )
-    if found.differing:
-        return TaskReplayed(task, type, "changed", found.differing[0].path, why=found.summary())
-    return TaskReplayed(task, type, "same", why=found.note)
-
-
-def _print_all(found: Sequence[TaskReplayed], changed: Sequence[TaskReplayed]) -> None:
-    out = console()
-    for each in changed:
-        _print_cohort(each)
-    missing = sum(each.verdict == "code_missing" for each in found)
-    if not found:
-        print_lines(out, "no task to replay")
-    elif not changed:
-        print_lines(out, Text(f"{count(len(found), 'task')}: all do the same", "green"))
-    else:
-        parts = [
-            f"{len(found) - len(changed):,} the same",
-            f"{len(changed) - missing:,} changed",
-            *([f"{missing:,} without code"] if missing else []),
-        ]
-        print_lines(out, Text(f"{count(len(found), 'task')}: {', '.join(parts)}", "bold red"))
-
-
-def _print_cohort(each: TaskReplayed) -> None:
-    out = console()
-    if each.verdict == "code_missing":
-        where = "its code is missing"
-    elif not each.recorded:
-        where = "changed"
-    else:
-        where = f"diverges at call {each.path}" if each.path else "diverges at its end"
-    who = f"{plain(each.task)}  {plain(each.type)}"
-    print_lines(out, Text.assemble((who, "bold"), "  ", (plain(where), "bold red")))
-    facts = {"the log holds": each.recorded, "the code": each.asked}
-    for name, fact in (facts if each.recorded else {"why": each.why}).items():
-        print_lines(out, Text.assemble((f"  {name:14}", "dim"), plain(fact)))
-    print_lines(out, "")
-
+from holdfast.history.replay.recorded import is_inside
+from holdfast.views.task import TaskView
 
 _MOST_SHOWN = 5
 
 
-def _values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-    """`NAME=JSON` options as a dict."""
-    found = {}
-    for name, text in pairs(ctx, param, given).items():
-        try:
-            found[name] = decode(text)
-        except Illegible as error:
-            raise click.BadParameter(
-                f"{name}={text}: that is no JSON ({error})", ctx, param
-            ) from None
-    return found
-
-
 @click.command(short_help="Run a task's code over its log, with no effect, and compare.")
-@click.argument("task", metavar="[TASK]", required=False, shell_complete=complete_task)
+@maybe_task_argument
 @click.option("--from", "start", metavar="STEP", help="Begin before this step, as it was then.")
 @click.option("--to", metavar="STEP", help="Stop at this call, before it is made.")
 @click.option("--pdb", "debugs", is_flag=True, help="Open a debugger there, in the task's code.")
@@ -183,7 +48,7 @@ def _values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
     "stubs",
     metavar="NAME=JSON",
     multiple=True,
-    callback=_values,
+    callback=values,
     help="What a step or tool returns, instead of what is recorded; may be repeated.",
 )
 @click.option(
@@ -199,10 +64,7 @@ def _values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
 @click.option(
     "--since", metavar="WHEN", callback=when, help="With --all: only tasks made since: 7d, a date."
 )
-@json_option
-@code_options
-@imports("app", "redact", "secrets")
-@pass_given
+@store_command("app", "redact", "secrets")
 def replay(
     given: Given,
     task: str | None,
@@ -228,9 +90,10 @@ def replay(
     Replay changes nothing. To go on with a task: `holdfast resume`. To go another way from one of
     its steps, for real and in a new task: `holdfast fork`.
 
-    With --pdb, a debugger opens where the task's code makes the call --to, with its variables: c
-    goes on with the replay, q ends it. With --all, what changed is listed, each with its first
-    divergence. A task that is at work is replayed as far as its log goes.
+    With --pdb, a debugger opens where the task's code makes the call --to, or else the call that
+    failed, with its variables: c goes on with the replay, q ends it. It stops in no library. With
+    --all, what changed is listed, each with its first divergence. A task that is at work is
+    replayed as far as its log goes.
 
     The exit code is 7 if a task does something else than its log holds, or its code is missing;
     with --all, else 4 if a log can't be read.
@@ -248,11 +111,11 @@ def replay(
     with opened(given) as hf:
         if task is None:
             return replay_all(hf, kind, since, as_json)
-        if not is_there(hf.store, task):
-            raise not_found(hf.store, task)
+        must_be_there(hf.store, task)
         if debugs:
+            to = to or _failed_call(hf.task(task))
             return _debugged(hf, task, start=start, to=to, stubs=answers)
-        # What the code between the calls prints is not ours.
+        # The output of the code between the calls is not ours.
         with redirect_stdout(sys.stderr):
             found = hf.replay(task, start=start, to=to, stubs=answers)
     if as_json:
@@ -279,14 +142,23 @@ def _must_make_sense(
         raise click.UsageError("--from, --to, --pdb, --stub and --real are for one task")
     if not everything and (kind or since):
         raise click.UsageError("--type and --since go with --all")
-    if debugs and not to:
-        raise click.UsageError("--pdb needs a call to stop at: --to STEP")
     if debugs and as_json:
         raise click.UsageError("--pdb is for people, and --json for programs: leave one out")
 
 
-def _debugged(hf: Holdfast, task: str, **wanted: Any) -> Exit:
+def _failed_call(view: TaskView) -> str:
+    """The call that made a task fail, or its last one if its own code did."""
+    calls = [call for call in view.calls if not is_inside(call.path, view.state.calls)]
+    made = [call for call in calls if call.kind in ("step", "tool", "question", "sleep", "child")]
+    failed = [call for call in made if call.status == "failed"]
+    if not failed and view.status != "failed":
+        raise click.UsageError("nothing failed, so --pdb needs a call to stop at: --to STEP")
+    if not made:
+        raise click.UsageError("it failed before its first call: there is nothing to stop at")
+    return (failed or made)[-1].path
 
+
+def _debugged(hf: Holdfast, task: str, **wanted: Any) -> Exit:
     debugging = Debugging()
     found = hf.replay(task, **wanted, on_reached=debugging)
     if debugging.was_left and not found.same:
@@ -297,7 +169,7 @@ def _debugged(hf: Holdfast, task: str, **wanted: Any) -> Exit:
 
 
 def told(found: Replayed) -> dict[str, Any]:
-    """What a replay found, for programs."""
+    """The outcome of a replay, for programs."""
     return {"same": found.same, **msgspec.to_builtins(found)}
 
 
@@ -331,7 +203,12 @@ def _facts(found: Replayed) -> list[tuple[str, str]]:
     answered = f"{count(found.answered, 'call')} from the log"
     if found.stubbed:
         answered += f", {count(len(found.stubbed), 'call')} by stubs"
+    if found.real:
+        answered += f"; {count(len(found.real), 'call')} really made"
     facts.append(("answered", answered))
+    if found.unused:
+        names = ", ".join(found.unused)
+        facts.append(("never reached", f"{names}: the code made no such call of its own"))
     facts.append(("compared", f"{count(found.snapshots, 'snapshot')}, {_differing(found)}"))
     return facts
 
@@ -347,12 +224,26 @@ def _differing(found: Replayed) -> str:
 
 # A debugger at a call of a task that is replayed: in the code that makes the call, as it makes it.
 #
-# What is there is real: the frame of the task's function, with its variables. `c` goes on with the
-# replay from there, `n` and `s` go on line by line, `q` ends it.
+# Everything there is real: the frame of the task's function, with its variables. `c` goes on with
+# the replay from there, `n` and `s` go on line by line, `q` ends it.
 
 
-_NOT_THEIRS = ("holdfast", "asyncio", "concurrent", "threading", "contextvars")
-"""Whose frames may stand between the task's code and the call that it makes."""
+_LIBRARIES = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+"""Where libraries are. Their frames may stand between the task's code and the call it makes."""
+
+
+class TaskDebugger(pdb.Pdb):
+    """A debugger that stops in the task's own code, and in no library."""
+
+    def __init__(self, frame: FrameType) -> None:
+        super().__init__(nosigint=True)
+        self._is_library = not _is_theirs(frame)  # then the task's code is in one, too
+
+    def stop_here(self, frame: FrameType) -> bool:
+        is_theirs = _is_theirs(frame) or (self._is_library and not _is_ours(frame))
+        return is_theirs and bool(super().stop_here(frame))
 
 
 class Debugging:
@@ -364,7 +255,7 @@ class Debugging:
     def __call__(self) -> bool:
         """Debug; whether the replay is to go on."""
         frame = frame_of_the_task(sys._getframe(1))
-        self._debugger = pdb.Pdb(skip=[f"{name}.*" for name in _NOT_THEIRS], nosigint=True)
+        self._debugger = TaskDebugger(frame)
         self._debugger.reset()
         self._debugger.interaction(frame, None)
         if self.was_left:
@@ -385,14 +276,21 @@ def frame_of_the_task(frame: FrameType) -> FrameType:
     A call in a branch may be made by a thread or an asyncio task that has none: then it is the
     code that waits for the branch.
     """
-    for outer in (_outwards(frame), _waiting_coroutines(), _main_thread()):
-        if (found := next(filter(_is_theirs, outer), None)) is not None:
-            return found
+    for wanted in (_is_theirs, lambda frame: not _is_ours(frame)):
+        for outer in (_outwards(frame), _waiting_coroutines(), _main_thread()):
+            if (found := next(filter(wanted, outer), None)) is not None:
+                return found
     return frame
 
 
 def _is_theirs(frame: FrameType) -> bool:
-    return _module(frame).partition(".")[0] not in _NOT_THEIRS
+    file = frame.f_code.co_filename
+    is_library = file.startswith((*_LIBRARIES, "<frozen "))
+    return not is_library and not _is_ours(frame)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return _module(frame).partition(".")[0] in ("holdfast", "asyncio", "concurrent", "threading")
 
 
 def _module(frame: FrameType) -> str:

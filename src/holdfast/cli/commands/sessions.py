@@ -15,15 +15,21 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.layers import LayerPage, messages_text, origin, print_message, said_in
 from holdfast.cli.opening import find_session, opened
-from holdfast.cli.options import imports, json_option, pass_given, session_argument, store_options
+from holdfast.cli.options import (
+    cursor_option,
+    full_option,
+    limit_option,
+    session_argument,
+    store_command,
+)
 from holdfast.cli.output import (
     console,
-    print_error,
     print_json,
     print_json_line,
     print_lines,
     print_table,
     status_text,
+    warned,
 )
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, plain_lines, to_json
@@ -42,18 +48,9 @@ COLUMNS = ("ID", "USER", "STATUS", "MESSAGES", "TASKS", "LAST ACTIVITY")
 
 @click.command()
 @click.option("--user", help="Only sessions of this user.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, LONGEST_PAGE),
-    default=50,
-    show_default=True,
-    metavar="N",
-    help="The length of a page.",
-)
-@click.option("--cursor", metavar="CURSOR", help="The page after this place.")
-@json_option
-@store_options
-@pass_given
+@limit_option(50)
+@cursor_option
+@store_command()
 def sessions(given: Given, user: str | None, limit: int, cursor: str | None, as_json: bool) -> Exit:
     """List sessions, the newest first, a page at a time.
 
@@ -76,15 +73,13 @@ def sessions(given: Given, user: str | None, limit: int, cursor: str | None, as_
         else:
             where = "match" if user or cursor else f"in {hf.store.url}"
             console().print(plain(f"no sessions {where}"))
-    for error in unreadable:
-        print_error(f"warning: {error}")
-    return Exit.DAMAGED if unreadable else Exit.OK
+    return warned(unreadable)
 
 
 def _listed(
     hf: Holdfast, user: str | None, limit: int, cursor: str | None
 ) -> tuple[list[dict[str, Any]], list[HoldfastError], str | None]:
-    """What is on the page, what can't be read, and where the next page begins."""
+    """The sessions of the page, the logs that can't be read, and where the next page begins."""
     page = hf.sessions(user=user, limit=limit, cursor=cursor)
     found, unreadable = [], list[HoldfastError](page.unreadable)
     for record in page.sessions:
@@ -147,7 +142,7 @@ def _print_table(found: list[dict[str, Any]], after: str | None) -> None:
 
 
 def conversation_md(session: Session, messages: Iterable[Message]) -> str:
-    """The page. What was said stands in quotes, so that nothing in it can pass for a heading.
+    """The page. Messages are quoted, so that nothing in them can pass for a heading.
 
     >>> from holdfast import Holdfast
     >>> with Holdfast("memory://") as hf:
@@ -195,11 +190,9 @@ def _one_line(text: str) -> str:
     "--last", type=click.IntRange(min=1), metavar="N", help="Only the last so many messages."
 )
 @click.option("--task", metavar="TASK", help="Only messages that this task said.")
-@click.option("--full", is_flag=True, help="Cut nothing.")
+@full_option
 @click.option("--markdown", is_flag=True, help="The conversation as a Markdown page.")
-@json_option
-@store_options
-@pass_given
+@store_command()
 def session(
     given: Given,
     id: str,
@@ -289,10 +282,7 @@ def _print_conversation(page: LayerPage, found: Session, messages: Sequence[Mess
 @click.argument("text")
 @click.option("--user", help="Whose session it is; begins it if there is none.")
 @click.option("--key", default="", help="Say it once, however often this command is run.")
-@json_option
-@store_options
-@imports("redact")
-@pass_given
+@store_command("redact")
 def say(given: Given, id: str, text: str, user: str | None, key: str, as_json: bool) -> Exit:
     """Add what the user says to a session.
 

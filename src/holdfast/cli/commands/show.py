@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli import layers
-from holdfast.cli.commands.answer import print_question, questions_of
-from holdfast.cli.commands.compensate import print_compensation, summary_of
-from holdfast.cli.commands.doubt import doubts_of, print_doubt
+from holdfast.cli.commands.control import print_compensation, summary_of
 from holdfast.cli.commands.head import (
     MOST_FORKS,
     SeenNow,
@@ -27,19 +27,24 @@ from holdfast.cli.commands.head import (
     print_title,
     progress_of,
 )
+from holdfast.cli.commands.people import print_doubt, print_question
 from holdfast.cli.exits import Exit
 from holdfast.cli.layers import LayerPage
-from holdfast.cli.opening import at_work, find_task, opened
-from holdfast.cli.options import json_option, pass_given, store_options, task_argument
+from holdfast.cli.opening import find_task, opened
+from holdfast.cli.options import (
+    store_command,
+    task_argument,
+)
 from holdfast.cli.output import console, print_json, print_table, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import clock, plain, took
 from holdfast.core.decoding import damage_in
 from holdfast.core.state import Call, scope_of
 from holdfast.engines.routing import LOCAL
-from holdfast.log.past import newest_rewind
+from holdfast.log.places import newest_rewind
 from holdfast.log.reading import stream_of
 from holdfast.stores.listing import forks_of
+from holdfast.views.needs import at_work, doubts_of, questions_of
 from holdfast.views.task import TaskView
 
 # The calls of a task as a tree by path: what was made inside what, and how it went.
@@ -47,6 +52,9 @@ from holdfast.views.task import TaskView
 
 COLUMNS = ("PATH", "NAME", "KIND", "STATUS", "TRIES", "TOOK", "KEY")
 
+_FEW = 4
+_SCREEN = 8
+"""So many items of each layer fit a screen, of a task that made many calls."""
 _DEEPEST = 50  # a path deeper than this was made by no agent
 
 
@@ -61,6 +69,35 @@ class Node(Struct):
 def print_timeline(out: Console, rows: Iterable[tuple[str, Node]]) -> None:
     """Print what `walk` gives. Only the keys are cut where the terminal is narrow."""
     print_table(out, COLUMNS, [_row(guide, node) for guide, node in rows], cut_last=True)
+
+
+def print_calls(page: LayerPage, calls: Iterable[Call]) -> None:
+    """The calls as a tree. Of many, those alike that follow each other are one row."""
+    rows = list(walk(tree(call for call in calls if call.kind != "reading")))
+    if not page.every and len(rows) > layers.MOST_ITEMS:
+        rows = list(_grouped(rows))
+    print_timeline(page.out, page.newest(rows))
+
+
+def _grouped(rows: Sequence[tuple[str, Node]]) -> Iterator[tuple[str, Node]]:
+    """Rows that are alike and follow each other, as one row that says how many."""
+    for _, same in groupby(rows, _alike):
+        group = list(same)
+        guide, first = group[0]
+        if len(group) < _FEW or first.call is None:
+            yield from group
+        else:
+            _, last = group[-1]
+            path = f"{first.path} … {last.path}"
+            yield guide, Node(path, replace(first.call, key=f"{len(group):,} calls"))
+
+
+def _alike(row: tuple[str, Node]) -> object:
+    guide, node = row
+    call, depth = node.call, len(guide)
+    if call is None or node.inside:
+        return id(node)
+    return depth, scope_of(node.path), call.name, call.kind, call.status, len(call.attempts)
 
 
 def tree(calls: Iterable[Call]) -> Node:
@@ -151,11 +188,12 @@ LAYERS = {
 @click.command()
 @task_argument
 @click.option("--layer", type=click.Choice(tuple(LAYERS)), help="Only this one.")
+@click.option("--all", "every", is_flag=True, help="Every call and item, however many.")
 @click.option("--full", is_flag=True, help="Cut nothing, and show tracebacks.")
-@json_option
-@store_options
-@pass_given
-def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) -> Exit:
+@store_command()
+def show(
+    given: Given, task: str, layer: str | None, every: bool, full: bool, as_json: bool
+) -> Exit:
     """Show where a task is, and what happened to get there.
 
     \b
@@ -168,8 +206,11 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
     besides all calls as a tree, the agent's facts and notes, the calls in doubt, the open questions
     and approvals, how far it says it is, its parent and children, its checkpoint and deadline; of
     a fork, whose past it shares and from where on it goes its own way; which forks there are of it;
-    to where it was put back; of one that was paused or cancelled, why; of one that ended badly,
+    to which step it was rewound; of one that was paused or cancelled, why; of one that ended badly,
     what was undone; and of an unfinished task, who is at work on it.
+
+    Of a task that made many calls, a terminal gets calls alike as one row, and the newest items;
+    --all, a pipe or a file get every one.
 
     \b
     Examples:
@@ -192,7 +233,9 @@ def show(given: Given, task: str, layer: str | None, full: bool, as_json: bool) 
             kept = ("id", "status", layer) if layer else tuple(data)
             print_json({name: data[name] for name in kept})
             return Exit.OK
-        page = LayerPage(console(), full=full)
+        page = LayerPage(console(), full=full, every=every)
+        if len(view.calls) > layers.MOST_ITEMS:
+            page.most = _SCREEN
         print_title(page, view)
         if layer:
             LAYERS[layer](page, view)
@@ -207,7 +250,7 @@ def _print_all(page: LayerPage, given: Given, view: TaskView, seen: SeenNow) -> 
     layers.print_position(page, view)
     if view.calls:
         page.heading("Calls")
-        print_timeline(page.out, page.newest(list(walk(tree(view.calls)))))
+        print_calls(page, view.calls)
     for name, there in (
         ("outputs", view.outputs),
         ("decisions", view.decisions),
@@ -238,55 +281,29 @@ def _print_all(page: LayerPage, given: Given, view: TaskView, seen: SeenNow) -> 
             print_question(page.out, given, question)
 
 
+_OF_STATE = (
+    *("created_at", "updated_at", "user", "session", "labels", "owner", "engine", "epoch"),
+    *("format", "version", "parent", "parent_path", "fork", "rewinds", "because", "cancelling"),
+    *("ending", "checkpoints", "deaths", "death", "hindrance"),
+)
+_OF_VIEW = (
+    *("input", "result", "failure", "plan", "observations", "position", "outputs", "decisions"),
+    *("retries", "failures", "facts", "notes", "compensation"),
+)
+
+
 def _data(view: TaskView, seen: SeenNow) -> dict[str, Any]:
-    state = view.state
+    state, rewound = view.state, newest_rewind(view.state)
     return {
-        "id": view.id,
-        "type": view.type,
-        "status": view.status,
-        "seq": view.seq,
-        "created_at": state.created_at,
-        "updated_at": state.updated_at,
-        "user": state.user,
-        "session": state.session,
-        "labels": state.labels,
-        "owner": state.owner,
-        "engine": state.engine,
+        **{name: getattr(view, name) for name in ("id", "type", "status", "seq")},
+        **{name: getattr(state, name) for name in _OF_STATE},
         "driver": state.driver or LOCAL,
-        "at_work": seen.at_work,
-        "epoch": state.epoch,
-        "format": state.format,
-        "input": view.input,
-        "result": view.result,
-        "failure": view.failure,
-        "version": state.version,
-        "parent": state.parent,
-        "parent_path": state.parent_path,
-        "fork": state.fork,
-        "forks": seen.forks,
-        "rewinds": state.rewinds,
-        "rewound_to": rewound.to if (rewound := newest_rewind(state)) is not None else None,
-        "because": state.because,
-        "cancelling": state.cancelling,
-        "ending": state.ending,
+        "rewound_to": rewound.to if rewound is not None else None,
         "deadline": state.until,
         "wake_at": state.wake_at if state.parked else None,
-        "checkpoints": state.checkpoints,
         "checkpoint": _checkpoint(view),
-        "plan": view.plan,
-        "observations": view.observations,
-        "position": view.position,
-        "outputs": view.outputs,
-        "decisions": view.decisions,
-        "retries": view.retries,
-        "failures": view.failures,
-        "facts": view.facts,
-        "notes": view.notes,
-        "progress": seen.progress,
-        "children": seen.children,
-        "compensation": view.compensation,
-        "doubts": seen.doubts,
-        "questions": seen.questions,
+        **{name: getattr(view, name) for name in _OF_VIEW},
+        **{name: getattr(seen, name) for name in SeenNow.__struct_fields__},
         "calls": [_call(call) for call in view.calls],
     }
 
@@ -296,21 +313,13 @@ def _checkpoint(view: TaskView) -> Any:
         return view.checkpoint
 
 
+_OF_CALL = (
+    *("path", "name", "kind", "status", "at", "ended_at", "key", "settled_by", "until", "child"),
+    *("adopted", "adopted_of"),
+)
+
+
 def _call(call: Call) -> dict[str, Any]:
-    ended = call.ended_at
-    return {
-        "path": call.path,
-        "name": call.name,
-        "kind": call.kind,
-        "status": call.status,
-        "attempts": len(call.attempts),
-        "at": call.at,
-        "ended_at": ended,
-        "duration_s": (ended - call.at).total_seconds() if ended else None,
-        "key": call.key,
-        "settled_by": call.settled_by,
-        "until": call.until,
-        "child": call.child,
-        "adopted": call.adopted,
-        "adopted_of": call.adopted_of,
-    }
+    spent_s = (call.ended_at - call.at).total_seconds() if call.ended_at else None
+    told = {name: getattr(call, name) for name in _OF_CALL}
+    return {**told, "attempts": len(call.attempts), "duration_s": spent_s}

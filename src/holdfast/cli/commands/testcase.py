@@ -12,11 +12,13 @@ from textwrap import indent
 import click
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.code import load_app
-from holdfast.cli.commands.copy import plain_option
+from holdfast.cli.commands.stores import plain_option
 from holdfast.cli.exits import Exit
-from holdfast.cli.opening import find_task, opened
-from holdfast.cli.options import code_options, imports, json_option, pass_given, task_argument
+from holdfast.cli.opening import find_task, load_app, opened
+from holdfast.cli.options import (
+    store_command,
+    task_argument,
+)
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
@@ -63,10 +65,7 @@ def test_{name}_does_what_it_did():
     "--force", is_flag=True, help="Replace the test that is there, or one that fails now."
 )
 @plain_option
-@json_option
-@code_options
-@imports("app", "redact", "secrets")
-@pass_given
+@store_command("app", "redact", "secrets")
 def make_testcase(
     given: Given, task: str, output: Path, force: bool, plain_text: bool, as_json: bool
 ) -> Exit:
@@ -74,7 +73,7 @@ def make_testcase(
 
     The test runs the task's code over that log, and fails if it calls something else, ends in
     another way, or knows something else on the way. It needs no store and no network: the log is an
-    archive with all that belongs to the task. What was redacted in the log is not in there either.
+    archive with all that belongs to the task. Redacted values are not in there either.
 
     The test imports the modules of --app, which pytest has to find (pythonpath in its settings, or
     python -m pytest).
@@ -109,7 +108,7 @@ def make_testcase(
 
 
 def _name(id: str) -> str:
-    """What a test of a task is called.
+    """The name of a task's test.
 
     >>> _name("Trip 42/b")
     'trip_42_b'
@@ -167,7 +166,7 @@ def _quoted(text: str) -> str:
 
 
 def _more(found: Replayed, view: TaskView) -> str:
-    """What the test says of the end, where it is short enough to be read."""
+    """The test's lines about the end, where it is short enough to read."""
     if found.recorded == "completed":
         result = view.result
         shown = (

@@ -6,28 +6,34 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from datetime import UTC, datetime
+from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
 import click
 
 from holdfast.api.app import Holdfast
-from holdfast.cli.code import load_app
-from holdfast.cli.engines import engine_options
+from holdfast.api.settings import add_hooks, retention_of
 from holdfast.cli.exits import Exit
-from holdfast.cli.opening import LEASE_S, opened
-from holdfast.cli.options import code_options, imports, json_option, numbers, pass_given
+from holdfast.cli.opening import LEASE_S, load_app, opened
+from holdfast.cli.options import (
+    numbers,
+    store_command,
+)
 from holdfast.cli.output import print_error, print_json_line
 from holdfast.cli.settings import Given
 from holdfast.cli.text import clock, count, to_json
+from holdfast.core.crashes import MAX_CRASHES
 from holdfast.core.spec import registry
 from holdfast.engines.local.worker import Worker
 from holdfast.engines.port import EngineWorker
 from holdfast.engines.routing import LOCAL
-from holdfast.errors import BadInput, CodeMissing
+from holdfast.engines.weather import Weather
+from holdfast.errors import BadInput, CodeMissing, StorageFailed
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -61,18 +67,34 @@ Say = Callable[[str], None]
     metavar="SECONDS",
     help="How long it may hang before another one takes its tasks over.",
 )
+@click.option(
+    "--max-crashes",
+    type=click.IntRange(min=1),
+    default=MAX_CRASHES,
+    show_default=True,
+    metavar="N",
+    help="How many workers may die at one place of a task before it is set aside, as `stuck`.",
+)
+@click.option(
+    "--serve",
+    "served_at",
+    metavar="[HOST]:PORT",
+    help="Serve /healthz, /readyz and /metrics there; on loopback if no host is given.",
+)
+@click.option(
+    "--otel", is_flag=True, help="Export traces by OpenTelemetry, to OTEL_EXPORTER_OTLP_ENDPOINT."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing of what it does.")
-@json_option
-@engine_options
-@code_options
-@imports("app", "redact", "secrets", "engine")
-@pass_given
+@store_command("app", "redact", "secrets", "engine", engine=True)
 def worker(
     given: Given,
     concurrency: int,
     limits: dict[str, int],
     until_idle: bool,
     lease_s: float,
+    max_crashes: int,
+    served_at: str | None,
+    otel: bool,
     quiet: bool,
     as_json: bool,
 ) -> Exit:
@@ -81,8 +103,8 @@ def worker(
     \b
     It takes up tasks of the functions in --app that are
       pending      made by `holdfast start` or hf.start, and never driven
-      due          let go of while they slept or backed off; their time has come
-      answered     let go of while they waited for a person or for a child task
+      due          released while they slept or backed off; their time has come
+      answered     released while they waited for a person or for a child task
       orphaned     left behind by a process that died or was told to end
 
     Tasks that are paused, or wait for an answer, are left alone, and cost nothing meanwhile: no
@@ -97,22 +119,35 @@ def worker(
     when --lease has run out; then it can write nothing more of them. The store's folder is made if
     it is not there.
 
+    A task whose drivers die --max-crashes times at one place is set aside: it is `stuck`, until
+    somebody resumes it.
+
     With --engine it drives the tasks of a remote engine instead, which hands them out; then
     --concurrency counts steps, and --limit and --until-idle are for local workers only.
 
-    To end it, send SIGTERM or SIGINT (Ctrl-C). It drains: it takes up no more tasks, lets each in
-    hand finish the step it is in, records that, lets go of the task, and ends with exit code 0.
-    Whoever drives such a task next goes on after that step. A second signal ends it at once, with
-    exit code 130: nothing recorded is lost, and the steps in hand count as interrupted.
+    To end it, send SIGTERM or SIGINT (Ctrl-C). The worker drains: it
+    takes up no more tasks, finishes and records the current step of each task in hand, releases the
+    task, and ends with exit code 0. The next driver goes on after that step. A second signal ends
+    the worker at once, with exit code 130: nothing recorded is lost, and the steps in hand count as
+    interrupted.
 
-    What it does is said on standard error, a line each with the time, and so is what the tasks
-    print. With --json these lines are JSON objects on standard output.
+    Beside that it deletes old tasks as [tool.holdfast.retention] in pyproject.toml says, one
+    worker at a time, and tells of trouble whom [[tool.holdfast.alerts]] names.
+
+    With --serve it answers HTTP while it runs: /healthz says that the process lives, /readyz
+    whether the store answers and the worker takes up tasks (503 if not), /metrics what it did and
+    how the tasks stand, for Prometheus. The pages have no password: keep them on loopback, or
+    behind a firewall.
+
+    The worker reports on standard error, one line with the time for each thing it does; the output
+    of tasks goes there too. With --json these lines are JSON objects on standard output.
 
     \b
     Examples:
       holdfast worker --app agents
       holdfast worker --app agents --concurrency 50 --limit plan_trip=5 --limit triage=20
       holdfast worker --app agents --until-idle       for a cron job, or in a test
+      holdfast worker --app agents --serve :9464      with health and metrics
       holdfast worker --app agents --engine temporal --address temporal:7233 --queue trips
     """
     if not load_app(given):
@@ -120,7 +155,12 @@ def worker(
     for name in limits:
         _must_be_known(name)
     say = _sayer(quiet, as_json)
-    with opened(given, create=True, lease_s=lease_s) as hf:
+    with ExitStack() as opening:
+        hf = opening.enter_context(
+            _opened(given, say, lease_s=lease_s, max_crashes=max_crashes, waits=not until_idle)
+        )
+        hf.retention = retention_of(Path.cwd())
+        add_hooks(hf, os.environ, Path.cwd(), print_error)
         driver: Worker | EngineWorker
         if hf.engine.name == LOCAL:
             driver = Worker(hf, concurrency=concurrency, limits=limits, say=say)
@@ -128,15 +168,68 @@ def worker(
             raise BadInput(f"--limit and --until-idle are not for a worker of {hf.engine.name}")
         else:
             driver = hf.engine.worker(hf, concurrency=concurrency, say=say)
+        ending = threading.Event()
+
+        def stop() -> None:
+            ending.set()
+            driver.stop()
+
         # Standard output is for our lines alone, whatever the tasks print.
-        with redirect_stdout(sys.stderr), _told_to_end(driver.stop, say):
+        with redirect_stdout(sys.stderr), _told_to_end(stop, say), ExitStack() as stack:
             say(_begins(hf, concurrency))
+            if not isinstance(driver, Worker):  # a local one does so itself
+                stack.enter_context(hf._beside(say))
+            if otel:
+                _export(stack, hf)
+            if served_at is not None:
+                say(f"serves {_serve(stack, hf, served_at, driver, ending)}")
             if until_idle and isinstance(driver, Worker):
                 driver.run_until_idle()
             else:
                 driver.run()
     say("ends")
     return Exit.OK
+
+
+@contextmanager
+def _opened(
+    given: Given, say: Say, *, lease_s: float, max_crashes: int, waits: bool
+) -> Iterator[Holdfast]:
+    """The store, as soon as it is there: a database may start after its workers."""
+    weather, hf = Weather(say), None
+    with ExitStack() as stack:
+        while hf is None:
+            try:
+                store = opened(given, create=True, lease_s=lease_s, max_crashes=max_crashes)
+                hf = stack.enter_context(store)
+            except StorageFailed as error:
+                if not waits:
+                    raise
+                time.sleep(weather.fails(error))
+        weather.clears()
+        yield hf
+
+
+def _export(stack: ExitStack, hf: Holdfast) -> None:
+    try:
+        from holdfast.integrations.otel import instrument
+    except ModuleNotFoundError as error:
+        raise BadInput(f"--otel: {error}") from None
+    stack.enter_context(instrument(hf))
+
+
+def _serve(
+    stack: ExitStack,
+    hf: Holdfast,
+    address: str,
+    driver: Worker | EngineWorker,
+    ending: threading.Event,
+) -> str:
+    from holdfast.integrations.prometheus import Monitor
+
+    active = (lambda: len(driver.active)) if isinstance(driver, Worker) else None
+    monitor = Monitor(hf, address, active=active, stopping=ending.is_set)
+    return stack.enter_context(monitor).url
 
 
 def _begins(hf: Holdfast, concurrency: int) -> str:

@@ -4,7 +4,7 @@ One closed union of frozen types. An event says what happened and is never chang
 task knows is a fold of its events. Values inside an event (`args`, `result`, …) stay the JSON
 bytes that the codec made of them, so that reading a log decodes, imports and runs nothing.
 
-`seq` and `at` are given by the log when it is appended: whoever makes an event leaves them out.
+The log sets `seq` and `at` at the append: code that makes an event leaves them out.
 Add new types and new optional fields freely; a change that an older Holdfast would misread needs
 a new `FORMAT`, which every writer notes in the log when it takes hold of it (`Claimed`).
 """
@@ -29,6 +29,10 @@ from holdfast.core.events.calls import (
     Doubted,
     Failed,
     Kind,
+    MessageAwaited,
+    MessageExpired,
+    MessageRefused,
+    MessageSent,
     Noted,
     Observed,
     OnCancel,
@@ -61,6 +65,8 @@ from holdfast.core.events.session import (
     SessionEnded,
     SessionEvent,
     Summarized,
+    ValueChange,
+    ValuesChanged,
 )
 from holdfast.core.events.task import (
     CancelRequested,
@@ -68,8 +74,10 @@ from holdfast.core.events.task import (
     Checkpointed,
     Claimed,
     Compensating,
+    DriverDied,
     FileKept,
     FileRemoved,
+    Hindered,
     ListGrew,
     MissionSet,
     Moved,
@@ -81,6 +89,7 @@ from holdfast.core.events.task import (
     PlanProgressed,
     PlanStatus,
     Progressed,
+    SetAside,
     TaskCompleted,
     TaskContinued,
     TaskCreated,
@@ -88,6 +97,7 @@ from holdfast.core.events.task import (
     TaskEvent,
     TaskRetried,
     TaskStopped,
+    Unread,
     WorkspaceEvent,
 )
 
@@ -120,6 +130,7 @@ __all__ = [
     "Decided",
     "Derived",
     "Doubted",
+    "DriverDied",
     "Effects",
     "Event",
     "Failed",
@@ -128,11 +139,16 @@ __all__ = [
     "FileRemoved",
     "Forgotten",
     "Fork",
+    "Hindered",
     "HistoryEvent",
     "Kind",
     "ListGrew",
     "MemoryBegan",
     "MemoryEvent",
+    "MessageAwaited",
+    "MessageExpired",
+    "MessageRefused",
+    "MessageSent",
     "MissionSet",
     "Moved",
     "Noted",
@@ -158,6 +174,7 @@ __all__ = [
     "SessionEnded",
     "SessionEvent",
     "SessionRewound",
+    "SetAside",
     "Settled",
     "Started",
     "Summarized",
@@ -169,6 +186,9 @@ __all__ = [
     "TaskRetried",
     "TaskStopped",
     "TimerSet",
+    "Unread",
+    "ValueChange",
+    "ValuesChanged",
     "Verdict",
     "Woke",
     "WorkspaceEvent",

@@ -1,4 +1,4 @@
-"""What all events have."""
+"""The fields that all events have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VERSION = "0.1.0"
 """Of Holdfast itself, which archives and reports name."""
 
 FORMAT = 1
-"""What logs are written in; `NEWEST_FORMAT` is what those say that share their past with another,
+"""The format that logs are written in; `NEWEST_FORMAT` is for those that share their past,
 which an older Holdfast would not know to look for."""
 NEWEST_FORMAT = 2
 
@@ -37,7 +37,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="type", gc=False):
-    """What every event has."""
+    """The fields of every event."""
 
     seq: int = 0
     at: datetime = NEVER

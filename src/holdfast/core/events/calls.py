@@ -10,7 +10,16 @@ from msgspec import UNSET, Raw, UnsetType
 from holdfast.core.events.base import Event, Failure
 
 Kind = Literal[
-    "step", "tool", "decision", "fact", "sleep", "reading", "question", "approval", "child"
+    "step",
+    "tool",
+    "decision",
+    "fact",
+    "sleep",
+    "reading",
+    "question",
+    "approval",
+    "message",
+    "child",
 ]
 OnCancel = Literal["cancel", "leave"]
 Verdict = Literal["happened", "did_not_happen"]
@@ -191,6 +200,40 @@ class QuestionExpired(Event, frozen=True, kw_only=True, tag="question_expired"):
     path: str
 
 
+class MessageAwaited(Event, frozen=True, kw_only=True, tag="message_awaited"):
+    """The task waits for a message of this name. The oldest one that nobody took is its answer."""
+
+    path: str
+    name: str
+    args_hash: str
+    expects: str
+    until: datetime | None = None
+    default: Raw | UnsetType = UNSET
+
+
+class MessageSent(Event, frozen=True, kw_only=True, tag="message_sent"):
+    """Somebody sent the task a message. The call that has waited longest for its name takes it, or
+    else the next call that waits for that name."""
+
+    name: str
+    value: Raw
+    by: str
+    post: str = ""
+
+
+class MessageRefused(Event, frozen=True, kw_only=True, tag="message_refused"):
+    """The message that a call took does not fit what the code expects, so the call waits again."""
+
+    path: str
+    why: str
+
+
+class MessageExpired(Event, frozen=True, kw_only=True, tag="message_expired"):
+    """No message came in time. The call ends with its default, or fails if it has none."""
+
+    path: str
+
+
 class ChildStarted(Event, frozen=True, kw_only=True, tag="child_started"):
     """The task is about to start another one, by this id. From here on it counts as its child."""
 
@@ -235,6 +278,10 @@ CallEvent = (
     | QuestionAnswered
     | AnswerRefused
     | QuestionExpired
+    | MessageAwaited
+    | MessageSent
+    | MessageRefused
+    | MessageExpired
     | ChildStarted
     | ChildMade
     | ChildEnded

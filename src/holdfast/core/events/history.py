@@ -13,7 +13,7 @@ from holdfast.core.events.calls import Kind
 
 
 Effects = Literal["live", "reuse", "stub"]
-"""What becomes of the tools that are called after a fork, or after a rewind.
+"""The policy for tools that are called after a fork, or after a rewind.
 
 `live`: they are called. `reuse`: one that was called with the same arguments in the past that was
 left is answered by what it returned then; others are called. `stub`: none is called; one that has
@@ -22,7 +22,7 @@ no answer stops the task.
 
 
 class Fork(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a fork says of its original: whose past it shares, up to which event, and with what
+    """A fork's link to its original: whose past it shares, up to which event, and with what
     changes it goes on.
 
     `sum` is that of the last event they share: another past would have another one.
@@ -40,7 +40,7 @@ class Fork(Struct, frozen=True, omit_defaults=True, kw_only=True):
     because: str = ""
     effects: Effects = "live"
     stubs: dict[str, Raw] = {}
-    """What steps and tools return after the fork without being called, by their names."""
+    """The results that steps and tools return after the fork without being called, by name."""
     arguments: dict[str, dict[str, Raw]] = {}
     """Arguments that are others after the fork: by the name of the step, and the parameter."""
     sessions: dict[str, str] = {}
@@ -73,14 +73,14 @@ class Adopted(Event, frozen=True, kw_only=True, tag="adopted"):
     why: str = ""
     by: str = ""
     undo: bool = False
-    """Whether the task did it itself, before it was put back, and can undo it."""
+    """Whether the task did it itself, before a rewind, and can undo it."""
 
 
 class Rewound(Event, frozen=True, kw_only=True, tag="rewound"):
-    """The task was put back to how it was after the event `to`. What came since stays in the log.
+    """The task was rewound to the event `to`. The events since then stay in the log.
 
     It is no part of the task's past any more, but for what the next writer has to know: the epoch,
-    the messages that were taken, and how often it was put back.
+    the messages that were taken, and the number of rewinds.
     """
 
     to: int
@@ -94,11 +94,11 @@ class Rewound(Event, frozen=True, kw_only=True, tag="rewound"):
     because: str = ""
     effects: Effects = "reuse"
     sessions: dict[str, int] = field(default_factory=dict)
-    """The conversations that are put back along with it, and each to which event."""
+    """The conversations that are rewound along with it, and each to which event."""
 
 
 class SessionRewound(Event, frozen=True, kw_only=True, tag="session_rewound"):
-    """The conversation was put back to how it was after the event `to`, along with a task."""
+    """The conversation was rewound to the event `to`, along with a task."""
 
     to: int
     key: str

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET, Raw, UnsetType, field
+from datetime import datetime
+
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from holdfast.core.events.base import Event
 from holdfast.core.events.history import Fork, SessionRewound
@@ -44,7 +46,7 @@ class Pinned(Event, frozen=True, kw_only=True, tag="pinned"):
 
 
 class Summarized(Event, frozen=True, kw_only=True, tag="summarized"):
-    """What was said up to a message, in short. The messages themselves stay.
+    """A summary of the conversation up to a message. The messages themselves stay.
 
     `base` is the event of the summary that this one goes on from, which it stands for as well.
     """
@@ -58,12 +60,9 @@ class Summarized(Event, frozen=True, kw_only=True, tag="summarized"):
 
 
 class SessionEnded(Event, frozen=True, kw_only=True, tag="session_ended"):
-    """The user's engagement is over. Whoever says more begins it again."""
+    """The user's engagement is over. The next message begins it again."""
 
     because: str = ""
-
-
-SessionEvent = SessionBegan | Said | Pinned | Summarized | SessionEnded | SessionRewound
 
 
 # The events of a memory: what is known beyond any session.
@@ -87,7 +86,7 @@ class Remembered(Event, frozen=True, kw_only=True, tag="remembered"):
     step: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     vector: Raw | UnsetType = UNSET
-    """What the user's embedding function made of the text, if there was one."""
+    """The vector that the user's embedding function made of the text, if there is one."""
     key: str = ""
 
 
@@ -98,4 +97,27 @@ class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
     because: str = ""
 
 
-MemoryEvent = MemoryBegan | Remembered | Forgotten
+class ValueChange(Struct, frozen=True, omit_defaults=True):
+    """What became of one key: it has this value now, or (left out) none."""
+
+    key: str
+    value: Raw | UnsetType = UNSET
+    expires_at: datetime | None = None
+
+
+class ValuesChanged(Event, frozen=True, kw_only=True, tag="values_changed"):
+    """Values were put under keys, or deleted: all of these at once.
+
+    `call` is the key of the call of a task that did it, which does it once.
+    """
+
+    changes: tuple[ValueChange, ...]
+    call: str = ""
+    task: str = ""
+    step: str = ""
+
+
+SessionEvent = (
+    SessionBegan | Said | Pinned | Summarized | SessionEnded | SessionRewound | ValuesChanged
+)
+MemoryEvent = MemoryBegan | Remembered | Forgotten | ValuesChanged

@@ -32,7 +32,7 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     fork: Fork | None = None
     """For a fork: whose past it shares. Its own events count on from there."""
     engine: str = ""
-    """The engine that is to drive it; '' for whoever has the code and looks for work."""
+    """The engine that is to drive it; '' for any process that has the code and looks for work."""
 
 
 class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
@@ -42,10 +42,52 @@ class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
     epoch: int
     owner: str
     engine: str = "local"
+    process: str = ""
+    """Tells the writer's process from every other one, also from a later one of the same number."""
+
+
+class DriverDied(Event, frozen=True, kw_only=True, tag="driver_died"):
+    """The process that drove the task died, or hung for longer than its lease. The next driver
+    records that, before it claims the task."""
+
+    owner: str
+    """Who died."""
+    path: str = ""
+    """Where: the call that was being made; '' if there was none, and the function itself ran."""
+    name: str = ""
+    """The name of that call."""
+    deaths: int = 1
+    """How often a driver died there."""
+    beside: tuple[str, ...] = ()
+    """Other calls that were being made at the time."""
+
+
+class SetAside(Event, frozen=True, kw_only=True, tag="task_stuck"):
+    """Drivers of the task died too often at one place, so nobody drives it until a person says so.
+
+    The fields say who died last, where, and how often.
+    """
+
+    owner: str
+    path: str = ""
+    name: str = ""
+    deaths: int = 1
+    post: str = ""
+
+
+class Hindered(Event, frozen=True, kw_only=True, tag="hindered"):
+    """The task could not go on, for a reason that is not its own. Recorded once for each reason."""
+
+    error: str
+    """The type of the error, such as CodeChanged."""
+    why: str
+    """What it said, and what to do."""
+    by: str = ""
+    """Who tried."""
 
 
 class Parked(Event, frozen=True, kw_only=True, tag="parked"):
-    """The writer let go of the task, which waits. `until` is when it goes on by itself."""
+    """The writer released the task, which waits. `until` is when it goes on by itself."""
 
     until: datetime | None = None
     why: str = ""
@@ -113,7 +155,7 @@ class Planned(Event, frozen=True, kw_only=True, tag="planned"):
     items: tuple[str | PlanItem, ...]
     mark: str = ""
     by: str = ""
-    """Who changed it, if it was not the task."""
+    """The person who changed it, if it was not the task."""
     diff: str = ""
     base_seq: int = 0
     """For a change from outside: the event whose plan it was made of."""
@@ -144,8 +186,16 @@ class ListGrew(Event, frozen=True, kw_only=True, tag="list_grew"):
     copied: tuple[tuple[tuple[str | int, ...], str, int], ...] = ()
 
 
+class Unread(Struct, frozen=True):
+    """A message that no call has taken yet. `seq` is the event that brought it."""
+
+    seq: int
+    name: str
+    value: Raw
+
+
 class Carried(Struct, frozen=True, omit_defaults=True):
-    """What has to be known of the events before a checkpoint by those who don't read them."""
+    """The facts that a reader needs who begins at a checkpoint instead of at the start."""
 
     status: str = ""
     because: str = ""
@@ -167,6 +217,7 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     driver: str = ""
     driven_since: int = 1
     taken_at: int = 0
+    mail: tuple[Unread, ...] = ()
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):
@@ -200,7 +251,7 @@ class Progressed(Event, frozen=True, kw_only=True, tag="progressed"):
 
 
 class Compensating(Event, frozen=True, kw_only=True, tag="compensating"):
-    """What the task did is being undone. Its function runs no more; then it ends as said here."""
+    """The task's effects are being undone. Its function runs no more; then it ends as said here."""
 
     ending: Literal["failed", "cancelled"]
     by: str = ""
@@ -237,6 +288,9 @@ TaskEvent = (
     CallEvent
     | TaskCreated
     | Claimed
+    | DriverDied
+    | SetAside
+    | Hindered
     | Parked
     | PauseRequested
     | TaskContinued
@@ -260,7 +314,7 @@ TaskEvent = (
 
 
 class MissionSet(Event, frozen=True, kw_only=True, tag="mission_set"):
-    """What the task is for, in the words of people. The newest counts; older ones stay in the log.
+    """The purpose of the task, in people's words. The newest counts; older ones stay in the log.
 
     `diff` is what changed, where somebody edited it.
     """

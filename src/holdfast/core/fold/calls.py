@@ -1,4 +1,4 @@
-"""What steps and tools do to the state: tried, failed, settled, tried again."""
+"""The fold of steps and tools: tried, failed, settled, tried again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def started(state: State, event: e.Started) -> None:
             undo=event.undo,
         )
         state.undoable = state.undoable or event.undo
-        place(state, path)
+        scope = path.rpartition(".")[0]
+        state.last[scope] = path
+        if scope and scope not in state.inner:
+            place(state, path)
         if event.external or event.invalidates:
             reads.begun(state, event)
     else:
@@ -75,10 +78,14 @@ def failed(state: State, event: e.Failed) -> None:
     )
     if call.invalidates:
         reads.wrote(state, call, event.seq)
+    if state.deaths:
+        survived(state, event.path)
 
 
 def completed(state: State, event: e.Completed) -> None:
-    call = unended(state, event.path)
+    call = state.calls[event.path]
+    if call.status in ("completed", "failed"):
+        call = unended(state, event.path)  # which says so
     at = event.at
     last = call.attempts[-1]
     attempts = (*call.attempts[:-1], Attempt(last.number, last.at, at))
@@ -94,6 +101,13 @@ def completed(state: State, event: e.Completed) -> None:
         reads.saw(state, call)
     if call.invalidates:
         reads.wrote(state, call, event.seq)
+    if state.deaths:
+        survived(state, event.path)
+
+
+def survived(state: State, path: str) -> None:
+    """A call has ended, so the deaths during it, and before it, were not its end."""
+    state.deaths = {at: count for at, count in state.deaths.items() if at not in ("", path)}
 
 
 def settled(state: State, event: e.Settled) -> None:
@@ -164,7 +178,7 @@ def reopen(state: State, call: Call, at: datetime) -> None:
 def _went_on(state: State, scope: str, seq: int) -> bool:
     """Whether anything was begun in a scope, or in one around it, after the event `seq`.
 
-    What came after a failure was chosen in the knowledge of it, and would not match the log if the
+    The later calls were chosen in the knowledge of the failure, and would not match the log if the
     call now succeeded.
     """
     while True:

@@ -1,4 +1,4 @@
-"""What forking and going back do to the state, and calls that were not made."""
+"""The effect of forks and rewinds on the state, and calls that were not made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.core.state import FINISHED, Age, Attempt, Call, CallStatus, State
 def branched(state: State) -> None:
     """Begin a life of its own with the past of another task.
 
-    What that one did outside is its own: a fork that fails undoes nothing of it.
+    The original's effects are its own: a fork that fails undoes none of them.
     """
     _leave(state)
     state.status = "pending"
@@ -34,6 +34,7 @@ def _leave(state: State) -> None:
     state.result, state.failure, state.causes = UNSET, None, ()
     state.parked, state.wake_at = False, None
     state.cancelling, state.ending = False, ""
+    state.is_held, state.deaths, state.death, state.hindrance = False, {}, None, None
 
 
 def adopted(state: State, event: e.Adopted) -> None:
@@ -96,7 +97,7 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
 
 
 def put_back(state: State, event: e.Rewound, left_at: int) -> None:
-    """What a rewind changes in the state that the task is put back to."""
+    """The changes of a rewind to the state that the task is rewound to."""
     is_over = state.status in FINISHED
     result, failure = state.result, state.failure
     _leave(state)
@@ -111,14 +112,14 @@ def put_back(state: State, event: e.Rewound, left_at: int) -> None:
         state.result, state.failure = result, failure
     else:
         state.status = "paused"
-        state.because = event.because or f"it was put back to event {event.to}"
+        state.because = event.because or f"it was rewound to event {event.to}"
     state.until = None
 
 
 def effective(events: Sequence[AnyEvent], upto: int) -> list[AnyEvent]:
     """The events that count at the event `upto`, without those that were rewound.
 
-    That a task is a fork counts also where it was put back to before that.
+    A fork stays a fork, also where it is rewound to an event before the fork.
     """
     kept: list[AnyEvent] = []
     for event in reversed(events):

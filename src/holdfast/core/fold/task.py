@@ -1,4 +1,4 @@
-"""What becomes of the task itself: its life, its plan, its notes, its checkpoints."""
+"""The fold of the task itself: its life, its plan, its notes, its checkpoints."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from holdfast.core import events as e
+from holdfast.core.crashes import deaths_at, died_in_words
 from holdfast.core.decoding import decoder
 from holdfast.core.fold import waits as reads
 from holdfast.core.fold.calls import reopen, try_again, try_items_again
@@ -22,7 +23,9 @@ from holdfast.core.state import (
     FINISHED,
     UNDO,
     Call,
+    Death,
     Decision,
+    Hindrance,
     KeptFile,
     Note,
     PlanVersion,
@@ -67,14 +70,37 @@ def claimed(state: State, event: e.Claimed) -> None:
     state.owner = event.owner
     state.engine = event.engine
     state.format = event.format
+    state.process = event.process
+    state.is_held, state.hindrance = True, None
     state.claims += 1
     state.parked, state.wake_at = False, None
     if state.status == "pending":
         state.status = "in_progress"
 
 
+def driver_died(state: State, event: e.DriverDied) -> None:
+    state.is_held = False
+    state.death = Death(event.at, event.owner, event.path, event.name, event.deaths)
+    also = {path: deaths_at(state, path) + 1 for path in event.beside}
+    state.deaths = {**state.deaths, **also, event.path: event.deaths}
+
+
+def task_stuck(state: State, event: e.SetAside) -> None:
+    state.status = "stuck"
+    state.death = Death(event.at, event.owner, event.path, event.name, event.deaths)
+    state.because = died_in_words(event.owner, event.path, event.name, event.deaths)
+    state.is_held = False
+    took(state, event.post)
+
+
+def hindered(state: State, event: e.Hindered) -> None:
+    state.hindrance = Hindrance(event.at, event.error, event.why, event.by)
+    if event.error != "CodeMissing":  # that is no matter for those who have the code
+        state.parked, state.wake_at, state.is_held = True, None, False
+
+
 def parked(state: State, event: e.Parked) -> None:
-    state.parked, state.wake_at = True, event.until
+    state.parked, state.wake_at, state.is_held = True, event.until, False
 
 
 def task_paused(state: State, event: e.PauseRequested) -> None:
@@ -87,6 +113,7 @@ def task_continued(state: State, event: e.TaskContinued) -> None:
     state.status = "awaiting_user" if waits_for_a_person(state) else "in_progress"
     state.because = ""
     state.parked = False
+    state.deaths = {}
     took(state, event.post)
 
 
@@ -102,7 +129,7 @@ def cancel_requested(state: State, event: e.CancelRequested) -> None:
     state.cancelling = True
     state.because = event.because
     state.parked = False
-    if state.status in ("paused", "awaiting_user"):
+    if state.status in ("paused", "stuck", "awaiting_user"):
         state.status = "in_progress"
     took(state, event.post)
 
@@ -199,7 +226,7 @@ def _files(carried: Raw | UnsetType) -> list[KeptFile]:
 
 
 def _is_elsewhere(carried: Raw | UnsetType) -> bool:
-    # Who begins to read at a checkpoint has got them from there; who comes from before knows them.
+    # A reader that begins at a checkpoint has them from there; one from before knows them.
     return isinstance(carried, Raw) and not bytes(carried).startswith(b"[")
 
 
@@ -207,8 +234,9 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.checkpoints = event.number
     state.checkpoint_version = event.version
     state.checkpoint_plan = state.plan
-    # Who begins to read here does not know what was seen before, and has to come to the same.
+    # A reader that begins here does not know what came before, and must reach the same state.
     state.reads, state.invalidated = {}, {}
+    state.deaths = {}
     if event.carried is None:
         state.changes.append(event.change)  # type: ignore[arg-type]  # one of the two is there
         return
@@ -222,6 +250,7 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.cancelling = carried.cancelling
     state.undoable = carried.undoable
     state.posts = carried.posts
+    state.mail = carried.mail
     state.mission = carried.mission
     state.driver, state.driven_since = carried.driver, carried.driven_since
     state.taken_at = carried.taken_at
@@ -252,7 +281,7 @@ def progressed(state: State, event: e.Progressed) -> None:
 
 
 def compensating(state: State, event: e.Compensating) -> None:
-    # What could not be undone before is tried anew.
+    # An undo that failed before is tried anew.
     for call in list(state.calls.values()):
         if call.status == "failed" and scope_of(call.path) == UNDO:
             reopen(state, call, event.at)
@@ -286,6 +315,7 @@ def task_errored(state: State, event: e.TaskErrored) -> None:
 def task_retried(state: State, event: e.TaskRetried) -> None:
     state.status = "in_progress"
     state.failure = None
+    state.deaths = {}
     state.cancelling = False  # it may have come too late to stop the task from failing
     state.parked = False
     state.driven_since = event.seq
@@ -299,7 +329,7 @@ def task_retried(state: State, event: e.TaskRetried) -> None:
 
 
 def carried(state: State, stow: Callable[[bytes], Raw]) -> e.Carried:
-    """What has to be known of a state by those who begin to read at a whole checkpoint."""
+    """The facts of a state that a reader needs who begins at a whole checkpoint."""
     calls = [c for c in state.calls.values() if c.status not in ("completed", "failed")]
     return e.Carried(
         state.status,
@@ -319,10 +349,11 @@ def carried(state: State, stow: Callable[[bytes], Raw]) -> e.Carried:
         state.driver,
         state.driven_since,
         state.taken_at,
+        state.mail,
     )
 
 
-# What a task is for, and the files that belong to it.
+# The purpose of a task, and the files that belong to it.
 
 
 def mission_set(state: State, event: e.MissionSet) -> None:

@@ -1,4 +1,4 @@
-"""What a task waits for: times, people, other tasks, and messages from outside."""
+"""The fold of waits: for times, people, other tasks, and messages from outside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from holdfast.core import events as e
@@ -87,7 +87,7 @@ def waits(state: State) -> None:
 
 
 def heard(state: State) -> None:
-    # Whoever drives the task on now finds something to do, even if it waits for others still.
+    # The next driver finds something to do, even if the task still waits for others.
     state.parked = False
     if state.status == "awaiting_user" and not waits_for_a_person(state):
         state.status = "in_progress"
@@ -110,6 +110,79 @@ def perhaps_open(calls: dict[str, Call]) -> Iterable[Call]:
 def took(state: State, post: str) -> None:
     if post:
         state.posts = (*state.posts, post)
+
+
+# Messages. The order of the log alone says which call takes which message: the fold pairs them when
+# the later one of the two comes, so nothing else has to be recorded and a replay pairs them alike.
+
+
+def message_awaited(state: State, event: e.MessageAwaited) -> None:
+    state.calls[event.path] = Call(
+        event.path,
+        "receive",
+        "message",
+        "waiting",
+        event.at,
+        args_hash=event.args_hash,
+        key=event.name,
+        until=event.until,
+        default=event.default,
+        expects=event.expects,
+        seq=event.seq,
+    )
+    place(state, event.path)
+    _take_mail(state, event.path, event.at)
+
+
+def message_sent(state: State, event: e.MessageSent) -> None:
+    state.mail = (*state.mail, e.Unread(event.seq, event.name, event.value))
+    took(state, event.post)
+    waiting = [c for c in perhaps_open(state.calls) if awaits(c, event.name)]
+    if waiting:
+        _take_mail(state, min(waiting, key=lambda call: call.seq).path, event.at)
+
+
+def message_refused(state: State, event: e.MessageRefused) -> None:
+    call = state.calls[event.path]
+    nothing = {"result": UNSET, "ended_at": None, "ended_seq": 0}
+    state.calls[event.path] = replace(call, status="waiting", refused=event.why, **nothing)
+    _take_mail(state, event.path, event.at)
+
+
+def message_expired(state: State, event: e.MessageExpired) -> None:
+    call = unended(state, event.path)
+    if isinstance(call.default, Raw):
+        ended = replace(call, status="completed", result=call.default, ended_seq=event.seq)
+    else:
+        failure = Failure("NoMessage", f"no message {call.key!r} came by {call.until}")
+        ended = replace(call, status="failed", failure=failure, failed_seq=event.seq)
+    state.calls[event.path] = replace(ended, ended_at=event.at)
+
+
+def _take_mail(state: State, path: str, at: datetime) -> None:
+    """Let a call take the oldest message that it waits for, if there is one."""
+    call = state.calls[path]
+    found = next((mail for mail in state.mail if mail.name == call.key), None)
+    if found is None:
+        return
+    state.mail = tuple(mail for mail in state.mail if mail is not found)
+    # It ended by the event that brought the message, which may be older than the call: an engine
+    # that runs the function again lets it see the message once it has been told of that event.
+    state.calls[path] = replace(
+        call, status="completed", result=found.value, ended_at=at, ended_seq=found.seq
+    )
+    state.parked = False
+
+
+def taker_of(state: State, seq: int) -> str:
+    """The path of the call that took the message of an event; '' if none has."""
+    taken = (c for c in state.calls.values() if c.kind == "message" and c.ended_seq == seq)
+    return next((call.path for call in taken), "")
+
+
+def awaits(call: Call, name: str) -> bool:
+    """Whether a call waits for a message of that name."""
+    return call.kind == "message" and call.status == "waiting" and call.key == name
 
 
 def child_started(state: State, event: e.ChildStarted) -> None:
@@ -164,7 +237,7 @@ def unended(state: State, path: str) -> Call:
     return call
 
 
-# What the outside world said, and what may have changed there since.
+# Readings of the outside world, and which of them may be out of date.
 #
 # A read may answer for the same read made later, so the state knows the newest of each kind, and
 # what speaks against it: a tool that changes what was read, from its intent until it has ended;
@@ -254,7 +327,7 @@ def writes(state: State, call: Call) -> None:
 
 
 def wrote(state: State, call: Call, seq: int) -> None:
-    """A tool has ended, one way or the other. Who failed may have done it all the same."""
+    """A tool has ended, one way or the other. A failed one may have had its effect all the same."""
     state.writers.pop(call.path, None)
     for name in call.invalidates:
         state.invalidated[name] = seq

@@ -19,6 +19,7 @@ from holdfast.core.journal.calls import perform, settle
 from holdfast.core.journal.requests import (
     Append,
     Asked,
+    Await,
     CancelChildren,
     Check,
     DriveChild,
@@ -45,11 +46,12 @@ from holdfast.core.journal.requests import (
     unanswered,
 )
 from holdfast.core.journal.task import conduct
-from holdfast.core.journal.waits import ask, await_child, sleep, start_child
+from holdfast.core.journal.waits import ask, await_child, receive, sleep, start_child
 
 __all__ = [
     "Append",
     "Asked",
+    "Await",
     "CancelChildren",
     "Check",
     "DriveChild",
@@ -76,6 +78,7 @@ __all__ = [
     "misfit",
     "must_match",
     "perform",
+    "receive",
     "settle",
     "sleep",
     "start_child",

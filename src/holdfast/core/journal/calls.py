@@ -49,7 +49,7 @@ from holdfast.errors import TaskWaiting
 def reuse(asked: Asked) -> Generator[Request, Any, Call | None]:
     """Answer a read by an earlier one, if one will do; the record of that, or None.
 
-    That it was is recorded, so a replay need not know what time it is. The record is not synced:
+    The log records the reuse, so a replay needs no clock. The record is not synced:
     it says nothing that the log did not hold before, and what follows from it can't be durable
     without it. Whether one will do is found out in the same moment: a tool in another branch may
     begin or end just now.
@@ -100,16 +100,18 @@ def perform(asked: Asked, record: Call | None) -> Flow:
         if asked.spec.approve and (refused := (yield from _approval(asked))):
             return refused
         record = yield Append(_first(asked), asked.spec.is_tool)
-        outcome = yield from _attempt(asked, record)
-    elif record.status in ("completed", "failed"):
-        return record
-    elif record.status == "running":
-        outcome = yield from _interrupted(asked, record)
-    else:
-        outcome = record
-    while isinstance(outcome, Call) and outcome.status not in ("completed", "failed"):
-        outcome = yield from _onwards(asked, outcome)
-    return outcome
+    elif record.status == "running":  # in a process that died
+        record = yield from _interrupted(asked, record)
+    while record.status not in ("completed", "failed"):
+        if record.status != "running":
+            record = yield from _onwards(asked, record)
+            continue
+        outcome = yield RunBody(record.attempts[-1].number)
+        if isinstance(outcome, Returned):
+            yield Append(Completed(path=asked.path, result=outcome.raw), True)
+            return outcome
+        record = yield from _attempt_failed(asked, record, outcome)
+    return record
 
 
 def settle(asked: Asked, record: Call) -> Flow:
@@ -120,7 +122,7 @@ def settle(asked: Asked, record: Call) -> Flow:
     if asked.spec.in_doubt == "retry":
         return (yield from perform(asked, record))
     if record.status != "in_doubt":
-        record = yield from _settle(asked, record, "the task ended while it was being made")  # type: ignore[assignment]
+        record = yield from _settle(asked, record, "the task ended while it was being made")
     while record.status == "in_doubt":
         record = yield from _told(record, in_doubt(asked.task_id, record))
     return record
@@ -170,7 +172,10 @@ def not_approved(asked: Asked, answered: Call) -> Call:
     return replace(answered, path=asked.path, name=name, status="failed", failure=failure)
 
 
-def _onwards(asked: Asked, record: Call) -> Flow:
+Onwards = Generator[Request, Any, Call]
+
+
+def _onwards(asked: Asked, record: Call) -> Onwards:
     if record.status == "in_doubt":
         return (yield from _told(record, in_doubt(asked.task_id, record)))
     if record.doubt:
@@ -178,27 +183,23 @@ def _onwards(asked: Asked, record: Call) -> Flow:
     return (yield from _by_retry(asked, record, ""))
 
 
-def _again(asked: Asked, record: Call) -> Flow:
+def _again(asked: Asked, record: Call) -> Onwards:
+    """Begin another attempt; the record of it."""
     number = record.attempts[-1].number + 1
-    record = yield Append(Started(path=asked.path, attempt=number), asked.spec.is_tool)
-    return (yield from _attempt(asked, record))
+    begun: Call = yield Append(Started(path=asked.path, attempt=number), asked.spec.is_tool)
+    return begun
 
 
-def _attempt(asked: Asked, record: Call) -> Flow:
-    number = record.attempts[-1].number
-    outcome = yield RunBody(number)
-    if isinstance(outcome, Returned):
-        yield Append(Completed(path=asked.path, result=outcome.raw), True)
-        return outcome
+def _attempt_failed(asked: Asked, record: Call, outcome: Raised) -> Onwards:
     now = yield Now()
     failures = record.failures + 1
     retry = asked.spec.retry
-    # What was yielded has been seen: another attempt would yield it once more.
+    # A reader has seen the parts: another attempt would yield them once more.
     last = outcome.final or failures >= retry.attempts or outcome.parts is not UNSET
     at_least = timedelta(seconds=min(outcome.retry_after_s, _LONGEST_ASKED_S))
     failed = AttemptFailed(
         path=asked.path,
-        attempt=number,
+        attempt=record.attempts[-1].number,
         failure=outcome.failure,
         retry_at=None
         if last
@@ -217,24 +218,24 @@ def recorded(event: AnyEvent) -> Generator[Request, Any, Call]:
 
 def _may_have_happened(spec: Spec, outcome: Raised) -> bool:
     # An exception says that the tool failed, and mostly that is so; but a reply can be lost.
-    # Who gave us a check lets us find out. After a timeout nobody knows. A result that can't be
+    # With a check we can find out. After a timeout nobody knows. A result that can't be
     # stored is the one case where we do: it happened, and asking again won't help.
     if not spec.is_tool or outcome.final:
         return False
     return outcome.failure.timed_out or spec.in_doubt == "check"
 
 
-def _interrupted(asked: Asked, record: Call) -> Flow:
+def _interrupted(asked: Asked, record: Call) -> Onwards:
     if not asked.spec.is_tool:
         return (yield from _again(asked, record))
     return (yield from _settle(asked, record, "the process died between its intent and its result"))
 
 
-def _settle(asked: Asked, record: Call, why: str) -> Flow:
+def _settle(asked: Asked, record: Call, why: str) -> Onwards:
     return (yield from _POLICIES[asked.spec.in_doubt](asked, record, why))
 
 
-def _by_retry(asked: Asked, record: Call, why: str) -> Flow:
+def _by_retry(asked: Asked, record: Call, why: str) -> Onwards:
     if record.exhausted:
         return (yield from recorded(Failed(path=asked.path)))
     if record.retry_at is not None:
@@ -249,11 +250,11 @@ def _by_retry(asked: Asked, record: Call, why: str) -> Flow:
     return (yield from _again(asked, record))
 
 
-def _by_asking(asked: Asked, record: Call, why: str) -> Flow:
+def _by_asking(asked: Asked, record: Call, why: str) -> Onwards:
     return (yield from recorded(Doubted(path=asked.path, why=why)))
 
 
-def _by_check(asked: Asked, record: Call, why: str) -> Flow:
+def _by_check(asked: Asked, record: Call, why: str) -> Onwards:
     failures = 0
     while True:
         answer = yield Check()
@@ -271,7 +272,7 @@ def _by_check(asked: Asked, record: Call, why: str) -> Flow:
         yield Sleep(now + asked.spec.retry.wait(failures, f"check {asked.key}"), park=False)
 
 
-_POLICIES: dict[Doubt, Callable[[Asked, Call, str], Flow]] = {
+_POLICIES: dict[Doubt, Callable[[Asked, Call, str], Onwards]] = {
     "retry": _by_retry,
     "check": _by_check,
     "ask": _by_asking,

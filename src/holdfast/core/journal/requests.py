@@ -1,4 +1,4 @@
-"""What a flow can ask of its driver, and what it is answered."""
+"""The requests of a flow to its driver, and their answers."""
 
 from __future__ import annotations
 
@@ -50,6 +50,13 @@ def describe(record: Call) -> str:
 def unanswered(task_id: str, record: Call) -> Unanswered:
     """The error that tells a person what they are asked."""
     return Unanswered(task_id, record.key, record.why, record.expects, record.until, record.refused)
+
+
+def awaiting_message(task_id: str, record: Call) -> TaskWaiting:
+    """The error that says which message a task waits for."""
+    refused = f" (the last one did not fit: {record.refused})" if record.refused else ""
+    why = f"task {task_id!r} waits for the message {record.key!r}, {record.expects}{refused}"
+    return TaskWaiting(task_id, why, record.until)
 
 
 def in_doubt(task_id: str, record: Call) -> InDoubt:
@@ -110,11 +117,17 @@ class Sleep(Struct):
 
 
 class Now(Struct):
-    """What time is it?"""
+    """Asks for the time."""
 
 
 class Park(Struct):
     """The call can't go on in this run: stop the task here. Never answered."""
+
+    waiting: TaskWaiting
+
+
+class Await(Struct):
+    """Wait until the call has ended or its time is up, in this process or by parking the task."""
 
     waiting: TaskWaiting
 
@@ -146,7 +159,7 @@ class Stopped(Struct, gc=False):
 
 
 class Look(Struct, gc=False):
-    """What does the log hold at a path? Answered with the record, or None."""
+    """Asks for the record that the log holds at a path. Answered with it, or None."""
 
     path: str
 
@@ -194,6 +207,7 @@ Request = (
     | Sleep
     | Now
     | Park
+    | Await
     | Look
     | LookAtChild
     | MayStart
@@ -202,8 +216,8 @@ Request = (
     | Undo
     | CancelChildren
 )
-REMOTE = (Sleep, Park, DriveChild, StartChild, CancelChildren, Undo)
-"""What a remote engine sees to, for the tasks that it drives."""
+REMOTE = (Sleep, Park, Await, DriveChild, StartChild, CancelChildren, Undo)
+"""The requests that a remote engine carries out for the tasks that it drives."""
 
 Flow = Generator[Request, Any, Returned | Call]
 """A call's flow ends with what its body returned just now, or with the record of its end."""
@@ -222,6 +236,8 @@ class Asked(Struct, gc=False):
     """Texts among the arguments that `args` leaves out."""
     ttl_s: float = 0
     """For a read: how old an earlier one may be that answers for it; 0 if none may."""
+    given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    """The arguments as the code gave them, if decoding them would give the same."""
 
     def __str__(self) -> str:
         return f"{self.spec.name}({shown(self.args)})"
@@ -230,7 +246,7 @@ class Asked(Struct, gc=False):
 def key_of(task_id: str, path: str, name: str, args_hash: str, rewinds: int = 0) -> str:
     """The idempotency key of a tool call: the same for every try of it, and for no other call.
 
-    Of a task that was put back it says how often: what it does then is done anew.
+    For a rewound task it counts the rewinds: the task's calls are then made anew.
 
     >>> key_of("trip-42", "6", "book", "99a8fa9e"), key_of("trip-42", "6", "book", "99a8fa9e", 1)
     ('trip-42:6:book:99a8fa9e', 'trip-42:6~1:book:99a8fa9e')

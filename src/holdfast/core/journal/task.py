@@ -30,19 +30,27 @@ Outcome = Returned | Raised | Stopped
 
 
 def conduct(
-    claimed: Claimed | None, state: State, undo_when: Collection[str], begun: State | None = None
+    claimed: Claimed | None,
+    state: State,
+    undo_when: Collection[str],
+    begun: State | None = None,
+    *,
+    synced: bool = False,
 ) -> Generator[Request, Any, Outcome]:
     """Drive a whole task: say who does, run its function, record how it ended.
 
     `state` is that of the log, and is kept current by the appends. That the task is being undone
     is recorded first: after a crash its function, which might not fail again, runs no more.
 
+    With `synced` the claim is durable before the function runs: if that ends the process, the
+    next driver finds the claim, and counts.
+
     A remote engine has it driven from `begun` each time, however far the log has come since: what
     is there is not written again.
     """
     is_again, begun = begun is not None, begun or state
     if claimed is not None:
-        yield Append(claimed, False)
+        yield Append(claimed, synced)
     outcome: Outcome
     if begun.ending:
         outcome = _ending(begun)

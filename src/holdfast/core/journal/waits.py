@@ -13,6 +13,9 @@ from holdfast.core.events import (
     ChildEnded,
     ChildMade,
     ChildStarted,
+    MessageAwaited,
+    MessageExpired,
+    MessageRefused,
     OnCancel,
     QuestionAnswered,
     QuestionAsked,
@@ -24,6 +27,7 @@ from holdfast.core.journal.calls import recorded
 from holdfast.core.journal.requests import (
     Append,
     Asked,
+    Await,
     DriveChild,
     Flow,
     Look,
@@ -34,9 +38,13 @@ from holdfast.core.journal.requests import (
     Returned,
     Sleep,
     StartChild,
+    awaiting_message,
     unanswered,
 )
 from holdfast.core.state import Call
+
+Misfit = Callable[[Call], str]
+"""Says why a value from outside does not fit what the code expects; '' if it does."""
 
 
 def sleep(asked: Asked, record: Call | None, seconds: float) -> Flow:
@@ -66,7 +74,7 @@ def ask(
     record: Call | None,
     question: QuestionAsked,
     wait_s: float | None,
-    misfit: Callable[[Call], str],
+    misfit: Misfit,
 ) -> Flow:
     """Put a question to a person, once; go on when it is answered or its time is up.
 
@@ -96,10 +104,36 @@ def ask(
     return record
 
 
+def receive(
+    asked: Asked, record: Call | None, awaited: MessageAwaited, wait_s: float | None, misfit: Misfit
+) -> Flow:
+    """Wait for a message of a name; go on when one has come that fits, or the time is up.
+
+    A message that does not fit is refused, which is recorded, and the call waits for the next one.
+    """
+    if record is None:
+        if wait_s is not None:
+            now = yield Now()
+            awaited = replace(awaited, until=now + timedelta(seconds=wait_s))
+        record = yield Append(awaited, True)
+    while True:
+        yield Await(awaiting_message(asked.task_id, record))
+        record = yield Look(asked.path)
+        if record.status == "waiting":
+            now = yield Now()
+            if record.until is not None and now >= record.until:
+                expired = MessageExpired(path=asked.path)
+                record = yield Append(expired, True, while_waiting=True)
+        if record.status == "completed" and (why := misfit(record)):
+            record = yield Append(MessageRefused(path=asked.path, why=why), True)
+        if record.status != "waiting":
+            return record
+
+
 def start_child(
     asked: Asked, record: Call | None, id: str, args: bytes, on_cancel: OnCancel
 ) -> Flow:
-    """Start another task, once. That it is about to is recorded first: whoever cancels this one
+    """Start another task, once. The intent is recorded first: a process that cancels this one
     then knows of it."""
     if record is None:
         yield MayStart(id)
@@ -122,7 +156,7 @@ def start_child(
 def await_child(path: str) -> Flow:
     """Go on when a task that this one started has ended."""
     while True:
-        # Its end may also be told to us, by whoever drove it.
+        # The child's driver may also tell us its end.
         record: Call = yield Look(path)
         if record.status != "waiting":
             return record

@@ -2,7 +2,7 @@
 
 It looks for tasks that have something to do (new, due, answered, orphaned), takes hold of as many
 as it may, and drives sync ones in threads and async ones on one event loop. A task that has to
-wait for longer than a moment is let go of, and costs nothing until its time has come: what it
+wait for longer than a moment is released, and costs nothing until its time has come: what it
 waits for is in the log, so any worker can go on with it.
 
 Several workers may share a store: a lease decides who drives a task. A worker that dies leaves its
@@ -11,17 +11,29 @@ tasks to the others at once; one that hangs, when its lease has run out.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from holdfast.core.events import NEVER
+from holdfast.core.facts import TRIED_ONCE, PagePlace, Query
+from holdfast.core.kinds import id_of
 from holdfast.core.spec import Spec, registry
-from holdfast.engines.local.family import Begin
+from holdfast.core.state import FINISHED
+from holdfast.engines.clocks import OwnTime
+from holdfast.engines.deaths import record_hindrance
+from holdfast.engines.local.tasks import Begin
+from holdfast.engines.port import Driven, EngineWorker, Job
+from holdfast.engines.routing import LOCAL
+from holdfast.engines.weather import FAULTS, WakeUps, Weather
 from holdfast.errors import (
     BadInput,
     CodeMissing,
@@ -35,19 +47,25 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.log.folding import read_facts
-from holdfast.log.tail import TellsNews
-from holdfast.stores.port import Facts
+from holdfast.log.reading import TellsNews, stream_of
+from holdfast.log.states import load, read_facts
+from holdfast.log.store_calls import due_in
+from holdfast.stores.port import Facts, Store
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from holdfast.api.app import Holdfast
 
+
 _TASKS = "tasks/"
 _TOLD_S, _HELD_S, _TROUBLE_S = 0.02, 0.5, 30.0
 """When to look again at a task that somebody else drives, and at one that could not go on."""
+_MISSED_S = 60.0
+"""How long a task may wait for somebody with its code before its log says so."""
+_TRY_AGAIN = 200
 _MOST_PUT_OFF = 1000
+_LATER = datetime(9000, 1, 1, tzinfo=UTC)
 _LISTEN_S, _CALM_S = 0.5, 0.05
 """How long to listen for news at a time, and how much to let come together before a look."""
 
@@ -56,7 +74,7 @@ class Worker:
     """Drives the tasks of a store that have something to do, many at a time.
 
     `concurrency` is how many it drives at once, `limits` how many of one type. A task that would
-    wait for longer than `patience_s` is let go of meanwhile. `say` is told what happens.
+    wait for longer than `patience_s` is released meanwhile. `say` is told what happens.
 
     >>> from holdfast import Holdfast, task
     >>> @task
@@ -89,6 +107,7 @@ class Worker:
                 f"are seconds, above 0 and 0 or more"
             )
         self._driving = hf._driving
+        self._beside = hf._beside
         self._holding = hf._holding
         self._store = hf.store
         self._patrol = _new_patrol(hf)
@@ -97,11 +116,22 @@ class Worker:
         self._poll_s = poll_s
         self._patience_s = patience_s
         self._say: Callable[[str], None] = say if say is not None else _say_nothing
-        self._active: dict[str, tuple[str, Future[Any]]] = {}
+        self._active: dict[str, tuple[Spec, Future[Any]]] = {}
         self._not_before: dict[str, float] = {}
         self._unknown: set[str] = set()
         self._trouble: dict[str, str] = {}
         """Why tasks could not go on, as it was last said."""
+        self._lost: dict[str, Spec] = {}
+        """The tasks in hand when the store failed: we take them up first when it is back."""
+        self.weather = Weather(self._say)
+        """How the store does, as this worker sees it."""
+        self._wake_ups = WakeUps(self._holding)
+        self._is_new = True
+        self._shuffles = isinstance(self._store, TellsNews)
+        """Whether many machines may share the store, and look for work at the same moment."""
+        self._began = self._holding.clock()
+        self._noted: set[str] = set()
+        """The tasks of which we recorded that their code is missing here."""
         self._news: SimpleQueue[None] = SimpleQueue()
         self._stopping = False
         self._newest = NEVER
@@ -112,7 +142,8 @@ class Worker:
 
     def run(self) -> None:
         """Drive tasks until `stop` is called; then finish the steps in hand and return."""
-        self._work(until_idle=False)
+        with self._beside(self._say):
+            self._work(until_idle=False)
 
     def run_until_idle(self) -> None:
         """Drive tasks until none has anything to do: what is left waits, or is finished."""
@@ -151,6 +182,21 @@ class Worker:
                 ended.wait(_LISTEN_S)
             ended.wait(_CALM_S)
 
+    def _skips(self, is_idle: bool) -> bool:
+        """Whether the clock of a test went on, as there is nothing to do before a later time."""
+        clock = self._holding.clock
+        if not isinstance(clock, OwnTime):
+            return False
+        if not is_idle:
+            clock.works(self)
+            return False
+        later = (
+            facts.wake_at
+            for _, facts in due_in(self._store, _TASKS, _LATER)
+            if facts is not None and facts.wake_at is not None and facts.wake_at > clock.now
+        )
+        return clock.idle(self, min(later, default=None))
+
     @property
     def active(self) -> tuple[str, ...]:
         """The ids of the tasks that it drives now."""
@@ -168,14 +214,26 @@ class Worker:
             ).start()
         try:
             while not self._stopping:
-                self._reap()
-                self._is_told = False
-                taken = self._take_up(threads)
-                if until_idle and not (taken or self._active or self._is_told):
+                try:
+                    self._reap()
+                    self._is_told = False
+                    taken = self._take_up(threads)
+                except FAULTS as error:
+                    if until_idle:
+                        raise
+                    self._wait(self.weather.fails(error))
+                    continue
+                if self.weather.clears():
+                    self._wake_ups.look_far_back()
+                is_idle = not (taken or self._active or self._is_told)
+                if self._skips(is_idle):
+                    continue
+                if until_idle and is_idle:
                     break
                 self._wait(self._until_next_look())
         finally:
             ended.set()
+            self._skips(is_idle=False)
             self._drain()
             threads.shutdown()
             if self._loop is not None:
@@ -188,7 +246,15 @@ class Worker:
         for wrong in self._patrol.step():
             self._say(wrong)
         now, taken = self._now(), 0
-        for stream, facts in self._store.due(_TASKS, now):
+        self._wake_ups.step()
+        for task_id, lost in list(self._lost.items()):
+            if self._not_before.get(task_id, 0) > time.monotonic():
+                continue
+            if task_id not in self._active and len(self._active) < self._concurrency:
+                del self._lost[task_id]
+                self._begin(task_id, lost, threads)
+                taken += 1
+        for stream, facts in self._due(now):
             if self._stopping or len(self._active) >= self._concurrency:
                 break
             task_id = stream.removeprefix(_TASKS)
@@ -204,6 +270,21 @@ class Worker:
                 self._begin(task_id, spec, threads)
                 taken += 1
         return taken
+
+    def _due(self, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+        """What has something to do. A worker that is new also tries what others could not."""
+        due = due_in(self._store, _TASKS, now)
+        # Not all workers begin with the same task: only one of them would have it.
+        first = list(islice(due, 2 * self._concurrency)) if self._shuffles else []
+        random.shuffle(first)
+        yield from first
+        yield from due
+        if self._is_new:
+            place = PagePlace(TRIED_ONCE - timedelta(microseconds=1), "")
+            query = Query(prefix=_TASKS, due_by=TRIED_ONCE, beyond=place, limit=_TRY_AGAIN)
+            for stream, facts in self._store.find(query).found:
+                yield stream, replace(facts, wake_at=now)
+            self._is_new = False
 
     def _now(self) -> datetime:
         """The time, by which tasks are woken; a word if it was set back."""
@@ -229,6 +310,8 @@ class Worker:
                 return None
             spec = registry.task(found.task)
         except CodeMissing as error:
+            if found is not None and found.wake_at is not None:
+                self._note_missing(stream.removeprefix(_TASKS), found.wake_at, now, error)
             if found is not None and found.task not in self._unknown:
                 self._unknown.add(found.task)
                 self._say(f"leaves tasks of type {found.task} to others: {error}")
@@ -247,8 +330,17 @@ class Worker:
             return None
         return spec
 
+    def _note_missing(self, task_id: str, due: datetime, now: datetime, error: CodeMissing) -> None:
+        """Record that a task waits for somebody who has its code, once it has waited for long."""
+        if max(due, self._began) > now - timedelta(seconds=_MISSED_S) or task_id in self._noted:
+            return
+        self._noted.add(task_id)
+        with suppress(TaskBusy), self._holding.hold(task_id) as log:
+            if log.state.seq:
+                record_hindrance(log, "CodeMissing", str(error), self._holding.owner)
+
     def _count(self, kind: str) -> int:
-        return sum(other == kind for other, _ in self._active.values())
+        return sum(other.name == kind for other, _ in self._active.values())
 
     def _put_off(self, task_id: str, seconds: float) -> None:
         now = time.monotonic()
@@ -278,7 +370,7 @@ class Worker:
             future = self._loop.submit(_contained(self._driving.adrive(task, self._patience_s)))
         else:
             future = threads.submit(self._drive, task)
-        self._active[task_id] = (spec.name, future)
+        self._active[task_id] = (spec, future)
         future.add_done_callback(lambda done: self._wake())
 
     def _drive(self, task: Begin) -> Any:
@@ -287,12 +379,18 @@ class Worker:
     def _reap(self) -> None:
         from concurrent.futures import CancelledError
 
-        for task_id, (_, future) in list(self._active.items()):
+        for task_id, (spec, future) in list(self._active.items()):
             if future.done():
                 del self._active[task_id]
                 self._not_before.pop(task_id, None)
                 cancelled = CancelledError() if future.cancelled() else None
-                self._tell_end(task_id, cancelled or future.exception())
+                error = cancelled or future.exception()
+                if isinstance(error, FAULTS):
+                    self._lost[task_id] = spec
+                    self._driving.lost[task_id] = str(error)
+                    self._put_off(task_id, self.weather.fails(error))
+                else:
+                    self._tell_end(task_id, error)
 
     def _tell_end(self, task_id: str, error: BaseException | None) -> None:
         is_elsewhere = isinstance(error, DrivenElsewhere)
@@ -303,8 +401,10 @@ class Worker:
             # Whatever the store still thinks of it.
             self._put_off(task_id, _TROUBLE_S)
             self._say(f"{task_id}: {error or 'completed'}")
+        elif isinstance(error, TaskReleased):
+            self._put_off(task_id, _HELD_S)
         elif isinstance(error, TaskWaiting):
-            self._say(f"{task_id}: let go of: {str(error).partition(chr(10))[0]}")
+            self._say(f"{task_id}: released: {str(error).partition(chr(10))[0]}")
         elif isinstance(error, TaskBusy | LeaseLost) and not is_elsewhere:
             # Held for a moment, or driven by others now: the next look tells which.
             self._say(f"{task_id}: {error}")
@@ -347,6 +447,64 @@ def _new_patrol(hf: Holdfast) -> Any:
 
 
 def _new_loop() -> Any:
-    from holdfast.engines.threads import LoopThread  # asyncio is slow to import
+    from holdfast.engines.loops import LoopThread  # asyncio is slow to import
 
     return LoopThread()
+
+
+# The local engine: this process, and every `holdfast worker` on the same store.
+#
+# Local workers look for work by themselves, so there is nobody to be told of it.
+
+
+class Local:
+    """The engine that a `Holdfast` has if it is given none: see `holdfast.engines.port`.
+
+    >>> from holdfast import Holdfast
+    >>> Holdfast("memory://").engine.name
+    'local'
+    """
+
+    name = LOCAL
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store
+        """Where its tasks are; a `Holdfast` that is given a `Local` says so."""
+
+    def start(self, job: Job) -> None:
+        """Nothing: workers see the task in the store."""
+
+    def tell(self, job: Job, message: str) -> None:
+        """Nothing: who holds the task, or takes hold of it next, looks into its inbox."""
+
+    def cancel(self, job: Job) -> None:
+        """Nothing: the same."""
+
+    def query(self, job: Job) -> Driven | None:
+        """Who is at work on a task; None if nobody is, or it is another engine's."""
+        if self.store is None:
+            return None
+        stream = stream_of(job.id)
+        state = load(self.store, id_of(stream), missing_ok=True)
+        if state.seq == 0 or state.driver:
+            return None
+        if state.status in FINISHED:
+            return Driven(job.id, "ended", LOCAL, started_at=state.created_at)
+        holder = self.store.holder(stream)
+        if holder is None:
+            return None
+        return Driven(job.id, "running", LOCAL, started_at=state.created_at, detail=holder)
+
+    def stop(self, job: Job) -> None:
+        """Nothing: who holds the task lets go of it when it is told."""
+
+    def worker(
+        self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
+    ) -> EngineWorker:
+        """A `Worker`."""
+        from holdfast.engines.local.worker import Worker
+
+        return Worker(hf, concurrency=concurrency, say=say)
+
+    def close(self) -> None:
+        """Nothing: it holds nothing."""

@@ -8,9 +8,9 @@ there. What it says itself (a decision, a note, the time) stands in the log by i
 the same each time anyhow.
 
     carrier   what an engine does for a task that it drives
-    strands   sync code that waits without a thread, by greenlets
-    bodyloop  an asyncio loop that runs in the same order each time
-    hub       the logs that a worker holds, shared by what it does for a task at once
+    strands   code that waits without a thread, by greenlets, and a loop that runs in them
+    host      what a worker has for all its tasks, such as the logs that it holds
+    sweep     what a worker looks after that its engine was not told of
     remote    what a task's function waits for, and when it may see it
     attempt   one call, made: the unit of work of an engine
     course    a task from where the engine begins to its end

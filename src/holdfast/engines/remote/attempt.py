@@ -7,6 +7,7 @@ gets the recorded end: the log says what happened, and not the engine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from holdfast.codec import is_whole
@@ -14,15 +15,19 @@ from holdfast.codec.secret import provider
 from holdfast.core.spec import Spec, registry
 from holdfast.core.state import FINISHED, UNDO, Call, State
 from holdfast.engines import sync_driver as local
-from holdfast.engines import undoing
+from holdfast.engines import undo
 from holdfast.engines.here import OneCall
-from holdfast.engines.holding import Holding
+from holdfast.engines.holder import Holding
 from holdfast.engines.remote.carrier import Waits
 from holdfast.engines.remote.host import Host, RelativesOfCall
 from holdfast.engines.run import Run
-from holdfast.errors import BadInput, Halt, StepFailed, Suspend, TaskNotFound, TaskReleased
+from holdfast.errors import BadInput, Halt, StepFailed, Suspend, TaskReleased
 from holdfast.log.log import Log
-from holdfast.log.past import ended_at_seq
+from holdfast.log.places import ended_at_seq
+from holdfast.log.reading import no_task
+
+_STUCK = timedelta(minutes=1)
+"""After how long a call of a task that was set aside looks whether the task may go on."""
 
 
 def attempt(host: Host, task_id: str, path: str, spec: Spec, data: bytes) -> Waits | None:
@@ -32,14 +37,14 @@ def attempt(host: Host, task_id: str, path: str, spec: Spec, data: bytes) -> Wai
         if run.log.state.status in FINISHED:
             return  # an engine that lost what it knew may ask for what was long done
         if _lies_behind(run.log.state, path):
-            undoing.know_every_call(run)
+            undo.know_every_call(run)
         record = run.log.state.calls.get(path)
         if record is not None and record.status in ("completed", "failed"):
             return
         if spec.is_async:
             host.run_async(_amake(run, path, spec, data))
         elif spec.streams:
-            from holdfast.engines.streaming import stream_at
+            from holdfast.engines.streams import stream_at
 
             for _ in stream_at(run, path, spec, data):
                 pass
@@ -51,12 +56,12 @@ def attempt(host: Host, task_id: str, path: str, spec: Spec, data: bytes) -> Wai
 
 def settle(host: Host, task_id: str) -> Waits | None:
     """Find out about the calls of a task that are in doubt, before it is undone."""
-    return _attempted(host, task_id, undoing.settle_all)
+    return _attempted(host, task_id, undo.settle_all)
 
 
 async def _amake(run: Run, path: str, spec: Spec, data: bytes) -> Any:
     from holdfast.engines import async_driver as aio
-    from holdfast.engines.streaming import stream_at
+    from holdfast.engines.streams import stream_at
 
     # A loop runs here for many tasks: what the provider says is of this one alone.
     if spec.streams:
@@ -72,6 +77,8 @@ def _attempted(
     body = host.bodies.get(task_id)
     since = body.driver.begun(body).seq if body is not None else None
     with host.hub.hold(task_id, since) as log:
+        if log.state.status == "stuck":
+            return Waits(log.state.seq, log.clock() + _STUCK)
         family = RelativesOfCall(host)
         run = Run(log, task_id, OneCall(), family=family, patience_s=0.0, attends=False)
         host.driver.prepare(run)
@@ -135,7 +142,7 @@ def execute(holding: Holding, task_id: str, path: str, name: str, args: bytes) -
     spec = registry.call(name)
     with holding.hold(task_id) as log:
         if log.state.seq == 0:
-            raise TaskNotFound(f"no task {task_id!r} in {log.store.url}")
+            raise no_task(log.store, task_id)
         run = Run(log, task_id, OneCall())
         record = log.state.calls.get(path)
         if not is_whole(args) and (record is None or record.status not in ("completed", "failed")):

@@ -14,24 +14,25 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from holdfast.codec.secret import provider
 from holdfast.core.events import AnyEvent, CancelRequested, Moved, PauseRequested, TaskContinued
 from holdfast.core.journal import conduct
+from holdfast.core.kinds import id_of
 from holdfast.core.spec import Spec, registry
 from holdfast.core.state import FINISHED, State
 from holdfast.engines import async_driver as aio
 from holdfast.engines import sync_driver as local
 from holdfast.engines.execution import older_code
+from holdfast.engines.loops import Alarm
 from holdfast.engines.mail import applies, deliver
-from holdfast.engines.remote.bodyloop import BodyLoop
 from holdfast.engines.remote.carrier import Carrier, Pending
 from holdfast.engines.remote.host import Host, Relatives
 from holdfast.engines.remote.remote import Remote
-from holdfast.engines.remote.strands import Strand
-from holdfast.engines.routing import CANCEL, is_to_end, must_be_log
+from holdfast.engines.remote.strands import BodyLoop, Strand
+from holdfast.engines.routing import CANCEL, halted, is_to_end, must_be_log
 from holdfast.engines.run import Run, time_is_up
-from holdfast.engines.threads import Alarm
-from holdfast.errors import Halt, HoldfastError, Signal, Stop, Suspend, TaskNotFound, TaskPaused
+from holdfast.errors import Halt, HoldfastError, Signal, Stop, Suspend, TaskPaused
 from holdfast.log.log import Log
-from holdfast.log.past import state_at
-from holdfast.log.reading import read_state
+from holdfast.log.reading import no_task
+from holdfast.log.states import load
+from holdfast.log.store_calls import inbox_of
 
 
 class RunEnd(Struct, frozen=True):
@@ -73,9 +74,13 @@ class Course:
         with self._hold() as log:
             if log.state.seq == 0:
                 log.store.delete(log.lease)
-                raise TaskNotFound(f"no task {task_id!r} in {log.store.url}")
+                raise no_task(log.store, task_id)
+            if log.state.status == "stuck":  # unless somebody said that it goes on
+                deliver(log, inbox_of(log.store, [log.lease.stream]))
+                if log.state.status == "stuck":
+                    raise halted(log.state)
             log.flush()
-            self._begun = state_at(log.store, task_id, seq)
+            self._begun = load(log.store, task_id, seq)
             self._spec = registry.task(self._begun.task)
             if max(log.state.version, log.state.checkpoint_version) > self._spec.version:
                 raise older_code(log.state, self._spec)
@@ -177,7 +182,7 @@ class Course:
     def _taken(self, name: str) -> AnyEvent | None:
         """The event that a message is in the log; None if it meant nothing any more."""
         log = self._run.log
-        posts = [p for p in log.store.inbox([log.lease.stream]) if _is_named(p.name, name)]
+        posts = [p for p in inbox_of(log.store, [log.lease.stream]) if _is_named(p.name, name)]
         deliver(log, posts)
         found = self._event(name)
         if found is None and name == CANCEL:  # by means of the engine itself
@@ -204,7 +209,7 @@ class Course:
         if log.state.checkpoints > self._begun.checkpoints:
             # It was read from its newest checkpoint on; the function runs from an older one.
             log.flush()
-            everything = read_state(log.store, log.lease.stream)
+            everything = load(log.store, id_of(log.lease.stream), missing_ok=True)
             for field in State.__struct_fields__:
                 setattr(log.state, field, getattr(everything, field))
 
@@ -253,7 +258,7 @@ def _is_over(root: Strand) -> bool:
 
 async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop, remote: Remote) -> Any:
     alarm = _Alarm(run)
-    run.loop, run.lines = loop, _Lines()
+    run.loop.loop, run.loop.lines = loop, _Lines()
     loop.is_to_end = lambda: isinstance(run.stop, Stop) and not alarm.cancels and alarm.may_cancel
     loop.end = lambda: alarm.wake(run.stop or Stop(""))
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+from holdfast.core.events import FORMAT, Claimed, Parked
 from holdfast.core.journal import Raised, Returned
-from holdfast.core.state import State
-from holdfast.engines.holding import Holding
+from holdfast.core.state import FINISHED, HALTED, State
+from holdfast.engines.deaths import record_death
+from holdfast.engines.holder import Holding
+from holdfast.engines.loops import LoopThread, off_loop
 from holdfast.engines.port import Engine
-from holdfast.engines.remote.hub import LINGER_S, Hub
+from holdfast.engines.remote.sweep import SweepMemory, sweep
+from holdfast.engines.routing import Taken, driven_by, must_not_be_taken
 from holdfast.engines.run import Family, Run
-from holdfast.engines.sweeping import SweepMemory, sweep
-from holdfast.engines.threads import LoopThread, off_loop
-from holdfast.errors import HoldfastError, TaskReleased
+from holdfast.errors import HoldfastError, StoreError, TaskBusy, TaskReleased
+from holdfast.log.log import Log
 from holdfast.stores.patrol import Patrol
 from holdfast.stores.port import Store
 
@@ -30,6 +34,9 @@ from holdfast.stores.port import Store
 
 THREADS = 10_000
 """Of a pool for calls: more than there are places, as some wait without one."""
+
+
+LINGER_S = 1.0
 
 
 class Places:
@@ -63,7 +70,7 @@ _CHILD_POLL_S = 0.1
 
 
 class Application(Protocol):
-    """What the application knows of its tasks: see `holdfast.engines.local.driving.Driving`."""
+    """What the application knows of its tasks: see `holdfast.engines.local.tasks.Driving`."""
 
     holding: Holding
 
@@ -134,6 +141,9 @@ class Relatives:
 
     async def adrive(self, id: str) -> None:
         self.drive(id)
+
+    def send(self, id: str, name: str, value: Any, key: str, by: str) -> bool:
+        return self._family.send(id, name, value, key, by)
 
     def cancel(self, id: str, *, wait: bool) -> None:
         self._family.cancel(id, wait=False)
@@ -208,3 +218,153 @@ async def look_after(
                 say(text)
         said = set(trouble)
         await asyncio.sleep(_EVERY_S)
+
+
+# The logs that a worker holds for the tasks it drives on a remote engine.
+#
+# A task has one writer, and a remote engine has many things done for it at once: its function goes
+# on, three of its calls are made. All of them are done in one process, and share one log here,
+# which is held while any of them is at work and for a moment longer. Then it is let go of: a task
+# that waits costs nothing, and whoever is told to go on with it takes hold of it.
+
+
+_logger = logging.getLogger("holdfast")
+
+_TICK_S = 0.2
+_BUSY_S, _POLL_S = 1.0, 0.02
+
+
+def _may_be_counted(state: State) -> bool:
+    return state.status not in FINISHED and state.status not in HALTED
+
+
+class _Held:
+    """A log, and who is at work on it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.users = 0
+        self.idle_since = time.monotonic()
+
+
+class Hub:
+    """The logs that this process holds, by task."""
+
+    def __init__(self, holding: Holding, engine: str, linger_s: float = LINGER_S) -> None:
+        self.holding = holding
+        self.engine = engine
+        self._linger_s = linger_s
+        self._held: dict[str, _Held] = {}
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._tidy, name="holdfast hub", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def hold(self, task_id: str, since: int | None = None) -> Iterator[Log]:
+        """The log of a task, held at least until the block ends, by a run of it that began with the
+        event `since`. `Taken` if the task was taken from that run."""
+        held = self._enter(task_id, since)
+        try:
+            yield held.log
+        finally:
+            with self._lock:
+                held.users -= 1
+                held.idle_since = time.monotonic()
+                is_away = driven_by(held.log.state) != self.engine
+                if is_away and not held.users and self._held.get(task_id) is held:
+                    # It has ended, or was moved: who waited for that may want to open it at once.
+                    self._let_go(task_id)
+
+    def holds(self, task_id: str) -> bool:
+        """Whether a log is held now: then `hold` does not have to wait for anything."""
+        with self._lock:
+            return task_id in self._held
+
+    def take(self, task_id: str, since: int) -> None:
+        """Take hold of a log for a moment, for who could not wait for that in `hold`."""
+        with self.hold(task_id, since):
+            pass
+
+    def _enter(self, task_id: str, since: int | None) -> _Held:
+        give_up_at = time.monotonic() + _BUSY_S
+        while True:
+            with self._lock:
+                held = self._held.get(task_id)
+                if held is not None and held.log.is_broken and not held.users:
+                    self._let_go(task_id)
+                    held = None
+                try:
+                    held = held or self._take(task_id, since)
+                    self._must_be_ours(held.log.state, since)
+                    held.users += 1
+                    return held
+                except Taken:
+                    raise
+                except TaskBusy:
+                    if time.monotonic() > give_up_at:
+                        raise
+            # Who held it last may just be letting go of it.
+            time.sleep(_POLL_S)
+
+    def _must_be_ours(self, state: State, since: int | None) -> None:
+        if since is None:
+            # Of a run that nobody knows here: it is an older one if the task is elsewhere now.
+            is_away = state.driver != self.engine and state.taken_at == state.driven_since
+            since = 0 if is_away else state.seq
+        must_not_be_taken(state, self.engine, since)
+
+    def _take(self, task_id: str, since: int | None) -> _Held:
+        holding = self.holding
+        log = holding.open(task_id)
+        try:
+            self._must_be_ours(log.state, since)
+        except Taken:
+            holding.let_go(log)
+            raise
+        held = self._held[task_id] = _Held(log)
+        if driven_by(log.state) == self.engine:  # who only looks at one that has left says nothing
+            record_death(log, holding)
+            epoch = max(log.lease.epoch, log.state.epoch + 1)
+            log.append(
+                Claimed(
+                    format=FORMAT,
+                    epoch=epoch,
+                    owner=holding.owner,
+                    engine=self.engine,
+                    process=holding.process,
+                )
+            )
+            if _may_be_counted(log.state):
+                log.sync()  # what is done now may end this process, and the next one has to know
+        return held
+
+    def _let_go(self, task_id: str) -> None:
+        held = self._held.pop(task_id)
+        with suppress(StoreError, OSError):  # who goes on with it reads what there is
+            if driven_by(held.log.state) == self.engine:
+                held.log.append(Parked(why=f"it waits on {self.engine}"))
+        with suppress(StoreError, OSError):
+            self.holding.let_go(held.log)
+
+    def _tidy(self) -> None:
+        while not self._closing.wait(_TICK_S):
+            try:
+                self._let_go_of_idle(time.monotonic() - self._linger_s)
+            except Exception:  # a log that is not released would be held for ever, and by nobody
+                _logger.exception("a log could not be released; trying again")
+
+    def _let_go_of_idle(self, since: float) -> None:
+        def is_idle(task_id: str) -> bool:
+            held = self._held[task_id]
+            return not held.users and held.idle_since <= since
+
+        with self._lock:
+            for task_id in list(filter(is_idle, self._held)):
+                self._let_go(task_id)
+
+    def close(self) -> None:
+        """Let go of everything that nobody is at work on."""
+        self._closing.set()
+        self._thread.join()
+        self._let_go_of_idle(time.monotonic())

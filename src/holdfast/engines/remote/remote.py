@@ -17,9 +17,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NoReturn
 
-from holdfast.core.events import AnyEvent, TaskContinued
+from holdfast.core.events import AnyEvent, MessageSent, TaskContinued
+from holdfast.core.fold.waits import taker_of
 from holdfast.core.journal import (
     Asked,
+    Await,
     CancelChildren,
     DriveChild,
     Now,
@@ -36,11 +38,11 @@ from holdfast.core.scope import Scope
 from holdfast.core.state import Call, State
 from holdfast.engines import async_driver as aio
 from holdfast.engines import sync_driver as local
-from holdfast.engines import undoing
-from holdfast.engines.async_driver import under_way
+from holdfast.engines import undo
 from holdfast.engines.driver import Work
 from holdfast.engines.execution import Body, create_child, family_of, is_open_child
-from holdfast.engines.remote.bodyloop import BodyLoop
+from holdfast.engines.here import HERE
+from holdfast.engines.loops import under_way
 from holdfast.engines.remote.carrier import (
     Called,
     Carrier,
@@ -50,10 +52,10 @@ from holdfast.engines.remote.carrier import (
     Timer,
     Until,
 )
-from holdfast.engines.remote.strands import Strands
+from holdfast.engines.remote.strands import BodyLoop, Strands
 from holdfast.engines.run import Run
 from holdfast.errors import HoldfastError, Suspend, TaskReleased
-from holdfast.log.past import ended_at_seq
+from holdfast.log.places import ended_at_seq
 
 Waiting = Generator[tuple[Pending, ...], None, None]
 
@@ -64,6 +66,8 @@ class Remote:
     may_exit = False
     has_threads = False
     streams = False
+    writes = True
+    acts = True
 
     run: Run
     """The run that it drives, which is made with it."""
@@ -90,6 +94,9 @@ class Remote:
         would bring the task no further."""
 
     # What a run asks of its driver
+
+    def has_come(self, run: Run, until: datetime) -> bool:
+        return HERE.has_come(run, until)
 
     def begun(self, run: Run) -> State:
         # An engine runs the function again from where it began, however far the log is by now.
@@ -197,7 +204,10 @@ class Remote:
     def told(self, event: AnyEvent) -> None:
         """A message that is in the log: from now on it may be seen."""
         self.horizon = max(self.horizon, event.seq)
-        self._news.append((event.seq, getattr(event, "path", "")))
+        about = getattr(event, "path", "")
+        if isinstance(event, MessageSent):
+            about = taker_of(self.run.log.state, event.seq)
+        self._news.append((event.seq, about))
         if not isinstance(event, TaskContinued):  # some of its strands may have stopped: all do,
             self.run.hear(event)  # and then it begins anew
 
@@ -280,6 +290,8 @@ class Remote:
             return self._sleeping(path, request.until)
         if isinstance(request, Park):
             return self._parked(path, request.waiting.until)
+        if isinstance(request, Await):
+            return self._awaiting(path, request.waiting.until)
         if isinstance(request, DriveChild):
             return self._child_ended(path)
         if isinstance(request, StartChild):
@@ -304,8 +316,9 @@ class Remote:
             return
         if record.kind == "sleep" and record.until is not None:
             yield from self._sleeping(path, record.until)
-        while record.kind == "question" and not self._has_seen_the_end(path):
-            yield from self._parked(path, record.until)
+        while record.kind in ("question", "message") and not self._has_seen_the_end(path):
+            wait = self._parked if record.kind == "question" else self._awaiting
+            yield from wait(path, record.until)
             if any(timer.done() for timer in self._timer(path, record.until)):
                 return
 
@@ -342,6 +355,16 @@ class Remote:
         yield from self._until(path, partial(_any, timer, told), *timer)
         self._has_moved = True
         if self._has_seen_the_end(path):
+            _give_up(timer)
+
+    def _awaiting(self, path: str, until: datetime | None) -> Waiting:
+        """Wait for the message that a call takes, or for its time to be up."""
+        timer = self._timer(path, until)
+        self.keep_what_was_said()
+        seen = partial(self._has_seen_the_end, path)
+        yield from self._until(path, partial(_any, timer, seen), *timer)
+        self._has_moved = True
+        if seen():
             _give_up(timer)
 
     def _starting(self, request: StartChild) -> Waiting:
@@ -400,9 +423,9 @@ class Remote:
         return call.child in self._children or call.path in self._begun.calls
 
     def _undoing(self) -> Waiting:
-        undoing.begin(self.run)
+        undo.begin(self.run)
         yield from self._made("", self.carrier.settle, lambda _, seq: self.horizon > seq)
-        for asked, record, data in undoing.undos(self.run):
+        for asked, record, data in undo.undos(self.run):
             yield from self.calling(asked, record, data)
 
     def leave(self) -> None:

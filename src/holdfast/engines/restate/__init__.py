@@ -2,11 +2,8 @@
 durable timer or promise. The log stays in the store of the workers.
 
     engine    the server, seen from outside: start, tell, cancel, query
-    names     what tasks are called at the server
-    http      how the server is asked
-    worker    drives tasks in this process
-    serving   how the server reaches it
-    service   the workflows: one for each type of task
+    http      how the server is asked, and what tasks are called there
+    worker    drives tasks in this process: the workflows, one for each type of task
     carrier   what a task asks of Restate
     calls     calls, made in threads, each by one of them at a time
 """

@@ -31,7 +31,8 @@ from holdfast.engines.restate.calls import Calls
 from holdfast.engines.restate.http import RUN, key_of, service_of
 from holdfast.engines.routing import CANCEL, driven_by, is_to_end, job_for, renew
 from holdfast.errors import EngineError, Halt
-from holdfast.log.reading import read_state, stream_of
+from holdfast.log.states import load
+from holdfast.log.store_calls import inbox_of
 
 if TYPE_CHECKING:
     from holdfast.engines.restate.engine import Restate
@@ -158,7 +159,7 @@ class RestateCarrier:
         raise RetryableError(f"task {self._id!r}: the run before this one has not ended yet")
 
     def _last_run(self) -> tuple[Job, Driven] | None:
-        state = read_state(self._host.holding.store, stream_of(self._id))
+        state = load(self._host.holding.store, self._id, missing_ok=True)
         for job in _runs_before(state, self._job):
             known = self._engine.query(job)
             if known is not None:  # if it was never started, the one before it counts
@@ -172,7 +173,7 @@ class RestateCarrier:
             return {
                 "at": self._host.holding.clock().isoformat(),
                 "seq": log.state.seq,
-                "posts": [heard(post.name) for post in log.store.inbox([log.lease.stream])],
+                "posts": [heard(post.name) for post in inbox_of(log.store, [log.lease.stream])],
                 "most": self._most,
             }
 
@@ -206,7 +207,7 @@ class RestateCarrier:
                 self._engine.start(job_for(state))
 
     def _cancel_newest(self) -> None:
-        state = read_state(self._host.holding.store, stream_of(self._id))
+        state = load(self._host.holding.store, self._id, missing_ok=True)
         if driven_by(state) == self._engine.name:
             self._engine.cancel(job_for(state))
 

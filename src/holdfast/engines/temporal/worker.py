@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
+from holdfast.engines.loops import LoopThread
 from holdfast.engines.remote.host import THREADS, Host, Places, look_after
 from holdfast.engines.temporal.flow import TaskFlow, make_call
 from holdfast.engines.temporal.served import Served, Serving, Trouble, Unreachable, serving
-from holdfast.engines.threads import LoopThread
 
 if TYPE_CHECKING:
     from temporalio.client import Client

@@ -5,8 +5,324 @@ aside, in memory. What is not recorded goes to a stub, or stops the replay. (*Re
 task, and *fork* makes a new one: both do things. Replay does not.)
 """
 
-from holdfast.history.replay.outcome import ReplayDivergence, Replayed
-from holdfast.history.replay.recorded import REAL
-from holdfast.history.replay.running import replay
+from __future__ import annotations
 
-__all__ = ["REAL", "ReplayDivergence", "Replayed", "replay"]
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.events import AnyEvent, CancelRequested, Failure
+from holdfast.core.fold import fold
+from holdfast.core.journal import Raised, Returned
+from holdfast.core.spec import Spec, registry
+from holdfast.core.state import State
+from holdfast.core.words import checked_id
+from holdfast.engines.here import REPLAYING
+from holdfast.engines.holder import Holding
+from holdfast.engines.local.tasks import Begin, Driving
+from holdfast.engines.run import Family, Run
+from holdfast.errors import (
+    BadInput,
+    CodeMissing,
+    HoldfastError,
+    LogDamaged,
+    TaskCancelled,
+    TaskFailed,
+    TaskWaiting,
+    Unserializable,
+)
+from holdfast.history.replay.outcome import RanLife, ReplayDivergence, Replayed, told
+from holdfast.history.replay.recorded import (
+    BUILT_IN,
+    REAL,
+    Life,
+    Recorded,
+    lives,
+    script,
+    status_of,
+)
+from holdfast.log.places import place_of
+from holdfast.log.reading import advance_checked, base_of, no_task, read_events, stream_of
+from holdfast.stores.aside import Aside
+
+__all__ = ["REAL", "ReplayDivergence", "Replayed", "WantedReplay", "replay"]
+
+
+class WantedReplay(Struct, frozen=True, kw_only=True):
+    """From where to where a task is replayed, and who answers besides its log."""
+
+    start: str | int | None = None
+    to: str | int | None = None
+    stubs: Mapping[str, Any] = {}
+    on_reached: Callable[[], bool] | None = None
+    """Called at the call `to`, from inside of the task's code; whether to go on from there."""
+    always: bool = False
+    """Whether to make every snapshot, also where the events say that it is the same."""
+
+
+class _Past(Struct, frozen=True):
+    """What a log holds, as far as it can be read."""
+
+    events: Sequence[AnyEvent]
+    base: int
+    newest: State
+    note: str
+
+
+def replay(holding: Holding, id: str, wanted: WantedReplay) -> Replayed:
+    """Run the code of a task over its log. Nothing is called but what `stubs` say, and nothing is
+    written."""
+    past = _past(holding, checked_id(id))
+    found = _lives(past, wanted.start)
+    to = None if wanted.to is None else _place_to_stop(past, wanted, found[0].start)
+    _must_be_names(past, wanted.stubs)
+    total = Replayed(id=id, outcome="open", recorded=status_of(found[-1]), note=past.note)
+    used: set[str] = set()
+    for life in found:
+        aside = Aside(holding.store)
+        ran = _run(holding, aside, past, life, wanted, to)
+        used |= ran.answers.used
+        seen = told(holding.store, aside, ran, total, always=wanted.always)
+        if life is not found[-1] and seen.divergence is not None and _is_mended(ran):
+            total = replace(total, mended=(*total.mended, seen.divergence))
+            continue
+        total = seen
+        if total.divergence is not None or total.outcome == "stopped":
+            break
+    # Where it was stopped on the way, nobody knows what it would have reached.
+    unused = () if to is not None else tuple(name for name in wanted.stubs if name not in used)
+    return replace(total, unused=unused)
+
+
+def _is_mended(ran: RanLife) -> bool:
+    """Whether the code made all the calls of a try that failed, and does not fail there any more.
+
+    That is what it was tried again for.
+    """
+    is_further = ran.error is None or isinstance(ran.error, TaskWaiting)
+    return ran.script.life.how == "raised" and ran.state.status != "failed" and is_further
+
+
+def _past(holding: Holding, id: str) -> _Past:
+    store, stream = holding.store, stream_of(id)
+    base = base_of(store, stream)
+    events: list[AnyEvent] = []
+    state, note = State(), ""
+    try:
+        # One by one: what comes before the damage is as good as ever.
+        for event in read_events(store, stream):
+            advance_checked(state, event, stream)
+            events.append(event)
+    except LogDamaged as error:
+        if not events or events[-1].seq <= base:  # of a fork: nothing of its own can be read
+            raise
+        note = f"only what comes before the damage was replayed. {error}"
+    if not events:
+        raise no_task(store, id)
+    return _Past(events, base, fold(events) if note else state, note)
+
+
+def _lives(past: _Past, start: str | int | None) -> list[Life]:
+    """The lives to be replayed, the first of them from where it was said."""
+    found = lives(past.events, past.base)
+    if start is None:
+        return found
+    seq = place_of(past.newest, start, "before", None).seq
+    first = next(life for life in found if seq <= life.last)
+    rest = found[found.index(first) + 1 :]
+    return [replace(first, start=max(first.start, seq)), *rest]
+
+
+def _place_to_stop(past: _Past, wanted: WantedReplay, start: int) -> str:
+    place = place_of(past.newest, wanted.to, "before", None)
+    calls, path = past.newest.calls, place.path
+    around = [p for p in calls if path.startswith(f"{p}.") and calls[p].kind in ("step", "tool")]
+    if any(wanted.stubs.get(calls[p].name) is not REAL for p in around):
+        outer = calls[around[0]]
+        raise BadInput(
+            f"task {past.newest.id!r}: step {path} was made by the body of step {outer.path}, "
+            f"{outer.name}, which a replay does not run: stop at step {outer.path}, or let "
+            f"{outer.name} be called for real (--real {outer.name})"
+        )
+    if calls[path].kind not in ("step", "tool", "question", "sleep", "child"):
+        raise BadInput(f"task {past.newest.id!r}: {path} is no call that a replay can stop at")
+    if place.seq < start and wanted.start is not None:
+        raise BadInput(
+            f"task {past.newest.id!r}: step {path} comes before step {wanted.start}, where the "
+            f"replay is to begin"
+        )
+    return path
+
+
+def _must_be_names(past: _Past, stubs: Mapping[str, Any]) -> None:
+    """Refuse stubs for what nobody calls, and to have something else than a body run for real."""
+    if not isinstance(stubs, Mapping):
+        raise BadInput(f"stubs={stubs!r:.60} must be a dict: the name of a step, who answers it")
+    recorded = {call.name for call in past.newest.calls.values()}
+    for name, stub in stubs.items():
+        if stub is REAL and not _is_known(registry.call, name):
+            raise BadInput(
+                f"{name!a:.60} can't be called for real: the code that is loaded has no step or "
+                f"tool of that name"
+            )
+        is_code = _is_known(registry.call, name) or _is_known(registry.task, name)
+        if name not in recorded and name not in BUILT_IN and not is_code:
+            raise BadInput(
+                f"a stub is given for {name!a:.60}, but neither the log nor the code that is "
+                f"loaded has a step, a tool or a child of that name"
+            )
+        if (
+            stub is not REAL
+            and not callable(stub)
+            and name not in BUILT_IN
+            and _is_known(registry.call, name)
+        ):
+            try:
+                registry.call(name).signature.returns.given(stub)
+            except Unserializable as error:
+                raise BadInput(f"the stub for {name} gives what does not fit: {error}") from None
+
+
+def _is_known(look_up: Callable[[str], Spec], name: str) -> bool:
+    try:
+        look_up(name)
+    except CodeMissing:
+        return False
+    return True
+
+
+class _Kin:
+    """The children of a task that is replayed: they are left alone."""
+
+    def must_be_free(self, id: str, parent: str) -> None: ...
+
+    def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None: ...
+
+    def outcome(self, id: str) -> Returned | Raised | None:
+        # Asked only when the parent is stopped: it was told to end, and nobody waits for it.
+        return Raised(Failure("TaskCancelled", "its parent was cancelled"))
+
+    def drive(self, id: str) -> None: ...
+
+    async def adrive(self, id: str) -> None: ...
+
+    def send(self, id: str, name: str, value: Any, key: str, by: str) -> bool:
+        return False
+
+    def cancel(self, id: str, *, wait: bool) -> None: ...
+
+
+class _Replaying(Driving):
+    """Drives a task over a log that answers for it."""
+
+    driver = REPLAYING
+
+    def __init__(self, holding: Holding, answers: Recorded) -> None:
+        super().__init__(holding)
+        self._answers = answers
+
+    def family(self) -> Family:
+        return _Kin()
+
+    def prepare(self, run: Run) -> None:
+        self._answers.begin(run)
+
+    def tell_parent(self, state: State) -> None: ...
+
+    def _must_be_ours(self, task: Begin, state: State) -> None:
+        """Always: it makes no difference which engine drove the task."""
+
+    def _heed(self, run: Run) -> None: ...
+
+
+def _run(
+    holding: Holding, aside: Aside, past: _Past, life: Life, wanted: WantedReplay, to: str | None
+) -> RanLife:
+    upto = [event for event in past.events if event.seq <= life.last]
+    then = fold(upto)
+    given = script(upto, life, then.calls, wanted.stubs)
+    stream = stream_of(then.id)
+    aside.take(stream, given.lines(past.base))
+    answers = Recorded(given, then.calls, wanted.stubs, to, wanted.on_reached)
+    clock = [_before_deadline(upto[-1].at, fold(e for e in upto if e.seq <= life.start))]
+    inside = Holding(
+        aside,
+        holding.owner,
+        holding.lease_s,
+        lambda: clock[0],
+        holding.max_value_bytes,
+        holding.redact,
+        holding.secrets,
+    )
+    driving = _Replaying(inside, answers)
+    try:
+        error = _driven(driving, then.id)
+        while isinstance(error, TaskWaiting) and (at := _next_attempt(aside, stream, answers)):
+            clock[0] = at  # a call that is really made is tried again as it says, without the wait
+            error = _driven(driving, then.id)
+        if isinstance(error, TaskWaiting) and _was_stopped(then, life):
+            _stop(inside, then, clock)
+            error = _driven(driving, then.id)
+    finally:
+        inside.close()
+    events = list(read_events(aside, stream))
+    made = [event for event in events if event.seq > life.last]
+    return RanLife(given, answers, then, fold(events), made, error)
+
+
+def _next_attempt(aside: Aside, stream: str, answers: Recorded) -> datetime | None:
+    """When a call that is really made is to be tried again; None if there is none."""
+    calls = fold(read_events(aside, stream)).calls
+    made = [calls[path] for path in answers.real if path in calls]
+    return min((call.retry_at for call in made if call.retry_at is not None), default=None)
+
+
+def _before_deadline(at: datetime, state: State) -> datetime:
+    """The time that the code sees: late enough for all that happened, but not too late."""
+    return at if state.until is None else min(at, state.until - timedelta(microseconds=1))
+
+
+def _driven(driving: Driving, id: str) -> HoldfastError | None:
+    """Drive the code to its end, or to where it stops; why it stopped."""
+    task = driving.resuming(id)
+    try:
+        _apart_from_loops(lambda: driving.drive(task, patience_s=0.0))
+    except (TaskFailed, TaskCancelled):
+        return None
+    except HoldfastError as error:
+        return error
+    return None
+
+
+def _apart_from_loops(work: Callable[[], Any]) -> None:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        work()
+        return
+    from concurrent.futures import ThreadPoolExecutor
+    from contextvars import copy_context
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(copy_context().run, work).result()
+
+
+def _was_stopped(then: State, life: Life) -> bool:
+    """Whether the task was told to end, or its time was up, while its function waited."""
+    is_late = then.ending == "failed" and then.failure is not None and then.failure.timed_out
+    return life.how == "stopped" or (life.how == "open" and (then.cancelling or is_late))
+
+
+def _stop(holding: Holding, then: State, clock: list[datetime]) -> None:
+    """Tell the task what it was told when it was stopped: to end, or what time it is."""
+    clock[0] = then.updated_at
+    if not (then.cancelling or then.status == "cancelled"):
+        return
+    with holding.hold(then.id) as log:
+        log.append(CancelRequested(by="a replay", because=then.because))
+        log.sync()

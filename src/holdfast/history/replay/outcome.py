@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from holdfast.core.events import AnyEvent
 from holdfast.core.journal.requests import describe
 from holdfast.core.state import FINISHED, UNDO, State
+from holdfast.core.words import html_table
 from holdfast.errors import CodeChanged, HoldfastError, TaskWaiting
-from holdfast.history.replay.comparing import Compared, compared, wanted_tags
 from holdfast.history.replay.recorded import Passed, Reached, Recorded, Script, is_inside
-from holdfast.history.replay.retracing import is_cut_off, retraced
+from holdfast.history.replay.retraced import Compared, compared, is_cut_off, retraced, wanted_tags
 from holdfast.history.snapshots import Tag
 from holdfast.log.reading import plain_in
 from holdfast.stores.port import Store
@@ -67,6 +67,10 @@ class Replayed(Struct, frozen=True, kw_only=True):
     """How many calls were answered by the log."""
     stubbed: tuple[str, ...] = ()
     """The paths of the calls that stubs answered."""
+    real: tuple[str, ...] = ()
+    """The paths of the calls that were really made."""
+    unused: tuple[str, ...] = ()
+    """The stubs, and what was to be called for real, that the code never reached, by name."""
     snapshots: int = 0
     """How many snapshots were compared."""
     differing: tuple[Tag, ...] = ()
@@ -80,6 +84,23 @@ class Replayed(Struct, frozen=True, kw_only=True):
     def same(self) -> bool:
         """Whether the outcome is the recorded one, and so is every snapshot on the way."""
         return self.divergence is None and not self.differing
+
+    def __repr__(self) -> str:
+        return f"Replayed({self.id!r}, {self.summary()!r:.300})"
+
+    def _repr_html_(self) -> str:
+        """The replay as notebooks show it."""
+        rows: list[tuple[str, Any]] = [
+            ("task", self.id),
+            ("replay", self.summary()),
+            ("answered by the log", self.answered),
+            ("snapshots compared", self.snapshots),
+        ]
+        rows += [("stubbed", ", ".join(self.stubbed))] if self.stubbed else []
+        rows += [("really called", ", ".join(self.real))] if self.real else []
+        rows += [("failure", self.failure)] if self.failure else []
+        rows += [("note", self.note)] if self.note else []
+        return html_table(rows)
 
     def summary(self) -> str:
         """What it found, in a line.
@@ -137,8 +158,9 @@ def told(
         failure=ran.state.failure.summary() if is_over and ran.state.failure is not None else "",
         divergence=divergence,
         stopped_at="" if is_over else _stopped_at(ran),
-        answered=before.answered + len(passed.difference(answers.stubbed)),
+        answered=before.answered + len(passed.difference(answers.stubbed, answers.real)),
         stubbed=(*before.stubbed, *answers.stubbed),
+        real=(*before.real, *dict.fromkeys(answers.real)),
         snapshots=before.snapshots + snapshots.count,
         differing=(*before.differing, *snapshots.differing),
     )

@@ -18,6 +18,8 @@ from holdfast.core.events import (
     Compensating,
     Decided,
     Derived,
+    DriverDied,
+    Hindered,
     Moved,
     Noted,
     Parked,
@@ -26,6 +28,7 @@ from holdfast.core.events import (
     Planned,
     PlanProgressed,
     Rewound,
+    SetAside,
     TaskCompleted,
     TaskContinued,
     TaskErrored,
@@ -36,20 +39,20 @@ from holdfast.core.events import (
 from holdfast.core.journal import Asked, must_match
 from holdfast.core.spec import Spec
 from holdfast.core.state import Call, scope_of
-from holdfast.engines.answers import adopted
 from holdfast.engines.execution import failure_of
+from holdfast.engines.origins import adopted
 from holdfast.engines.run import Run, plain
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.log import chain
 from holdfast.log.log import Log
-from holdfast.log.past import ended_at_seq
+from holdfast.log.places import ended_at_seq
 
 # The lives of a task: the stretches in which its function runs once, from its top to an end.
 #
 # A crash or a pause begins no new one, since what follows goes on as if it had not been. Trying a
 # failed task again does, and so does undoing one that has ended: what the code was told before is
-# no longer what it is told now. A fork, or a task that was put back, is replayed from there on:
-# what it shares with its original, or was put back to, is taken as it is.
+# no longer what it is told now. A fork, or a rewound task, is replayed from there on:
+# what it shares with its original, or was rewound to, is taken as it is.
 
 
 End = TaskCompleted | TaskErrored | TaskStopped
@@ -103,7 +106,7 @@ def lives(events: Sequence[AnyEvent], base: int) -> list[Life]:
 def _start(events: Iterable[AnyEvent], *, is_paused: bool) -> int:
     """After which event the first life begins; 0 if none does.
 
-    What stands before the first claim was said by whoever made the task. One that was put back is
+    What stands before the first claim was said by the process that made the task. A rewound task is
     paused, and lets nothing run until it is told to go on: an engine claims it first, to hear that.
     """
     is_claimed = False
@@ -148,7 +151,10 @@ Part = Literal["given", "held", "said", "apart"]
 """What becomes of a recorded event: it is there when the code begins (`given`), or when the code
 asks for it (`held`); the code says it (`said`); or it tells of who drove the task (`apart`)."""
 
-_APART = (Claimed, Parked, PauseRequested, TaskContinued, CancelRequested, Moved)
+_APART = (
+    *(Claimed, Parked, DriverDied, SetAside, Hindered),
+    *(PauseRequested, TaskContinued, CancelRequested, Moved),
+)
 _ENDS = (TaskCompleted, TaskErrored, TaskStopped)
 _OVER = (*_ENDS, TaskRetried)
 _PLANS = (Planned, PlanProgressed)
@@ -196,7 +202,10 @@ def script(
     steps whose recorded outcomes are not wanted."""
     upto = [event for event in events if event.seq <= life.last]
     is_edited = any(isinstance(event, Planned) and event.by for event in upto)
-    replaced = {path for path, call in calls.items() if call.name in stubbed}
+    named = {path for path, call in calls.items() if call.name in stubbed}
+    # A call inside a step that the log answers is not reached, so its record stays.
+    reached = {path for path in named if not is_inside(path, calls)}
+    replaced = reached | {path for path in named if not reached.isdisjoint(around(path))}
     parts: dict[int, Part] = {}
     is_ending = False
     for event in upto:
@@ -316,6 +325,10 @@ class Recorded:
         self.stopped: dict[str, str] = {}
         """The calls that nobody could answer, and what was asked for."""
         self.stubbed: list[str] = []
+        self.real: list[str] = []
+        """The calls that were really made, by their paths."""
+        self.used: set[str] = set()
+        """The stubs that the code came to, by their names."""
         self.released: set[int] = set()
         """The events that were held back until the code asked for them."""
         self.said: dict[str, int] = {}
@@ -328,23 +341,26 @@ class Recorded:
         self._to = to
         self._on_reached = on_reached
         self._held = script.held()
+        self._passed: set[str] = set()
 
     def begin(self, run: Run) -> None:
         """Answer the calls of a run."""
-        self.run, run.answers, run.is_replay = run, self, True
+        self.run, run.answers = run, self
         run.log.state.marks = Marks(run.log.state.marks, self.seen)
 
     @property
     def cut_off(self) -> set[str]:
         """The branches that were cancelled: how far they came is not for the code to say."""
-        return set() if self.run is None else self.run.cut_off
+        return set() if self.run is None else self.run.loop.cut_off
 
     def passing(self, asked: Asked) -> None:
         path = asked.path
         call = self._calls.get(path)
         seq = self.run.log.state.seq if self.run is not None else 0
         began, ended = (0, 0) if call is None else (call.seq, ended_at_seq(call))
-        self.passed.append(Passed(path, began, seq, ended))
+        if path not in self._passed:  # the code runs again from its top after a call's back-off
+            self._passed.add(path)
+            self.passed.append(Passed(path, began, seq, ended))
         if path != self._to or self.reached:
             return
         self.reached = True
@@ -355,7 +371,9 @@ class Recorded:
 
     def find(self, asked: Asked, log: Log) -> Sequence[AnyEvent] | None:
         if (name := asked.spec.name) in self._stubs:
+            self.used.add(name)
             if self._stubs[name] is REAL:
+                self.real.append(asked.path)
                 return None
             self.stubbed.append(asked.path)
             return [_stubbed(asked, log, self._stubs[name])]
@@ -407,7 +425,7 @@ def _stubbed(asked: Asked, log: Log, stub: Any) -> Adopted:
     try:
         if spec.name in BUILT_IN:
             return adopted(asked, log, plain(value), "stub")
-        return adopted(asked, log, spec.signature.returns.settle(value)[0], "stub")
+        return adopted(asked, log, spec.signature.returns.given(value), "stub")
     except HoldfastError as error:
         raise BadInput(f"the stub for {spec.name} gives what does not fit: {error}") from None
 

@@ -271,16 +271,6 @@ class Catalog:
         ours = (entry for entry in entries if entry.stream.startswith(f"{kind}/"))
         self._by_folder = {self._folder_of(entry.stream): entry for entry in ours}
 
-    def facts(self, folder: int, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        """Each stream that has a folder, with its facts; None where the log has to be read."""
-        names = set(self._disk.names(folder))
-        for name, entry in self._by_folder.items():
-            if name in names and entry.stream.startswith(prefix):
-                believed = self._believed(folder, entry)
-                if believed is not None or self._is_there(folder, name):
-                    yield entry.stream, believed
-        yield from ((stream, None) for stream in self._strangers(folder, names, prefix))
-
     def find(self, folder: int, query: Query) -> Page:
         """A page, with a look at no more logs than are needed for it."""
         names = set(self._disk.names(folder))
@@ -302,9 +292,9 @@ class Catalog:
                     unknown.append(stream)
             elif matches(stream, believed):
                 found.append((stream, believed))
-                if len(found) > query.limit:
+                if query.limit is not None and len(found) > query.limit:
                     break
-        return Page(found[: query.limit], len(found) > query.limit, unknown)
+        return finding.page_of(found, query.limit, unknown)
 
     def _strangers(self, folder: int, names: set[str], prefix: str) -> Iterator[str]:
         """The streams that the index does not know."""

@@ -15,15 +15,16 @@ from itertools import chain as chained
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.decoding import Illegible, decode
 from holdfast.errors import BadInput, StorageFailed
-from holdfast.stores.files import blobs, inbox, leftovers, lines, locks
+from holdfast.stores import finding
+from holdfast.stores.files import beside, blobs, leftovers, lines, locks
 from holdfast.stores.files.catalog import Catalog, Index, IndexEntry
 from holdfast.stores.files.disk import Disk, Status
 from holdfast.stores.files.locks import LOCK, LOG
-from holdfast.stores.files.waypoints import FileWaypoints
-from holdfast.stores.port import Blob, Facts, Leftovers, Page, Post, Query
+from holdfast.stores.port import Blob, Facts, Leftovers, Page, Post, Query, SideKind
 
 _LOOK_ANEW_S = 15.0
 """How long an entry of the index may be out of date until those who look for work know."""
@@ -90,7 +91,9 @@ class Workspace:
         finally:
             self._disk.close(folder)
 
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
+        if backwards:
+            return self._read_back(stream, after_seq)
         if after_seq <= 0:
             return self._read_all(stream, after_seq)
         far = self._lines(stream, partial(lines.after, after_seq))
@@ -116,7 +119,7 @@ class Workspace:
         """The lines after an event, from the end of the log; None if they do not say which is
         which."""
         found: list[bytes] = []
-        for line in self.tail(stream):
+        for line in self._lines(stream, lines.backwards):
             seq = lines.seq_of(line)
             if not seq:
                 return None
@@ -125,8 +128,10 @@ class Workspace:
             found.append(line)
         return found[::-1]
 
-    def tail(self, stream: str) -> Iterator[bytes]:
-        return self._lines(stream, lines.backwards)
+    def _read_back(self, stream: str, after_seq: int) -> Iterator[bytes]:
+        if after_seq <= 0:
+            return self._lines(stream, lines.backwards)
+        return reversed(list(self.read(stream, after_seq)))
 
     def _lines(
         self, stream: str, reading: Callable[[Disk, str, int], Iterator[bytes]]
@@ -153,25 +158,11 @@ class Workspace:
             return locks.was_started(self._disk.read_file((*way, LOCK), self._root))
         return False
 
-    def streams(self, prefix: str) -> Iterator[str]:
-        for stream in self._folders(prefix):
-            kind, name = stream.split("/", 1)
-            way = (kind, safe_name(name))
-            size = self._disk.size_of("/".join((*way, LOG)), self._root)
-            if size > 0 or self._was_started(way):
-                yield stream
-
-    def _folders(self, prefix: str) -> Iterator[str]:
-        """The streams that have a folder, which whoever takes hold of one makes."""
-        kind = prefix.split("/", 1)[0]
-        for _, found in self._named(kind):
-            if found is not None and f"{kind}/{found}".startswith(prefix):
-                yield f"{kind}/{found}"
-
     def nameless(self, kind: str) -> Iterator[str]:
         """The folders of logs that do not say whose they are, and so are in no list."""
+        known = {way_to(stream) for stream, entry in self._known().items() if entry.facts}
         for name, found in self._named(kind):
-            ours = name.startswith(".") or (found is not None and safe_name(found) == name)
+            ours = f"{kind}/{name}" in known or (found is not None and safe_name(found) == name)
             if not ours:
                 with suppress(OSError):
                     if self._disk.read_file((kind, name, LOG), self._root, 1):
@@ -200,12 +191,10 @@ class Workspace:
         except (OSError, Illegible):
             return None
 
-    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        with self._catalog(prefix) as (catalog, folder):
-            if folder is not None:
-                yield from catalog.facts(folder, prefix)
-
     def find(self, query: Query) -> Page:
+        return self._find(query) if query.due_by is None else self._due(query)
+
+    def _find(self, query: Query) -> Page:
         with self._catalog(query.prefix) as (catalog, folder):
             return catalog.find(folder, query) if folder is not None else Page()
 
@@ -253,7 +242,7 @@ class Workspace:
                 log = self._durable_log(folder)
         except OSError:
             return
-        if 0 < seq == lines.seq_of(next(self.tail(stream), b"")):
+        if 0 < seq == lines.seq_of(next(self._read_back(stream, 0), b"")):
             self._note(IndexEntry(stream, log.size, facts, written_ns=log.written_ns))
 
     def _durable_log(self, folder: int) -> Status:
@@ -267,26 +256,33 @@ class Workspace:
         finally:
             self._disk.close(log)
 
-    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        known = self._known()
-        if self._looked_at is None or time.monotonic() - self._looked_at > _LOOK_ANEW_S:
-            self._looked_at = time.monotonic()
-            unknown = [stream for stream, facts in self.facts(prefix) if facts is None]
+    def _due(self, query: Query) -> Page:
+        """What is due by the index alone, so that it costs little to ask often; and from time to
+        time by a look at all that the index does not know."""
+        known, now = self._known(), time.monotonic()
+        if self._looked_at is None or now - self._looked_at > _LOOK_ANEW_S:
+            self._looked_at = now
+            unknown = self._find(Query(prefix=query.prefix, limit=None)).unknown
             self._strays = {stream: known.get(stream) for stream in unknown}
-        for stream, entry in known.items():
-            facts = entry.facts
-            if stream.startswith(prefix) and facts and facts.wake_at and facts.wake_at <= now:
-                yield stream, facts
         for stream, before in list(self._strays.items()):
             if known.get(stream) is not before:  # somebody has looked, and said what it is
                 del self._strays[stream]
-            elif stream.startswith(prefix) and not _is_due(before, now):
-                yield stream, None
+        told = ((stream, entry.facts) for stream, entry in known.items() if entry.facts is not None)
+        page = finding.find(query, told)
+        due_by = query.due_by
+        strays = (
+            stream
+            for stream, entry in self._strays.items()
+            if stream.startswith(query.prefix) and not _is_due(entry, due_by)
+        )
+        return replace(page, unknown=list(strays))
 
-    def post(self, stream: str, name: str, data: bytes) -> bool:
+    def put_side(self, stream: str, kind: SideKind, name: str, data: bytes) -> bool:
+        if kind == "derived":
+            return beside.put_derived(self._disk, self._folder, stream, name, data)
         try:
             with self._folder(stream) as folder:
-                is_new = inbox.post(self._disk, folder, name, data, durable=self._durable)
+                is_new = beside.post(self._disk, folder, name, data, durable=self._durable)
             if self._durable:
                 self._sync_way_to(stream)
             return is_new
@@ -302,29 +298,43 @@ class Workspace:
         finally:
             self._disk.close(kind)
 
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        found: list[Post] = []
-        for stream in streams:
-            kind, name = stream.split("/", 1)
-            # Asked many times a second for every task that is driven, and nearly always empty.
-            if not self._disk.is_there(f"{kind}/{safe_name(name)}/{inbox.INBOX}", self._root):
-                continue
-            try:
-                with suppress(FileNotFoundError), self._folder(stream) as folder:
-                    found += inbox.messages(self._disk, stream, folder)
-            except OSError as error:
-                raise failed(f"can't look into the inbox of {stream}", error) from error
-        return found
+    def get_side(
+        self,
+        streams: Collection[str],
+        kind: SideKind,
+        names: Collection[str] | None = None,
+        *,
+        only_names: bool = False,
+    ) -> Sequence[Post]:
+        if kind == "derived":
+            given = (names, not only_names)
+            return [
+                row
+                for stream in streams
+                for row in beside.derived(self._disk, self._folder, stream, *given)
+            ]
+        found = [post for stream in streams for post in self._messages(stream)]
+        return [post for post in found if names is None or post.name in names]
 
-    def unpost(self, stream: str, name: str) -> None:
+    def _messages(self, stream: str) -> Sequence[Post]:
+        # Asked many times a second for every task that is driven, and nearly always empty.
+        if not self._disk.is_there(f"{way_to(stream)}/{beside.INBOX}", self._root):
+            return ()
         try:
             with suppress(FileNotFoundError), self._folder(stream) as folder:
-                inbox.remove(self._disk, folder, name)
+                return beside.messages(self._disk, stream, folder)
+        except OSError as error:
+            raise failed(f"can't look into the inbox of {stream}", error) from error
+        return ()
+
+    def drop_side(self, stream: str, kind: SideKind, name: str | None = None) -> None:
+        if kind == "derived":
+            return beside.drop_derived(self._disk, self._folder, stream, name)
+        try:
+            with suppress(FileNotFoundError), self._folder(stream) as folder:
+                beside.remove(self._disk, folder, name)
         except OSError as error:
             raise failed(f"can't take a message to {stream} out", error) from error
-
-    def waypoints(self) -> FileWaypoints:
-        return FileWaypoints(self._disk, self._folder)
 
     def put_blob(self, data: bytes, name: str = "") -> str:
         try:
@@ -395,9 +405,9 @@ class Workspace:
             self._root_fd = -1
 
 
-def _is_due(entry: IndexEntry | None, now: datetime) -> bool:
+def _is_due(entry: IndexEntry | None, due_by: datetime | None) -> bool:
     wake_at = entry.facts.wake_at if entry is not None and entry.facts is not None else None
-    return wake_at is not None and wake_at <= now
+    return wake_at is not None and due_by is not None and wake_at <= due_by
 
 
 def failed(what: str, error: OSError) -> StorageFailed:

@@ -17,7 +17,7 @@ from holdfast.stores.files.disk import Disk, Status
 from holdfast.stores.files.folder import Workspace, failed, way_to
 from holdfast.stores.files.holders import Holder
 from holdfast.stores.files.locks import LOG, HeldFile
-from holdfast.stores.port import Lease, Post
+from holdfast.stores.port import Lease, Post, SideKind
 
 
 class HeldStreams(Workspace):
@@ -205,15 +205,26 @@ class Mail(HeldStreams):
         super()._begin()
         self._hearing = threading.Lock()
 
-    def post(self, stream: str, name: str, data: bytes) -> bool:
-        is_new = super().post(stream, name, data)
+    def put_side(self, stream: str, kind: SideKind, name: str, data: bytes) -> bool:
+        is_new = super().put_side(stream, kind, name, data)
+        if kind == "derived":
+            return is_new
         with suppress(OSError):
             claim = locks.claim_on(self._disk, self._root, way_to(stream))
             if claim is not None:
                 holders.ring(self._disk, self._root, claim)
         return is_new
 
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+    def get_side(
+        self,
+        streams: Collection[str],
+        kind: SideKind,
+        names: Collection[str] | None = None,
+        *,
+        only_names: bool = False,
+    ) -> Sequence[Post]:
+        if kind == "derived" or names is not None:
+            return super().get_side(streams, kind, names, only_names=only_names)
         self._hear()
         now = time.monotonic()
         unheld: list[str] = []
@@ -224,7 +235,7 @@ class Mail(HeldStreams):
                 unheld.append(stream)
             elif handle.rung > handle.looked or now - handle.looked_at > _LOOK_ANYWAY_S:
                 looked.append((handle, handle.rung))
-        found = super().inbox([*(handle.lease.stream for handle, _ in looked), *unheld])
+        found = super().get_side([*(handle.lease.stream for handle, _ in looked), *unheld], kind)
         full = {post.stream for post in found}
         for handle, rung in looked:
             if handle.lease.stream not in full:  # else it stays to be looked at

@@ -5,7 +5,7 @@
       tasks/<safe id>/lock            who is writing (see `locks`)
       tasks/<safe id>/inbox/          messages for who is writing (see `inbox`)
       holders/                        the processes that are writing (see `holders`)
-      index.jsonl                     what the logs say, for lists (see `index`)
+      index.jsonl                     what the logs say, for lists (see `catalog`)
       blobs/ab/abcdef…                content-addressed, for what is too large for a line
 
 **Durable** means `fdatasync` of the log and, when its name is new, `fsync` of each folder up to
@@ -67,7 +67,12 @@ class FileStore(Syncing, Mail):
 
     # Leases
 
-    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
+    def acquire(
+        self, streams: Sequence[str], owner: str, lease_s: float
+    ) -> Sequence[Lease | StoreError]:
+        return each(partial(self._acquire, owner=owner, lease_s=lease_s), streams)
+
+    def _acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
         root = self._root
         try:
             taken = locks.take(
@@ -95,7 +100,7 @@ class FileStore(Syncing, Mail):
         try:
             self._logs.add(handle)
         except BaseException:  # an interrupt, while another log was closed
-            self.release(handle.lease)
+            self.release([handle.lease])
             raise
         return handle.lease
 
@@ -164,27 +169,22 @@ class FileStore(Syncing, Mail):
         finally:
             self._disk.close(folder)
 
-    def release(self, lease: Lease) -> None:
-        handle = self._handles.pop(lease, None)
-        if handle is None:
-            return
+    def release(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            handle = self._handles.pop(lease, None)
+            if handle is not None:
+                self._give_back(handle)
+
+    def _give_back(self, handle: HeldFile) -> None:
         # A branch that was cancelled may have left a sync running in its thread.
         with handle.writing, handle.syncing:
             handle.poisoned = "its lease was given back"
             if handle.pid == os.getpid():
                 self._logs.remove(handle)
                 self._close_log(handle)
-                if self._held.get(lease.stream) is handle:
-                    del self._held[lease.stream]
+                if self._held.get(handle.lease.stream) is handle:
+                    del self._held[handle.lease.stream]
                 locks.give_back(self._disk, self._root, handle.way, self._holder, handle.taken)
-
-    def acquire_many(
-        self, streams: Sequence[str], owner: str, lease_s: float
-    ) -> Sequence[Lease | StoreError]:
-        return each(partial(self.acquire, owner=owner, lease_s=lease_s), streams)
-
-    def release_many(self, leases: Sequence[Lease]) -> None:
-        each(self.release, leases)
 
     # Appending
 
@@ -273,7 +273,7 @@ class FileStore(Syncing, Mail):
         except OSError as error:
             raise failed(f"can't delete all of {lease.stream}", error) from error
         finally:
-            self.release(lease)
+            self.release([lease])
 
     def _remove(self, stream: str) -> None:
         disk = self._disk
@@ -291,7 +291,7 @@ class FileStore(Syncing, Mail):
     def rename(self, lease: Lease, stream: str) -> None:
         handle = self._handle(lease)
         self._must_be_ours(handle)
-        self.sync(lease)
+        self._sync(lease)
         try:
             self._clear_the_way(lease, stream)
             with self._nobody_taking(handle):
@@ -304,7 +304,7 @@ class FileStore(Syncing, Mail):
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise Conflict(f"{stream} is there already") from None
             raise failed(f"can't rename {lease.stream} to {stream}", error) from error
-        self.release(lease)
+        self.release([lease])
         if self.heard is not None:
             self.heard(stream)
 
@@ -327,9 +327,9 @@ class FileStore(Syncing, Mail):
                 pass
         except FileNotFoundError:
             return
-        there = self.acquire(stream, lease.owner, _MOMENT_S)
+        there = self._acquire(stream, lease.owner, _MOMENT_S)
         if self._handle(there).head:
-            self.release(there)
+            self.release([there])
             raise Conflict(f"{stream} is there already")
         self.delete(there)
 
@@ -342,8 +342,7 @@ class FileStore(Syncing, Mail):
             self._disk.close(outer)
 
     def close(self) -> None:
-        for lease in list(self._handles):
-            self.release(lease)
+        self.release(list(self._handles))
         self._holder.close()
         self.close_folder()
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import re
 import select
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from weakref import WeakSet
 
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.errors import BadInput, NewerFormat, StorageFailed
 from holdfast.stores.postgres.presence import Connection
-from holdfast.stores.queries import migration, queries, schema
+from holdfast.stores.queries import migration, must_be_current, queries, schema
 
 VERSION = 4
 """Of the schema: how many migrations there are."""
@@ -57,20 +60,110 @@ def _configure(conn: Connection, durable: bool) -> None:
     conn.execute(SQL["settings"], {"durable": durable})
 
 
-def open_pool(url: str, durable: bool, size: int) -> ConnectionPool[Connection]:
-    """Connections for many threads."""
-    return ConnectionPool(
-        _conninfo(url),
-        kwargs={"autocommit": True},
-        min_size=1,
-        max_size=size,
-        configure=lambda conn: _configure(conn, durable),
-        check=_check,
-        timeout=_WAIT_S,
-        num_workers=1,
-        name="holdfast",
-        open=True,
-    )
+class NoneFree(psycopg.OperationalError):
+    """Every connection of a process was in use for too long."""
+
+
+class _Place:
+    """The right to use one connection. It is free again when nobody refers to it any more."""
+
+
+class Connections:
+    """A few connections for many threads. Each is made by a thread that needs it, so that a thread
+    knows at once that the server is away, and at once that it is back.
+
+    The places are counted by the objects that stand for them, and not by a semaphore: an interrupt
+    between taking and using a place drops the object, and so can't lose the place.
+    """
+
+    def __init__(self, url: str, durable: bool, size: int) -> None:
+        self._url = url
+        self._durable = durable
+        self._size = size
+        self._lock = threading.Lock()
+        self._taken: WeakSet[_Place] = WeakSet()
+        self._free: list[Connection] = []
+        self._closed = False
+
+    @contextmanager
+    def use(self) -> Iterator[Connection]:
+        """A connection, for this thread alone until the block ends."""
+        place = self._place()
+        try:
+            conn = self._live() or connect(self._url, self._durable)
+            try:
+                yield conn
+            except BaseException:
+                if not isinstance(sys.exc_info()[1], psycopg.Error) or conn.broken or conn.closed:
+                    conn.close()  # nobody knows in which state it was left
+                raise
+            finally:
+                if not conn.closed:
+                    self._give_back(conn)
+        finally:
+            self._taken.discard(place)
+
+    def _place(self) -> _Place:
+        give_up_at, pause_s = time.monotonic() + _WAIT_S, 0.001
+        while (place := self._free_place()) is None:
+            if time.monotonic() > give_up_at:
+                raise NoneFree(f"all {self._size} connections were in use for {_WAIT_S:g} s")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.02)
+        return place
+
+    def _free_place(self) -> _Place | None:
+        with self._lock:
+            if len(self._taken) >= self._size:
+                return None
+            place = _Place()
+            self._taken.add(place)
+        return place
+
+    def _live(self) -> Connection | None:
+        while True:
+            try:
+                conn = self._free.pop()
+            except IndexError:
+                return None
+            try:
+                _check(conn)
+                return conn
+            except (psycopg.Error, OSError):
+                conn.close()
+
+    def _give_back(self, conn: Connection) -> None:
+        if self._closed:
+            conn.close()
+        else:
+            self._free.append(conn)
+
+    def close(self) -> None:
+        """Close those that nobody uses; the others are closed by whoever does."""
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
+
+
+POOL_SIZE = 4
+"""How many connections a process has for what is asked of the database, if its URL says nothing."""
+
+
+def with_pool_size(url: str) -> tuple[str, int]:
+    """A URL without our own parameter, and what that says.
+
+    >>> with_pool_size("postgresql://db/trips?pool_size=2&sslmode=require")
+    ('postgresql://db/trips?sslmode=require', 2)
+    """
+    parts = urlsplit(url)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    sizes = [value for name, value in given if name == "pool_size"]
+    if not sizes:
+        return url, POOL_SIZE
+    if not (sizes[-1].isascii() and sizes[-1].isdigit() and 1 <= int(sizes[-1]) <= 1000):
+        raise BadInput(f"pool_size={sizes[-1]!r:.60} in the URL must be a number from 1 to 1000")
+    rest = [(name, value) for name, value in given if name != "pool_size"]
+    return urlunsplit(parts._replace(query=urlencode(rest, safe="/"))), int(sizes[-1])
 
 
 def _check(conn: Connection) -> None:
@@ -119,8 +212,24 @@ class OwnConnection:
             conn.close()
 
 
-def prepare(url: str, durable: bool) -> None:
-    """Make the schema if it is not there, and bring it up to date."""
+def prepare(url: str, durable: bool, *, migrates: bool = False) -> None:
+    """Make the schema if it is not there. An older one is brought up to date only on request:
+    a migration is an act of its own, see `holdfast.stores.migrate`."""
+    name = without_password(url)
+    with _opened(url, durable) as conn:
+        if not migrates:
+            must_be_current(_version_of(conn, name, VERSION), VERSION, name)
+        bring_up_to_date(conn, name)
+
+
+def version_in(url: str) -> int:
+    """The version of the schema in a database; 0 if there is none."""
+    with _opened(url, True) as conn:
+        return _version_of(conn, without_password(url), VERSION)
+
+
+@contextmanager
+def _opened(url: str, durable: bool) -> Iterator[Connection]:
     name = without_password(url)
     try:
         conn = connect(url, durable)
@@ -131,7 +240,7 @@ def prepare(url: str, durable: bool) -> None:
         ) from error
     try:
         with conn:
-            bring_up_to_date(conn, name)
+            yield conn
     except psycopg.Error as error:
         raise failed(f"can't open {name}", error) from error
 
@@ -188,7 +297,7 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.ReadOnlySqlTransaction, "The server takes no writes (is it a standby?): connect to the "
      "primary"),
     (errors.TooManyConnections, "The server has no connection left: raise max_connections"),
-    (PoolTimeout, "No connection was free, or the server can't be reached"),
+    (NoneFree, "No connection was free: raise pool_size in the URL"),
 )  # fmt: skip
 
 

@@ -117,8 +117,10 @@ class Presence:
                 elif self._hear(self._conn):
                     self._tell()
             except (psycopg.Error, OSError):
+                was_there = self._conn is not None
                 self._lose()
-                self._closing.wait(_PAUSE_S)
+                if not was_there:  # one that was cut off is made anew at once
+                    self._closing.wait(_PAUSE_S)
 
     def _hear(self, conn: Connection) -> bool:
         ready = select.poll()  # not `select`, which knows no file above number 1,023

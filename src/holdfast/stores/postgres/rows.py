@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import StoreError
 from holdfast.stores.held import Held, HeldLines
 from holdfast.stores.port import Facts, Query
-from holdfast.stores.queries import beyond, columns_of, filters, packed, parts_of_find
+from holdfast.stores.queries import columns_of, filters, packed, parts_of_find
 
 Appends = tuple[Held, list[HeldLines]]
 """What is appended to one stream."""
@@ -87,11 +87,10 @@ def told_as(facts: Facts) -> dict[str, Any]:
     return columns
 
 
-# Lists in PostgreSQL: the statement that finds a page of one, and the bounds of a prefix.
+# Lists in PostgreSQL: the statement that finds a page of one.
 
 
 PARTS = parts_of_find("postgres")
-PAGE = 500
 
 
 def find_statement(query: Query) -> tuple[str, dict[str, Any]] | None:
@@ -107,69 +106,3 @@ def find_statement(query: Query) -> tuple[str, dict[str, Any]] | None:
     if any("\0" in text for text in texts if isinstance(text, str)):
         return None  # PostgreSQL keeps no such text: the facts that have one are unknown
     return "\n".join(PARTS[name] for name in ("read", *parts, "in_order")), given
-
-
-def bounds(prefix: str) -> dict[str, Any]:
-    """What the queries are given that go through the streams of a prefix."""
-    return {"prefix": prefix, "beyond": beyond(prefix), "page": PAGE}
-
-
-# The index of texts in PostgreSQL: a row of words for each line that has any (see the schema).
-#
-# Words come folded (see `holdfast.stores.texts`). They are handed over as a `tsvector` with their
-# places, so no parser or dictionary of the database, nor its locale, has a say in what is found.
-
-
-_LAST_PLACE = 16_383
-"""A `tsvector` counts no further."""
-
-
-class _Ask(Protocol):
-    def __call__(self, query: str, /, **given: Any) -> list[Any]: ...
-
-
-class PostgresTexts:
-    """A `TextIndex` in the database of a store."""
-
-    def __init__(self, ask: _Ask) -> None:
-        self._ask = ask
-
-    def upto(self, stream: str) -> int:
-        return next((int(upto) for (upto,) in self._ask("indexed", stream=stream)), 0)
-
-    def add(
-        self,
-        stream: str,
-        after_seq: int,
-        upto_seq: int,
-        texts: Sequence[tuple[int, Sequence[str]]],
-        gone: Sequence[int],
-    ) -> None:
-        if not after_seq:
-            self._ask("clear_texts", stream=stream)
-        self._ask(
-            "index_texts",
-            stream=stream,
-            after=after_seq,
-            upto=upto_seq,
-            gone=list(gone),
-            seqs=[seq for seq, _ in texts],
-            texts=[_vector(words) for _, words in texts],
-        )
-
-    def find(self, stream: str, words: Sequence[str], limit: int) -> list[tuple[int, float]]:
-        query = " | ".join(f"'{word}'" for word in words)
-        return self._ask("find_texts", stream=stream, query=query, limit=limit)
-
-    def drop(self, stream: str) -> None:
-        self._ask("drop_index", stream=stream)
-
-
-def _vector(words: Sequence[str]) -> str:
-    """Words and their places, as PostgreSQL writes them.
-
-    >>> _vector(["a", "room", "a"])
-    "'a':1 'room':2 'a':3"
-    """
-    places = enumerate(words, 1)
-    return " ".join(f"'{word}':{min(place, _LAST_PLACE)}" for place, word in places)

@@ -14,7 +14,7 @@ written, so every lease that had lines in it is spoiled. Who takes a new one rea
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -24,47 +24,46 @@ from typing import Any
 import msgspec
 import psycopg
 from psycopg import errors
-from psycopg_pool import ConnectionPool
 
-from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError
+from holdfast.errors import Conflict, StorageFailed, StoreError
+from holdfast.stores.database import PAGE, DatabaseStore
 from holdfast.stores.files.blobs import say_mended
-from holdfast.stores.files.leftovers import NothingLeft
 from holdfast.stores.groups import Groups, start_anew_in_children
 from holdfast.stores.held import Held, HeldLines, Leases, busy, each, taken_over
-from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
+from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Lease, Post, Query
 from holdfast.stores.postgres.database import (
     SQL,
+    Connections,
     OwnConnection,
     connect,
     failed,
-    open_pool,
     prepare,
+    with_pool_size,
     without_password,
 )
 from holdfast.stores.postgres.presence import Connection, Presence
 from holdfast.stores.postgres.rows import (
-    PAGE,
-    PostgresTexts,
-    bounds,
     by_stream,
     find_statement,
     statement_of,
     told_as,
 )
-from holdfast.stores.queries import GONE, SqlWaypoints, facts_in, unpacked
+from holdfast.stores.queries import facts_in, unpacked
 
-_POOL_SIZE = 8
 _LINES = 200
 _NO_END = 1 << 62
 _TRIES = 5
+_KEPT_S = 20.0
+"""How long a lease that could not be released is kept for those who had it."""
 _HEARD_S = 0.2
 """How long a notification takes, and more."""
 
 
-class PostgresStore(NothingLeft):
+class PostgresStore(DatabaseStore):
     """Streams as rows of a PostgreSQL database."""
 
     def __init__(self, url: str, *, sync: bool = True) -> None:
+        url, self._pool_size = with_pool_size(url)
         self.url = without_password(url)
         self._full_url = url
         self._durable = sync
@@ -76,41 +75,40 @@ class PostgresStore(NothingLeft):
 
     def _start(self) -> None:
         self._leases = Leases()
+        self._unreleased: dict[str, tuple[int, int, float]] = {}
+        """Leases that were given back while the database was away: id, epoch, and since when.
+        Their task is mostly taken up here again, so they are kept for a moment."""
         self._groups: Groups[HeldLines] = Groups(self._commit)
-        self._pool: ConnectionPool[Connection] | None = None
-        self._opening = threading.Lock()
+        self._pool = Connections(self._full_url, self._durable, self._pool_size)
         self._own = OwnConnection(self._full_url, self._durable)
+        self._pinging = OwnConnection(self._full_url, self._durable)
         self._presence = Presence(lambda: connect(self._full_url, self._durable), SQL)
 
     def start_anew(self) -> None:
         """Forget every connection, lock and lease: after a fork they are the parent's."""
         # Kept, because to close them would be to touch them.
-        self._parents.append((self._pool, self._own, self._presence, self._groups))
+        self._parents.append((self._pool, self._own, self._pinging, self._presence, self._groups))
         self._start()
 
     # Leases
 
-    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        taken = self._take([stream], owner, lease_s)
-        while not taken:
-            for holder, its_lease_s, silent_s in self._ask("holder", stream=stream):
-                raise busy(stream, holder, silent_s, its_lease_s)
-            taken = self._take([stream], owner, lease_s)  # it was given back in between
-        return taken[stream]
-
-    def acquire_many(
+    def acquire(
         self, streams: Sequence[str], owner: str, lease_s: float
     ) -> Sequence[Lease | StoreError]:
         taken = self._take(list(set(streams)), owner, lease_s)
 
         def lease_of(stream: str) -> Lease:
-            # Of one that was not taken, or is asked for twice, `acquire` says who has it.
-            return taken.pop(stream, None) or self.acquire(stream, owner, lease_s)
+            while stream not in taken:  # somebody has it, or it was asked for twice
+                for holder, its_lease_s, silent_s in self._ask("holder", stream=stream):
+                    raise busy(stream, holder, silent_s, its_lease_s)
+                taken.update(self._take([stream], owner, lease_s))  # it was given back in between
+            return taken.pop(stream)
 
         return each(lease_of, streams)
 
     def _take(self, streams: list[str], owner: str, lease_s: float) -> dict[str, Lease]:
         """Take those leases that can be had."""
+        self._release_late(streams)
         given = {"owner": owner, "lease_s": lease_s, "process": self._number()}
         return {
             name: self._leases.add(Lease(name, owner, epoch, head), id, head)
@@ -128,16 +126,26 @@ class PostgresStore(NothingLeft):
             held.spoil(taken_over(lease))
             held.must_be_sound()
 
-    def release(self, lease: Lease) -> None:
-        self.release_many([lease])
-
-    def release_many(self, leases: Sequence[Lease]) -> None:
+    def release(self, leases: Sequence[Lease]) -> None:
         dropped = [held for lease in leases if (held := self._leases.drop(lease)) is not None]
         if dropped:
             self._groups.settle()
             ids, epochs = [held.id for held in dropped], [held.lease.epoch for held in dropped]
-            with suppress(StoreError):  # then they run out by themselves
+            try:
                 self._ask("release", ids=ids, epochs=epochs)
+            except StoreError:  # then it is done as soon as the database is back
+                at = time.monotonic()
+                for held in dropped:
+                    self._unreleased[held.lease.stream] = (held.id, held.lease.epoch, at)
+
+    def _release_late(self, streams: Collection[str]) -> None:
+        """Release what could not be released when it should have been."""
+        late = {name: self._unreleased[name] for name in streams if name in self._unreleased}
+        if late:
+            ids, epochs = [held[0] for held in late.values()], [held[1] for held in late.values()]
+            self._ask("release", ids=ids, epochs=epochs)
+            for name in late:
+                self._unreleased.pop(name, None)
 
     def _number(self) -> int:
         self._must_be_open()
@@ -145,6 +153,23 @@ class PostgresStore(NothingLeft):
             return self._presence.number
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
+
+    def ping(self) -> None:
+        """Return if the server answers, and takes writes, else raise why not. One caller at a time.
+
+        Over a connection of its own: one of the pool would be waited for, and the pool takes its
+        time to find out that the server is back.
+        """
+        self._must_be_open()
+        try:
+            with self._pinging.use() as conn:
+                ((is_standby,),) = conn.execute("select pg_is_in_recovery()").fetchall()
+        except psycopg.Error as error:
+            raise failed(f"can't reach {self.url}", error) from error
+        if is_standby:
+            raise StorageFailed(
+                f"{self.url} takes no writes: the server is a standby. Connect to the primary"
+            )
 
     def wait_for_news(self, timeout_s: float, *, lines: bool = False) -> bool:
         """Wait until facts have changed or a message was left somewhere, by whomever.
@@ -161,24 +186,6 @@ class PostgresStore(NothingLeft):
         return self._presence.wait_for_news(timeout_s)
 
     # Appending
-
-    def append(
-        self,
-        lease: Lease,
-        expected_seq: int,
-        lines: Sequence[bytes],
-        facts: Facts | None = None,
-    ) -> None:
-        self._leases.of(lease).append(expected_seq, lines, facts, self._groups.add)
-
-    def sync(self, lease: Lease) -> None:
-        held = self._leases.of(lease)
-        if held.newest is not None:
-            self._groups.wait(held.newest)
-        held.must_be_sound()
-
-    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
-        return each(self.sync, leases)  # the first commits for all
 
     def _commit(self, jobs: Sequence[HeldLines]) -> None:
         """Write many appends in one statement."""
@@ -224,18 +231,8 @@ class PostgresStore(NothingLeft):
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         self._must_be_open()
-        with (self._pool or self._opened_pool()).connection() as conn:
+        with self._pool.use() as conn:
             yield conn
-
-    def _opened_pool(self) -> ConnectionPool[Connection]:
-        with self._opening:
-            if self._pool is None:
-                self._pool = open_pool(self._full_url, self._durable, _POOL_SIZE)
-            return self._pool
-
-    def _must_be_open(self) -> None:
-        if self._closed:
-            raise BadInput(f"the store {self.url} was closed: open it again")
 
     def _ask(self, query: str, /, **given: Any) -> list[Any]:
         """All rows of a query; of one that returns none, an empty list."""
@@ -256,98 +253,62 @@ class PostgresStore(NothingLeft):
         self._groups.settle()
         return self._ask(query, **given)
 
+    def _do(self, query: str, /, **given: Any) -> int:
+        return len(self._look(query, **given))
+
     # Reading
 
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        seq, known = after_seq, self._look("length", stream=stream)
+    def _read_on(self, stream: str, after_seq: int) -> Iterator[bytes]:
+        seq, known = after_seq, self._look("stream", stream=stream)
         for id, head in known:
             while rows := self._ask("read_on", id=id, after=seq, page=_LINES):
                 yield from (unpacked(bytes(line)) for _, _, line in rows)
                 seq = rows[-1][1]
             self._must_be_all(stream, id, head, seq)
 
-    def tail(self, stream: str) -> Iterator[bytes]:
-        for id, head in self._look("length", stream=stream):
+    def _read_back(self, stream: str, after_seq: int) -> Iterator[bytes]:
+        for id, head in self._look("stream", stream=stream):
             before = _NO_END
-            while rows := self._ask("tail_on", id=id, before=before, page=_LINES):
+            while rows := self._ask("tail_on", id=id, after=after_seq, before=before, page=_LINES):
                 if before == _NO_END:
                     self._must_be_all(stream, id, head, rows[0][1])
                 yield from (unpacked(bytes(line)) for _, _, line in rows)
                 before = rows[-1][1]
             if before == _NO_END:
-                self._must_be_all(stream, id, head, 0)
-
-    def _must_be_all(self, stream: str, id: int, head: int, found: int) -> None:
-        """Raise `LogDamaged` if lines are missing at the end of a stream that is still there."""
-        if found < head and any(row[0] == id for row in self._look("length", stream=stream)):
-            raise LogDamaged(stream, found + 1, GONE)
-
-    def streams(self, prefix: str) -> Iterator[str]:
-        for (name,) in self._pages("names", prefix):
-            yield name
-
-    def _pages(self, query: str, prefix: str) -> Iterator[Any]:
-        """The rows of a query that goes by name, page by page."""
-        after = ""
-        while rows := self._look(query, after=after, **bounds(prefix)):
-            yield from (row for row in rows if row[0].startswith(prefix))
-            after = rows[-1][0]
+                self._must_be_all(stream, id, head, after_seq)
 
     # Facts
-
-    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        for name, *columns in self._pages("facts", prefix):
-            yield name, facts_in(columns)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         told = msgspec.json.encode(told_as(facts)).decode()
         self._look("remember", stream=stream, facts=told, seq=seq)
 
-    def find(self, query: Query) -> Page:
-        # First what is unknown: what becomes known in between is then found twice, and not missed.
-        unknown = [name for name, _ in self._unknown(query.prefix)]
+    def _find(self, query: Query) -> Sequence[tuple[str, Facts | None]]:
+        if self._unreleased:
+            old = time.monotonic() - _KEPT_S
+            self._release_late([name for name, (*_, at) in self._unreleased.items() if at < old])
         statement = find_statement(query)
         # Never prepared: the plan is made for the values, of which one may have ten thousand rows
         # and another three.
         rows = self._fetched(*statement, prepare=False) if statement is not None else []
-        found = [(name, facts) for name, *columns in rows if (facts := facts_in(columns))]
-        return Page(found[: query.limit], len(found) > query.limit, unknown)
+        return [(name, facts_in(columns)) for name, *columns in rows]
 
-    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        within = bounds(prefix)
-        after: dict[str, Any] = {"now": now, "after_at": None, "after_id": 0}
-        while rows := self._look("due", **after, **within):
-            for name, *columns, wakes_at, id in rows:
-                after |= {"after_at": wakes_at, "after_id": id}
-                if name.startswith(prefix):
-                    yield name, facts_in(columns)
-        yield from self._unknown(prefix)
+    def _facts(self, columns: Sequence[Any]) -> Facts | None:
+        return facts_in(columns)
 
-    def _unknown(self, prefix: str) -> Iterator[tuple[str, None]]:
-        """The streams whose log has to be read before anything can be said."""
-        after_id = 0
-        while rows := self._look("unknown", after_id=after_id, **bounds(prefix)):
-            yield from ((name, None) for name, _ in rows if name.startswith(prefix))
-            after_id = rows[-1][1]
+    def _kept(self, time: datetime | None) -> datetime | None:
+        return time
 
-    def text_index(self) -> PostgresTexts:
-        return PostgresTexts(self._look)
-
-    def waypoints(self) -> SqlWaypoints:
-        return SqlWaypoints(self._look, self._look, list)
+    def _listed(self, numbers: list[int]) -> list[int]:
+        return numbers
 
     # Inboxes
 
-    def post(self, stream: str, name: str, data: bytes) -> bool:
+    def _post(self, stream: str, name: str, data: bytes) -> bool:
         return bool(self._ask("post", stream=stream, name=name, data=data))
 
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        if not streams:
-            return []
+    def _messages(self, streams: Collection[str]) -> Sequence[Post]:
         return [Post(*row) for row in self._ask("inbox", streams=list(streams))]
-
-    def unpost(self, stream: str, name: str) -> None:
-        self._ask("unpost", stream=stream, name=name)
 
     def delete(self, lease: Lease) -> None:
         held = self._leases.of(lease)
@@ -360,7 +321,7 @@ class PostgresStore(NothingLeft):
 
     def rename(self, lease: Lease, stream: str) -> None:
         held = self._leases.of(lease)
-        self.sync(lease)
+        self._sync(lease)
         self._ask("clear_name", name=stream)
         try:
             with self._connection() as conn:
@@ -393,14 +354,9 @@ class PostgresStore(NothingLeft):
                 say_mended(digest)
         return digest
 
-    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
-        with suppress(ValueError):
-            for (data,) in self._ask("get_blob", digest=bytes.fromhex(name)):
-                if checked and sha256(data).hexdigest() != name:
-                    what = "the blob's bytes do not fit its name"
-                    raise LogDamaged(f"blobs/{name}", 0, what)
-                return bytes(data)
-        raise LogDamaged(f"blobs/{name:.80}", 0, "the blob is gone")
+    def _blob(self, name: str) -> bytes | None:
+        rows = self._ask("get_blob", digest=bytes.fromhex(name))
+        return bytes(rows[0][0]) if rows else None
 
     def blobs(self) -> Iterator[Blob]:
         after = b""
@@ -417,11 +373,10 @@ class PostgresStore(NothingLeft):
     def close(self) -> None:
         if self._closed:
             return
-        for lease in self._leases.all():
-            self.release(lease)
+        self.release(self._leases.all())
         self._groups.close()
         self._closed = True
         self._presence.close()
         self._own.close()
-        if self._pool is not None:
-            self._pool.close()
+        self._pinging.close()
+        self._pool.close()

@@ -17,7 +17,6 @@ import binascii
 import hmac
 from base64 import b32decode, b32encode, b64decode, b64encode
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime
 from functools import lru_cache
 
 import msgspec
@@ -31,10 +30,10 @@ from holdfast.core.decoding import Illegible, decode
 from holdfast.core.kinds import TASK, Kind, final_name, id_of, kind_of
 from holdfast.errors import StoreError
 from holdfast.stores import finding
-from holdfast.stores.port import Facts, Lease, Page, Post, Query, Store, Waypoints, WaypointStore
+from holdfast.stores.port import Facts, Lease, Page, Post, Query, SideKind, Store
 from holdfast.stores.sealed.boxes import Box, Digests
 from holdfast.stores.sealed.keys import derived
-from holdfast.stores.wrapped import AroundWaypoints, Wrapped
+from holdfast.stores.wrapped import Wrapped
 
 _TAG_BYTES = 16
 _STRANGE = "\x1a"
@@ -99,19 +98,14 @@ class HiddenNames(Wrapped):
         super().__init__(inner)
         self.names = StreamNames(key)
         self._leases: dict[Lease, Lease] = {}
-        if hasattr(self, "sync_many"):
-            self.sync_many = self._sync_many
 
     # Leases: those of streams that are known by another name have a stand-in
 
-    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        return self._shown(stream, self.inner.acquire(self.names.hidden(stream), owner, lease_s))
-
-    def _acquire_many(
+    def acquire(
         self, streams: Sequence[str], owner: str, lease_s: float
     ) -> Sequence[Lease | StoreError]:
         names = [self.names.hidden(stream) for stream in streams]
-        taken = super()._acquire_many(names, owner, lease_s)
+        taken = self.inner.acquire(names, owner, lease_s)
         return [
             self._shown(stream, each) if isinstance(each, Lease) else each
             for stream, each in zip(streams, taken, strict=True)
@@ -133,14 +127,8 @@ class HiddenNames(Wrapped):
     def renew(self, lease: Lease) -> None:
         self.inner.renew(self._below(lease))
 
-    def release(self, lease: Lease) -> None:
-        self.inner.release(self._leases.pop(lease, lease))
-
-    def _release_many(self, leases: Sequence[Lease]) -> None:
-        super()._release_many([self._leases.pop(lease, lease) for lease in leases])
-
-    def _sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
-        return self._many.sync_many([self._below(lease) for lease in leases])
+    def release(self, leases: Sequence[Lease]) -> None:
+        self.inner.release([self._leases.pop(lease, lease) for lease in leases])
 
     def append(
         self,
@@ -151,8 +139,8 @@ class HiddenNames(Wrapped):
     ) -> None:
         self.inner.append(self._below(lease), expected_seq, lines, facts)
 
-    def sync(self, lease: Lease) -> None:
-        self.inner.sync(self._below(lease))
+    def sync(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
+        return self.inner.sync([self._below(lease) for lease in leases])
 
     def delete(self, lease: Lease) -> None:
         self.inner.delete(self._below(lease))
@@ -168,28 +156,8 @@ class HiddenNames(Wrapped):
 
     # What takes no lease
 
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        return self.inner.read(self.names.hidden(stream), after_seq)
-
-    def tail(self, stream: str) -> Iterator[bytes]:
-        return self.inner.tail(self.names.hidden(stream))
-
-    def streams(self, prefix: str) -> Iterator[str]:
-        shown = map(self.names.shown, self.inner.streams(_prefix_below(prefix)))
-        return (stream for stream in shown if stream.startswith(prefix))
-
-    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        return self._those(prefix, self.inner.facts(_prefix_below(prefix)))
-
-    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        return self._those(prefix, self.inner.due(_prefix_below(prefix), now))
-
-    def _those(
-        self, prefix: str, found: Iterator[tuple[str, Facts | None]]
-    ) -> Iterator[tuple[str, Facts | None]]:
-        for name, facts in found:
-            if (stream := self.names.shown(name)).startswith(prefix):
-                yield stream, facts
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
+        return self.inner.read(self.names.hidden(stream), after_seq, backwards=backwards)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         self.inner.remember(self.names.hidden(stream), facts, seq)
@@ -199,21 +167,28 @@ class HiddenNames(Wrapped):
             return self.inner.find(query)
         # Not by the index below, which has them in the order of other names: where two were made
         # at the same moment, a page would end at another place than the next one begins.
-        return finding.find(query, self.facts(query.prefix))
+        page = self.inner.find(Query(prefix=_prefix_below(query.prefix), limit=None))
+        below = [*page.found, *((name, None) for name in page.unknown)]
+        shown = ((self.names.shown(name), facts) for name, facts in below)
+        return finding.find(query, [each for each in shown if each[0].startswith(query.prefix)])
 
-    def post(self, stream: str, name: str, data: bytes) -> bool:
-        return self.inner.post(self.names.hidden(stream), name, data)
+    def put_side(self, stream: str, kind: SideKind, name: str, data: bytes) -> bool:
+        return self.inner.put_side(self.names.hidden(stream), kind, name, data)
 
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        found = self.inner.inbox([self.names.hidden(stream) for stream in streams])
+    def get_side(
+        self,
+        streams: Collection[str],
+        kind: SideKind,
+        names: Collection[str] | None = None,
+        *,
+        only_names: bool = False,
+    ) -> Sequence[Post]:
+        hidden = [self.names.hidden(stream) for stream in streams]
+        found = self.inner.get_side(hidden, kind, names, only_names=only_names)
         return [replace(post, stream=self.names.shown(post.stream)) for post in found]
 
-    def unpost(self, stream: str, name: str) -> None:
-        self.inner.unpost(self.names.hidden(stream), name)
-
-    def waypoints(self) -> Waypoints | None:
-        kept = self.inner.waypoints() if isinstance(self.inner, WaypointStore) else None
-        return None if kept is None else AroundWaypoints(kept, named=self.names.hidden)
+    def drop_side(self, stream: str, kind: SideKind, name: str | None = None) -> None:
+        self.inner.drop_side(self.names.hidden(stream), kind, name)
 
 
 def _prefix_below(prefix: str) -> str:

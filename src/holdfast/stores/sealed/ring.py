@@ -24,6 +24,7 @@ from holdfast.core.decoding import Illegible, decode
 from holdfast.core.kinds import KINDS
 from holdfast.errors import Conflict, LogDamaged, StoreError, TaskBusy, WrongKey
 from holdfast.log import chain
+from holdfast.log.store_calls import acquire_one, streams_in, sync_one
 from holdfast.stores.port import Store
 from holdfast.stores.sealed.boxes import Box
 from holdfast.stores.sealed.keys import KEY_BYTES, KEYS, Keys
@@ -73,9 +74,9 @@ def rotate(store: Store, keys: Keys) -> bool:
         _write(store, number, keys, root)
         if _newest(store, keys) != (number, root):
             raise LogDamaged(f"{KEYS}{number}", 1, "it is not the key that was just written")
-    for stream in list(store.streams(KEYS)):
+    for stream in streams_in(store, KEYS):
         if _number(stream) < number:
-            store.delete(store.acquire(stream, _OWNER, _LEASE_S))
+            store.delete(acquire_one(store, stream, _OWNER, _LEASE_S))
     return is_new
 
 
@@ -83,7 +84,7 @@ def _newest(store: Store, keys: Keys) -> tuple[int, bytes | None]:
     """The root key, and under which number it was found; 0 and None if there is none."""
     before: list[int] | None = None
     while True:
-        numbers = sorted(map(_number, store.streams(KEYS)), reverse=True)
+        numbers = sorted(map(_number, streams_in(store, KEYS)), reverse=True)
         for number in numbers:
             line = _read(store, number)
             if line is not None:
@@ -124,7 +125,7 @@ def _opened(store: Store, line: _Line, keys: Keys) -> bytes:
 
 def _must_be_new(store: Store) -> None:
     for prefix in (kind.prefix for kind in KINDS):
-        stream = next(iter(store.streams(prefix)), None)
+        stream = next(iter(streams_in(store, prefix)), None)
         if stream is not None and b'"box":"' in next(iter(store.read(stream)), b""):
             what = "it is encrypted, and the keys of the store are gone: restore them too"
             raise LogDamaged(stream, 1, what)
@@ -140,13 +141,13 @@ def _write(store: Store, number: int, keys: Keys, root: bytes) -> None:
     master, closing = keys.ids[0], keys.derive(b"master")[0]
     closed = Box(closing).close(root, "root", master)
     body = msgspec.json.encode(_Line(1, str(number), master, closed))
-    lease = store.acquire(f"{KEYS}{number}", _OWNER, _LEASE_S)
+    lease = acquire_one(store, f"{KEYS}{number}", _OWNER, _LEASE_S)
     try:
         store.append(lease, 0, [chain.seal(chain.ROOT, body)[0]])
-        store.sync(lease)
+        sync_one(store, lease)
     finally:
         with suppress(StoreError):
-            store.release(lease)
+            store.release([lease])
 
 
 def _number(stream: str) -> int:

@@ -20,6 +20,8 @@ import hmac
 import threading
 from collections.abc import Collection, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.core.kinds import final_name
 from holdfast.errors import LogDamaged
 from holdfast.log import chain
@@ -28,14 +30,11 @@ from holdfast.stores.port import (
     Facts,
     Lease,
     Post,
+    SideKind,
     Store,
-    TextIndex,
-    TextSearch,
-    Waypoints,
-    WaypointStore,
 )
 from holdfast.stores.sealed.keys import Keys
-from holdfast.stores.wrapped import AroundWaypoints, Wrapped, with_older
+from holdfast.stores.wrapped import Wrapped, with_older
 
 _MAC_BYTES = chain.MAC_CHARS // 2
 _NONE = b""
@@ -63,14 +62,10 @@ class SignedStore(Wrapped):
         self._keys = keys.derive(b"sign")
         self._ends: dict[Lease, _End] = {}
 
-    def release(self, lease: Lease) -> None:
-        self._ends.pop(lease, None)
-        self.inner.release(lease)
-
-    def _release_many(self, leases: Sequence[Lease]) -> None:
+    def release(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             self._ends.pop(lease, None)
-        super()._release_many(leases)
+        self.inner.release(leases)
 
     def delete(self, lease: Lease) -> None:
         self.inner.delete(lease)
@@ -107,12 +102,16 @@ class SignedStore(Wrapped):
             end.mac = mac
 
     def _end_of(self, stream: str) -> _End:
-        newest = next(iter(self.inner.tail(stream)), None)
+        newest = next(iter(self.inner.read(stream, backwards=True)), None)
         return _End(_NONE if newest is None else chain.without_mac(newest)[1])
 
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        lines = iter(self.inner.read(stream, max(after_seq - 1, 0)))
-        seq, before = max(after_seq, 0), _NONE
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
+        seq = max(after_seq, 0)
+        return self._read_back(stream, seq) if backwards else self._read_on(stream, seq)
+
+    def _read_on(self, stream: str, seq: int) -> Iterator[bytes]:
+        lines = iter(self.inner.read(stream, max(seq - 1, 0)))
+        before = _NONE
         if seq:
             newest_known = next(lines, None)
             if newest_known is None:
@@ -123,8 +122,10 @@ class SignedStore(Wrapped):
             yield self._checked(stream, seq, before, line)
             before = chain.without_mac(line)[1]
 
-    def tail(self, stream: str) -> Iterator[bytes]:
-        for line, older in with_older(iter(self.inner.tail(stream))):
+    def _read_back(self, stream: str, after_seq: int) -> Iterator[bytes]:
+        for line, older in with_older(self.inner.read(stream, after_seq - 1, backwards=True)):
+            if after_seq and older is None:
+                return  # the line before those asked for
             before = _NONE if older is None else chain.without_mac(older)[1]
             yield self._checked(stream, seq_of(line), before, line)
 
@@ -137,45 +138,35 @@ class SignedStore(Wrapped):
             raise LogDamaged(stream, seq, what)
         return bare
 
-    def text_index(self) -> TextIndex | None:
-        # Like facts, it is a copy and not signed. What it finds is looked up in the log, which is.
-        return self.inner.text_index() if isinstance(self.inner, TextSearch) else None
+    # Beside streams. Derived bytes are signed too: readers believe them without reading the log.
 
-    def waypoints(self) -> Waypoints | None:
-        # Unlike those, it is believed without a look at all of the log.
-        kept = self.inner.waypoints() if isinstance(self.inner, WaypointStore) else None
-        if kept is None:
-            return None
+    def put_side(self, stream: str, kind: SideKind, name: str, data: bytes) -> bool:
+        mac = _mac_beside(self._keys[0], kind, Post(stream, name, data))
+        return self.inner.put_side(stream, kind, name, mac + data)
 
-        def close(stream: str, seq: int, part: str, data: bytes) -> bytes:
-            return _mac_of_waypoint(self._keys[0], stream, seq, part, data) + data
-
-        def opened(stream: str, seq: int, part: str, stored: bytes) -> bytes | None:
-            mac, data = stored[:_MAC_BYTES], stored[_MAC_BYTES:]
-            for key in self._keys:
-                if hmac.compare_digest(mac, _mac_of_waypoint(key, stream, seq, part, data)):
-                    return data
-            return None
-
-        return AroundWaypoints(kept, close=close, open=opened)
-
-    # Inboxes
-
-    def post(self, stream: str, name: str, data: bytes) -> bool:
-        return self.inner.post(stream, name, _mac_of_post(self._keys[0], stream, name, data) + data)
-
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        opened = map(self._checked_post, self.inner.inbox(streams))
-        return [post for post in opened if post is not None]
+    def get_side(
+        self,
+        streams: Collection[str],
+        kind: SideKind,
+        names: Collection[str] | None = None,
+        *,
+        only_names: bool = False,
+    ) -> Sequence[Post]:
+        found = self.inner.get_side(streams, kind, names, only_names=only_names)
+        if only_names and kind == "derived":
+            return found
+        checked = (self._checked_beside(kind, post) for post in found)
+        return [post for post in checked if post is not None]
 
     def refused(self, streams: Collection[str]) -> Sequence[Post]:
-        return [post for post in self.inner.inbox(streams) if self._checked_post(post) is None]
+        found = self.inner.get_side(streams, "inbox")
+        return [post for post in found if self._checked_beside("inbox", post) is None]
 
-    def _checked_post(self, post: Post) -> Post | None:
-        mac, data = post.data[:_MAC_BYTES], post.data[_MAC_BYTES:]
+    def _checked_beside(self, kind: SideKind, row: Post) -> Post | None:
+        mac, bare = row.data[:_MAC_BYTES], replace(row, data=row.data[_MAC_BYTES:])
         for key in self._keys:
-            if hmac.compare_digest(mac, _mac_of_post(key, post.stream, post.name, data)):
-                return Post(post.stream, post.name, data)
+            if hmac.compare_digest(mac, _mac_beside(key, kind, bare)):
+                return bare
         return None
 
 
@@ -185,13 +176,13 @@ def _mac(key: bytes, stream: str, before: bytes, line: bytes) -> bytes:
     return hmac.digest(key, signed, "sha256").hex()[: chain.MAC_CHARS].encode()
 
 
-def _mac_of_post(key: bytes, stream: str, name: str, data: bytes) -> bytes:
-    signed = b"message %b %b %b" % (_sized(stream), _sized(name), data)
-    return hmac.digest(key, signed, "sha256")[:_MAC_BYTES]
-
-
-def _mac_of_waypoint(key: bytes, stream: str, seq: int, part: str, data: bytes) -> bytes:
-    signed = b"waypoint %b %d %b %b" % (_sized(final_name(stream)), seq, _sized(part), data)
+def _mac_beside(key: bytes, kind: SideKind, row: Post) -> bytes:
+    if kind == "inbox":
+        signed = b"message %b %b %b" % (_sized(row.stream), _sized(row.name), row.data)
+    else:
+        seq, _, part = row.name.partition(".")
+        stream = _sized(final_name(row.stream))
+        signed = b"waypoint %b %b %b %b" % (stream, seq.encode(), _sized(part), row.data)
     return hmac.digest(key, signed, "sha256")[:_MAC_BYTES]
 
 

@@ -13,7 +13,7 @@ are bound into each box: a line that was moved does not open.
     messages  closed, and so are their names, of which the store sees a keyed digest
     facts     user, session and labels are keyed digests, which can be looked for but not read;
               the clear ones are closed, and kept as one more label
-    waypoints closed, each bound to its stream, its place and its part
+    derived   closed, each bound to its stream and its name
     names     of sessions and memories are closed (see `hidden`)
 
 Left in the clear: the ids of tasks (they name folders), their types, the statuses of logs, when
@@ -26,7 +26,6 @@ import os
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
 from hashlib import sha256
 
 import msgspec
@@ -45,15 +44,14 @@ from holdfast.stores.port import (
     Page,
     Post,
     Query,
+    SideKind,
     Store,
-    Waypoints,
-    WaypointStore,
 )
 from holdfast.stores.sealed import ring
 from holdfast.stores.sealed.boxes import BOX_BYTES, BlobNames, Box, Digests
 from holdfast.stores.sealed.hidden import HiddenNames, SealedFacts
 from holdfast.stores.sealed.keys import KEY_BYTES, KEYS, Keys, derived
-from holdfast.stores.wrapped import AroundWaypoints, Wrapped, with_older
+from holdfast.stores.wrapped import Wrapped, with_older
 
 FORMAT = 1
 _MOST_KEYS = 4096
@@ -107,7 +105,7 @@ class SealedStore(Wrapped):
         self._root_of_blobs = derived(root, b"blobs")
         self._root_of_posts = derived(root, b"posts")
         self._facts = SealedFacts(self._digests, derived(root, b"facts"))
-        self._root_of_waypoints = derived(root, b"waypoints")
+        self._root_of_derived = derived(root, b"waypoints")
         self.engine_box = Box(derived(root, b"engines"))
         """For engines that keep values of tasks. No new master key changes it."""
         self._known: dict[str, Box] = {}
@@ -115,25 +113,17 @@ class SealedStore(Wrapped):
 
     # Leases
 
-    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        _must_be_free_of_keys(stream)
-        return self.inner.acquire(stream, owner, lease_s)
-
-    def _acquire_many(
+    def acquire(
         self, streams: Sequence[str], owner: str, lease_s: float
     ) -> Sequence[Lease | StoreError]:
         for stream in streams:
             _must_be_free_of_keys(stream)
-        return super()._acquire_many(streams, owner, lease_s)
+        return self.inner.acquire(streams, owner, lease_s)
 
-    def release(self, lease: Lease) -> None:
-        self._ends.pop(lease, None)
-        self.inner.release(lease)
-
-    def _release_many(self, leases: Sequence[Lease]) -> None:
+    def release(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             self._ends.pop(lease, None)
-        super()._release_many(leases)
+        self.inner.release(leases)
 
     def delete(self, lease: Lease) -> None:
         self.inner.delete(lease)
@@ -149,10 +139,6 @@ class SealedStore(Wrapped):
     def close(self) -> None:
         self._ends.clear()
         self.inner.close()
-
-    def streams(self, prefix: str) -> Iterator[str]:
-        found = self.inner.streams(prefix)
-        return (name for name in found if not name.startswith(KEYS))
 
     # Lines
 
@@ -192,23 +178,28 @@ class SealedStore(Wrapped):
         return id_of(self._streams.hidden(stream))
 
     def _end_of(self, stream: str) -> _End:
-        newest = next(iter(self.inner.tail(stream)), None)
+        newest = next(iter(self.inner.read(stream, backwards=True)), None)
         if newest is None:
             return _End(None, chain.ROOT)
         return _End(self._data_key(stream, anew=True), chain.sum_of(newest))
 
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
         seq = max(after_seq, 0)
+        return self._read_back(stream, seq) if backwards else self._read_on(stream, seq)
+
+    def _read_on(self, stream: str, seq: int) -> Iterator[bytes]:
         before = None if seq else chain.ROOT
-        for line in self.inner.read(stream, after_seq):
+        for line in self.inner.read(stream, seq):
             seq += 1
             yield self._opened(stream, seq, line, before)
             before = chain.sum_of(line)
 
-    def tail(self, stream: str) -> Iterator[bytes]:
+    def _read_back(self, stream: str, after_seq: int) -> Iterator[bytes]:
         seq = None
-        for line, older in with_older(iter(self.inner.tail(stream))):
+        for line, older in with_older(self.inner.read(stream, after_seq - 1, backwards=True)):
             seq = _parsed(stream, 0, line).seq if seq is None else seq - 1
+            if seq <= after_seq:
+                return
             yield self._opened(stream, seq, line, chain.sum_of(older) if older else chain.ROOT)
 
     def _opened(self, stream: str, seq: int, line: bytes, before: bytes | None) -> bytes:
@@ -252,46 +243,50 @@ class SealedStore(Wrapped):
 
     # Facts
 
-    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        return self._open_facts(self.inner.facts(prefix))
-
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         self.inner.remember(stream, self._facts.closed(stream, facts), seq)
 
-    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        return self._open_facts(self.inner.due(prefix, now))
-
     def find(self, query: Query) -> Page:
         page = self.inner.find(self._facts.asked(query))
-        opened = list(self._open_facts(iter(page.found)))
-        return Page(
-            found=[(stream, facts) for stream, facts in opened if facts is not None],
-            more=page.more,
-            unknown=[*page.unknown, *(stream for stream, facts in opened if facts is None)],
-        )
+        found: list[tuple[str, Facts]] = []
+        unknown = [stream for stream in page.unknown if not stream.startswith(KEYS)]
+        for stream, facts in page.found:
+            opened = self._facts.opened(stream, facts)
+            if opened is not None:
+                found.append((stream, opened))
+            else:
+                unknown.append(stream)
+        return Page(found, page.more, unknown)
 
-    def _open_facts(
-        self, found: Iterator[tuple[str, Facts | None]]
-    ) -> Iterator[tuple[str, Facts | None]]:
-        for stream, facts in found:
-            if not stream.startswith(KEYS):
-                yield stream, facts and self._facts.opened(stream, facts)
+    # Beside streams
 
-    # Inboxes
-
-    def post(self, stream: str, name: str, data: bytes) -> bool:
+    def put_side(self, stream: str, kind: SideKind, name: str, data: bytes) -> bool:
+        if kind == "derived":
+            return self.inner.put_side(stream, kind, name, self._close_derived(stream, name, data))
         hidden = self._digests.of("message", stream, name)
         box = Box(derived(self._root_of_posts, stream.encode()))
-        return self.inner.post(
-            stream, hidden, box.close(_encode(_Message(name, data)), "message", stream, hidden)
-        )
+        closed = box.close(_encode(_Message(name, data)), "message", stream, hidden)
+        return self.inner.put_side(stream, kind, hidden, closed)
 
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
-        opened = map(self._opened_post, self.inner.inbox(streams))
-        return [post for post in opened if post is not None]
+    def get_side(
+        self,
+        streams: Collection[str],
+        kind: SideKind,
+        names: Collection[str] | None = None,
+        *,
+        only_names: bool = False,
+    ) -> Sequence[Post]:
+        if only_names and kind == "derived":
+            return self.inner.get_side(streams, kind, names, only_names=True)
+        if names is not None and kind == "inbox":
+            return [p for p in self.get_side(streams, kind) if p.name in names]
+        opened = self._opened_derived if kind == "derived" else self._opened_post
+        found = map(opened, self.inner.get_side(streams, kind, names))
+        return [post for post in found if post is not None]
 
     def refused(self, streams: Collection[str]) -> Sequence[Post]:
-        return [post for post in self.inner.inbox(streams) if self._opened_post(post) is None]
+        found = self.inner.get_side(streams, "inbox")
+        return [post for post in found if self._opened_post(post) is None]
 
     def _opened_post(self, post: Post) -> Post | None:
         box = Box(derived(self._root_of_posts, post.stream.encode()))
@@ -301,26 +296,23 @@ class SealedStore(Wrapped):
         found = decode(opened, _Message)
         return Post(post.stream, found.name, found.data)
 
-    def unpost(self, stream: str, name: str) -> None:
-        self.inner.unpost(stream, self._digests.of("message", stream, name))
+    def drop_side(self, stream: str, kind: SideKind, name: str | None = None) -> None:
+        if kind == "inbox" and name is not None:
+            name = self._digests.of("message", stream, name)
+        self.inner.drop_side(stream, kind, name)
 
-    # Waypoints
+    def _close_derived(self, stream: str, name: str, data: bytes) -> bytes:
+        seq, _, part = name.partition(".")
+        return self._derived(stream).close(data, "waypoint", final_name(stream), seq, part)
 
-    def waypoints(self) -> Waypoints | None:
-        kept = self.inner.waypoints() if isinstance(self.inner, WaypointStore) else None
-        if kept is None:
-            return None
+    def _opened_derived(self, row: Post) -> Post | None:
+        seq, _, part = row.name.partition(".")
+        stream = final_name(row.stream)
+        opened = self._derived(row.stream).open(row.data, "waypoint", stream, seq, part)
+        return None if opened is None else replace(row, data=opened)
 
-        def close(stream: str, seq: int, part: str, data: bytes) -> bytes:
-            return self._waypoint(stream).close(data, "waypoint", final_name(stream), seq, part)
-
-        def opened(stream: str, seq: int, part: str, box: bytes) -> bytes | None:
-            return self._waypoint(stream).open(box, "waypoint", final_name(stream), seq, part)
-
-        return AroundWaypoints(kept, close=close, open=opened)
-
-    def _waypoint(self, stream: str) -> Box:
-        return Box(derived(self._root_of_waypoints, final_name(stream).encode()))
+    def _derived(self, stream: str) -> Box:
+        return Box(derived(self._root_of_derived, final_name(stream).encode()))
 
     # Blobs
 

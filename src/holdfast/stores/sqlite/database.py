@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import BadInput, NewerFormat, StorageFailed
-from holdfast.stores.queries import migration, schema
+from holdfast.stores.queries import migration, must_be_current, schema
 
 VERSION = 4
 """Of the schema: how many migrations there are."""
@@ -33,13 +33,30 @@ a small database; with 256 of them a task makes 2% more syncs, with 64 of them 9
 T = TypeVar("T")
 
 
-def prepare(path: Path, durable: bool) -> None:
-    """Make the database if it is not there, and bring it up to date."""
+def prepare(path: Path, durable: bool, *, migrates: bool = False) -> None:
+    """Make the database if it is not there. An older one is brought up to date only on request:
+    a migration is an act of its own, see `holdfast.stores.migrate`."""
     try:
         _make_file(path)
         conn = connect(path, durable)
         try:
+            if not migrates:
+                must_be_current(_version_of(conn, path, VERSION), VERSION, str(path))
             patiently(lambda: bring_up_to_date(conn, path))
+        finally:
+            conn.close()
+    except (OSError, sqlite3.Error) as error:
+        raise failed(f"can't open {path}", error) from error
+
+
+def version_in(path: Path) -> int:
+    """The version of the database in a file; 0 if there is none."""
+    if not path.exists():
+        return 0
+    try:
+        conn = connect(path, True)
+        try:
+            return _version_of(conn, path, VERSION)
         finally:
             conn.close()
     except (OSError, sqlite3.Error) as error:
@@ -134,9 +151,11 @@ def bring_up_to_date(
 
 def _version_of(conn: sqlite3.Connection, path: Path, known: int) -> int:
     """The version of a database; 0 if it is empty."""
-    (application,) = conn.execute("pragma application_id").fetchone()
-    (version,) = conn.execute("pragma user_version").fetchone()
-    (tables,) = conn.execute("select count(*) from sqlite_master").fetchone()
+    # In one statement: another process may make the database between two of them.
+    application, version, tables = conn.execute(
+        "select application_id, user_version, (select count(*) from sqlite_master)"
+        " from pragma_application_id, pragma_user_version"
+    ).fetchone()
     if application != _APPLICATION:
         if tables or version:
             raise BadInput(f"{path} is a database of something else: give Holdfast its own file")

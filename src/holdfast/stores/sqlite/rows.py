@@ -77,6 +77,8 @@ Count = Callable[[str, dict[str, Any]], int]
 def find_statement(query: Query, count: Count) -> tuple[str, dict[str, Any]]:
     """The statement, and the values to bind. `count` runs one that counts."""
     parts, given = filters(query, micros_of)
+    if given["most"] is None:
+        given["most"] = -1
     statuses = [f"status_{number}" for number in range(len(query.status))]
     given |= dict(zip(statuses, query.status, strict=True))
     for number, (name, value) in enumerate(query.labels.items()):

@@ -20,26 +20,24 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TooLarge
+from holdfast.errors import Conflict, StoreError, TooLarge
+from holdfast.stores.database import PAGE, DatabaseStore
 from holdfast.stores.files import holders as alive
 from holdfast.stores.files.blobs import say_mended
-from holdfast.stores.files.leftovers import NothingLeft
 from holdfast.stores.groups import start_anew_in_children
 from holdfast.stores.held import Leases, busy, each, taken_over
-from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Lease, Page, Post, Query
-from holdfast.stores.queries import GONE, SqlWaypoints, beyond
+from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Lease, Post, Query
 from holdfast.stores.sqlite.database import connect, failed, patiently, prepare, size_of
 from holdfast.stores.sqlite.rows import columns_of, facts_in, find_statement, micros_of
-from holdfast.stores.sqlite.texts import SqliteTexts, can_search, drop_index
 from holdfast.stores.sqlite.writer import SQL, Writer, tell
 
 _LARGEST_BYTES = 1_000_000_000
-_PAGE, _PAGE_BYTES = 500, 1 << 20
+_PAGE_BYTES = 1 << 20
 
 T = TypeVar("T")
 
 
-class SqliteStore(NothingLeft):
+class SqliteStore(DatabaseStore):
     """Streams as rows of one SQLite database."""
 
     def __init__(self, path: Path, *, sync: bool = True) -> None:
@@ -54,25 +52,19 @@ class SqliteStore(NothingLeft):
 
     def _start(self) -> None:
         self._leases = Leases()
-        self._writer = Writer(self.path, self._durable)
+        self._groups: Writer = Writer(self.path, self._durable)
         self._readers: list[sqlite3.Connection] = []
         self._process = alive.this_process()
 
     def start_anew(self) -> None:
         """Forget every connection, lock and lease: after a fork they are the parent's."""
         # Kept, because to close them would be to touch them.
-        self._parents.append((self._writer, self._readers))
+        self._parents.append((self._groups, self._readers))
         self._start()
 
     # Leases
 
-    def acquire(self, stream: str, owner: str, lease_s: float) -> Lease:
-        (outcome,) = self.acquire_many([stream], owner, lease_s)
-        if isinstance(outcome, StoreError):
-            raise outcome
-        return outcome
-
-    def acquire_many(
+    def acquire(
         self, streams: Sequence[str], owner: str, lease_s: float
     ) -> Sequence[Lease | StoreError]:
         def take(conn: sqlite3.Connection) -> list[tuple[int, int, int] | StoreError]:
@@ -104,7 +96,7 @@ class SqliteStore(NothingLeft):
         return id, epoch + 1, head
 
     def holder(self, stream: str) -> str | None:
-        for row in self._all("holder", stream=stream):
+        for row in self._look("holder", stream=stream):
             if _is_at_work(row[3:], time.time()):
                 return str(row[3])
         return None
@@ -117,10 +109,7 @@ class SqliteStore(NothingLeft):
             held.spoil(taken_over(lease))
             held.must_be_sound()
 
-    def release(self, lease: Lease) -> None:
-        self.release_many([lease])
-
-    def release_many(self, leases: Sequence[Lease]) -> None:
+    def release(self, leases: Sequence[Lease]) -> None:
         dropped = [held for lease in leases if (held := self._leases.drop(lease)) is not None]
         given = [{"id": held.id, "epoch": held.lease.epoch} for held in dropped]
         if given:
@@ -129,44 +118,29 @@ class SqliteStore(NothingLeft):
             with suppress(StoreError):
                 self._write(lambda conn: conn.executemany(SQL["release"], given).rowcount)
 
-    # Appending
-
-    def append(
-        self,
-        lease: Lease,
-        expected_seq: int,
-        lines: Sequence[bytes],
-        facts: Facts | None = None,
-    ) -> None:
-        self._leases.of(lease).append(expected_seq, lines, facts, self._writer.add)
-
-    def sync(self, lease: Lease) -> None:
-        held = self._leases.of(lease)
-        if held.newest is not None:
-            self._writer.wait(held.newest)
-        held.must_be_sound()
-
-    def sync_many(self, leases: Sequence[Lease]) -> Sequence[StoreError | None]:
-        return each(self.sync, leases)  # the first commits for all
+    # Asking
 
     def _write(self, write: Callable[[sqlite3.Connection], T]) -> T:
         """Have something written now, and durably. It may refuse before it changes anything."""
         self._must_be_open()
-        return self._writer.write(write)
+        return self._groups.write(write)
+
+    def _do(self, query: str, /, **given: Any) -> int:
+        return self._write(lambda conn: conn.execute(SQL[query], given).rowcount)
 
     # Reading
 
-    def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
-        for id, head in self._all("stream", stream=stream):
+    def _read_on(self, stream: str, after_seq: int) -> Iterator[bytes]:
+        for id, head in self._look("stream", stream=stream):
             after, upto = (id << 32) + after_seq, (id << 32) + head
             while found := self._piece("read", after=after, upto=upto):
                 yield from (line for _, line in found)
                 after = found[-1][0]
             self._must_be_all(stream, id, head, after - (id << 32))
 
-    def tail(self, stream: str) -> Iterator[bytes]:
-        for id, head in self._all("stream", stream=stream):
-            upto, first = (id << 32) + head, (id << 32) + 1
+    def _read_back(self, stream: str, after_seq: int) -> Iterator[bytes]:
+        for id, head in self._look("stream", stream=stream):
+            upto, first = (id << 32) + head, (id << 32) + after_seq + 1
             before = upto + 1
             while found := self._piece("tail", before=before, first=first):
                 if before > upto and found[0][0] != upto:
@@ -174,12 +148,7 @@ class SqliteStore(NothingLeft):
                 yield from (line for _, line in found)
                 before = found[-1][0]
             if before > upto:
-                self._must_be_all(stream, id, head, 0)
-
-    def _must_be_all(self, stream: str, id: int, head: int, found: int) -> None:
-        """Raise `LogDamaged` if lines are missing at the end of a stream that is still there."""
-        if found < head and any(row[0] == id for row in self._all("stream", stream=stream)):
-            raise LogDamaged(stream, found + 1, GONE)
+                self._must_be_all(stream, id, head, after_seq)
 
     def _piece(self, name: str, **bounds: int) -> list[tuple[int, bytes]]:
         """Some lines of a log: not too many of them, nor too much."""
@@ -190,25 +159,14 @@ class SqliteStore(NothingLeft):
             for row in cursor:
                 found.append(row)
                 size += len(row[1])
-                if size > _PAGE_BYTES or len(found) == _PAGE:
+                if size > _PAGE_BYTES or len(found) == PAGE:
                     break
             cursor.close()
             return found
 
-    def streams(self, prefix: str) -> Iterator[str]:
-        for (name,) in self._pages("names", prefix):
-            yield name
-
-    def _pages(self, name: str, prefix: str) -> Iterator[Any]:
-        """The rows of a query that goes by name, page by page."""
-        after = ""
-        while rows := self._all(name, after=after, **_bounds(prefix)):
-            yield from (row for row in rows if row[0].startswith(prefix))
-            after = rows[-1][0]
-
-    def _all(self, name: str, /, **given: Any) -> list[Any]:
+    def _look(self, name: str, /, **given: Any) -> list[Any]:
         """All rows of a query, and of what this process wrote itself."""
-        self._writer.settle()
+        self._groups.settle()
         with self._reader() as conn:
             return patiently(lambda: conn.execute(SQL[name], given).fetchall())
 
@@ -235,15 +193,7 @@ class SqliteStore(NothingLeft):
             while True:
                 self._readers.pop().close()
 
-    def _must_be_open(self) -> None:
-        if self._closed:
-            raise BadInput(f"the store {self.url} was closed: open it again")
-
     # Facts
-
-    def facts(self, prefix: str) -> Iterator[tuple[str, Facts | None]]:
-        for name, *columns in self._pages("facts", prefix):
-            yield name, facts_in(columns)
 
     def remember(self, stream: str, facts: Facts, seq: int) -> None:
         given = {"seq": seq, **columns_of(facts)}
@@ -254,9 +204,7 @@ class SqliteStore(NothingLeft):
 
         self._write(remember)
 
-    def find(self, query: Query) -> Page:
-        # First what is unknown: what becomes known in between is then found twice, and not missed.
-        unknown = [name for name, _ in self._unknown(query.prefix)]
+    def _find(self, query: Query) -> Sequence[tuple[str, Facts | None]]:
         with self._reader() as conn:
 
             def count(statement: str, given: dict[str, Any]) -> int:
@@ -264,54 +212,30 @@ class SqliteStore(NothingLeft):
 
             statement, given = patiently(lambda: find_statement(query, count))
             rows = patiently(lambda: conn.execute(statement, given).fetchall())
-        told = [(name, facts_in(columns)) for name, *columns, _ in rows]
-        unknown += [name for name, facts in told if facts is None]
-        found = [(name, facts) for name, facts in told if facts is not None]
-        return Page(found[: query.limit], len(found) > query.limit, unknown)
+        return [(name, facts_in(columns)) for name, *columns, _ in rows]
 
-    def due(self, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        bounds = _bounds(prefix)
-        after: dict[str, Any] = {"now": micros_of(now), "after_at": -(1 << 62), "after_id": 0}
-        while rows := self._all("due", **after, **bounds):
-            for name, *columns, wakes_at, id in rows:
-                after |= {"after_at": wakes_at, "after_id": id}
-                if name.startswith(prefix):
-                    yield name, facts_in(columns)
-        yield from self._unknown(prefix)
+    def _facts(self, columns: Sequence[Any]) -> Facts | None:
+        return facts_in(columns)
 
-    def _unknown(self, prefix: str) -> Iterator[tuple[str, None]]:
-        """The streams whose log has to be read before anything can be said."""
-        after_id = 0
-        while rows := self._all("unknown", after_id=after_id, **_bounds(prefix)):
-            yield from ((name, None) for name, _ in rows if name.startswith(prefix))
-            after_id = rows[-1][1]
+    def _kept(self, time: datetime | None) -> int:
+        return -(1 << 62) if time is None else micros_of(time)
 
-    def text_index(self) -> SqliteTexts | None:
-        return SqliteTexts(self._all, self._write) if can_search() else None
-
-    def waypoints(self) -> SqlWaypoints:
-        def write(query: str, /, **given: Any) -> list[Any]:
-            return self._write(lambda conn: conn.execute(SQL[query], given).fetchall())
-
-        return SqlWaypoints(self._all, write, lambda seqs: msgspec.json.encode(seqs).decode())
+    def _listed(self, numbers: list[int]) -> str:
+        return msgspec.json.encode(numbers).decode()
 
     # Inboxes
 
-    def post(self, stream: str, name: str, data: bytes) -> bool:
+    def _post(self, stream: str, name: str, data: bytes) -> bool:
         given = {"stream": stream, "name": name, "data": data}
         return self._write(lambda conn: conn.execute(SQL["post"], given).rowcount) == 1
 
-    def inbox(self, streams: Collection[str]) -> Sequence[Post]:
+    def _messages(self, streams: Collection[str]) -> Sequence[Post]:
         found: list[tuple[int, Post]] = []
-        for (stream,) in self._all("addressees"):
+        for (stream,) in self._look("addressees"):
             if stream in streams:
-                rows = self._all("inbox", stream=stream)
+                rows = self._look("inbox", stream=stream)
                 found += [(id, Post(stream, name, data)) for id, name, data in rows]
         return [post for _, post in sorted(found, key=lambda pair: pair[0])]
-
-    def unpost(self, stream: str, name: str) -> None:
-        given = {"stream": stream, "name": name}
-        self._write(lambda conn: conn.execute(SQL["unpost"], given).rowcount)
 
     def delete(self, lease: Lease) -> None:
         held = self._leases.of(lease)
@@ -324,7 +248,7 @@ class SqliteStore(NothingLeft):
                 raise taken_over(lease)
             conn.execute(SQL["delete_lines"], lines)
             conn.execute(SQL["delete_posts"], given)
-            drop_index(conn, held.id)
+            _drop_old_index(conn, held.id)
             conn.execute(SQL["delete_waypoints"], given)
 
         self._write(delete)
@@ -332,7 +256,7 @@ class SqliteStore(NothingLeft):
 
     def rename(self, lease: Lease, stream: str) -> None:
         held = self._leases.of(lease)
-        self.sync(lease)
+        self._sync(lease)
         given = {"id": held.id, "epoch": lease.epoch, "name": stream}
 
         def rename(conn: sqlite3.Connection) -> None:
@@ -358,7 +282,7 @@ class SqliteStore(NothingLeft):
         digest = name or sha256(data).hexdigest()
         given = {"digest": digest, "data": data}
         # One that can be read is durable: what is not committed can't be read.
-        if self._all("young_blob", **given, after=time.time() - BLOB_AGE_S):
+        if self._look("young_blob", **given, after=time.time() - BLOB_AGE_S):
             return digest
 
         def put(conn: sqlite3.Connection) -> bool:
@@ -371,18 +295,13 @@ class SqliteStore(NothingLeft):
             say_mended(digest)
         return digest
 
-    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
-        rows = self._all("get_blob", digest=name)
-        if not rows:
-            raise LogDamaged(f"blobs/{name:.80}", 0, "the blob is gone")
-        data = bytes(rows[0][0])
-        if checked and sha256(data).hexdigest() != name:
-            raise LogDamaged(f"blobs/{name}", 0, "the blob's bytes do not fit its name")
-        return data
+    def _blob(self, name: str) -> bytes | None:
+        rows = self._look("get_blob", digest=name)
+        return bytes(rows[0][0]) if rows else None
 
     def blobs(self) -> Iterator[Blob]:
         after, now = "", time.time()
-        while rows := self._all("blobs", after=after, page=_PAGE):
+        while rows := self._look("blobs", after=after, page=PAGE):
             yield from (Blob(digest, size, max(now - put, 0.0)) for digest, size, put in rows)
             after = rows[-1][0]
 
@@ -402,7 +321,7 @@ class SqliteStore(NothingLeft):
         and keeps others from writing.
         """
         self._must_be_open()
-        self._writer.settle()
+        self._groups.settle()
         before = size_of(self.path)
         with self._reader() as conn:
             patiently(lambda: conn.execute("vacuum"))
@@ -412,10 +331,9 @@ class SqliteStore(NothingLeft):
     def close(self) -> None:
         if self._closed:
             return
-        for lease in self._leases.all():
-            self.release(lease)
+        self.release(self._leases.all())
         self._closed = True
-        self._writer.close()
+        self._groups.close()
         self._close_readers()
 
 
@@ -428,5 +346,8 @@ def _is_at_work(holder: Sequence[Any], now: float) -> bool:
     return expires_at > now and alive.may_be_alive(process)
 
 
-def _bounds(prefix: str) -> dict[str, Any]:
-    return {"prefix": prefix, "beyond": beyond(prefix), "page": _PAGE}
+def _drop_old_index(conn: sqlite3.Connection, id: int) -> None:
+    """Delete the words of a stream from the index that older versions made."""
+    was_indexed = conn.execute(SQL["delete_index"], {"id": id}).rowcount
+    if was_indexed and conn.execute(SQL["has_texts"]).fetchone():
+        conn.execute(SQL["delete_texts"], {"after": id << 32, "upto": (id + 1) << 32})

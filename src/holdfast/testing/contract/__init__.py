@@ -3,16 +3,5 @@
 import pytest
 
 # So that a failing test of a store shows what it found, as tests in a test module do.
-_THEMES = (
-    "appending",
-    "blobs",
-    "deleting",
-    "facts",
-    "inboxes",
-    "leases",
-    "reading",
-    "takeovers",
-    "texts",
-    "waypoints",
-)
+_THEMES = ("appending", "blobs", "derived", "facts", "leases")
 pytest.register_assert_rewrite(*(f"{__name__}.{theme}" for theme in _THEMES))

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import Conflict, LeaseLost
+from holdfast.log.store_calls import acquire_one, facts_of_all, streams_in, sync_one
 from holdfast.stores.port import Store
 from holdfast.testing.contract.samples import (
     HOSTILE_NAMES,
@@ -42,19 +43,19 @@ class Appending:
     """Rules 1 and 2: guarded, and durable when synced."""
 
     def test_what_was_appended_is_read_back_in_order(self, store: Store) -> None:
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, [b'{"id":"t-1"}', b"two"])
         store.append(lease, 2, [b"three"])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(STREAM)) == [b'{"id":"t-1"}', b"two", b"three"]
         assert list(store.read(STREAM, 2)) == [b"three"]
-        assert list(store.streams("tasks/")) == [STREAM]
+        assert list(streams_in(store, "tasks/")) == [STREAM]
 
     def test_what_was_synced_is_read_by_everybody(self, store: Store, other: Store) -> None:
         begun(store, count=3)
         assert list(other.read(STREAM)) == lines_of(STREAM, 3)
-        assert list(other.tail(STREAM)) == lines_of(STREAM, 3)[::-1]
-        assert list(other.streams("tasks/")) == [STREAM]
+        assert list(other.read(STREAM, backwards=True)) == lines_of(STREAM, 3)[::-1]
+        assert list(streams_in(other, "tasks/")) == [STREAM]
 
     def test_what_was_synced_is_there_when_the_store_is_opened_again(
         self, open_store: Callable[[], Store]
@@ -63,15 +64,15 @@ class Appending:
             begun(store, count=3)
         with closing(open_store()) as again:
             assert list(again.read(STREAM)) == lines_of(STREAM, 3)
-            lease = again.acquire(STREAM, "me", LONG_S)
+            lease = acquire_one(again, STREAM, "me", LONG_S)
             again.append(lease, 3, lines_of(STREAM, 4)[3:])
-            again.sync(lease)
+            sync_one(again, lease)
             assert list(again.read(STREAM)) == lines_of(STREAM, 4)
 
     def test_an_append_at_the_wrong_place_is_refused_and_changes_nothing(
         self, store: Store
     ) -> None:
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         with pytest.raises(Conflict):
             store.append(lease, 1, [b"bad"])
         store.append(lease, 0, [b"one"])
@@ -79,101 +80,101 @@ class Appending:
             with pytest.raises(Conflict):
                 store.append(lease, wrong, [b"bad", b"worse"])
         store.append(lease, 1, [b"two"])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(STREAM)) == [b"one", b"two"]
 
     def test_who_takes_a_stream_goes_on_at_its_end_and_nowhere_else(
         self, store: Store, other: Store
     ) -> None:
-        store.release(begun(store))
-        lease = other.acquire(STREAM, "in between", LONG_S)
+        store.release([begun(store)])
+        lease = acquire_one(other, STREAM, "in between", LONG_S)
         other.append(lease, 1, lines_of(STREAM, 3)[1:])
-        other.sync(lease)
-        other.release(lease)
-        again = store.acquire(STREAM, "me again", LONG_S)
+        sync_one(other, lease)
+        other.release([lease])
+        again = acquire_one(store, STREAM, "me again", LONG_S)
         for wrong in (0, 1, 2, 4):
             with pytest.raises(Conflict):
                 store.append(again, wrong, [b"bad"])
         store.append(again, 3, lines_of(STREAM, 4)[3:])
-        store.sync(again)
+        sync_one(store, again)
         assert list(other.read(STREAM)) == lines_of(STREAM, 4)
 
     def test_the_end_of_a_long_log_is_found_by_who_takes_it(
         self, store: Store, other: Store
     ) -> None:
         lines = [b"%d %s" % (n % 10, b"x" * 98) for n in range(3000)]  # they say no number
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, lines)
-        store.release(lease)
-        lease = other.acquire(STREAM, "next", LONG_S)
+        store.release([lease])
+        lease = acquire_one(other, STREAM, "next", LONG_S)
         with pytest.raises(Conflict):
             other.append(lease, 2999, [b"bad"])
         other.append(lease, 3000, [b"next"])
-        other.sync(lease)
+        sync_one(other, lease)
         assert list(store.read(STREAM)) == [*lines, b"next"]
 
     def test_lines_may_be_any_bytes_without_a_newline(
         self, open_store: Callable[[], Store], store: Store
     ) -> None:
         first = b'{"id":"t-1"}'
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, [first])
         for seq, line in enumerate(ODD_LINES, 1):
             store.append(lease, seq, [line])
         store.append(lease, 1 + len(ODD_LINES), ODD_LINES)
-        store.sync(lease)
-        store.release(lease)
+        sync_one(store, lease)
+        store.release([lease])
         expected = [first, *ODD_LINES, *ODD_LINES]
         with closing(open_store()) as again:
             assert list(again.read(STREAM)) == expected
             assert list(again.read(STREAM, 5)) == expected[5:]
-            assert list(again.tail(STREAM)) == expected[::-1]
-            lease = again.acquire(STREAM, "me", LONG_S)
+            assert list(again.read(STREAM, backwards=True)) == expected[::-1]
+            lease = acquire_one(again, STREAM, "me", LONG_S)
             again.append(lease, len(expected), [b"and on"])
             assert list(again.read(STREAM)) == [*expected, b"and on"]
 
     def test_a_line_may_be_long(self, store: Store, other: Store) -> None:
         lines = lines_of(STREAM, 3, 600_000)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         for seq, line in enumerate(lines):
             store.append(lease, seq, [line])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(other.read(STREAM)) == lines
-        assert list(other.tail(STREAM)) == lines[::-1]
+        assert list(other.read(STREAM, backwards=True)) == lines[::-1]
 
     def test_thousands_of_lines_may_come_at_once(self, store: Store, other: Store) -> None:
         lines = lines_of(STREAM, 12_000)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, lines[:11_000])
         store.append(lease, 11_000, lines[11_000:])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(other.read(STREAM)) == lines
-        assert list(other.tail(STREAM)) == lines[::-1]
+        assert list(other.read(STREAM, backwards=True)) == lines[::-1]
         assert list(other.read(STREAM, 11_998)) == lines[11_998:]
 
     def test_to_append_nothing_changes_nothing(self, store: Store) -> None:
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, [])
-        store.sync(lease)
-        assert list(store.streams("tasks/")) == []
+        sync_one(store, lease)
+        assert list(streams_in(store, "tasks/")) == []
         store.append(lease, 0, [b"one"])
         store.append(lease, 1, [])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(STREAM)) == [b"one"]
 
     def test_what_the_caller_does_with_its_list_afterwards_changes_nothing(
         self, store: Store
     ) -> None:
         lines = [b"one"]
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, lines)
         lines[0] = b"changed"
         lines.append(b"two")
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(STREAM)) == [b"one"]
 
     def test_threads_append_in_some_order_and_lose_nothing(self, store: Store) -> None:
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         lock, seq = threading.Lock(), [0]
 
         def work() -> None:
@@ -181,7 +182,7 @@ class Appending:
                 with lock:
                     store.append(lease, seq[0], [b"%d" % seq[0]])
                     seq[0] += 1
-                store.sync(lease)
+                sync_one(store, lease)
 
         at_once([work] * 4)
         assert list(store.read(STREAM)) == [b"%d" % n for n in range(100)]
@@ -190,11 +191,11 @@ class Appending:
         self, store: Store, other: Store
     ) -> None:
         def work(stream: str) -> None:
-            lease = store.acquire(stream, "me", LONG_S)
+            lease = acquire_one(store, stream, "me", LONG_S)
             for seq, line in enumerate(lines_of(stream, 10)):
                 store.append(lease, seq, [line])
-                store.sync(lease)
-            store.release(lease)
+                sync_one(store, lease)
+            store.release([lease])
 
         streams = [f"tasks/many-{n}" for n in range(16)]
         at_once([partial(work, stream) for stream in streams])
@@ -206,7 +207,7 @@ class Appending:
         store.append(one, 1, [b"right"])
         with pytest.raises(Conflict):
             store.append(two, 7, [b"wrong"])
-        store.sync(one)
+        sync_one(store, one)
         assert list(store.read("tasks/one"))[1:] == [b"right"]
         assert list(store.read("tasks/two"))[1:] == []
 
@@ -216,12 +217,12 @@ class Appending:
         streams = [f"tasks/{n}" for n in range(20)]
         held = begun(other, "tasks/of-another")
         store = open_store()
-        leases = [store.acquire(stream, "me", LONG_S) for stream in streams]
+        leases = [acquire_one(store, stream, "me", LONG_S) for stream in streams]
         for lease in leases:
             store.append(lease, 0, lines_of(lease.stream, 1))
         store.close()
         store.close()
-        store.release(leases[0])
+        store.release([leases[0]])
         with pytest.raises(LeaseLost):
             store.append(leases[0], 1, [b"two"])
         for stream in streams:
@@ -239,32 +240,32 @@ class Reading:
     def test_a_new_stream_is_empty(self, store: Store) -> None:
         assert list(store.read(STREAM)) == []
         assert list(store.read(STREAM, 7)) == []
-        assert list(store.tail(STREAM)) == []
-        assert list(store.streams("tasks/")) == []
-        assert list(store.facts("tasks/")) == []
+        assert list(store.read(STREAM, backwards=True)) == []
+        assert list(streams_in(store, "tasks/")) == []
+        assert list(facts_of_all(store, "tasks/")) == []
 
     def test_a_stream_is_made_by_its_first_append(self, store: Store, other: Store) -> None:
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         for reader in (store, other):
             assert list(reader.read(STREAM)) == []
-            assert list(reader.streams("tasks/")) == []
-            assert list(reader.facts("tasks/")) == []
+            assert list(streams_in(reader, "tasks/")) == []
+            assert list(facts_of_all(reader, "tasks/")) == []
         store.append(lease, 0, lines_of(STREAM, 1))
-        store.sync(lease)
+        sync_one(store, lease)
         for reader in (store, other):
-            assert list(reader.streams("tasks/")) == [STREAM]
+            assert list(streams_in(reader, "tasks/")) == [STREAM]
 
     @pytest.mark.parametrize("width", [0, 400, 20_000])
     def test_a_long_log_is_read_from_either_end_and_from_anywhere(
         self, store: Store, width: int
     ) -> None:
         lines = lines_of(STREAM, 300, width)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         for start in range(0, 300, 60):
             store.append(lease, start, lines[start : start + 60])
-        store.sync(lease)
+        sync_one(store, lease)
         assert list(store.read(STREAM)) == lines
-        assert list(store.tail(STREAM)) == lines[::-1]
+        assert list(store.read(STREAM, backwards=True)) == lines[::-1]
         for after_seq in (0, 1, 2, 150, 298, 299, 300, 301):
             assert list(store.read(STREAM, after_seq)) == lines[after_seq:]
 
@@ -272,31 +273,31 @@ class Reading:
         self, store: Store
     ) -> None:
         lines = [b"%d" % (n % 7) for n in range(30)]
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, lines)
-        store.sync(lease)
+        sync_one(store, lease)
         for after_seq in (0, 1, 15, 29, 30, 31):
             assert list(store.read(STREAM, after_seq)) == lines[after_seq:]
 
     def test_the_tail_is_read_only_as_far_as_it_is_asked_for(self, store: Store) -> None:
         lines = lines_of(STREAM, 50)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, lines)
-        tail = store.tail(STREAM)
+        tail = store.read(STREAM, backwards=True)
         assert [next(tail), next(tail)] == [lines[49], lines[48]]
         del tail  # and nobody minds
-        assert list(store.tail("tasks/nobody")) == []
+        assert list(store.read("tasks/nobody", backwards=True)) == []
         assert list(store.read("tasks/nobody", 7)) == []
 
     def test_who_stops_reading_half_way_is_in_nobodys_way(self, store: Store, other: Store) -> None:
         lines = lines_of(STREAM, 2000, 500)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, lines)
-        store.sync(lease)
-        reading, back = other.read(STREAM, 3), other.tail(STREAM)
+        sync_one(store, lease)
+        reading, back = other.read(STREAM, 3), other.read(STREAM, backwards=True)
         assert (next(reading), next(back)) == (lines[3], lines[-1])
         store.append(lease, 2000, [b"and one more"])
-        store.sync(lease)
+        sync_one(store, lease)
         rest = list(reading)
         assert rest in (lines[4:], [*lines[4:], b"and one more"])
         assert list(back) == lines[-2::-1]
@@ -307,7 +308,7 @@ class Reading:
 
     def test_readers_see_a_prefix_while_a_writer_writes(self, store: Store, other: Store) -> None:
         lines = lines_of(STREAM, 200, 300)
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         done = threading.Event()
         wrong: list[str] = []
 
@@ -316,7 +317,7 @@ class Reading:
             while not done.is_set():
                 whole = list(reader.read(STREAM))
                 newer = list(reader.read(STREAM, known))
-                last = next(reader.tail(STREAM), None)
+                last = next(reader.read(STREAM, backwards=True), None)
                 if whole != lines[: len(whole)] or newer != lines[known : known + len(newer)]:
                     wrong.append(f"{len(whole)} lines, {len(newer)} after {known}")
                 if len(whole) < known:
@@ -337,13 +338,13 @@ class Reading:
 
     def test_streams_are_apart_whatever_they_are_called(self, store: Store, other: Store) -> None:
         for name in HOSTILE_NAMES:
-            lease = store.acquire(f"tasks/{name}", "me", LONG_S)
+            lease = acquire_one(store, f"tasks/{name}", "me", LONG_S)
             store.append(lease, 0, [b'{"id":%s}' % msgspec.json.encode(name)])
-            store.sync(lease)
+            sync_one(store, lease)
         expected = sorted(f"tasks/{name}" for name in HOSTILE_NAMES)
         for reader in (store, other):
-            assert sorted(reader.streams("tasks/")) == expected
-            assert sorted(stream for stream, _ in reader.facts("tasks/")) == expected
+            assert sorted(streams_in(reader, "tasks/")) == expected
+            assert sorted(stream for stream, _ in facts_of_all(reader, "tasks/")) == expected
             for name in HOSTILE_NAMES:
                 line = b'{"id":%s}' % msgspec.json.encode(name)
                 assert list(reader.read(f"tasks/{name}")) == [line]
@@ -364,6 +365,6 @@ class Reading:
             "tasks/ab",
         ):
             expected = sorted(stream for stream in streams if stream.startswith(prefix))
-            assert sorted(store.streams(prefix)) == expected
-            assert sorted(stream for stream, _ in store.facts(prefix)) == expected
-        assert list(store.streams("sessions/")) == ["sessions/a"]
+            assert sorted(streams_in(store, prefix)) == expected
+            assert sorted(stream for stream, _ in facts_of_all(store, prefix)) == expected
+        assert list(streams_in(store, "sessions/")) == ["sessions/a"]

@@ -11,6 +11,15 @@ from hashlib import sha256
 import pytest
 
 from holdfast.errors import Conflict, LeaseLost, LogDamaged, TaskBusy
+from holdfast.log.store_calls import (
+    acquire_one,
+    due_in,
+    facts_of_all,
+    inbox_of,
+    post_to,
+    streams_in,
+    sync_one,
+)
 from holdfast.stores.port import Facts, Store
 from holdfast.testing.contract.samples import AT, LONG_S, STREAM, at_once, begun, lines_of
 
@@ -102,33 +111,33 @@ class Deleting:
         store.delete(begun(store, count=3))
         for reader in (store, other):
             assert list(reader.read(STREAM)) == []
-            assert list(reader.tail(STREAM)) == []
-            assert list(reader.streams("tasks/")) == []
+            assert list(reader.read(STREAM, backwards=True)) == []
+            assert list(streams_in(reader, "tasks/")) == []
             assert reader.holder(STREAM) is None
-        again = other.acquire(STREAM, "me", LONG_S)
+        again = acquire_one(other, STREAM, "me", LONG_S)
         other.append(again, 0, lines_of(STREAM, 1))
-        other.sync(again)
+        sync_one(other, again)
         assert list(store.read(STREAM)) == lines_of(STREAM, 1)
 
     def test_a_deleted_stream_has_no_facts_no_messages_and_is_not_due(
         self, store: Store, other: Store
     ) -> None:
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         store.append(lease, 0, lines_of(STREAM, 1), PENDING)
-        store.sync(lease)
+        sync_one(store, lease)
         store.remember(STREAM, PENDING, 1)
         for reader in (store, other):
-            assert list(reader.due("tasks/", AT))
-        store.post(STREAM, "m", b"{}")
+            assert list(due_in(reader, "tasks/", AT))
+        post_to(store, STREAM, "m", b"{}")
         store.delete(lease)
         for anew in (False, True):
             if anew:
                 begun(store)
             for reader in (store, other):
-                assert dict(reader.facts("tasks/")) == ({STREAM: None} if anew else {})
-                assert PENDING not in dict(reader.due("tasks/", AT)).values()
-                assert list(reader.inbox([STREAM])) == []
-        assert store.post(STREAM, "m", b"{}")
+                assert dict(facts_of_all(reader, "tasks/")) == ({STREAM: None} if anew else {})
+                assert PENDING not in dict(due_in(reader, "tasks/", AT)).values()
+                assert list(inbox_of(reader, [STREAM])) == []
+        assert post_to(store, STREAM, "m", b"{}")
 
     def test_what_is_not_deleted_stays(self, store: Store, other: Store) -> None:
         others = ["tasks/t", "tasks/t-10", "tasks/t-1/x", "tasks/T-1", "sessions/t-1"]
@@ -137,16 +146,16 @@ class Deleting:
         leases |= {stream: begun(store, stream) for stream in others[2:]}
         for stream in others:
             store.append(leases[stream], 1, lines_of(stream, 2)[1:], PENDING)
-            store.sync(leases[stream])
-            store.post(stream, "m", b"{}")
+            sync_one(store, leases[stream])
+            post_to(store, stream, "m", b"{}")
         digest = store.put_blob(b"kept")
         store.delete(gone)
         for reader in (store, other):
             for stream in others:
                 assert list(reader.read(stream)) == lines_of(stream, 2)
-                assert [post.name for post in reader.inbox([stream])] == ["m"]
+                assert [post.name for post in inbox_of(reader, [stream])] == ["m"]
                 assert reader.holder(stream) == "me"
-                assert stream in dict(reader.due(stream, AT))
+                assert stream in dict(due_in(reader, stream, AT))
             assert reader.get_blob(digest) == b"kept"
         for lease in leases.values():
             store.renew(lease)
@@ -157,17 +166,17 @@ class Deleting:
         for _ in range(2):
             with pytest.raises(LeaseLost):
                 store.append(lease, 1, [b"late"])
-                store.sync(lease)
+                sync_one(store, lease)
             with pytest.raises(LeaseLost):
                 store.renew(lease)
             with pytest.raises(LeaseLost):
                 store.delete(lease)
-            store.release(lease)
-            store.release(store.acquire(STREAM, "next", LONG_S))
+            store.release([lease])
+            store.release([acquire_one(store, STREAM, "next", LONG_S)])
         assert list(store.read(STREAM)) == []
 
     def test_a_stream_without_a_line_can_be_deleted(self, store: Store) -> None:
-        store.delete(store.acquire(STREAM, "me", LONG_S))
+        store.delete(acquire_one(store, STREAM, "me", LONG_S))
         assert store.holder(STREAM) is None
         begun(store)
 
@@ -180,27 +189,27 @@ class Deleting:
             store.append(lease, 1, [b"not synced"], PENDING)
             store.delete(lease)
         with closing(open_store()) as again:
-            assert list(again.streams("tasks/")) == ["tasks/kept"]
+            assert list(streams_in(again, "tasks/")) == ["tasks/kept"]
             assert list(again.read(STREAM)) == []
-            assert STREAM not in dict(again.due("tasks/", AT))
+            assert STREAM not in dict(due_in(again, "tasks/", AT))
 
     def test_a_writer_whose_stream_was_taken_over_and_deleted_is_told_so(
         self, store: Store, other: Store
     ) -> None:
-        stale = store.acquire(STREAM, "frozen", 0.01)
+        stale = acquire_one(store, STREAM, "frozen", 0.01)
         store.append(stale, 0, lines_of(STREAM, 1))
         time.sleep(0.05)
-        taken = other.acquire(STREAM, "taker", LONG_S)
+        taken = acquire_one(other, STREAM, "taker", LONG_S)
         seen = list(other.read(STREAM))
         other.delete(taken)
         try:
-            store.sync(stale)
+            sync_one(store, stale)
         except LeaseLost:
             pass
         else:  # then it was durable before, and who took over has seen it
             assert seen == lines_of(STREAM, 1)
         assert list(other.read(STREAM)) == []
-        assert list(other.streams("tasks/")) == []
+        assert list(streams_in(other, "tasks/")) == []
 
 
 # The part of a store's contract that is about names, and about what nobody needs any more.
@@ -216,67 +225,70 @@ class HousekeepingContract:
     # Names
 
     def test_a_renamed_stream_is_there_under_its_new_name_alone(self, store: Store) -> None:
-        lease = store.acquire(DRAFT, "me", LONG_S)
+        lease = acquire_one(store, DRAFT, "me", LONG_S)
         store.append(lease, 0, LINES, Facts("job", "completed"))
-        assert list(store.streams("tasks/")) == []
+        assert list(streams_in(store, "tasks/")) == []
         store.rename(lease, FINAL)
         assert list(store.read(FINAL)) == LINES
-        assert list(store.tail(FINAL)) == LINES[::-1]
-        assert (list(store.streams("tasks/")), list(store.streams("copies/"))) == ([FINAL], [])
+        assert list(store.read(FINAL, backwards=True)) == LINES[::-1]
+        assert (list(streams_in(store, "tasks/")), list(streams_in(store, "copies/"))) == (
+            [FINAL],
+            [],
+        )
         assert list(store.read(DRAFT)) == []
-        assert list(store.facts("copies/")) == []
+        assert list(facts_of_all(store, "copies/")) == []
         store.remember(FINAL, Facts("job", "failed"), 2)
-        assert dict(store.facts("tasks/")) == {FINAL: Facts("job", "failed")}
+        assert dict(facts_of_all(store, "tasks/")) == {FINAL: Facts("job", "failed")}
 
     def test_a_renamed_stream_is_held_by_nobody_and_can_be_gone_on_with(self, store: Store) -> None:
-        lease = store.acquire(DRAFT, "me", LONG_S)
+        lease = acquire_one(store, DRAFT, "me", LONG_S)
         store.append(lease, 0, LINES)
         store.rename(lease, FINAL)
         assert store.holder(FINAL) is None
         with pytest.raises(LeaseLost):
             store.append(lease, 2, [b"late"])
-            store.sync(lease)
-        store.release(lease)
-        fresh = store.acquire(FINAL, "me", LONG_S)
+            sync_one(store, lease)
+        store.release([lease])
+        fresh = acquire_one(store, FINAL, "me", LONG_S)
         store.append(fresh, 2, [b"three"])
-        store.sync(fresh)
+        sync_one(store, fresh)
         assert list(store.read(FINAL)) == [*LINES, b"three"]
-        again = store.acquire(DRAFT, "me", LONG_S)
+        again = acquire_one(store, DRAFT, "me", LONG_S)
         store.append(again, 0, [b"a new one"])
 
     def test_a_name_that_is_taken_is_refused_and_nothing_changes(self, store: Store) -> None:
-        there = store.acquire(FINAL, "them", LONG_S)
+        there = acquire_one(store, FINAL, "them", LONG_S)
         store.append(there, 0, LINES[:1])
-        store.release(there)
-        lease = store.acquire(DRAFT, "me", LONG_S)
+        store.release([there])
+        lease = acquire_one(store, DRAFT, "me", LONG_S)
         store.append(lease, 0, LINES)
         with pytest.raises(Conflict, match="there already"):
             store.rename(lease, FINAL)
         assert list(store.read(FINAL)) == LINES[:1]
         assert list(store.read(DRAFT)) == LINES
-        store.delete(store.acquire(FINAL, "me", LONG_S))
+        store.delete(acquire_one(store, FINAL, "me", LONG_S))
         store.rename(lease, FINAL)
         assert list(store.read(FINAL)) == LINES
 
     def test_a_name_that_somebody_holds_is_refused(self, store: Store) -> None:
-        theirs = store.acquire(FINAL, "who is about to start", LONG_S)
-        lease = store.acquire(DRAFT, "me", LONG_S)
+        theirs = acquire_one(store, FINAL, "who is about to start", LONG_S)
+        lease = acquire_one(store, DRAFT, "me", LONG_S)
         store.append(lease, 0, LINES)
         with pytest.raises(TaskBusy, match="about to start"):
             store.rename(lease, FINAL)
-        store.release(theirs)
+        store.release([theirs])
         store.rename(lease, FINAL)  # they never wrote anything
         assert list(store.read(FINAL)) == LINES
 
     def test_a_stale_lease_renames_nothing(self, store: Store) -> None:
-        stale = store.acquire(DRAFT, "frozen", 0.01)
+        stale = acquire_one(store, DRAFT, "frozen", 0.01)
         store.append(stale, 0, LINES)
-        store.sync(stale)
+        sync_one(store, stale)
         time.sleep(0.05)
-        store.acquire(DRAFT, "taker", LONG_S)
+        acquire_one(store, DRAFT, "taker", LONG_S)
         with pytest.raises(LeaseLost):
             store.rename(stale, FINAL)
-        assert list(store.streams("tasks/")) == []
+        assert list(streams_in(store, "tasks/")) == []
         assert list(store.read(DRAFT)) == LINES
 
     # Blobs
@@ -310,9 +322,9 @@ class HousekeepingContract:
         assert not store.delete_blob(digest, 0)
 
     def test_there_is_nothing_to_sweep_in_a_store_that_is_used(self, store: Store) -> None:
-        lease = store.acquire(FINAL, "me", LONG_S)
+        lease = acquire_one(store, FINAL, "me", LONG_S)
         store.append(lease, 0, LINES)
-        store.post(FINAL, "m", b"{}")
+        post_to(store, FINAL, "m", b"{}")
         store.put_blob(b"z" * 1000)
         for dry_run in (True, False):
             left = store.sweep(0, 0, dry_run=dry_run)

@@ -1,238 +1,111 @@
-"""An index of texts says what is in the log, moves as a whole, and goes with its stream.
-
-For stores that can search (`TextSearch`); of others these tests are skipped.
-"""
+"""What was derived from a stream is kept beside it, replaced as a whole, and goes with it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
 
-from holdfast.stores.port import Store, TextIndex, TextSearch, Waypoints, WaypointStore
-from holdfast.stores.texts import words_of, words_to_find
+from holdfast.log.store_calls import acquire_one
+from holdfast.stores.port import Store
 from holdfast.testing.contract.samples import HOSTILE_NAMES, LONG_S, STREAM, at_once, begun
-
-MEMORY = "memories/m"
-HOSTILE_TEXTS = (
-    "Zürich ZURICH zurich", "日本語の本", "Ωμέγα", "привет мир", "snake_case", "v2.10", "not",
-    "1e5 0x1F 3.14", "near and or", "a" * 5000, "x " * 5000, "ßtraße ﬁsh", "𐐷 𝕙𝕚", "o'neill",
-    'say "hi"', "user@example.com http://a.b/c?d=e#f", "한국어", "हिन्दी", "nul\0nul",
-    " ".join(f"w{n}" for n in range(3000)),
-)  # fmt: skip
-
-
-class Texts:
-    """Rule 12."""
-
-    @pytest.fixture
-    def index(self, store: Store) -> TextIndex:
-        """The index of a store, with a stream to be indexed."""
-        found = _index_of(store)
-        _make(store, MEMORY)
-        return found
-
-    def test_a_line_is_found_by_each_of_its_words_and_no_other(self, index: TextIndex) -> None:
-        assert index.upto(MEMORY) == 0
-        _add(index, 0, 3, {2: "Ada wants a quiet room", 3: "Bob wants tea"})
-        assert index.upto(MEMORY) == 3
-        assert _found(index, "quiet") == _found(index, "ROOM!") == [2]
-        assert _found(index, "tea") == [3]
-        assert sorted(_found(index, "wants")) == sorted(_found(index, "tea quiet")) == [2, 3]
-        assert _found(index, "coffee") == _found(index, "qui") == []
-        assert _found(index, "coffee or tea") == [3]
-
-    def test_the_best_match_comes_first_and_of_equal_ones_the_newest(
-        self, index: TextIndex
-    ) -> None:
-        texts = {2: "a desk", 3: "a quiet room with a desk", 4: "a room", 5: "a room"}
-        _add(index, 0, 5, texts)
-        assert _found(index, "quiet desk room")[0] == 3
-        assert [seq for seq in _found(index, "room") if seq > 3] == [5, 4]
-        scores = [score for _, score in index.find(MEMORY, ["quiet", "desk"], 9)]
-        assert scores == sorted(scores, reverse=True) and all(score > 0 for score in scores)
-        assert _found(index, "room", limit=1) == [5]
-
-    def test_it_goes_on_from_where_it_is_and_from_nowhere_else(self, index: TextIndex) -> None:
-        _add(index, 0, 2, {2: "one"})
-        _add(index, 2, 4, {3: "two", 4: "three"}, gone=[2])
-        assert (_found(index, "one"), _found(index, "two three"), index.upto(MEMORY)) == (
-            [], [4, 3], 4,
-        )  # fmt: skip
-        for after in (0, 2, 3, 5):
-            _add(index, after, 9, {9: "nine"}, gone=[3])
-            assert index.upto(MEMORY) == 4
-        assert _found(index, "nine") == []
-        assert _found(index, "two") == [3]
-
-    def test_one_that_was_deleted_is_made_anew_from_the_beginning_only(
-        self, index: TextIndex
-    ) -> None:
-        _add(index, 0, 2, {2: "one"})
-        index.drop(MEMORY)
-        index.drop(MEMORY)
-        assert (index.upto(MEMORY), _found(index, "one")) == (0, [])
-        _add(index, 2, 3, {3: "two"})
-        assert (index.upto(MEMORY), _found(index, "two")) == (0, [])
-        _add(index, 0, 3, {2: "one", 3: "two"})
-        assert (index.upto(MEMORY), _found(index, "one")) == (3, [2])
-
-    def test_of_many_who_bring_it_up_to_date_one_does(self, index: TextIndex, other: Store) -> None:
-        theirs = _index_of(other)
-        jobs = [
-            partial(_add, each, 0, upto, {seq: f"word {seq}" for seq in range(2, upto + 1)})
-            for upto in range(2, 8)
-            for each in (index, theirs)
-        ]
-        at_once(jobs)
-        upto = index.upto(MEMORY)
-        assert upto in range(2, 8)
-        for each in (index, theirs):
-            assert each.upto(MEMORY) == upto
-            assert sorted(_found(each, "word")) == list(range(2, upto + 1))
-
-    def test_streams_are_apart(self, index: TextIndex, store: Store) -> None:
-        _make(store, "memories/n")
-        _add(index, 0, 2, {2: "one"})
-        index.add("memories/n", 0, 3, [(3, ["one"])], [])
-        assert [seq for seq, _ in index.find("memories/n", ["one"], 9)] == [3]
-        assert _found(index, "one") == [2]
-        index.drop("memories/n")
-        assert _found(index, "one") == [2]
-        assert index.find("memories/n", ["one"], 9) == []
-
-    def test_it_goes_with_its_stream(self, index: TextIndex, store: Store) -> None:
-        _add(index, 0, 2, {2: "one"})
-        store.delete(store.acquire(MEMORY, "me", LONG_S))
-        assert (index.upto(MEMORY), _found(index, "one")) == (0, [])
-        _make(store, MEMORY)
-        assert (index.upto(MEMORY), _found(index, "one")) == (0, [])
-        _add(index, 0, 2, {2: "two"})
-        assert (_found(index, "one"), _found(index, "two")) == ([], [2])
-
-    def test_of_a_stream_that_is_not_there_nothing_is_known_or_kept(self, index: TextIndex) -> None:
-        index.add("memories/nobody", 0, 2, [(2, ["one"])], [])
-        assert index.upto("memories/nobody") == 0
-        assert index.find("memories/nobody", ["one"], 9) == []
-        index.drop("memories/nobody")
-
-    def test_any_text_is_found_by_its_words(self, index: TextIndex) -> None:
-        for text in HOSTILE_TEXTS:
-            index.drop(MEMORY)
-            _add(index, 0, 3, {2: text, 3: "another"})
-            words = words_of(text)
-            for word in dict.fromkeys([words[0], words[-1]]):
-                assert _found(index, word) == [2], (text, word)
-            assert _found(index, text) == [2], text
-
-
-def _index_of(store: Store) -> TextIndex:
-    found = store.text_index() if isinstance(store, TextSearch) else None
-    if found is None:
-        pytest.skip("the store has no index of texts")
-    return found
-
-
-def _make(store: Store, stream: str) -> None:
-    lease = store.acquire(stream, "me", LONG_S)
-    store.append(lease, 0, [b'{"id":"m","seq":1}'])
-    store.sync(lease)
-    store.release(lease)
-
-
-def _add(
-    index: TextIndex, after: int, upto: int, texts: dict[int, str], gone: Sequence[int] = ()
-) -> None:
-    index.add(MEMORY, after, upto, [(seq, words_of(text)) for seq, text in texts.items()], gone)
-
-
-def _found(index: TextIndex, query: str, limit: int = 100) -> list[int]:
-    return [seq for seq, _ in index.find(MEMORY, words_to_find(query), limit)]
-
-
-# Waypoints are kept beside a stream, replaced as a whole, and go with it.
-#
-# For stores that keep them (`WaypointStore`); of others these tests are skipped.
-
 
 LARGE = bytes(range(256)) * 1000
 
 
-class WaypointsOfStreams:
-    """Rule 13."""
+def _names(store: Store, stream: str = STREAM) -> list[str]:
+    return sorted(row.name for row in store.get_side([stream], "derived", only_names=True))
+
+
+def _got(store: Store, *names: str, stream: str = STREAM) -> dict[str, bytes]:
+    return {row.name: row.data for row in store.get_side([stream], "derived", names)}
+
+
+class DerivedBesideStreams:
+    """Rule 12."""
 
     @pytest.fixture
-    def kept(self, store: Store) -> Waypoints:
-        """The waypoints of a store, with a stream to have some."""
-        found = _waypoints_of(store)
-        store.release(begun(store))
-        return found
+    def kept(self, store: Store) -> Store:
+        """A store with a stream to keep something beside."""
+        store.release([begun(store)])
+        return store
 
-    def test_a_part_comes_back_as_it_was_for_everybody(self, kept: Waypoints, other: Store) -> None:
-        kept.put(STREAM, 1024, "head", b"")
-        kept.put(STREAM, 1024, "calls", LARGE)
-        kept.put(STREAM, 2048, "head", b"two\n\0")
-        for each in (kept, _waypoints_of(other)):
-            assert sorted(each.seqs(STREAM)) == [1024, 2048]
-            found = each.get(STREAM, [1024, 2048, 4096], "head")
-            assert dict(found) == {1024: b"", 2048: b"two\n\0"}
-            assert dict(each.get(STREAM, [1024], "calls")) == {1024: LARGE}
-            assert dict(each.get(STREAM, [], "head")) == {}
-
-    def test_one_that_is_put_again_replaces_the_one_before(self, kept: Waypoints) -> None:
-        for data in (LARGE, b"one", LARGE + b"two"):
-            kept.put(STREAM, 7, "head", data)
-            assert dict(kept.get(STREAM, [7], "head")) == {7: data}
-        assert list(kept.seqs(STREAM)) == [7]
-
-    def test_of_many_who_put_the_same_one_is_there_whole(
-        self, kept: Waypoints, other: Store
+    def test_what_is_derived_comes_back_as_it_was_for_everybody(
+        self, kept: Store, other: Store
     ) -> None:
-        theirs = _waypoints_of(other)
+        given = {"1024.head": b"", "1024.calls": LARGE, "2048.head": b"two\n\0"}
+        for name, data in given.items():
+            assert kept.put_side(STREAM, "derived", name, data)
+        for each in (kept, other):
+            assert _names(each) == sorted(given)
+            assert _got(each, "1024.head", "2048.head", "4096.head") == {
+                "1024.head": b"",
+                "2048.head": b"two\n\0",
+            }
+            assert _got(each, "1024.calls") == {"1024.calls": LARGE}
+            assert _got(each) == {}
+            found = each.get_side([STREAM, "tasks/nobody"], "derived")
+            assert {(row.stream, row.name): row.data for row in found} == {
+                (STREAM, name): data for name, data in given.items()
+            }
+
+    def test_one_that_is_put_again_replaces_the_one_before(self, kept: Store) -> None:
+        for data in (LARGE, b"one", LARGE + b"two"):
+            kept.put_side(STREAM, "derived", "7.head", data)
+            assert _got(kept, "7.head") == {"7.head": data}
+        assert _names(kept) == ["7.head"]
+
+    def test_of_many_who_put_the_same_one_is_there_whole(self, kept: Store, other: Store) -> None:
         several = [bytes([n]) * 50_000 for n in range(6)]
         jobs = [
-            partial(each.put, STREAM, 7, "head", data)
+            partial(each.put_side, STREAM, "derived", "7.head", data)
             for data in several
-            for each in (kept, theirs)
+            for each in (kept, other)
         ]
         at_once(jobs)
-        assert kept.get(STREAM, [7], "head")[7] in several
+        assert _got(kept, "7.head")["7.head"] in several
 
-    def test_they_are_deleted_and_the_log_stays(self, kept: Waypoints, store: Store) -> None:
-        kept.put(STREAM, 7, "head", b"x")
-        before = list(store.read(STREAM))
+    def test_one_is_dropped_or_all_and_the_log_and_the_inbox_stay(self, kept: Store) -> None:
+        kept.put_side(STREAM, "inbox", "7.head", b"message")
+        for name in ("7.head", "8.head", "9.head"):
+            kept.put_side(STREAM, "derived", name, b"x")
+        before = list(kept.read(STREAM))
         for _ in range(2):
-            kept.drop(STREAM)
-            assert (list(kept.seqs(STREAM)), dict(kept.get(STREAM, [7], "head"))) == ([], {})
-        assert list(store.read(STREAM)) == before
+            kept.drop_side(STREAM, "derived", "7.head")
+            assert _names(kept) == ["8.head", "9.head"]
+        for _ in range(2):
+            kept.drop_side(STREAM, "derived")
+            assert (_names(kept), _got(kept, "8.head")) == ([], {})
+        assert list(kept.read(STREAM)) == before
+        assert [post.name for post in kept.get_side([STREAM], "inbox")] == ["7.head"]
 
-    def test_they_go_with_their_stream(self, kept: Waypoints, store: Store) -> None:
-        kept.put(STREAM, 7, "head", b"x")
-        store.rename(store.acquire(STREAM, "me", LONG_S), "tasks/another")
-        assert list(kept.seqs(STREAM)) == []
-        # In a store that is encrypted or signed they may be bound to the name.
-        assert dict(kept.get("tasks/another", [7], "head")) in ({7: b"x"}, {})
-        store.delete(store.acquire("tasks/another", "me", LONG_S))
-        store.release(begun(store, "tasks/another"))
-        assert list(kept.seqs("tasks/another")) == []
+    def test_a_name_that_is_no_number_and_word_is_not_kept(self, kept: Store) -> None:
+        for name in ("head", "7", "../8.head", "7.head/x", "x.head", "7.", ""):
+            assert not kept.put_side(STREAM, "derived", name, b"x")
+            assert _got(kept, name) == {}
+            kept.drop_side(STREAM, "derived", name)
+        assert _names(kept) == []
 
-    def test_of_a_stream_that_is_not_there_nothing_is_kept(self, kept: Waypoints) -> None:
-        kept.put("tasks/nobody", 7, "head", b"x")
-        assert list(kept.seqs("tasks/nobody")) == []
-        assert dict(kept.get("tasks/nobody", [7], "head")) == {}
-        kept.drop("tasks/nobody")
+    def test_it_goes_with_its_stream(self, kept: Store) -> None:
+        kept.put_side(STREAM, "derived", "7.head", b"x")
+        kept.rename(acquire_one(kept, STREAM, "me", LONG_S), "tasks/another")
+        assert _names(kept) == []
+        # In a store that is encrypted or signed it may be bound to the name.
+        assert _got(kept, "7.head", stream="tasks/another") in ({"7.head": b"x"}, {})
+        kept.delete(acquire_one(kept, "tasks/another", "me", LONG_S))
+        kept.release([begun(kept, "tasks/another")])
+        assert _names(kept, "tasks/another") == []
 
-    def test_streams_of_any_name_are_apart(self, kept: Waypoints, store: Store) -> None:
+    def test_beside_a_stream_that_is_not_there_nothing_is_kept(self, kept: Store) -> None:
+        kept.put_side("tasks/nobody", "derived", "7.head", b"x")
+        assert _names(kept, "tasks/nobody") == []
+        assert _got(kept, "7.head", stream="tasks/nobody") == {}
+        kept.drop_side("tasks/nobody", "derived")
+
+    def test_streams_of_any_name_are_apart(self, kept: Store) -> None:
         for number, name in enumerate(HOSTILE_NAMES):
-            store.release(begun(store, f"tasks/{name}"))
-            kept.put(f"tasks/{name}", 7, "head", b"%d" % number)
+            kept.release([begun(kept, f"tasks/{name}")])
+            kept.put_side(f"tasks/{name}", "derived", "7.head", b"%d" % number)
         for number, name in enumerate(HOSTILE_NAMES):
-            assert dict(kept.get(f"tasks/{name}", [7], "head")) == {7: b"%d" % number}
-
-
-def _waypoints_of(store: Store) -> Waypoints:
-    found = store.waypoints() if isinstance(store, WaypointStore) else None
-    if found is None:
-        pytest.skip("the store keeps no waypoints")
-    return found
+            found = _got(kept, "7.head", stream=f"tasks/{name}")
+            assert found == {"7.head": b"%d" % number}

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from holdfast.log.store_calls import acquire_one, due_in, facts_of_all, streams_in, sync_one
 from holdfast.stores.port import Facts, PagePlace, Query, Store
 from holdfast.testing.contract.samples import (
     AT,
@@ -30,14 +31,14 @@ def told(store: Store, stream: str, facts: Facts) -> None:
     """A stream of two lines whose facts the store was told."""
     lease = begun(store, stream)
     store.append(lease, 1, lines_of(stream, 2)[1:], facts)
-    store.sync(lease)
+    sync_one(store, lease)
     store.remember(stream, facts, 2)
-    store.release(lease)
+    store.release([lease])
 
 
 def due(store: Store, now: datetime, prefix: str = "tasks/") -> set[str]:
     """The names of the streams that are due."""
-    return {stream for stream, _ in store.due(prefix, now)}
+    return {stream for stream, _ in due_in(store, prefix, now)}
 
 
 class FactsOfStreams:
@@ -49,15 +50,15 @@ class FactsOfStreams:
         lease = begun(store)
         first = Facts("job", "awaiting_user", "ada", "s-1", {"a": "b"}, "p", AT, AT, origin="o")
         store.append(lease, 1, lines_of(STREAM, 2)[1:], first)
-        assert dict(store.facts("tasks/")) in ({STREAM: first}, {STREAM: None})
+        assert dict(facts_of_all(store, "tasks/")) in ({STREAM: first}, {STREAM: None})
         store.append(lease, 2, lines_of(STREAM, 3)[2:])
-        assert dict(store.facts("tasks/")) in ({STREAM: first}, {STREAM: None})
+        assert dict(facts_of_all(store, "tasks/")) in ({STREAM: first}, {STREAM: None})
         last = Facts("job", "completed", "ada")
         store.append(lease, 3, lines_of(STREAM, 4)[3:], last)
-        store.sync(lease)
+        sync_one(store, lease)
         for reader in (store, other):
-            assert dict(reader.facts("tasks/")) in ({STREAM: last}, {STREAM: None})
-            assert dict(reader.facts("other/")) == {}
+            assert dict(facts_of_all(reader, "tasks/")) in ({STREAM: last}, {STREAM: None})
+            assert dict(facts_of_all(reader, "other/")) == {}
 
     def test_facts_are_remembered_if_the_log_still_ends_there(
         self, store: Store, other: Store
@@ -71,9 +72,9 @@ class FactsOfStreams:
         store.remember("tasks/nobody", early, 1)
         store.remember("tasks/nobody", early, 0)
         for reader in (store, other):
-            assert dict(reader.facts("tasks/")) == {STREAM: right, "tasks/t-10": None}
+            assert dict(facts_of_all(reader, "tasks/")) == {STREAM: right, "tasks/t-10": None}
         begun(store, "tasks/nobody")
-        assert dict(store.facts("tasks/nobody")) == {"tasks/nobody": None}
+        assert dict(facts_of_all(store, "tasks/nobody")) == {"tasks/nobody": None}
 
     @pytest.mark.parametrize("at", EDGES)
     def test_facts_come_back_as_they_were(
@@ -88,7 +89,7 @@ class FactsOfStreams:
             for stream, facts in given.items():
                 told(store, stream, facts)
         with closing(open_store()) as again:
-            assert dict(again.facts("tasks/")) == given
+            assert dict(facts_of_all(again, "tasks/")) == given
 
     def test_what_is_due_is_found_and_what_is_not_is_not(self, store: Store, other: Store) -> None:
         soon = timedelta(microseconds=1)
@@ -108,10 +109,10 @@ class FactsOfStreams:
         assert due(store, AT) == due(other, AT) == set()
         for n in range(3):
             stream = f"tasks/new-{n}"
-            lease = store.acquire(stream, "me", LONG_S)
+            lease = acquire_one(store, stream, "me", LONG_S)
             pending = Facts("job", "pending", created_at=AT, updated_at=AT, wake_at=AT)
             store.append(lease, 0, lines_of(stream, 1), pending)
-            store.release(lease)
+            store.release([lease])
             for reader in (store, other):
                 assert stream in due(reader, AT)
 
@@ -122,7 +123,7 @@ class FactsOfStreams:
         for seq, wake_at in enumerate((None, AT, None, AT - DAY, AT + DAY), 1):
             facts = Facts("job", "in_progress", created_at=AT - DAY, wake_at=wake_at)
             store.append(lease, seq, lines_of(STREAM, seq + 1)[seq:], facts)
-            store.sync(lease)
+            sync_one(store, lease)
             store.remember(STREAM, facts, seq + 1)
             expected = {STREAM} if wake_at is not None and wake_at <= AT else set()
             assert due(store, AT) == due(other, AT) == expected
@@ -133,30 +134,30 @@ class FactsOfStreams:
         done = Facts("job", "completed", created_at=AT - 2 * DAY)
         told(store, STREAM, done)
         assert due(store, AT) == due(other, AT) == set()
-        lease = store.acquire(STREAM, "me", LONG_S)
+        lease = acquire_one(store, STREAM, "me", LONG_S)
         later = Facts("job", "in_progress", created_at=AT - 2 * DAY, wake_at=AT)
         store.append(lease, 2, lines_of(STREAM, 3)[2:], later)
-        store.sync(lease)
+        sync_one(store, lease)
         assert due(store, AT) == due(other, AT) == {STREAM}
 
     def test_a_stream_of_unknown_facts_is_due(self, store: Store) -> None:
         begun(store)
-        assert list(store.due("tasks/", AT)) == [(STREAM, None)]
+        assert list(due_in(store, "tasks/", AT)) == [(STREAM, None)]
 
     def test_what_is_due_comes_with_its_facts(self, store: Store) -> None:
         facts = Facts("job", "in_progress", "ada", labels={"a": "b"}, wake_at=AT)
         told(store, STREAM, facts)
-        assert list(store.due("tasks/", AT)) in ([(STREAM, facts)], [(STREAM, None)])
+        assert list(due_in(store, "tasks/", AT)) in ([(STREAM, facts)], [(STREAM, None)])
 
     def test_many_streams_are_all_listed(self, store: Store) -> None:
         streams = [f"tasks/{n:04}" for n in range(130)]
         for n, stream in enumerate(streams):
-            lease = store.acquire(stream, "me", LONG_S)
+            lease = acquire_one(store, stream, "me", LONG_S)
             wake_at = AT + timedelta(microseconds=n // 7) if n % 3 else None
             facts = Facts("job", "in_progress", labels={"n": str(n)}, wake_at=wake_at)
             store.append(lease, 0, lines_of(stream, 1), facts)
-        assert sorted(store.streams("tasks/")) == streams
-        found = dict(store.facts("tasks/"))
+        assert sorted(streams_in(store, "tasks/")) == streams
+        found = dict(facts_of_all(store, "tasks/"))
         assert sorted(found) == streams
         known = {stream: facts for stream, facts in found.items() if facts is not None}
         assert all(facts.labels["n"] == str(int(stream[6:])) for stream, facts in known.items())
@@ -190,7 +191,7 @@ class FindContract:
             expected = plain_filter(query, known)
             page = store.find(query)
             assert complete(store, query, known) == expected[: query.limit], query
-            assert page.more == (len(expected) > query.limit), query
+            assert page.more == (query.limit is not None and len(expected) > query.limit), query
 
     def test_pages_follow_each_other_whatever_is_added_or_removed(self, store: Store) -> None:
         known = {f"tasks/t-{n}": Facts("job", "failed", created_at=AT) for n in range(9)}
@@ -207,7 +208,7 @@ class FindContract:
                 known[newer] = Facts("job", "failed", created_at=AT + number * SECOND)
                 put(store, newer, known[newer])
             if number == 1:
-                lease = store.acquire(page[-1][0], "me", LONG_S)
+                lease = acquire_one(store, page[-1][0], "me", LONG_S)
                 store.delete(lease)
         assert seen == [f"tasks/t-{n}" for n in range(8, -1, -1)]
 
@@ -229,11 +230,11 @@ class FindContract:
         stream = "tasks/t-1"
         first = Facts("job", "failed", "ada", "s", {"a": "1", "b": "2"}, "p", AT, AT)
         put(store, stream, first)
-        lease = store.acquire(stream, "me", LONG_S)
+        lease = acquire_one(store, stream, "me", LONG_S)
         now = replace(first, status="completed", updated_at=AT + SECOND)
         store.append(lease, 1, [line_of(stream, 2)], now)
-        store.sync(lease)
-        store.release(lease)
+        sync_one(store, lease)
+        store.release([lease])
         store.remember(stream, now, 2)
         for query in (Query(status=("completed",)), Query(updated_after=AT + SECOND), Query()):
             assert list(store.find(query).found) == [(stream, now)]
@@ -244,17 +245,17 @@ class FindContract:
         assert list(store.find(Query(labels={"c": "3"})).found) == [(stream, mended)]
         assert list(store.find(Query(labels={"a": "1", "c": "3"})).found) == [(stream, mended)]
         assert not store.find(Query(labels={"b": "2"})).found
-        store.delete(store.acquire(stream, "me", LONG_S))
+        store.delete(acquire_one(store, stream, "me", LONG_S))
         assert not store.find(Query(labels={"c": "3"})).found
         assert not store.find(Query()).found
 
 
 def put(store: Store, stream: str, facts: Facts | None) -> None:
     """Make a stream of one line, with facts that the store knows."""
-    lease = store.acquire(stream, "me", LONG_S)
+    lease = acquire_one(store, stream, "me", LONG_S)
     store.append(lease, 0, [line_of(stream, 1)], facts)
-    store.sync(lease)
-    store.release(lease)
+    sync_one(store, lease)
+    store.release([lease])
     if facts is not None:
         store.remember(stream, facts, 1)
 
@@ -271,7 +272,7 @@ def complete(store: Store, query: Query, known: dict[str, Facts]) -> Found:
     if not unknown:
         return list(page.found)
     found = dict([*page.found, *plain_filter(query, unknown)])
-    return sorted(found.items(), key=_place, reverse=True)[: query.limit]
+    return _in_order(query, found.items())[: query.limit]
 
 
 def plain_filter(query: Query, known: dict[str, Facts]) -> Found:
@@ -291,15 +292,28 @@ def plain_filter(query: Query, known: dict[str, Facts]) -> Found:
             and (query.created_before is None or facts.created_at < query.created_before)
             and (query.updated_after is None or facts.updated_at >= query.updated_after)
             and (query.updated_before is None or facts.updated_at < query.updated_before)
-            and (query.beyond is None or (facts.created_at, stream) < query.beyond)
+            and (query.due_by is None or _wakes_by(query.due_by, facts))
+            and (query.beyond is None or _is_beyond(query, stream, facts))
         )
 
-    found = [each for each in known.items() if matches(*each)]
-    return sorted(found, key=_place, reverse=True)
+    return _in_order(query, [each for each in known.items() if matches(*each)])
 
 
-def _place(each: tuple[str, Facts]) -> tuple[datetime, str]:
-    return each[1].created_at, each[0]
+def _in_order(query: Query, found: Iterable[tuple[str, Facts]]) -> Found:
+    if query.due_by is not None:
+        return sorted(found, key=lambda each: (each[1].wake_at, each[0]))
+    return sorted(found, key=lambda each: (each[1].created_at, each[0]), reverse=True)
+
+
+def _wakes_by(time: datetime, facts: Facts) -> bool:
+    return facts.wake_at is not None and facts.wake_at <= time
+
+
+def _is_beyond(query: Query, stream: str, facts: Facts) -> bool:
+    assert query.beyond is not None
+    if query.due_by is not None:
+        return facts.wake_at is not None and (facts.wake_at, stream) > query.beyond
+    return (facts.created_at, stream) < query.beyond
 
 
 def random_facts(random: Random) -> Facts:
@@ -308,13 +322,16 @@ def random_facts(random: Random) -> Facts:
     status = random.choice(("failed", "completed", "pending"))
     labels = {random.choice(TEXTS): random.choice(TEXTS) for _ in range(random.randrange(3))}
     created_at, updated_at = (AT + random.randrange(5) * SECOND for _ in range(2))
-    times = created_at, updated_at, None
+    wake_at = random.choice((None, AT + random.randrange(5) * SECOND))
+    times = created_at, updated_at, wake_at
     return Facts(task, status, user, session, labels, parent, *times, origin)
 
 
 def random_query(random: Random) -> Query:
     """A query of one filter or of several."""
-    given: dict[str, Any] = {"limit": random.choice((1, 3, 50))}
+    given: dict[str, Any] = {"limit": random.choice((1, 3, 50, None))}
+    if random.random() < 0.2:
+        given["due_by"] = AT + random.randrange(6) * SECOND
     names = ("task", "user", "session", "parent", "origin")
     for name in random.sample(names, random.randrange(3)):
         given[name] = random.choice(TEXTS)

@@ -10,6 +10,16 @@ from functools import partial
 import pytest
 
 from holdfast.errors import Conflict, LeaseLost, TaskBusy
+from holdfast.log.store_calls import (
+    acquire_one,
+    due_in,
+    facts_of_all,
+    inbox_of,
+    post_to,
+    streams_in,
+    sync_one,
+    unpost,
+)
 from holdfast.stores.port import Facts, Lease, Post, Store
 from holdfast.testing.contract.samples import (
     AT,
@@ -28,12 +38,12 @@ class Leases:
     """Who may append."""
 
     def test_a_second_writer_is_told_who_has_it(self, store: Store, other: Store) -> None:
-        lease = store.acquire(STREAM, "the first writer", LONG_S)
+        lease = acquire_one(store, STREAM, "the first writer", LONG_S)
         for asked in (store, other):
             with pytest.raises(TaskBusy, match="the first writer"):
-                asked.acquire(STREAM, "me", LONG_S)
+                acquire_one(asked, STREAM, "me", LONG_S)
         store.append(lease, 0, [b"one"])
-        store.sync(lease)
+        sync_one(store, lease)
         store.renew(lease)
         assert list(store.read(STREAM)) == [b"one"]
 
@@ -48,22 +58,22 @@ class Leases:
     ) -> None:
         epochs = []
         for n, taker in enumerate((store, other, other, store)):
-            lease = taker.acquire(STREAM, f"writer {n}", LONG_S)
+            lease = acquire_one(taker, STREAM, f"writer {n}", LONG_S)
             taker.append(lease, n, [b"%d" % n])
             epochs.append(lease.epoch)
-            taker.release(lease)
-            taker.release(lease)
+            taker.release([lease])
+            taker.release([lease])
         assert epochs == sorted(set(epochs))
         assert list(store.read(STREAM)) == [b"0", b"1", b"2", b"3"]
 
     def test_a_lease_that_was_given_back_is_of_no_use(self, store: Store) -> None:
         lease = begun(store)
-        store.release(lease)
+        store.release([lease])
         with pytest.raises(LeaseLost):
             store.renew(lease)
         with pytest.raises(LeaseLost):
             store.append(lease, 1, [b"late"])
-            store.sync(lease)
+            sync_one(store, lease)
         with pytest.raises(LeaseLost):
             store.delete(lease)
         assert list(store.read(STREAM)) == lines_of(STREAM, 1)
@@ -72,46 +82,46 @@ class Leases:
         self, store: Store, other: Store
     ) -> None:
         first = begun(store)
-        store.release(first)
-        second = other.acquire(STREAM, "the second", LONG_S)
-        store.release(first)
+        store.release([first])
+        second = acquire_one(other, STREAM, "the second", LONG_S)
+        store.release([first])
         assert other.holder(STREAM) == "the second"
         with pytest.raises(TaskBusy, match="the second"):
-            store.acquire(STREAM, "me", LONG_S)
+            acquire_one(store, STREAM, "me", LONG_S)
         other.append(second, 1, [b"two"])
-        other.sync(second)
+        sync_one(other, second)
 
     def test_who_holds_a_stream_is_known_to_everybody(self, store: Store, other: Store) -> None:
         assert store.holder(STREAM) is None
         lease = begun(store)
         assert (store.holder(STREAM), other.holder(STREAM)) == ("me", "me")
         assert store.holder("tasks/t") is None
-        store.release(lease)
+        store.release([lease])
         assert (store.holder(STREAM), other.holder(STREAM)) == (None, None)
 
     def test_a_renewed_lease_is_not_taken_over(self, store: Store, other: Store) -> None:
-        lease = store.acquire(STREAM, "alive", 0.3)
+        lease = acquire_one(store, STREAM, "alive", 0.3)
         for _ in range(4):
             time.sleep(0.1)
             store.renew(lease)
         for asked in (store, other):
             assert asked.holder(STREAM) == "alive"
             with pytest.raises(TaskBusy):
-                asked.acquire(STREAM, "taker", LONG_S)
+                acquire_one(asked, STREAM, "taker", LONG_S)
 
     def test_a_lease_that_ran_out_is_good_until_another_is_taken(
         self, store: Store, other: Store
     ) -> None:
         lease = hung(store)
         store.append(lease, 1, lines_of(STREAM, 2)[1:])
-        store.sync(lease)
+        sync_one(store, lease)
         store.renew(lease)
         assert list(other.read(STREAM)) == lines_of(STREAM, 2)
 
     def test_of_a_late_renewal_and_a_takeover_one_wins(self, store: Store, other: Store) -> None:
         """Whoever is told that its lease holds runs the next step."""
         names, lease_s = [f"tasks/late-{n}" for n in range(10)], 1.0
-        leases = [store.acquire(name, "late", lease_s) for name in names]
+        leases = [acquire_one(store, name, "late", lease_s) for name in names]
         time.sleep(lease_s + 5 * SHORT_S)
         for name, lease in zip(names, leases, strict=True):
             refused: list[str] = []
@@ -124,7 +134,7 @@ class Leases:
 
             def take(name: str = name, refused: list[str] = refused) -> None:
                 try:
-                    other.acquire(name, "taker", LONG_S)
+                    acquire_one(other, name, "taker", LONG_S)
                 except TaskBusy:
                     refused.append("the takeover")
 
@@ -139,21 +149,21 @@ class Leases:
 
             def want(asked: Store, got: list[tuple[Store, Lease]] = got) -> None:
                 try:
-                    got.append((asked, asked.acquire(STREAM, "one of many", SHORT_S)))
+                    got.append((asked, acquire_one(asked, STREAM, "one of many", SHORT_S)))
                     time.sleep(SHORT_S / 5)
                 except TaskBusy:
                     pass
 
             stores = (store, other) * 3
-            holder = store.acquire(STREAM, "before", SHORT_S if turn % 2 else LONG_S)
+            holder = acquire_one(store, STREAM, "before", SHORT_S if turn % 2 else LONG_S)
             run_out()  # or not: a long one is given back
             if not turn % 2:
-                store.release(holder)
+                store.release([holder])
             at_once([partial(want, asked) for asked in stores])
             epochs = [lease.epoch for _, lease in got]
             assert len(epochs) == len(set(epochs)) >= 1
             for asked, lease in got:
-                asked.release(lease)
+                asked.release([lease])
 
 
 # A message is there once, for everybody, until it is taken.
@@ -161,7 +171,7 @@ class Leases:
 
 def messages(store: Store, *streams: str) -> list[tuple[str, str, bytes]]:
     """What is in inboxes."""
-    return [(post.stream, post.name, post.data) for post in store.inbox(streams)]
+    return [(post.stream, post.name, post.data) for post in inbox_of(store, streams)]
 
 
 class Inboxes:
@@ -169,39 +179,39 @@ class Inboxes:
 
     def test_a_message_is_there_once_until_it_is_taken(self, store: Store, other: Store) -> None:
         begun(store)
-        assert list(store.inbox([STREAM])) == []
-        assert other.post(STREAM, "answer-1", b'{"first":1}') is True
+        assert list(inbox_of(store, [STREAM])) == []
+        assert post_to(other, STREAM, "answer-1", b'{"first":1}') is True
         for again in (store, other):
-            assert again.post(STREAM, "answer-1", b'{"second":2}') is False
-            assert list(again.inbox([STREAM])) == [Post(STREAM, "answer-1", b'{"first":1}')]
-        store.unpost(STREAM, "answer-1")
-        store.unpost(STREAM, "answer-1")
-        store.unpost("tasks/nobody", "answer-1")
-        assert list(store.inbox([STREAM])) == list(other.inbox([STREAM])) == []
-        assert store.post(STREAM, "answer-1", b"3")
+            assert post_to(again, STREAM, "answer-1", b'{"second":2}') is False
+            assert list(inbox_of(again, [STREAM])) == [Post(STREAM, "answer-1", b'{"first":1}')]
+        unpost(store, STREAM, "answer-1")
+        unpost(store, STREAM, "answer-1")
+        unpost(store, "tasks/nobody", "answer-1")
+        assert list(inbox_of(store, [STREAM])) == list(inbox_of(other, [STREAM])) == []
+        assert post_to(store, STREAM, "answer-1", b"3")
         assert messages(other, STREAM) == [(STREAM, "answer-1", b"3")]
 
     def test_a_message_outlives_who_left_it(self, open_store: Callable[[], Store]) -> None:
         with closing(open_store()) as store:
             begun(store)
-            store.post(STREAM, "first", b"1")
-            store.post(STREAM, "second", b"2")
-            store.unpost(STREAM, "first")
+            post_to(store, STREAM, "first", b"1")
+            post_to(store, STREAM, "second", b"2")
+            unpost(store, STREAM, "first")
         with closing(open_store()) as again:
             assert messages(again, STREAM) == [(STREAM, "second", b"2")]
-            assert not again.post(STREAM, "second", b"3")
+            assert not post_to(again, STREAM, "second", b"3")
 
     def test_messages_come_in_the_order_they_were_left(self, store: Store, other: Store) -> None:
         begun(store)
         names = ["pause-b", "continue-c", "cancel-a", "zz", "aa"]
         for n, name in enumerate(names):
-            assert (store, other)[n % 2].post(STREAM, name, b"{}")
+            assert post_to((store, other)[n % 2], STREAM, name, b"{}")
             time.sleep(0.02)
         for reader in (store, other):
-            assert [post.name for post in reader.inbox([STREAM])] == names
-        store.unpost(STREAM, "cancel-a")
+            assert [post.name for post in inbox_of(reader, [STREAM])] == names
+        unpost(store, STREAM, "cancel-a")
         names.remove("cancel-a")
-        assert [post.name for post in other.inbox([STREAM])] == names
+        assert [post.name for post in inbox_of(other, [STREAM])] == names
 
     @pytest.mark.parametrize(
         "name",
@@ -209,29 +219,29 @@ class Inboxes:
     )
     def test_a_message_may_have_any_name(self, store: Store, name: str) -> None:
         begun(store)
-        assert store.post(STREAM, name, b"\x00\n\xff")
-        assert not store.post(STREAM, name, b"")
-        (post,) = store.inbox([STREAM])
+        assert post_to(store, STREAM, name, b"\x00\n\xff")
+        assert not post_to(store, STREAM, name, b"")
+        (post,) = inbox_of(store, [STREAM])
         assert (post.name, post.data) == (name, b"\x00\n\xff")
-        store.unpost(STREAM, name)
-        assert list(store.inbox([STREAM])) == []
+        unpost(store, STREAM, name)
+        assert list(inbox_of(store, [STREAM])) == []
 
     @pytest.mark.parametrize("data", [b"", b"\n\n", bytes(range(256)), b"x" * 1_000_000])
     def test_a_message_may_be_any_bytes(self, store: Store, other: Store, data: bytes) -> None:
         begun(store)
-        store.post(STREAM, "m", data)
+        post_to(store, STREAM, "m", data)
         assert messages(other, STREAM) == [(STREAM, "m", data)]
 
     def test_inboxes_are_apart_and_only_those_asked_for_are_read(self, store: Store) -> None:
         streams = [f"tasks/box-{n}" for n in range(3)] + ["tasks/box-1/x", "tasks/BOX-1"]
         for stream in streams:
             begun(store, stream)
-            assert store.post(stream, "same", stream.encode())
-        found = {post.stream: post.data for post in store.inbox(streams[:2])}
+            assert post_to(store, stream, "same", stream.encode())
+        found = {post.stream: post.data for post in inbox_of(store, streams[:2])}
         assert found == {stream: stream.encode() for stream in streams[:2]}
-        assert list(store.inbox([])) == []
-        store.unpost(streams[1], "same")
-        left = {post.stream for post in store.inbox(streams)}
+        assert list(inbox_of(store, [])) == []
+        unpost(store, streams[1], "same")
+        left = {post.stream for post in inbox_of(store, streams)}
         assert left == {stream for stream in streams if stream != streams[1]}
 
     def test_of_many_who_leave_the_same_message_one_succeeds(
@@ -241,17 +251,17 @@ class Inboxes:
         left: list[bool] = []
 
         def leave(n: int) -> None:
-            left.append((store, other)[n % 2].post(STREAM, "m", b"%d" % n))
+            left.append(post_to((store, other)[n % 2], STREAM, "m", b"%d" % n))
 
         at_once([partial(leave, n) for n in range(8)])
         assert sorted(left) == [False] * 7 + [True]
-        assert len(store.inbox([STREAM])) == 1
+        assert len(inbox_of(store, [STREAM])) == 1
 
     def test_a_message_is_no_line_and_no_fact(self, store: Store) -> None:
         begun(store)
-        before = (list(store.read(STREAM)), list(store.streams("tasks/")))
-        store.post(STREAM, "m", b"{}")
-        assert (list(store.read(STREAM)), list(store.streams("tasks/"))) == before
+        before = (list(store.read(STREAM)), list(streams_in(store, "tasks/")))
+        post_to(store, STREAM, "m", b"{}")
+        assert (list(store.read(STREAM)), list(streams_in(store, "tasks/"))) == before
 
 
 # A holder that was silent for too long, and what it may still do: nothing that counts.
@@ -278,23 +288,23 @@ class Takeovers:
         self, store: Store, taker: Store, written: int
     ) -> None:
         stale = hung(store)
-        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        fresh = acquire_one(taker, STREAM, "taker", LONG_S)
         assert fresh.epoch > stale.epoch
         lines = lines_of(STREAM, 1 + written)
         if written:  # else only its lease tells the stale one from the other
             taker.append(fresh, 1, lines[1:])
-            taker.sync(fresh)
+            sync_one(taker, fresh)
         with pytest.raises(LeaseLost):
             store.append(stale, 1, [b"zombie"] * max(written, 1))
-            store.sync(stale)
+            sync_one(store, stale)
         with pytest.raises(REFUSED):
             store.append(stale, 1, [b"zombie"])
-            store.sync(stale)
+            sync_one(store, stale)
         assert list(taker.read(STREAM)) == lines
         with pytest.raises(LeaseLost):
             store.renew(stale)
         taker.append(fresh, 1 + written, [b"next"])
-        taker.sync(fresh)
+        sync_one(taker, fresh)
         assert list(taker.read(STREAM)) == list(store.read(STREAM)) == [*lines, b"next"]
 
     def test_a_sync_after_the_takeover_acknowledges_only_what_the_taker_reads(
@@ -303,100 +313,100 @@ class Takeovers:
         stale = hung(store)
         lines = lines_of(STREAM, 4)
         store.append(stale, 1, lines[1:3])
-        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        fresh = acquire_one(taker, STREAM, "taker", LONG_S)
         found = list(taker.read(STREAM))
         assert found in (lines[:1], lines[:2], lines[:3])
         try:
-            store.sync(stale)
+            sync_one(store, stale)
         except LeaseLost:
             pass
         else:
             assert found == lines[:3]
         assert list(taker.read(STREAM)) == found
         taker.append(fresh, len(found), [b"next"])
-        taker.sync(fresh)
+        sync_one(taker, fresh)
         assert list(taker.read(STREAM)) == [*found, b"next"]
 
     def test_what_was_synced_before_the_takeover_is_read_by_the_taker(
         self, store: Store, taker: Store
     ) -> None:
         hung(store, count=5)
-        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        fresh = acquire_one(taker, STREAM, "taker", LONG_S)
         assert list(taker.read(STREAM)) == lines_of(STREAM, 5)
         taker.append(fresh, 5, lines_of(STREAM, 6)[5:])
-        taker.sync(fresh)
+        sync_one(taker, fresh)
         assert list(store.read(STREAM)) == lines_of(STREAM, 6)
 
     def test_a_writer_frozen_before_its_first_append_changes_nothing(
         self, store: Store, taker: Store
     ) -> None:
         stale = hung(store, count=0)
-        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        fresh = acquire_one(taker, STREAM, "taker", LONG_S)
         with pytest.raises(LeaseLost):
             store.append(stale, 0, lines_of(STREAM, 3))
-            store.sync(stale)
+            sync_one(store, stale)
         assert list(taker.read(STREAM)) == []
         taker.append(fresh, 0, lines_of(STREAM, 1))
-        taker.sync(fresh)
+        sync_one(taker, fresh)
         with pytest.raises(REFUSED):
             store.append(stale, 0, [b"zombie"])
-            store.sync(stale)
+            sync_one(store, stale)
         assert list(taker.read(STREAM)) == lines_of(STREAM, 1)
 
     def test_who_took_over_is_known_and_not_taken_over_in_turn(
         self, store: Store, taker: Store
     ) -> None:
         first = hung(store)
-        second = taker.acquire(STREAM, "taker", LONG_S)
+        second = acquire_one(taker, STREAM, "taker", LONG_S)
         for asked in (store, taker):
             with pytest.raises(TaskBusy, match="taker"):
-                asked.acquire(STREAM, "third", LONG_S)
+                acquire_one(asked, STREAM, "third", LONG_S)
             assert asked.holder(STREAM) == "taker"
-        taker.release(second)
+        taker.release([second])
         assert taker.holder(STREAM) is None
-        assert store.acquire(STREAM, "third", LONG_S).epoch > second.epoch > first.epoch
+        assert acquire_one(store, STREAM, "third", LONG_S).epoch > second.epoch > first.epoch
 
     def test_a_stale_holder_that_lets_go_takes_nothing_from_the_taker(
         self, store: Store, taker: Store
     ) -> None:
         stale = hung(store)
-        fresh = taker.acquire(STREAM, "taker", LONG_S)
-        store.release(stale)
+        fresh = acquire_one(taker, STREAM, "taker", LONG_S)
+        store.release([stale])
         assert taker.holder(STREAM) == "taker"
         with pytest.raises(TaskBusy, match="taker"):
-            store.acquire(STREAM, "third", LONG_S)
+            acquire_one(store, STREAM, "third", LONG_S)
         taker.renew(fresh)
         taker.append(fresh, 1, lines_of(STREAM, 2)[1:])
-        taker.sync(fresh)
+        sync_one(taker, fresh)
         assert list(taker.read(STREAM)) == lines_of(STREAM, 2)
 
     def test_a_stale_holder_can_not_renew_its_lease(self, store: Store, taker: Store) -> None:
         stale = hung(store)
-        second = taker.acquire(STREAM, "second", SHORT_S)
+        second = acquire_one(taker, STREAM, "second", SHORT_S)
         run_out()
         with pytest.raises(LeaseLost):
             store.renew(stale)
-        assert taker.acquire(STREAM, "third", LONG_S).epoch > second.epoch
+        assert acquire_one(taker, STREAM, "third", LONG_S).epoch > second.epoch
 
     def test_a_stale_holder_can_delete_nothing(self, store: Store, taker: Store) -> None:
         stale = hung(store)
-        store.post(STREAM, "m", b"{}")
-        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        post_to(store, STREAM, "m", b"{}")
+        fresh = acquire_one(taker, STREAM, "taker", LONG_S)
         with pytest.raises(LeaseLost):
             store.delete(stale)
         assert list(taker.read(STREAM)) == lines_of(STREAM, 1)
-        assert [post.name for post in taker.inbox([STREAM])] == ["m"]
+        assert [post.name for post in inbox_of(taker, [STREAM])] == ["m"]
         taker.append(fresh, 1, lines_of(STREAM, 2)[1:])
-        taker.sync(fresh)
+        sync_one(taker, fresh)
 
     def test_a_stale_writer_stays_refused_when_the_taker_has_let_go(
         self, store: Store, taker: Store
     ) -> None:
         stale = hung(store)
-        taker.release(taker.acquire(STREAM, "taker", LONG_S))
+        taker.release([acquire_one(taker, STREAM, "taker", LONG_S)])
         with pytest.raises(LeaseLost):
             store.append(stale, 1, [b"zombie"])
-            store.sync(stale)
+            sync_one(store, stale)
         with pytest.raises(LeaseLost):
             store.renew(stale)
         assert list(taker.read(STREAM)) == lines_of(STREAM, 1)
@@ -404,37 +414,37 @@ class Takeovers:
 
     def test_a_lease_of_a_deleted_stream_fits_no_new_one(self, store: Store, taker: Store) -> None:
         stale = hung(store)
-        taker.delete(taker.acquire(STREAM, "who deletes", LONG_S))
+        taker.delete(acquire_one(taker, STREAM, "who deletes", LONG_S))
         with pytest.raises(LeaseLost):
             store.append(stale, 1, [b"zombie"])
-            store.sync(stale)
+            sync_one(store, stale)
         assert list(taker.read(STREAM)) == []
         begun(taker)
         with pytest.raises(REFUSED):
             store.append(stale, 1, [b"zombie"])
-            store.sync(stale)
+            sync_one(store, stale)
         with pytest.raises(LeaseLost):
             store.renew(stale)
         with pytest.raises(LeaseLost):
             store.delete(stale)
-        store.release(stale)
+        store.release([stale])
         assert list(taker.read(STREAM)) == lines_of(STREAM, 1)
         assert taker.holder(STREAM) == "me"
 
     def test_a_stale_writer_changes_no_facts(self, store: Store, taker: Store) -> None:
         stale = hung(store)
-        fresh = taker.acquire(STREAM, "taker", LONG_S)
+        fresh = acquire_one(taker, STREAM, "taker", LONG_S)
         right, wrong = Facts("job", "in_progress", wake_at=AT), Facts("job", "completed")
         with pytest.raises(LeaseLost):
             store.append(stale, 1, lines_of(STREAM, 2)[1:], wrong)
-            store.sync(stale)
+            sync_one(store, stale)
         taker.append(fresh, 1, lines_of(STREAM, 2)[1:], right)
-        taker.sync(fresh)
-        assert dict(taker.facts("tasks/")) in ({STREAM: right}, {STREAM: None})
+        sync_one(taker, fresh)
+        assert dict(facts_of_all(taker, "tasks/")) in ({STREAM: right}, {STREAM: None})
         taker.append(fresh, 2, lines_of(STREAM, 3)[2:])
         with pytest.raises(LeaseLost):  # a line like the taker's, so that the logs are as long
             store.append(stale, 2, lines_of(STREAM, 3)[2:], wrong)
-            store.sync(stale)
-        taker.sync(fresh)
-        assert dict(taker.facts("tasks/")) in ({STREAM: right}, {STREAM: None})
-        assert STREAM in dict(taker.due("tasks/", AT))
+            sync_one(store, stale)
+        sync_one(taker, fresh)
+        assert dict(facts_of_all(taker, "tasks/")) in ({STREAM: right}, {STREAM: None})
+        assert STREAM in dict(due_in(taker, "tasks/", AT))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.stores.port import Lease, Store
 
 STREAM = "tasks/t-1"
@@ -52,18 +53,18 @@ def lines_of(stream: str, count: int, width: int = 0) -> list[bytes]:
 
 def begun(store: Store, stream: str = STREAM, count: int = 1) -> Lease:
     """A stream of a few lines, synced and held."""
-    lease = store.acquire(stream, "me", LONG_S)
+    lease = acquire_one(store, stream, "me", LONG_S)
     store.append(lease, 0, lines_of(stream, count))
-    store.sync(lease)
+    sync_one(store, lease)
     return lease
 
 
 def hung(store: Store, stream: str = STREAM, count: int = 1) -> Lease:
     """The lease of a holder that was silent for too long, with a few lines that it synced."""
-    lease = store.acquire(stream, "frozen", SHORT_S)
+    lease = acquire_one(store, stream, "frozen", SHORT_S)
     if count:
         store.append(lease, 0, lines_of(stream, count))
-        store.sync(lease)
+        sync_one(store, lease)
     run_out()
     return lease
 

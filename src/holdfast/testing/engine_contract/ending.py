@@ -12,7 +12,7 @@ from holdfast.api.branches import gather
 from holdfast.api.handle import Handle
 from holdfast.api.steps import step, tool
 from holdfast.api.tasks import task
-from holdfast.api.waiting import ask, sleep
+from holdfast.api.waiting import aask, ask, sleep
 from holdfast.core.spec import IdempotencyKey
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed, TaskPaused
 from holdfast.testing.engine_contract.working import (
@@ -77,7 +77,7 @@ def ending_asks(tag: str) -> bool:
 @task
 async def ending_aasks(tag: str) -> bool:
     await ending_abooks(tag)
-    return bool(await ask("Go on?", bool))
+    return bool(await aask("Go on?", bool))
 
 
 @task
@@ -91,9 +91,11 @@ def ending_gathers(tag: str) -> list[Any]:
         ask("Go on?")
 
     ending_books(tag)
-    return gather(
-        lambda: books_and_sleeps(f"{tag}-a"),
-        lambda: books_and_asks(f"{tag}-b"),
+    return list(
+        gather(
+            lambda: books_and_sleeps(f"{tag}-a"),
+            lambda: books_and_asks(f"{tag}-b"),
+        )
     )
 
 
@@ -105,10 +107,10 @@ async def ending_agathers(tag: str) -> list[Any]:
 
     async def books_and_asks(what: str) -> None:
         await ending_abooks(what)
-        await ask("Go on?")
+        await aask("Go on?")
 
     await ending_abooks(tag)
-    return await gather(books_and_sleeps(f"{tag}-a"), books_and_asks(f"{tag}-b"))
+    return list(await gather(books_and_sleeps(f"{tag}-a"), books_and_asks(f"{tag}-b")))
 
 
 @task

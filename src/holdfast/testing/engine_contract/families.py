@@ -62,7 +62,7 @@ async def families_side_by_side(tag: str) -> list[str]:
     async def one(name: str) -> str:
         return await start(families_achild, f"{tag}-{name}")
 
-    return await gather(one("a"), one("b"), one("c"))
+    return list(await gather(one("a"), one("b"), one("c")))
 
 
 @task
@@ -290,7 +290,7 @@ def branching_gather(tag: str) -> list[Any]:
         sleep(0.01)
         return f"{branching_double(tag, 10)}"
 
-    return gather(lambda: two(1), lambda: gather(lambda: two(3), lambda: two(5)), naps)
+    return list(gather(lambda: two(1), lambda: gather(lambda: two(3), lambda: two(5)), naps))
 
 
 @task
@@ -303,9 +303,9 @@ async def branching_agather(tag: str) -> list[Any]:
         return f"{await branching_adouble(tag, 10)}"
 
     async def inner() -> list[Any]:
-        return await gather(two(3), two(5))
+        return list(await gather(two(3), two(5)))
 
-    return await gather(two(1), inner(), naps())
+    return list(await gather(two(1), inner(), naps()))
 
 
 @task

@@ -20,8 +20,16 @@ from holdfast.api.decisions import decide
 from holdfast.api.handle import Handle
 from holdfast.api.steps import step, tool
 from holdfast.api.tasks import current, note, patched, task
-from holdfast.api.waiting import ask, now, random, sleep, uuid
-from holdfast.core.events import AnyEvent, ChildEnded, Claimed, Moved, Parked, Progressed
+from holdfast.api.waiting import aask, ask, now, random, sleep, uuid
+from holdfast.core.events import (
+    AnyEvent,
+    ChildEnded,
+    Claimed,
+    DriverDied,
+    Moved,
+    Parked,
+    Progressed,
+)
 from holdfast.core.spec import IdempotencyKey, Retry
 from holdfast.errors import StepFailed, TaskCancelled
 from holdfast.testing.engine_contract.working import (
@@ -39,7 +47,7 @@ from holdfast.workspace import files
 # and of other tasks, may come in any order: they are compared by their place.
 
 
-_WHO_DROVE_IT = (Claimed, Parked, Moved)
+_WHO_DROVE_IT = (Claimed, DriverDied, Parked, Moved)
 _AS_IT_CAME = {
     *("seq", "at", "until", "retry_at", "as_of", "base_seq"),  # when
     *("owner", "engine", "epoch", "driver", "driven_since", "taken_at"),  # who
@@ -257,8 +265,8 @@ async def logs_aeverything(guests: int) -> dict[str, Any]:
     note("half-way", data={"guests": guests})
     current().mark("1", "done")
     await sleep(0.01)
-    seen["add"] = await ask("Anything to add?", timeout_s=0.02, default="no")
-    seen["why"] = await ask("Sure?", bool, id="sure")
+    seen["add"] = await aask("Anything to add?", timeout_s=0.02, default="no")
+    seen["why"] = await aask("Sure?", bool, id="sure")
     seen["paid"] = logs_pay(70)
     loop = await start(logs_loop, 3).started()
     try:
@@ -270,7 +278,7 @@ async def logs_aeverything(guests: int) -> dict[str, Any]:
     seen["text"] = await async_files.read_text("report.md")
     seen["words"] = [word async for word in logs_awords()]
     seen["new"] = patched("new-way")
-    seen["last"] = await ask("Done?", bool, id="done")
+    seen["last"] = await aask("Done?", bool, id="done")
     return {**seen, "later": now() >= begun}
 
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.api.app import Holdfast
 from holdfast.api.steps import step, tool
 from holdfast.api.tasks import current, task
-from holdfast.api.waiting import ask, uuid
+from holdfast.api.waiting import aask, ask, uuid
 from holdfast.core.spec import Retry
 from holdfast.engines.port import Driven, Job
 from holdfast.engines.routing import job_for
@@ -246,7 +246,7 @@ def travelling_goes(tag: str) -> list[Any]:
 @task
 async def travelling_agoes(tag: str) -> list[Any]:
     first = await travelling_alooks(tag, "Oslo")
-    seen = [first, await ask("And then?"), uuid()]
+    seen = [first, await aask("And then?"), uuid()]
     return [*seen, travelling_retries(tag), await travelling_alooks(tag, "Rome")]
 
 

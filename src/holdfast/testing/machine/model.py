@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from msgspec import Struct, field
 
 from holdfast.errors import HoldfastError
+from holdfast.log.store_calls import acquire_one, streams_in
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.port import Facts, Lease, Store
 
@@ -225,9 +226,9 @@ class Story(RuleBasedStateMachine):
         """Leave the place as it was found, as far as it can be."""
         with suppress(Exception):  # what matters was said before
             process = self.process(0)
-            for stream in list(process.real.streams(self.prefix)):
+            for stream in list(streams_in(process.real, self.prefix)):
                 if self.root.holder(stream) is None:
-                    process.real.delete(process.real.acquire(stream, "who tidies up", LONG_S))
+                    process.real.delete(acquire_one(process.real, stream, "who tidies up", LONG_S))
         for process in self.processes.values():
             with suppress(Exception):
                 process.real.close()

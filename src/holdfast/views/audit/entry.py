@@ -1,4 +1,4 @@
-"""What an audit is made of: entries, the claims they were written under, and the verification."""
+"""The parts of an audit: entries, the claims they were written under, and the verification."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     event: str
     """The type of the event, as in the log."""
     what: str
-    """What happened, in a word or two: always the same ones."""
+    """The kind of event, in a word or two: always the same ones."""
     who: str = ""
     """Who did it: the person who is named, else the process that drove the task; '' if the log
     does not say."""
@@ -51,7 +51,7 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     options: Any = UNSET
     """Of a decision: what there was to choose from."""
     text: str = ""
-    """What was said: a question, a note, a reason of the machinery."""
+    """The text: a question, a note, a reason of the machinery."""
     because: str = ""
     """The reason that was given."""
     verdict: str = ""
@@ -80,7 +80,7 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     superseded_by: str = ""
     """Of a decision that no longer counts: the path of the one that took its place."""
     problems: tuple[str, ...] = ()
-    """What could not be shown of it, and why."""
+    """The parts that could not be shown, and why."""
 
 
 class Claim(Struct, frozen=True, omit_defaults=True):
@@ -95,7 +95,7 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     """When the last event was written under it."""
     events: int
     how: str = ""
-    """How it came to be: the first one, after the one before let go, or over its head."""
+    """How it came to be: the first one, after the one before released it, or over its head."""
     log: str = ""
     """The task that was held, if it is not this one: what a fork shares."""
 
@@ -140,7 +140,7 @@ class Audit(Struct, frozen=True, kw_only=True):
     """The tasks that share its past, by their ids."""
     claims: tuple[Claim, ...] = ()
     open: tuple[str, ...] = ()
-    """What nobody has settled or answered yet."""
+    """The doubts and questions that nobody has settled yet."""
     entries: tuple[AuditEntry, ...] = ()
     left_out: int = 0
     """How many entries are not in it, because others were asked for."""
@@ -197,7 +197,7 @@ def _is_about(entry: AuditEntry, call: str) -> bool:
     return any(path == call or path.startswith(inside) for path in (entry.path, *entry.of))
 
 
-# What was known of a task when an event came: for those who tell of the event.
+# The knowledge of a task when an event came: for the code that tells of the event.
 
 
 Fields = dict[str, Any]
@@ -207,13 +207,13 @@ Tell = Callable[[Any, "SeenTask"], Fields]
 
 
 class SeenTask(Struct):
-    """What was known when an event came: the state after it, and what is left of that before."""
+    """The knowledge when an event came: the state after it, and the rest of that before."""
 
     state: State
     owner: str = ""
     epoch: int = 0
-    let_go: bool = False
-    """Whether who held it had let go of it, or it had ended."""
+    released: bool = False
+    """Whether its holder had released it, or it had ended."""
     approved: dict[str, tuple[str, datetime]] = {}
     """By the path of a call: who approved it, and when."""
 
@@ -226,7 +226,7 @@ class SeenTask(Struct):
         return who or self.state.owner
 
     def about(self, path: str) -> Fields:
-        """What is known of a call."""
+        """The record of a call."""
         call = self.call(path)
         known = {"name": call.name, "kind": call.kind} if call is not None else {}
         return {"path": path, **known, "of": _undoes(path)}

@@ -17,15 +17,15 @@ from holdfast.core.events import AnyEvent, Claimed, Rewound, TaskCreated
 from holdfast.core.kinds import id_of
 from holdfast.core.state import FINISHED, State
 from holdfast.core.words import checked_id
-from holdfast.errors import HoldfastError, LogDamaged, StoreError, TaskNotFound
+from holdfast.errors import HoldfastError, LogDamaged, StoreError
 from holdfast.log import chain
-from holdfast.log.reading import advance_checked, all_lists, read_sums, stream_of
+from holdfast.log.reading import advance_checked, all_lists, no_task, read_sums, stream_of
 from holdfast.log.values import Reader
 from holdfast.log.verify import Damage, Head, Verified, verify
 from holdfast.stores.listing import streams_of_tasks
 from holdfast.stores.port import Store
+from holdfast.views.audit.entries import how_claimed, tell
 from holdfast.views.audit.entry import Audit, AuditEntry, Claim, SeenTask, Signatures, Verification
-from holdfast.views.audit.telling import how_claimed, tell
 from holdfast.views.task import TaskView
 
 _VALUES = ("input", "output", "options")
@@ -37,7 +37,7 @@ def audit(store: Store, id: str, made_at: datetime, against: Iterable[Head] = ()
     read = _read(store, stream)
     noted = {head.stream: head for head in against}
     if not read.state.seq and not read.damage and stream not in noted:
-        raise TaskNotFound(f"no task {id!r} in {store.url}")
+        raise no_task(store, id)
     # Against where we got to: it is the log that we read that is found to be sound, and no other.
     head = noted.get(stream) or Head(id, read.state.seq, read.total)
     checked = verify(store, (id,), [head] if head.seq else [])
@@ -45,7 +45,7 @@ def audit(store: Store, id: str, made_at: datetime, against: Iterable[Head] = ()
 
 
 class _Read(Struct):
-    """What was read of a log, up to its end or to the damage."""
+    """The events read of a log, up to its end or to the damage."""
 
     state: State
     entries: list[AuditEntry] = []
@@ -80,7 +80,7 @@ def _read(store: Store, stream: str) -> _Read:
 def _take(read: _Read, event: AnyEvent, seen: SeenTask, reader: Reader) -> None:
     state = read.state
     if isinstance(event, TaskCreated):  # of a fork it is the second one: nobody has held it yet
-        seen.owner, seen.epoch, seen.let_go = "", 0, False
+        seen.owner, seen.epoch, seen.released = "", 0, False
         read.log, read.is_held = event.id, False
         read.origin = event.fork.of if event.fork is not None else ""
     elif isinstance(event, Claimed):

@@ -7,6 +7,6 @@ columns that it reads. `holdfast.views.sql.tables` has them all.
 
 from __future__ import annotations
 
-from holdfast.views.sql.asking import Rows
+from holdfast.views.sql.query import Selected
 
-__all__ = ["Rows"]
+__all__ = ["Selected"]

@@ -53,7 +53,7 @@ def inner(table: str) -> str:
 
 
 class Guard:
-    """What a query may do: read, and nothing else. SQLite asks for every statement it compiles.
+    """The rights of a query: read, and nothing else. SQLite asks for every statement it compiles.
 
     The same questions tell which tables and columns a query reads, so that only those are filled.
     """
@@ -67,7 +67,7 @@ class Guard:
         self.refused = ""
 
     def __call__(self, action: int, one: str | None, two: str | None, *where: str | None) -> int:
-        """What SQLite asks: may this be done?"""
+        """The answer to SQLite: may this be done?"""
         if action in _READS:
             self.selects = True
             return sqlite3.SQLITE_OK
@@ -105,7 +105,7 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """What was packed."""
+    """The value that was packed."""
     return json.loads(data.decode("utf-8", "surrogatepass"), object_hook=_whole)
 
 
@@ -205,7 +205,7 @@ class _Apart:
         Returns how much that is besides what is taken now.
         """
         more = self._memory_bytes + 2 * tables_bytes
-        # Whoever asks stops the clock. This ends a process that nobody waits for any more.
+        # The asking process stops the clock. This ends a process that nobody waits for any more.
         used_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         seconds = min(ceil(used_s + self._timeout_s) + 10, 1 << 30)
         for limit, value in ((resource.RLIMIT_AS, _taken() + more), (resource.RLIMIT_CPU, seconds)):

@@ -9,8 +9,18 @@ from holdfast.core.decoding import decode
 from holdfast.core.events import Failure
 from holdfast.core.state import Attempt, Call, scope_of
 from holdfast.core.usage import Usage, Used, used_by
-from holdfast.views.sql.columns import Column, Table, integer, real, seconds, text, time, value
-from holdfast.views.sql.logs import Broken, TaskLog
+from holdfast.views.sql.columns import (
+    Broken,
+    Column,
+    Table,
+    TaskLog,
+    integer,
+    real,
+    seconds,
+    text,
+    time,
+    value,
+)
 
 
 class Tried(NamedTuple):

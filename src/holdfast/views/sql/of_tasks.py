@@ -9,13 +9,23 @@ from typing import Any, NamedTuple
 from holdfast.core.events import AnyEvent, PlanItem, dump_event
 from holdfast.core.state import FINISHED, PlanVersion
 from holdfast.log.tokens import Estimate
-from holdfast.views.sql.columns import Table, integer, json, real, seconds, text, time, value
-from holdfast.views.sql.logs import Heard, TaskLog
+from holdfast.views.sql.columns import (
+    Heard,
+    Table,
+    TaskLog,
+    integer,
+    json,
+    real,
+    seconds,
+    text,
+    time,
+    value,
+)
 
 INDEXED = frozenset(
     ("id", "type", "status", "user", "session", "labels", "parent", "origin", "created_at")
 )
-"""What a store knows of a task without reading its log."""
+"""The facts that a store has of a task without reading its log."""
 
 
 class PlanRow(NamedTuple):
@@ -34,6 +44,19 @@ def _ended_at(log: TaskLog) -> datetime | None:
 def _failure(log: TaskLog) -> str | None:
     failure = log.state.failure
     return None if failure is None else failure.summary()
+
+
+def _last_error(log: TaskLog) -> str | None:
+    """What last went wrong with it: itself, its driver, or the newest of its attempts."""
+    state = log.state
+    if state.failure is not None:
+        return state.failure.summary()
+    if state.hindrance is not None:
+        return f"{state.hindrance.error}: {state.hindrance.why}"
+    if state.status == "stuck":
+        return state.because
+    newest = max(log.failures(), key=lambda broken: str(broken.at), default=None)
+    return None if newest is None else newest.failure.summary()
 
 
 def _planned(log: TaskLog) -> Iterator[PlanRow]:
@@ -62,7 +85,7 @@ TASKS = Table(
         text("type", "The name of its function.", lambda log, _: log.state.task),
         text(
             "status",
-            "pending, in_progress, awaiting_user, paused, completed, failed or cancelled.",
+            "pending, in_progress, awaiting_user, paused, stuck, completed, failed or cancelled.",
             lambda log, _: log.state.status,
         ),
         text("user", "Whose it is, or ''.", lambda log, _: log.state.user),
@@ -76,7 +99,7 @@ TASKS = Table(
             "For a fork: the last event that they share.",
             lambda log, _: log.state.fork and log.state.fork.seq,
         ),
-        integer("rewinds", "How often it was put back.", lambda log, _: log.state.rewinds),
+        integer("rewinds", "How often it was rewound.", lambda log, _: log.state.rewinds),
         time("created_at", "When it was made.", lambda log, _: log.state.created_at),
         time("updated_at", "When its newest event came.", lambda log, _: log.state.updated_at),
         time("ended_at", "When it ended; NULL if it has not.", lambda log, _: _ended_at(log)),
@@ -88,7 +111,11 @@ TASKS = Table(
         value("input", "Its arguments.", lambda log, _: log.value(log.state.args)),
         value("result", "What it returned.", lambda log, _: log.value(log.state.result)),
         text("failure", "Why it failed, if it did.", lambda log, _: _failure(log)),
-        text("because", "Why it was paused or cancelled.", lambda log, _: log.state.because),
+        text(
+            "because",
+            "Why it was paused, is stuck or was cancelled.",
+            lambda log, _: log.state.because,
+        ),
         text("position", "Which step it is on.", lambda log, _: str(log.view.position)),
         integer(
             "calls", "How many calls it made: rows of `steps`.", lambda log, _: len(log.state.calls)
@@ -117,6 +144,23 @@ TASKS = Table(
         time(
             "wake_at", "When it goes on by itself, if it waits.", lambda log, _: log.state.wake_at
         ),
+        text(
+            "at_work",
+            "Who holds its lease and is at work on it now; NULL if nobody is.",
+            lambda log, _: log.holder,
+        ),
+        integer("epoch", "The number of its newest lease.", lambda log, _: log.state.epoch),
+        integer(
+            "crashes",
+            "How often drivers died at the place where it is now.",
+            lambda log, _: max(log.state.deaths.values(), default=0),
+        ),
+        text(
+            "hindrance",
+            "Why it does not move, where somebody tried: the error, and what to do.",
+            lambda log, _: log.state.hindrance and log.state.hindrance.why,
+        ),
+        text("last_error", "What last went wrong with it.", lambda log, _: _last_error(log)),
     ),
 )
 

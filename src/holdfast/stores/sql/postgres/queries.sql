@@ -3,7 +3,8 @@
 
 -- take --
 -- Takes the leases that nobody has, or that somebody had who is silent or dead. A stream that is
--- not among those returned has somebody at work on it. The condition is judged when the row is
+-- not among those returned has somebody at work on it. A server that has just started knows nobody
+-- yet: the living get three seconds to come back before they count as dead. The condition is judged when the row is
 -- locked, so of two that try at once one finds the other. Each is named once; in an order that is
 -- the same for everybody, so that two that want several do not wait for each other.
 insert into holdfast.streams as s (name, epoch, owner, process, lease_s, expires_at)
@@ -15,7 +16,8 @@ on conflict (name) do update
 set epoch = s.epoch + 1, owner = excluded.owner, process = excluded.process,
     lease_s = excluded.lease_s, expires_at = excluded.expires_at
 where s.owner is null or s.expires_at <= clock_timestamp()
-    or not exists (select from holdfast.alive where alive.process = s.process)
+    or (pg_postmaster_start_time() < clock_timestamp() - interval '3 seconds'
+        and not exists (select from holdfast.alive where alive.process = s.process))
 returning name, id, epoch, head;
 
 -- holder --
@@ -24,7 +26,8 @@ select owner, lease_s,
     extract(epoch from clock_timestamp() - expires_at)::double precision + lease_s
 from holdfast.streams
 where name = %(stream)s and owner is not null and expires_at > clock_timestamp()
-    and process in (select process from holdfast.alive);
+    and (process in (select process from holdfast.alive)
+        or pg_postmaster_start_time() >= clock_timestamp() - interval '3 seconds');
 
 -- renew --
 -- A row only for who still holds the lease. The number of the process may have changed, if its
@@ -95,7 +98,7 @@ select id from moved;
 -- What stood in the way of an append.
 select epoch, head from holdfast.streams where id = %(id)s;
 
--- length --
+-- stream --
 -- How many lines a stream has. Read first: what is added meanwhile is no matter, what is missing is.
 select id, head from holdfast.streams where name = %(stream)s;
 
@@ -106,21 +109,8 @@ order by seq limit %(page)s;
 
 -- tail_on --
 select stream, seq, line from holdfast.lines
-where stream = %(id)s and seq < %(before)s
+where stream = %(id)s and seq > %(after)s and seq < %(before)s
 order by seq desc limit %(page)s;
-
--- names --
--- A page of names. The bounds are those of a prefix; `after` is the last name of the page before.
-select name from holdfast.streams
-where name > %(after)s and name >= %(prefix)s and name < %(beyond)s and head > 0
-order by name limit %(page)s;
-
--- facts --
-select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at,
-    origin
-from holdfast.streams
-where name > %(after)s and name >= %(prefix)s and name < %(beyond)s and head > 0
-order by name limit %(page)s;
 
 -- remember --
 -- Only if the log still ends where it was read to.
@@ -137,12 +127,13 @@ where name = %(stream)s and head = %(seq)s;
 -- due --
 -- A page of what should be driven, the longest due first.
 select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at,
-    origin, wake_at, id
+    origin, wake_at
 from holdfast.streams
 where wake_at is not null and wake_at <= %(now)s
-    and (wake_at, id) > (coalesce(%(after_at)s::timestamptz, '-infinity'), %(after_id)s)
+    and wake_at >= coalesce(%(after_at)s::timestamptz, '-infinity')
+    and (wake_at, name) > (coalesce(%(after_at)s::timestamptz, '-infinity'), %(after_name)s)
     and name >= %(prefix)s and name < %(beyond)s and head > 0
-order by wake_at, id limit %(page)s;
+order by wake_at, name limit %(page)s;
 
 -- unknown --
 -- A page of those whose log has to be read before anything can be said.
@@ -166,6 +157,9 @@ select pg_notify('holdfast', 'lines')::text;
 
 -- inbox --
 select stream, name, data from holdfast.inbox where stream = any(%(streams)s) order by id;
+
+-- unpost_all --
+delete from holdfast.inbox where stream = %(stream)s;
 
 -- unpost --
 delete from holdfast.inbox where stream = %(stream)s and name = %(name)s;
@@ -274,65 +268,30 @@ select version from holdfast.about;
 -- stamp --
 update holdfast.about set version = %(version)s;
 
--- indexed --
-select upto from holdfast.indexed
-where stream = (select id from holdfast.streams where name = %(stream)s);
-
--- clear_texts --
--- What is left of an index that was deleted in part: before it is made anew.
-delete from holdfast.texts
-where stream = (select id from holdfast.streams where name = %(stream)s)
-    and not exists (select from holdfast.indexed where indexed.stream = texts.stream);
-
--- index_texts --
--- Moves the index, from where it must be, and adds the words of the lines in between. One that was
--- moved or deleted by somebody else at the same time is left alone.
-with moved as (
-    insert into holdfast.indexed as i (stream, upto)
-    select id, %(upto)s from holdfast.streams
-    where name = %(stream)s
-        and (%(after)s = 0 or exists (select from holdfast.indexed as known where stream = id))
-    on conflict (stream) do update set upto = excluded.upto where i.upto = %(after)s
-    returning stream
-), not_any_more as (
-    delete from holdfast.texts using moved
-    where texts.stream = moved.stream and seq = any(%(gone)s::bigint[])
-)
-insert into holdfast.texts (stream, seq, words)
-select moved.stream, given.seq, given.words::tsvector
-from moved, unnest(%(seqs)s::bigint[], %(texts)s::text[]) as given (seq, words)
-on conflict (stream, seq) do update set words = excluded.words;
-
--- find_texts --
--- The rank counts how many of the words there are and how often, and how long the text is (1).
-select seq, ts_rank(words, %(query)s::tsquery, 1)::double precision as score
-from holdfast.texts
-where stream = (select id from holdfast.streams where name = %(stream)s)
-    and words @@ %(query)s::tsquery
-order by score desc, seq desc limit %(limit)s;
-
--- drop_index --
-with its_texts as (
-    delete from holdfast.texts
-    where stream = (select id from holdfast.streams where name = %(stream)s)
-)
-delete from holdfast.indexed
-where stream = (select id from holdfast.streams where name = %(stream)s);
-
 -- put_waypoint --
 -- Of a stream that is there.
 insert into holdfast.waypoints (stream, seq, part, data)
 select id, %(seq)s, %(part)s, %(data)s from holdfast.streams where name = %(stream)s and head > 0
-on conflict (stream, seq, part) do update set data = excluded.data;
+on conflict (stream, seq, part) do update set data = excluded.data
+returning 1;
 
 -- get_waypoints --
 select seq, data from holdfast.waypoints
 where stream = (select id from holdfast.streams where name = %(stream)s) and part = %(part)s
     and seq = any(%(seqs)s::bigint[]);
 
--- waypoints --
-select distinct seq from holdfast.waypoints
+-- waypoint_names --
+select seq, part, ''::bytea from holdfast.waypoints
 where stream = (select id from holdfast.streams where name = %(stream)s);
+
+-- waypoints --
+select seq, part, data from holdfast.waypoints
+where stream = (select id from holdfast.streams where name = %(stream)s);
+
+-- drop_waypoint --
+delete from holdfast.waypoints
+where stream = (select id from holdfast.streams where name = %(stream)s)
+    and seq = %(seq)s and part = %(part)s;
 
 -- drop_waypoints --
 delete from holdfast.waypoints

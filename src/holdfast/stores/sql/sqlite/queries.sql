@@ -67,19 +67,6 @@ select id, line from lines where id > :after and id <= :upto order by id;
 -- tail --
 select id, line from lines where id >= :first and id < :before order by id desc;
 
--- names --
--- A page of names. The bounds are those of a prefix; `after` is the last name of the page before.
-select name from streams
-where name > :after and name >= :prefix and name < :beyond and head > 0
-order by name limit :page;
-
--- facts --
-select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at,
-    origin
-from streams
-where name > :after and name >= :prefix and name < :beyond and head > 0
-order by name limit :page;
-
 -- remember --
 -- Only if the log still ends where it was read to.
 update streams
@@ -91,11 +78,12 @@ where id = :id and head = :seq;
 -- due --
 -- A page of what should be driven, the longest due first.
 select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at,
-    origin, wake_at, id
+    origin, wake_at
 from streams
-where wake_at is not null and wake_at <= :now and (wake_at, id) > (:after_at, :after_id)
+where wake_at is not null and wake_at <= :now and wake_at >= :after_at
+    and (wake_at > :after_at or name > :after_name)
     and name >= :prefix and name < :beyond and head > 0
-order by wake_at, id limit :page;
+order by wake_at, name limit :page;
 
 -- unknown --
 -- A page of those whose log has to be read before anything can be said.
@@ -113,6 +101,9 @@ select distinct stream from inbox;
 
 -- inbox --
 select id, name, data from inbox where stream = :stream order by id;
+
+-- unpost_all --
+delete from inbox where stream = :stream;
 
 -- unpost --
 delete from inbox where stream = :stream and name = :name;
@@ -165,45 +156,16 @@ delete from blobs where digest = :digest;
 -- As bytes, also where somebody put a text.
 select cast(data as blob) from blobs where digest = :digest;
 
--- indexed --
--- Up to which line a stream is indexed: nowhere, if somebody dropped the index of all.
-select streams.id, upto from streams left join indexed on indexed.stream = streams.id
-    and exists (select 1 from sqlite_master where name = 'texts')
-where name = :stream;
-
--- make_texts --
--- Of words that were folded before. This tokenizer cuts them nowhere, and knows no language.
-create virtual table if not exists texts using fts5 (words, tokenize = 'ascii');
-
 -- has_texts --
 -- Also false where the table is there, and was made by an SQLite that knows more than this one.
 select 1 from sqlite_master, pragma_module_list as modules
 where sqlite_master.name = 'texts' and modules.name = 'fts5';
-
--- can_search --
-select 1 from pragma_module_list where name = 'fts5';
-
--- move_index --
-insert into indexed (stream, upto) values (:id, :upto)
-on conflict (stream) do update set upto = :upto;
-
--- add_text --
-insert into texts (rowid, words) values (?, ?);
-
--- delete_text --
-delete from texts where rowid = ?;
 
 -- delete_texts --
 delete from texts where rowid > :after and rowid <= :upto;
 
 -- delete_index --
 delete from indexed where stream = :id;
-
--- find_texts --
--- FTS5 gives the better rank the lower number.
-select rowid, -rank from texts
-where texts match :query and rowid > :after and rowid <= :upto
-order by rank, rowid desc limit :limit;
 
 -- put_waypoint --
 -- Of a stream that is there.
@@ -217,8 +179,15 @@ select seq, data from waypoints
 where stream = (select id from streams where name = :stream) and part = :part
     and seq in (select value from json_each(:seqs));
 
+-- waypoint_names --
+select seq, part, x'' from waypoints where stream = (select id from streams where name = :stream);
+
 -- waypoints --
-select distinct seq from waypoints where stream = (select id from streams where name = :stream);
+select seq, part, data from waypoints where stream = (select id from streams where name = :stream);
+
+-- drop_waypoint --
+delete from waypoints
+where stream = (select id from streams where name = :stream) and seq = :seq and part = :part;
 
 -- drop_waypoints --
 delete from waypoints where stream = (select id from streams where name = :stream);

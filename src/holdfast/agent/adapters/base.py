@@ -1,0 +1,332 @@
+"""The common part of the adapters: one flow for blocking clients and awaited ones.
+
+A flow yields what it wants called. The driver calls it, and awaits the result if the client is an
+async one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from inspect import isawaitable
+from json import JSONDecodeError
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from msgspec.structs import replace
+
+from holdfast.agent.model import Reply, Request
+from holdfast.core.spec import Retry
+from holdfast.core.usage import Prices
+from holdfast.errors import BadInput, HoldfastError
+
+# How a call of a model fails: for now, or for good.
+#
+#     ModelFailed
+#     ├── ModelBusy        another attempt may go through
+#     └── ModelRejected    another attempt would be refused the same
+#
+# The errors of the clients are told apart by what they carry, not by their classes: no library has
+# to be loaded for it, and those of servers that only look like a provider's are told apart as
+# well.
+
+
+_MOST_SHOWN = 1000
+
+_BUSY_STATUSES = (408, 409, 425, 429)
+
+_FINAL_KINDS = {
+    *("invalid_request_error", "authentication_error", "permission_error", "not_found_error"),
+    *("request_too_large", "billing_error", "insufficient_quota", "invalid_prompt"),
+    *("context_length_exceeded", "image_parse_error", "invalid_image", "invalid_base64_image"),
+}
+"""The name of an error inside of a reply whose status was a good one."""
+
+_FINAL_WHEN_BUSY = {"insufficient_quota", "billing_error"}
+"""Errors that claim too many requests, and mean an unpaid bill."""
+
+
+class ModelFailed(HoldfastError):
+    """A call of a model that brought no reply.
+
+    `status` is the HTTP status, if there was one, `retry_after_s` what the provider asked for. It
+    is no failure that a model refuses, says nothing or is cut off: those are replies.
+
+    >>> issubclass(ModelBusy, ModelFailed) and issubclass(ModelRejected, ModelFailed)
+    True
+    """
+
+    retryable = False
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class ModelBusy(ModelFailed):
+    """It may go through later: too many requests, an overloaded server, a broken connection.
+
+    >>> ModelBusy("429: too many requests", status=429, retry_after_s=2.0).retryable
+    True
+    """
+
+    retryable = True
+
+
+class ModelRejected(ModelFailed):
+    """It would be refused again: a wrong key, an unknown model, a request that makes no sense.
+
+    >>> ModelRejected("401: wrong key", status=401).retryable
+    False
+    """
+
+
+model_retry = Retry(attempts=6, delay_s=1, max_delay_s=60, unless=(ModelRejected,))
+"""How a step that calls a model is well retried: `@step(retry=model_retry)`."""
+
+
+def failed(error: Exception, what: str, otherwise: type[ModelFailed]) -> ModelFailed:
+    """An exception of a client as one of ours. `otherwise`: what one is that says nothing."""
+    if isinstance(error, ModelFailed):
+        return error
+    status = getattr(error, "status_code", None)
+    status = status if isinstance(status, int) else None
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    headers = headers if isinstance(headers, Mapping) else {}
+    body = getattr(error, "body", None)
+    kind = _kind_of_failure(error, status, headers, kinds_in(body)) or otherwise
+    shown = str(error)[:_MOST_SHOWN] or "(it says nothing)"
+    return kind(
+        f"{what}: {type(error).__name__}: {shown}",
+        status=status,
+        retry_after_s=retry_after_of(headers),
+    )
+
+
+def failed_inside(error: Any, what: str) -> ModelFailed:
+    """An error that came as a reply."""
+    kind = ModelRejected if kinds_in(error) & _FINAL_KINDS else ModelBusy
+    return kind(f"{what}: {error!s:.{_MOST_SHOWN}}")
+
+
+def _kind_of_failure(
+    error: Exception, status: int | None, headers: Mapping[str, str], kinds: set[str]
+) -> type[ModelFailed] | None:
+    if headers.get("x-should-retry") in ("true", "false"):
+        return ModelBusy if headers["x-should-retry"] == "true" else ModelRejected
+    if status is not None and status >= 400:
+        is_busy = status in _BUSY_STATUSES or status >= 500
+        return ModelRejected if not is_busy or kinds & _FINAL_WHEN_BUSY else ModelBusy
+    if _is_of_the_connection(error):
+        return ModelBusy
+    if kinds:
+        return ModelRejected if kinds & _FINAL_KINDS else ModelBusy
+    return None
+
+
+def _is_of_the_connection(error: Exception) -> bool:
+    for kind in type(error).__mro__:
+        if kind.__name__ in ("APIConnectionError", "APIResponseValidationError", "TransportError"):
+            return True
+    # A body that is no JSON was cut on its way, or came from a server in between.
+    return isinstance(error, OSError | JSONDecodeError)
+
+
+def kinds_in(body: Any) -> set[str]:
+    """The name of an error in the body of an answer."""
+    found: set[str] = set()
+    for place in (body, body.get("error") if isinstance(body, dict) else None):
+        if isinstance(place, dict):
+            named = (place.get("type"), place.get("code"))
+            found |= {name for name in named if isinstance(name, str)}
+    return found - {"error"}
+
+
+def retry_after_of(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """How long a provider asks to wait, in seconds.
+
+    >>> retry_after_of({"retry-after-ms": "1500", "retry-after": "2"}), retry_after_of({})
+    (1.5, None)
+    """
+    for name, parts in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        if (given := headers.get(name)) is None:
+            continue
+        try:
+            return _sane(float(given) / parts)
+        except ValueError:
+            pass
+        try:
+            until = parsedate_to_datetime(given)
+        except ValueError:
+            continue
+        until = until if until.tzinfo else until.replace(tzinfo=UTC)
+        return _sane((until - (now or datetime.now(UTC))).total_seconds())
+    return None
+
+
+def _sane(seconds: float) -> float | None:
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+Wish = Callable[[], Any]
+T = TypeVar("T")
+Flow = Generator[Wish, Any, T]
+
+OnText = Callable[[str], Any]
+"""Told each piece of text as it comes. With an async client it may be async as well."""
+
+_END = object()
+
+
+class BlockingClient(Protocol):
+    """A client whose calls return the answer."""
+
+    def __enter__(self) -> Any: ...
+
+
+class AwaitedClient(Protocol):
+    """A client whose calls are awaited."""
+
+    async def __aenter__(self) -> Any: ...
+
+
+Client_co = TypeVar("Client_co", bound=BlockingClient | AwaitedClient, covariant=True)
+
+
+class Adapter(Generic[Client_co]):
+    """A client and a model, called with a `Request`. Type checkers know by the client whether the
+    reply is awaited."""
+
+    def __init__(
+        self,
+        client: Client_co,
+        model: str,
+        *,
+        prices: Prices | None = None,
+        stream: bool = False,
+        on_text: OnText | None = None,
+        **options: Any,
+    ) -> None:
+        if not hasattr(client, "with_options"):
+            raise BadInput(
+                f"{type(self).__name__} takes a client, such as openai.OpenAI() or "
+                f"anthropic.Anthropic(), not {client!r:.60}"
+            )
+        # Its retries would be recorded nowhere, and go on top of ours.
+        self.client: Any = client.with_options(max_retries=0)
+        self.model = model
+        self.prices = prices
+        self.stream = stream or on_text is not None
+        self.on_text = on_text
+        self.options = options
+
+    @overload
+    def __call__(self: Adapter[BlockingClient], request: Request) -> Reply: ...
+    @overload
+    def __call__(self: Adapter[AwaitedClient], request: Request) -> Awaitable[Reply]: ...
+    def __call__(self, request: Request) -> Reply | Awaitable[Reply]:
+        """Ask the model. With an async client, to be awaited."""
+        flow = self._priced(request)
+        return _awaited(flow) if self.is_async else _driven(flow)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its replies are awaited: that is up to the client."""
+        return hasattr(self.client, "__aenter__")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r})"
+
+    def _priced(self, request: Request) -> Flow[Reply]:
+        reply = yield from self.flow(request)
+        if self.prices is None:
+            return reply
+        return replace(reply, usage=replace(reply.usage, cost=self.prices.of(reply.usage)))
+
+    def flow(self, request: Request) -> Flow[Reply]:
+        """How the model is asked."""
+        raise NotImplementedError
+
+    def ask(self, create: Callable[..., Any], options: dict[str, Any]) -> Flow[Any]:
+        """Call the client; its errors as ours."""
+        try:
+            return (yield partial(create, **options))
+        except Exception as error:
+            raise failed(error, str(self), ModelRejected) from error
+
+    def whole(self, create: Callable[..., Any], options: dict[str, Any]) -> Flow[dict[str, Any]]:
+        """The client's answer, as plain data."""
+        return self.plain((yield from self.ask(create, options)))
+
+    def plain(self, answer: Any) -> dict[str, Any]:
+        """The client's object for an answer, as plain data."""
+        if not hasattr(answer, "to_dict"):
+            raise ModelBusy(f"{self}: an answer that is no reply: {answer!r:.200}")
+        # Clients take whatever comes, and warn of it only here.
+        found: dict[str, Any] = answer.to_dict(mode="json", warnings=False)
+        return found
+
+    def each(self, stream: Any, take: Callable[[dict[str, Any]], str | None]) -> Flow[None]:
+        """Take each event of a stream; what `take` returns is the next piece of text."""
+        if not hasattr(stream, "close"):
+            raise ModelBusy(f"{self}: an answer that is no stream: {stream!r:.200}")
+        try:
+            while True:
+                try:
+                    event = yield partial(_pull, stream)
+                except Exception as error:
+                    raise failed(error, f"{self}, in its stream", ModelBusy) from error
+                if event is _END:
+                    return
+                try:
+                    piece = take(self.plain(event))
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    raise ModelBusy(f"{self}: an event that makes no sense: {error!r}") from error
+                if piece and self.on_text is not None:
+                    yield partial(self.on_text, piece)
+        finally:
+            yield stream.close
+
+    def broken_off(self) -> ModelBusy:
+        """The error for a stream without an end."""
+        return ModelBusy(f"{self}: the stream broke off before the reply was whole")
+
+
+def _pull(stream: Any) -> Any:
+    return anext(stream, _END) if hasattr(stream, "__anext__") else next(stream, _END)
+
+
+def _driven(flow: Flow[Reply]) -> Reply:
+    try:
+        wish = next(flow)
+        while True:
+            try:
+                answer = wish()
+            except BaseException as error:  # a signal, too, has to leave the stream closed
+                wish = flow.throw(error)
+            else:
+                wish = flow.send(answer)
+    except StopIteration as end:
+        reply: Reply = end.value
+        return reply
+
+
+async def _awaited(flow: Flow[Reply]) -> Reply:
+    try:
+        wish = next(flow)
+        while True:
+            try:
+                answer = wish()
+                if isawaitable(answer):
+                    answer = await answer
+            except BaseException as error:
+                wish = flow.throw(error)
+            else:
+                wish = flow.send(answer)
+    except StopIteration as end:
+        reply: Reply = end.value
+        return reply

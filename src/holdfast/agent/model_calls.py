@@ -1,0 +1,209 @@
+"""Calling a model as a step: what it is asked is recorded small, and what it took is known.
+
+The step's argument is a `ModelCall`. It names the context and the tools; both are had from the
+store when the call is made, and again by readers who want to know what the model saw.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.agent.adapters.base import ModelRejected
+from holdfast.agent.contexts import Context
+from holdfast.agent.model import Model, Reply, Request, ToolInfo, transcript
+from holdfast.api.steps import step
+from holdfast.api.tasks import current
+from holdfast.codec import args_hash
+from holdfast.core.decoding import decode
+from holdfast.core.scope import inside
+from holdfast.core.spec import Retry
+from holdfast.errors import BadInput
+from holdfast.log.artifacts import Artifact, kept, opened
+from holdfast.log.messages import Message, Part, Role, ToolCall, media_bytes, system, user
+
+SUMMARIZING = (
+    "Summarize this conversation for the one who goes on with it, and has nothing else: what the "
+    "user wants, what was done and found out, what was decided and why, what is open. Keep names, "
+    "numbers and ids exactly. Write only the summary."
+)
+
+
+SENDABLE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""The names of tools that the providers accept."""
+_UNSENDABLE = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Nudge(Struct, frozen=True):
+    """A few words to a model that are in no conversation."""
+
+    role: Role
+    text: str
+
+    @property
+    def message(self) -> Message:
+        """It, as a model sees it."""
+        return Message(self.role, self.text)
+
+
+class ModelCall(Struct, frozen=True):
+    """A question to a model: a context, a word on top of it, and the tools that it may call."""
+
+    context: Context
+    nudges: tuple[Nudge, ...] = ()
+    """The text that comes last."""
+    tools: Artifact | None = None
+
+    def request(self) -> Request:
+        """It, whole. Inside of a task."""
+        store = inside("a call of a model").run.log.store
+        tools = tools_in(store, self.tools) if self.tools is not None else ()
+        nudges = (nudge.message for nudge in self.nudges)
+        return Request((*self.context.messages, *nudges), tools, partial(media_bytes, store))
+
+
+_kept: WeakKeyDictionary[Any, dict[bytes, Artifact]] = WeakKeyDictionary()
+
+
+def kept_tools(infos: Sequence[ToolInfo]) -> Artifact | None:
+    """Tools as a small value: what they are is in the store, once. None if there are none."""
+    if not infos:
+        return None
+    run = inside("a call of a model").run
+    data = msgspec.json.encode(infos)
+    known = _kept.setdefault(run, {})
+    if data not in known:
+        known[data] = kept(run.log.store, [data], "tools.json")
+    return known[data]
+
+
+def tools_in(store: Any, artifact: Artifact) -> tuple[ToolInfo, ...]:
+    """The tools that an artifact lists."""
+    with opened(store, artifact) as file:
+        return decode(file.read(), tuple[ToolInfo, ...])
+
+
+class Caller:
+    """A model, called in steps of a name."""
+
+    def __init__(self, name: str, model: Model, retry: Retry) -> None:
+        self.name = name
+        # Whatever is to be retried: what would be refused again, or is a mistake in code, is not.
+        self.retry = replace(retry, unless=(*retry.unless, ModelRejected, BadInput))
+        self.model = model
+        self.is_async = is_awaited(model)
+        decorate: Callable[..., Any] = step(name=f"{name}_model", retry=self.retry)
+        self.call: Callable[[ModelCall], Any] = decorate(self._body())
+
+    def _body(self) -> Any:
+        model: Any = self.model
+        if self.is_async:
+
+            async def acall_model(call: ModelCall) -> Reply:
+                request = call.request()
+                return checked(await model(request), request)
+
+            return acall_model
+
+        def call_model(call: ModelCall) -> Reply:
+            request = call.request()
+            return checked(model(request), request)
+
+        return call_model
+
+    def marked(self, reply: Reply, counted: dict[str, Any]) -> Reply:
+        """A reply whose message says what it took: the next contexts are counted by it."""
+        usage = {**msgspec.to_builtins(reply.usage), **counted}
+        usage.setdefault("input_tokens", 0)
+        meta = dict(reply.message.meta)
+        if usage["input_tokens"]:
+            meta["usage"] = usage
+        if reply.model:
+            meta["model"] = reply.model
+        return replace(reply, message=replace(reply.message, meta=meta))
+
+
+def is_awaited(model: Any) -> bool:
+    """Whether a model has to be awaited: it says so, or is `async def`."""
+    said = getattr(model, "is_async", None)
+    if isinstance(said, bool):
+        return said
+    return any(map(inspect.iscoroutinefunction, (model, type(model).__call__)))
+
+
+def checked(reply: Any, request: Request | None = None) -> Reply:
+    """A reply as an agent can go on with it, and send it again: its calls have ids of their own,
+    and names that providers take."""
+    if not isinstance(reply, Reply):
+        if inspect.iscoroutine(reply):
+            reply.close()
+        raise BadInput(f"a model returns a Reply, not {type(reply).__name__}: is it `async def`?")
+    if reply.message.role != "assistant":
+        raise BadInput(f"a model speaks as the assistant, not as {reply.message.role!r:.40}")
+    if not reply.message.calls:
+        return reply
+    tools = {tool.name for tool in request.tools} if request is not None else set()
+    earlier = request.messages if request is not None else ()
+    taken = {call.id for message in earlier for call in message.calls}
+    parts: list[Part] = []
+    for number, part in enumerate(reply.message.parts):
+        if isinstance(part, ToolCall):
+            part = _named(part, tools)
+            is_foreign = any(left.get("type") for left in part.extra.values())  # is kept whole
+            if (not part.id or part.id in taken) and not is_foreign:
+                part = _with_own_id(part, number)
+            taken.add(part.id)
+        parts.append(part)
+    if tuple(parts) == reply.message.parts:
+        return reply
+    return replace(reply, message=replace(reply.message, content=tuple(parts)))
+
+
+def _named(call: ToolCall, tools: set[str]) -> ToolCall:
+    """A call of a tool that there is not, such as `functions.find`, by a name that can be sent: no
+    provider takes any other, and the conversation would be refused from here on."""
+    if call.name in tools or SENDABLE.fullmatch(call.name):
+        return call
+    name = _UNSENDABLE.sub("_", call.name)[:64] or "nameless"
+    # It still has to be a tool that there is not.
+    return replace(call, name=f"unknown_{name}"[:64] if name in tools else name)
+
+
+def _with_own_id(call: ToolCall, number: int) -> ToolCall:
+    # Made of the place of the step: in all of the conversation no other call has it.
+    place = args_hash(f"{current().task_id}:{current().path}".encode())[:12]
+    hints = {"openai_chat": "id", "openai_responses": "call_id", "anthropic": "id"}
+    extra = {
+        name: {key: value for key, value in left.items() if key != hints.get(name)}
+        for name, left in call.extra.items()
+    }
+    return replace(call, id=f"call-{place}-{number}", extra=extra)
+
+
+def summarizing(caller: Caller) -> Callable[[Sequence[Message]], Any]:
+    """A function that has a model summarize messages."""
+    model: Any = caller.model
+    decorate: Callable[..., Any] = step(name=f"{caller.name}_summary", retry=caller.retry)
+
+    def request(messages: Sequence[Message]) -> Request:
+        return Request((system(SUMMARIZING), user(transcript(messages))))
+
+    if caller.is_async:
+
+        async def asummarize(messages: list[Message]) -> Reply:
+            return checked(await model(request(messages)))
+
+        return decorate(asummarize)  # type: ignore[no-any-return]
+
+    def summarize(messages: list[Message]) -> Reply:
+        return checked(model(request(messages)))
+
+    return decorate(summarize)  # type: ignore[no-any-return]

@@ -1,0 +1,88 @@
+"""What a worker does beside driving tasks: it looks for alerts, and deletes what has grown old.
+
+One thread of its own. Nothing that goes wrong here disturbs a task: it is said, and tried again.
+The clean-up is the same as `hf.gc`, which works under a lease, so one worker at a time does it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from holdfast.errors import HoldfastError, TaskBusy
+
+if TYPE_CHECKING:
+    from holdfast.api.app import Holdfast
+
+LOOK_EVERY_S = 5.0
+CLEAN_EVERY_S = 3600.0
+
+
+class Background:
+    """Runs the upkeep of a store in a thread, while it is entered. Made by `hf.beside()`."""
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        say: Callable[[str], None],
+        *,
+        look_every_s: float | None = None,
+        clean_every_s: float = CLEAN_EVERY_S,
+    ) -> None:
+        self._hf, self._say = hf, say
+        self._look_every_s = LOOK_EVERY_S if look_every_s is None else look_every_s
+        self._clean_every_s = clean_every_s
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._problem = ""
+        self.cleaned = 0
+        """How often this process has cleaned up."""
+
+    def __enter__(self) -> Self:
+        if self._hf.hooks or self._hf.retention is not None:
+            self._thread = threading.Thread(target=self._run, name="holdfast upkeep", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        # Workers that are started together don't all clean up at once.
+        clean_at = time.monotonic() + random.uniform(0, min(60.0, self._clean_every_s))
+        while not self._closing.is_set():
+            if self._hf.hooks:
+                self._try(self._hf.watch)
+            if self._hf.retention is not None and time.monotonic() >= clean_at:
+                self._try(self._clean)
+                clean_at = time.monotonic() + self._clean_every_s
+            self._closing.wait(min(self._look_every_s, self._clean_every_s))
+
+    def _clean(self) -> None:
+        swept = self._hf.gc(self._hf.retention)
+        self.cleaned += 1
+        if swept.tasks or swept.sessions:
+            many = "1 task" if len(swept.tasks) == 1 else f"{len(swept.tasks)} tasks"
+            self._say(f"upkeep: deleted {many}, as the retention says")
+
+    def _try(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+            self._problem = ""
+        except TaskBusy:
+            pass  # somebody else is at it
+        except (HoldfastError, OSError) as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                self._say(f"upkeep: {error}")

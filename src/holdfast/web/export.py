@@ -1,0 +1,148 @@
+"""A task as one HTML file: to keep, to send, to read without a network.
+
+It has no script in it, so nothing in a log can become one: each text is escaped, values stand in
+folded blocks, and the policy in its head forbids everything but its own style.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from holdfast.core.state import Call
+from holdfast.core.words import plain
+from holdfast.views.task import TaskView
+from holdfast.web.asked import Download, PageRequest, Site
+from holdfast.web.logs import event_rows, head_of, position_of, view_at
+from holdfast.web.needs import Needs
+from holdfast.web.shapes import ShownValues, call_words, calls_by, failure_of
+
+MOST_EVENTS, MOST_CALLS = 5000, 2000
+_PAGE = 500
+
+_STYLE = """
+:root{color-scheme:light dark;--line:#8884;--dim:#8889}
+body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.3rem}h2{font-size:1.05rem;margin-top:2rem;border-bottom:1px solid var(--line)}
+table{border-collapse:collapse;width:100%}
+td,th{text-align:left;vertical-align:top;padding:.2rem .6rem}
+tr+tr td{border-top:1px solid var(--line)}code,pre{font:13px/1.4 ui-monospace,monospace}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.3rem 0;unicode-bidi:plaintext}
+.n{color:GrayText;white-space:nowrap}.bad{color:#c33}.doubt{color:#a70}.good{color:#283}
+bdi{overflow-wrap:anywhere}
+"""
+
+
+def exported(site: Site, asked: PageRequest) -> Download:
+    """The file."""
+    view = view_at(site.hf.store, asked.id, asked.number("at", None, least=1))
+    pieces = (piece.encode("utf-8", "replace") for piece in _pieces(site, view))
+    return Download(pieces, f"{view.id}.html", "text/html; charset=utf-8")
+
+
+def _text(text: object) -> str:
+    # What would change the direction of writing, or ring a bell, is written out.
+    return f"<bdi>{escape(plain(str(text)))}</bdi>"
+
+
+def _lines(text: str) -> str:
+    return escape("\n".join(plain(line) for line in text.split("\n")))
+
+
+def _time(at: datetime | None) -> str:
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _pieces(site: Site, view: TaskView) -> Iterator[str]:
+    needs = Needs(site, view)
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    yield (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(plain(view.id))}</title><style>{_STYLE}</style></head><body>"
+    )
+    yield f"<h1>{_text(view.id)} · {_text(view.type)} · {_text(view.status)}</h1>"
+    yield f"<p>{_text(needs.todo())}</p><table>"
+    state = view.state
+    facts: dict[str, Any] = {
+        "position": position_of(view),
+        "user": state.user,
+        "session": state.session,
+        "started": _time(state.created_at),
+        "changed": _time(state.updated_at),
+        "events": f"{view.seq:,}",
+        "processes": state.claims,
+        "exported": _time(datetime.now(UTC)),
+    }
+    for name, fact in facts.items():
+        if fact:
+            yield f"<tr><th>{name}</th><td>{_text(fact)}</td></tr>"
+    yield "</table>"
+    values = ShownValues(site.hf.store, state)
+    yield _value("Input", values.shown(state.args, "input"))
+    yield _value("Result", values.shown(state.result, "result"))
+    yield _failure(failure_of(view.failure))
+    yield from _calls(view, values)
+    yield from _events(site, view)
+    yield "</body></html>"
+
+
+def _value(title: str, value: dict[str, Any] | None) -> str:
+    if value is None:
+        return ""
+    text = value.get("json", value.get("cut", ""))
+    left = "" if "json" in value else f" (the beginning of {value['size']:,} bytes)"
+    summary = f"<summary>{escape(title)}{left}</summary>"
+    return f"<details>{summary}<pre>{_lines(text)}</pre></details>"
+
+
+def _failure(failure: dict[str, Any] | None) -> str:
+    if failure is None:
+        return ""
+    title, trace = _text(failure["summary"]), _lines(failure["traceback"])
+    return f'<details open><summary class="bad">{title}</summary><pre>{trace}</pre></details>'
+
+
+def _calls(view: TaskView, values: ShownValues) -> Iterator[str]:
+    paths = list(view.state.calls)
+    more = f" (the newest {MOST_CALLS:,})" if len(paths) > MOST_CALLS else ""
+    yield f"<h2>Calls: {len(paths):,}{more}</h2><table>"
+    for first in range(max(len(paths) - MOST_CALLS, 0), len(paths), _PAGE):
+        for call in calls_by(view.state, paths[first : first + _PAGE]):
+            yield _call(call, values)
+    yield "</table>"
+
+
+def _call(call: Call, values: ShownValues) -> str:
+    tone = {"completed": "good", "failed": "bad"}.get(call.status, "doubt")
+    inside = _value("input", values.shown(call.args, "call_input", call.path))
+    inside += _value("output", values.shown(call.result, "call_output", call.path))
+    inside += _failure(failure_of(call.failure))
+    key = f'<div class="n">key {_text(call.key)}</div>' if call.key else ""
+    return (
+        f'<tr><td class="n">{_text(call.path)}</td><td>{_text(call.name)}</td>'
+        f'<td class="{tone}">{_text(call_words(call))}</td>'
+        f'<td class="n">{_time(call.at)}</td><td>{key}{inside}</td></tr>'
+    )
+
+
+def _events(site: Site, view: TaskView) -> Iterator[str]:
+    store, head = site.hf.store, min(view.seq, head_of(site.hf.store, view.id))
+    after = max(head - MOST_EVENTS, 0)
+    more = f" (the newest {MOST_EVENTS:,})" if after else ""
+    yield f"<h2>Events: {head:,}{more}</h2><table>"
+    while after < head:
+        rows = event_rows(store, view.id, after, min(_PAGE, head - after))
+        if not rows:
+            break
+        for row in rows:
+            yield (
+                f'<tr><td class="n">{row["seq"]}</td><td class="n">{_time(row["at"])}</td>'
+                f'<td class="n">{_text(row["path"])}</td><td>{_text(row["name"])}</td>'
+                f'<td class="{row["tone"]}">{_text(row["sentence"])}</td></tr>'
+            )
+        after = rows[-1]["seq"]
+    yield "</table>"

@@ -1,0 +1,299 @@
+"""The whole at a glance: who is at work, what waits, how much is done, and missions as boards.
+
+What the index of the store knows is counted at once. Times and money stand in the logs: they are
+read for as many of the newest tasks as a few seconds allow, and the answer says how many those are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import msgspec
+
+from holdfast.core.plan import ready
+from holdfast.core.state import FINISHED, State, Status
+from holdfast.core.words import cut
+from holdfast.errors import StoreError
+from holdfast.log.reading import stream_of
+from holdfast.stores.listing import TaskRecord, page_of_tasks
+from holdfast.stores.port import LONGEST_PAGE, Store
+from holdfast.views.stats import Stats, stats
+from holdfast.views.task import TaskView
+from holdfast.web.asked import PageRequest, Site
+from holdfast.web.logs import spent_by, view_at
+from holdfast.web.needs import row_of
+from holdfast.web.past import files_of
+from holdfast.workspace.missions import last_try, mission_text
+
+Data = dict[str, Any]
+_MOST_COUNTED, _MOST_LOOKED_AT, _BUCKETS = 20_000, 1000, 48
+_FIGURES_S = 5.0
+
+
+def now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+def fleet(site: Site, asked: PageRequest) -> Data:
+    """Workers, what waits, and what was done of late."""
+    hours = int(asked.number("hours", 24, least=1, most=24 * 90) or 24)
+    store, current = site.hf.store, now()
+    since = current - timedelta(hours=hours)
+    statuses = {status: _count(store, status) for status in get_args(Status)}
+    recent, exact = _since(store, since)
+    pending = page_of_tasks(store, {"status": "pending"}, LONGEST_PAGE).tasks
+    oldest = min((each.created_at for each in pending), default=None)
+    workers, waiting = _workers(store)
+    failures = page_of_tasks(store, {"status": "failed"}, 20).tasks
+    bucket_s = hours * 3600 / _BUCKETS
+    return {
+        "workers": workers,
+        "statuses": {name: count for name, (count, _) in statuses.items()},
+        "queues": [
+            {
+                "name": "",
+                "pending": statuses["pending"][0],
+                "oldest_at": oldest,
+                "oldest_s": None if oldest is None else (current - oldest).total_seconds(),
+            }
+        ],
+        "waiting": waiting,
+        "throughput": _buckets(recent, since, bucket_s),
+        "bucket_s": bucket_s,
+        "failures": [row_of(each) for each in failures],
+        "exact": exact and all(whole for _, whole in statuses.values()),
+    }
+
+
+def _count(store: Store, status: str) -> tuple[int, bool]:
+    """How many there are, and whether those are all."""
+    count, cursor = 0, None
+    while True:
+        page = page_of_tasks(store, {"status": status}, LONGEST_PAGE, cursor)
+        count, cursor = count + len(page.tasks), page.next
+        if cursor is None or count >= _MOST_COUNTED:
+            return count, cursor is None
+
+
+def _since(store: Store, since: datetime) -> tuple[list[TaskRecord], bool]:
+    found, cursor = list[TaskRecord](), None
+    while True:
+        page = page_of_tasks(store, {"updated_after": since}, LONGEST_PAGE, cursor)
+        found += page.tasks
+        cursor = page.next
+        if cursor is None or len(found) >= _MOST_COUNTED:
+            return found, cursor is None
+
+
+def _workers(store: Store) -> tuple[list[Data], Data]:
+    """Who holds a task now, by what they call themselves; and what nobody holds."""
+    held: dict[str, list[str]] = {}
+    stopped = sleeping = 0
+    for record in page_of_tasks(store, {"status": "in_progress"}, _MOST_LOOKED_AT).tasks:
+        with suppress(StoreError):
+            owner = store.holder(stream_of(record.id))
+            if owner is not None:
+                held.setdefault(owner, []).append(record.id)
+            elif stopped + sleeping < 200 and view_at(store, record.id).state.parked:
+                sleeping += 1
+            else:
+                stopped += 1
+    workers = [
+        {"owner": owner, "tasks": len(ids), "ids": ids[:20], "since": None}
+        for owner, ids in sorted(held.items())
+    ]
+    return workers, {"stopped": stopped, "sleeping": sleeping}
+
+
+def _buckets(records: Iterable[TaskRecord], since: datetime, bucket_s: float) -> list[Data]:
+    counts = [Counter[str]() for _ in range(_BUCKETS)]
+
+    def count(what: str, at: datetime) -> None:
+        place = int((at - since).total_seconds() // bucket_s)
+        if 0 <= place < _BUCKETS:
+            counts[place][what] += 1
+
+    for record in records:
+        count("started", record.created_at)
+        if record.status in FINISHED:
+            count(record.status, record.updated_at)
+    return [
+        {
+            "at": since + timedelta(seconds=place * bucket_s),
+            **{what: each[what] for what in ("started", "completed", "failed", "cancelled")},
+        }
+        for place, each in enumerate(counts)
+    ]
+
+
+class _OutOfTime(Exception):
+    """The logs that are left would take too long."""
+
+
+def figures(site: Site, asked: PageRequest) -> Data:
+    """Where time and money went: of the newest tasks."""
+    hours = int(asked.number("hours", 24, least=1, most=24 * 90) or 24)
+    limit = int(asked.number("limit", 300, least=1, most=2000) or 300)
+    store, since = site.hf.store, now() - timedelta(hours=hours)
+    records = page_of_tasks(store, {"updated_after": since}, min(limit, LONGEST_PAGE)).tasks
+    bucket_s, began = hours * 3600 / _BUCKETS, time.monotonic()
+    cost = [Counter[str]() for _ in range(_BUCKETS)]
+    oldest, read = min((r.created_at for r in records), default=since), 0
+
+    def told(done: int, of: int, id: str) -> None:
+        nonlocal read
+        read = done
+        if time.monotonic() - began > _FIGURES_S:
+            raise _OutOfTime
+
+    made: Stats | None = None
+    with suppress(_OutOfTime):
+        made = stats(store, {"updated_after": since, "created_after": oldest}, {}, told)
+    for record in records:
+        if time.monotonic() - began > 2 * _FIGURES_S:
+            break
+        place = int((record.updated_at - since).total_seconds() // bucket_s)
+        _add_cost(store, record, cost[min(max(place, 0), _BUCKETS - 1)])
+    return {
+        "tasks": made.tasks if made is not None else read,
+        "of": len(records),
+        "complete": made is not None,
+        "cost": [
+            {
+                "at": since + timedelta(seconds=place * bucket_s),
+                "cost_usd": each["cost"] / 1e9,
+                "tokens": each["tokens"],
+            }
+            for place, each in enumerate(cost)
+        ],
+        **(
+            _told(made)
+            if made is not None
+            else {"types": [], "calls": [], "models": [], "saved": None}
+        ),
+    }
+
+
+def _add_cost(store: Store, record: TaskRecord, into: Counter[str]) -> None:
+    with suppress(StoreError):
+        tokens, cost = spent_by(view_at(store, record.id))
+        into["tokens"] += tokens or 0
+        into["cost"] += round((cost or 0) * 1e9)
+
+
+def _told(made: Stats) -> Data:
+    return {
+        "types": [
+            {
+                **{n: getattr(t, n) for n in ("type", "tasks", "statuses", "calls", "failures")},
+                **{n: getattr(t, n) for n in ("retries", "working_s", "people_s", "backoff_s")},
+                "duration_median_s": t.durations.median_s,
+                "duration_p95_s": t.durations.p95_s,
+                "tokens": t.spent.tokens,
+                "cost_usd": t.spent.cost,
+            }
+            for t in made.types[:200]
+        ],
+        "calls": [
+            {
+                **{n: getattr(c, n) for n in ("name", "kind", "calls", "failed", "retries")},
+                "median_s": c.durations.median_s,
+                "p95_s": c.durations.p95_s,
+                "cost_usd": c.spent.cost,
+            }
+            for c in made.calls[:200]
+        ],
+        "models": [
+            {
+                "model": m.model,
+                "calls": m.spent.model_calls,
+                "input_tokens": m.spent.input_tokens,
+                "output_tokens": m.spent.output_tokens,
+                "cost_usd": m.spent.cost,
+            }
+            for m in made.models[:200]
+        ],
+        "saved": msgspec.to_builtins(made.saved),
+    }
+
+
+# Missions.
+
+
+def missions(site: Site, asked: PageRequest) -> Data:
+    """The newest missions, and how far each is."""
+    found = []
+    for record in site.hf.page(type="mission", limit=100).tasks:
+        with suppress(StoreError):
+            view = view_at(site.hf.store, record.id)
+            plan = Counter(item.status for item in view.state.plan)
+            found.append(
+                {
+                    "id": record.id,
+                    "text": cut(mission_text(view), 500),
+                    "status": view.status,
+                    "items": len(view.state.plan),
+                    "done": plan["done"] + plan["skipped"],
+                    "failed": plan["failed"],
+                    "user": view.user,
+                    "updated_at": view.state.updated_at,
+                }
+            )
+    return {"missions": found}
+
+
+def mission(site: Site, asked: PageRequest) -> Data:
+    """A plan as a board: what became of each item, and who works on it."""
+    view = view_at(site.hf.store, asked.id)
+    plan = view.state.plan
+    can_begin = {item.id for item in ready(plan)}
+    reasons = {v.marked: v.because for v in view.state.plans if v.marked and v.because}
+    items = []
+    for number, item in enumerate(plan, 1):
+        id = item.id or str(number)
+        tried = last_try(site.hf, view.id, item)[1] if view.type == "mission" else State()
+        items.append(
+            {
+                "id": id,
+                "text": item.text,
+                "status": item.status,
+                "after": item.after,
+                "because": reasons.get(id, ""),
+                "ready": item.id in can_begin,
+                **_tried(site.hf.store, tried),
+            }
+        )
+    return {
+        "id": view.id,
+        "text": mission_text(view),
+        "status": view.status,
+        "seq": view.seq,
+        "items": items,
+        "files": files_of(view.state),
+        "progress": _progress(view),
+    }
+
+
+def _tried(store: Store, tried: State) -> Data:
+    if not tried.seq:
+        return {"task": None, "task_status": None, "at_work": None, "updated_at": None}
+    holder = None if tried.status in FINISHED else store.holder(stream_of(tried.id))
+    return {
+        "task": tried.id,
+        "task_status": tried.status,
+        "at_work": holder,
+        "updated_at": tried.updated_at,
+    }
+
+
+def _progress(view: TaskView) -> list[Data]:
+    return [
+        {"scope": scope, "at": said.at, "text": said.text, "done": said.done, "total": said.total}
+        for scope, said in view.progress[-100:]
+    ]

@@ -1,0 +1,168 @@
+"""What is new, as it comes: server-sent events made by looking at the store from time to time.
+
+A reader that comes back says which event it saw last, so that nothing is told twice or left out.
+Nothing is kept between two looks but where the reader is; so the number of readers is limited, and
+each look runs in a thread, off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.api.forms import away
+from holdfast.errors import StoreError, TaskNotFound
+from holdfast.log.reading import stream_of
+from holdfast.stores.listing import page_of_tasks
+from holdfast.web.asked import Failing, PageRequest, Site, encoded
+from holdfast.web.logs import event_rows, head_of, state_at
+from holdfast.web.needs import gathered, row_of
+from holdfast.web.tasks import filters_of
+
+MOST_READERS = 24
+_TASK_S, _LIST_S, _INBOX_S, _BEAT_S = 0.25, 1.0, 3.0, 10.0
+_BATCH, _MOST_ROWS = 500, 200
+_OVERLAP = timedelta(seconds=5)
+"""How far back a list is looked at again: clocks of several machines differ."""
+
+Data = dict[str, Any]
+Look = Callable[[], list[bytes]]
+
+
+def sent(event: str, data: Any, id: int | None = None) -> bytes:
+    """One server-sent event.
+
+    >>> sent("events", {"head": 7}, 7)
+    b'event: events\\nid: 7\\ndata: {"head":7}\\n\\n'
+    """
+    numbered = b"" if id is None else b"id: %d\n" % id
+    return b"event: %b\n%bdata: %b\n\n" % (event.encode(), numbered, encoded(data))
+
+
+class _Task:
+    """One reader of one task."""
+
+    def __init__(self, site: Site, asked: PageRequest) -> None:
+        self._site, self._id = site, asked.id
+        self._after = int(asked.number("after", 0) or 0)
+        head_of(site.hf.store, self._id)
+        self._stood: tuple[str, str | None] | None = None
+        self._gone = False
+
+    def look(self) -> list[bytes]:
+        """What came since the last look."""
+        if self._gone:
+            return []
+        store, id, told = self._site.hf.store, self._id, list[bytes]()
+        try:
+            head = head_of(store, id)
+            holder = store.holder(stream_of(id))
+            is_new = head > self._after or self._stood is None
+            stood = self._stood[0] if self._stood is not None else ""
+            status: str = state_at(store, id, None).status if is_new else stood
+            if head > self._after:
+                rows = event_rows(store, id, self._after, _BATCH)
+                if rows:
+                    self._after = rows[-1]["seq"]
+                more = self._after < head
+                data = {"events": rows, "head": head, "status": status, "more": more}
+                told.append(sent("events", data, self._after))
+            if (status, holder) != self._stood:
+                self._stood = (status, holder)
+                data = {"status": status, "at_work": holder, "seq": self._after}
+                told.append(sent("task", data))
+        except TaskNotFound:
+            self._gone = True
+            told.append(sent("gone", {"id": id}))
+        except StoreError as error:
+            told.append(sent("problem", {"message": str(error)[:500]}))
+        return told
+
+
+class _List:
+    """One reader of the list of tasks, and of the inbox's count."""
+
+    def __init__(self, site: Site, asked: PageRequest) -> None:
+        self._site, self._filters = site, filters_of(asked)
+        self._text = asked.text("text").casefold()
+        self._since = datetime.now(UTC) - _OVERLAP
+        self._seen: dict[str, tuple[str, datetime]] = {}
+        self._count: int | None = None
+        self._looks = 0
+        page_of_tasks(site.hf.store, self._filters, 1)  # a wrong filter is told at once
+
+    def look(self) -> list[bytes]:
+        """What changed since the last look."""
+        told = list[bytes]()
+        try:
+            rows = self._changed()
+            if rows:
+                told.append(sent("tasks", {"tasks": rows}))
+            if self._looks % round(_INBOX_S / _LIST_S) == 0:
+                count = len(gathered(self._site)[0])
+                if count != self._count:
+                    self._count = count
+                    told.append(sent("inbox", {"count": count}))
+        except StoreError as error:
+            told.append(sent("problem", {"message": str(error)[:500]}))
+        self._looks += 1
+        return told
+
+    def _changed(self) -> list[Data]:
+        now = datetime.now(UTC)
+        filters = self._filters | {"updated_after": self._since}
+        page = page_of_tasks(self._site.hf.store, filters, _MOST_ROWS)
+        found = []
+        for record in page.tasks:
+            stood = (record.status, record.updated_at)
+            if self._seen.get(record.id) != stood and self._text in record.id.casefold():
+                found.append(row_of(record))
+        self._seen = {each.id: (each.status, each.updated_at) for each in page.tasks}
+        self._since = now - _OVERLAP
+        return found
+
+
+class Readers:
+    """Everybody who follows something."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.count = 0
+        self.closing = asyncio.Event()
+
+    async def task(self, asked: PageRequest) -> AsyncIterator[bytes]:
+        """Follow a task."""
+        self._must_have_room()
+        return self._follow((await away(_Task, self._site, asked)).look, _TASK_S)
+
+    async def tasks(self, asked: PageRequest) -> AsyncIterator[bytes]:
+        """Follow a list."""
+        self._must_have_room()
+        return self._follow((await away(_List, self._site, asked)).look, _LIST_S)
+
+    def _must_have_room(self) -> None:
+        if self.count >= MOST_READERS:
+            raise Failing(429, "too_many", f"{MOST_READERS} pages follow already: close one")
+
+    async def _follow(self, look: Look, every_s: float) -> AsyncIterator[bytes]:
+        self.count += 1
+        loop = asyncio.get_running_loop()
+        try:
+            yield sent("hello", {"now": datetime.now(UTC)})
+            beat = loop.time()
+            while not self.closing.is_set():
+                for message in await away(look):
+                    yield message
+                    beat = loop.time()
+                if loop.time() - beat >= _BEAT_S:
+                    yield b": still here\n\n"
+                    beat = loop.time()
+                try:
+                    async with asyncio.timeout(every_s):
+                        await self.closing.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            self.count -= 1

@@ -1,0 +1,143 @@
+"""The fold comes to what it always came to, event by event."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from holdfast.core import events as e
+from holdfast.core.events import AnyEvent, load_event
+from holdfast.core.fold import _APPLY, advance, apply, fold
+from holdfast.core.state import State
+from tests.core.fold_stories import RECORDED, shown_state, told
+
+
+class Line(msgspec.Struct):
+    event: msgspec.Raw
+    changed: dict[str, Any]
+
+
+def stories() -> list[list[Line]]:
+    found: list[list[Line]] = []
+    for text in RECORDED.read_bytes().splitlines():
+        line = msgspec.json.decode(text, type=Line)
+        if msgspec.json.decode(line.event)["seq"] == 1:
+            found.append([])
+        found[-1].append(line)
+    return found
+
+
+STORIES = stories()
+
+
+def events_of(story: list[Line]) -> list[AnyEvent]:
+    return [load_event(bytes(line.event)) for line in story]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=range(len(STORIES)))
+def test_each_event_changes_what_it_always_changed(story):
+    events = events_of(story)
+    for line, now in zip(story, told(events), strict=True):
+        assert msgspec.to_builtins(now["changed"]) == line.changed, bytes(line.event)
+
+
+def test_every_kind_of_event_is_in_a_story():
+    kinds = {type(event) for story in STORIES for event in events_of(story)}
+    assert kinds == _APPLY.keys()
+    of_tasks = get_args(e.TaskEvent | e.WorkspaceEvent | e.HistoryEvent)
+    assert kinds == set(of_tasks)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=range(len(STORIES)))
+def test_a_state_that_is_folded_on_is_left_as_it_was(story):
+    events = events_of(story)
+    whole = shown_state(fold(events))
+    assert whole["seq"] == len(events)
+    for middle in range(0, len(events), 20):
+        before = fold(events[:middle])
+        shown = shown_state(before)
+        assert shown_state(fold(events[middle:], before)) == whole
+        assert shown_state(before) == shown
+        one_more = events[middle]
+        assert shown_state(apply(before, one_more)) == shown_state(fold([one_more], before))
+    assert shown_state(fold((), State())) == shown_state(State())
+
+
+GROWN = (e.ListGrew(digest="a", length=4, base=""), e.ListGrew(digest="b", length=6, base="a"))
+BEGUN = (e.Started(path="1", name="look"), e.Completed(path="1", result=msgspec.Raw(b"1")))
+CHILD = (
+    e.ChildStarted(path="1", id="c", name="help", args=msgspec.Raw(b"{}"), args_hash="h"),
+    e.ChildEnded(path="1", result=msgspec.Raw(b"1")),
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "event"),
+    [
+        (BEGUN, e.Rewound(to=3, number=1, epoch=1)),
+        (GROWN, e.ListGrew(digest="c", length=4, base="a")),
+        (GROWN, e.ListGrew(digest="c", length=3, base="a")),
+        (GROWN, e.ListGrew(digest="c", length=6)),
+        (GROWN, e.ListGrew(digest="a", length=5, base="")),
+        (BEGUN, BEGUN[1]),
+        (BEGUN, e.Failed(path="1")),
+        (BEGUN, e.AttemptFailed(path="1", attempt=1, failure=e.Failure("E", "m"))),
+        (BEGUN, e.Completed(path="2", result=msgspec.Raw(b"1"))),
+        (CHILD, e.ChildMade(path="1")),
+        (CHILD, CHILD[1]),
+    ],
+)
+def test_an_event_that_makes_no_sense_after_those_before_it_is_refused(before, event):
+    placed = [msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(before, 1)]
+    state = fold(placed)
+    with pytest.raises((LookupError, ValueError)):
+        advance(state, msgspec.structs.replace(event, seq=len(placed) + 1))
+
+
+def test_lists_that_grow_on_make_sense():
+    state = fold(GROWN)
+    advance(state, e.ListGrew(digest="c", length=7))
+    assert (state.lists["c"].base, list(state.lists)) == ("b", ["a", "b", "c"])
+    advance(state, e.ListGrew(digest="a", length=4, base=""))
+    assert list(state.lists) == ["b", "c", "a"]
+
+
+def test_the_files_of_a_task_are_those_that_a_checkpoint_carries_unless_they_are_elsewhere():
+    kept = [e.FileKept(seq=1, name=name, file=msgspec.Raw(b"1")) for name in ("a", "b")]
+    state = fold(kept)
+    one = msgspec.Raw(msgspec.json.encode([state.files["a"]]))
+    here = e.Checkpointed(seq=3, number=1, state=one, carried=e.Carried(files=one))
+    assert list(fold([here], state).files) == ["a"]
+    beside = e.Carried(files=msgspec.Raw(b'{"$blob":"x"}'))
+    elsewhere = e.Checkpointed(seq=3, number=1, state=one, carried=beside)
+    assert list(fold([elsewhere], state).files) == ["a", "b"]
+
+
+WRITES = (
+    e.Started(path="1", name="pay", kind="tool", key="k", invalidates=("look",)),
+    e.Doubted(path="1", why="lost"),
+)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "by", "status", "invalidated"),
+    [
+        ("happened", "check", "completed", {"look": 3}),
+        ("happened", "ann", "completed", {"look": 3}),
+        ("did not happen", "ann", "retrying", {}),
+        ("did not happen", "check", "retrying", {}),
+    ],
+)
+def test_a_doubt_that_is_settled_speaks_against_reads_only_if_it_happened(
+    verdict, by, status, invalidated
+):
+    placed = [msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(WRITES, 1)]
+    state = fold(placed)
+    assert state.status == "awaiting_user" and state.writers == {"1": ("look",)}
+    result = msgspec.Raw(b"1")
+    advance(state, e.Settled(seq=3, path="1", verdict=verdict, by=by, result=result))
+    assert (state.calls["1"].status, state.invalidated) == (status, invalidated)
+    assert state.writers == ({} if invalidated else {"1": ("look",)})
+    assert state.status == "in_progress" and not state.calls["1"].doubt

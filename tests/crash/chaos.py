@@ -1,0 +1,286 @@
+"""A fleet under fire: real worker processes, a real store, and faults by a seed.
+
+`Fleet` keeps workers running, as a supervisor would: one that was killed, or that a poisoned task
+ended, is started again. One that ends in any other way gave up, and that is what a test looks for.
+
+    python -m tests.crash.chaos sqlite --tasks 300 --seed 7        the figures of one run
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+from msgspec import Struct
+
+from holdfast import AlreadyAnswered, Holdfast, HoldfastError
+from holdfast.core.kinds import id_of
+from holdfast.engines.port import Engine
+from holdfast.engines.temporal import Temporal
+from holdfast.errors import StorageFailed
+from holdfast.log.store_calls import facts_of_all
+from holdfast.stores.port import Facts
+from holdfast.testing.servers import TemporalServer
+from tests.engines import fleet_tasks as fleet
+from tests.stores.postgres_server import PostgresServer
+
+ROOT = Path(__file__).parents[2]
+LEASE_S = 3.0
+KILLED, POISONED = -signal.SIGKILL, 9
+
+
+class Report(Struct):
+    """What came of a run."""
+
+    tasks: int
+    faults: int
+    ended: dict[str, int]
+    gave_up: list[int]
+    twice: list[str]
+    stuck: list[str]
+    left: list[str]
+    seconds_after_last_fault: float
+    longest_standstill_s: float
+
+
+class Fleet:
+    """Worker processes on one store, kept running."""
+
+    def __init__(self, url: str, folder: Path, size: int, options: Sequence[str] = ()) -> None:
+        self._url = url
+        self._folder = folder
+        self._options = options
+        self.workers: list[subprocess.Popen[bytes]] = [self._start() for _ in range(size)]
+        self.gave_up: list[int] = []
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [
+            *(sys.executable, "-m", "holdfast", "worker", "--app", "tests.engines.fleet_tasks"),
+            *("--url", self._url, "--lease", str(LEASE_S), *self._options),
+        ]
+        with open(self._folder / "workers.log", "ab") as log:
+            env = {**os.environ, "FLEET_FOLDER": str(self._folder)}
+            return subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+
+    def tend(self) -> None:
+        """Start anew what has ended, and note who gave up."""
+        for place, worker in enumerate(self.workers):
+            code = worker.poll()
+            if code is not None:
+                if code not in (KILLED, POISONED):
+                    self.gave_up.append(code)
+                self.workers[place] = self._start()
+
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+        for worker in self.workers:
+            worker.wait()
+
+
+class Chaos:
+    """Faults of a fleet and of its database, chosen by a seed."""
+
+    def __init__(self, seed: int, fleet: Fleet, server: PostgresServer | None, url: str) -> None:
+        self.random = random.Random(seed)
+        self._fleet = fleet
+        self._server = server
+        self._url = url
+        self.kinds: list[Callable[[], None]] = [self.kill, self.freeze]
+        if server is not None:
+            self.kinds += [self.stop_fast, self.stop_at_once, self.cut_off]
+
+    def kill(self) -> None:
+        self.random.choice(self._fleet.workers).kill()
+
+    def freeze(self) -> None:
+        worker = self.random.choice(self._fleet.workers)
+        worker.send_signal(signal.SIGSTOP)
+        time.sleep(LEASE_S * self.random.choice((0.3, 1.5)))
+        worker.send_signal(signal.SIGCONT)
+
+    def stop_fast(self) -> None:
+        self.stop(signal.SIGINT, 0.2)
+
+    def stop_at_once(self) -> None:
+        self.stop(signal.SIGQUIT, 0.2)
+
+    def stop(self, how: signal.Signals, away_s: float) -> None:
+        assert self._server is not None
+        self._server.stop(how)
+        give_up_at = time.monotonic() + away_s
+        while time.monotonic() < give_up_at:
+            self._fleet.tend()
+            time.sleep(0.1)
+        self._server.start()
+
+    def cut_off(self) -> None:
+        with psycopg.connect(self._url, autocommit=True) as conn:
+            conn.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+
+
+def run(
+    folder: Path,
+    url: str,
+    *,
+    seed: int,
+    tasks: int,
+    faults: int,
+    server: PostgresServer | None = None,
+    away_s: float = 0.0,
+    workers: int = 4,
+    patience_s: float = 240.0,
+    engine: Engine | None = None,
+    options: Sequence[str] = (),
+    restart: Callable[[], None] | None = None,
+) -> Report:
+    """Run tasks on a fleet while faults happen; returns when all have ended, or time is up.
+
+    `options` are those of the workers of an `engine`, and `restart` kills its server and starts it.
+    """
+    os.environ["FLEET_FOLDER"] = str(folder)
+    with Holdfast(url, engine=engine) as hf:
+        for number in range(tasks):
+            kind = fleet.HEALTHY[number % len(fleet.HEALTHY)]
+            hf.start(kind, number, id=f"{kind.__name__}-{number}")
+        hf.start(fleet.poisoned, id="poisoned-1")
+        hf.start(fleet.poisoned_at_once, id="poisoned-2")
+        troop = Fleet(url, folder, workers, options)
+        chaos = Chaos(seed, troop, server, url)
+        if restart is not None:
+            chaos.kinds.append(restart)
+        try:
+            return _watch(hf, troop, chaos, tasks, faults, away_s, patience_s, folder)
+        finally:
+            troop.end()
+
+
+def _watch(
+    hf: Holdfast,
+    troop: Fleet,
+    chaos: Chaos,
+    tasks: int,
+    faults: int,
+    away_s: float,
+    patience_s: float,
+    folder: Path,
+) -> Report:
+    schedule = [chaos.random.choice(chaos.kinds) for _ in range(faults)]
+    schedule[: len(chaos.kinds)] = chaos.kinds[:faults]  # each kind at least once
+    if away_s:
+        schedule.append(lambda: chaos.stop(signal.SIGINT, away_s))
+    last_fault = moved_at = time.monotonic()
+    next_fault = time.monotonic() + 2.0
+    longest, newest = 0.0, None
+    give_up_at = time.monotonic() + patience_s
+    left: list[str] = []
+    while time.monotonic() < give_up_at:
+        troop.tend()
+        now = time.monotonic()
+        if schedule and now >= next_fault:
+            schedule.pop(0)()
+            last_fault = moved_at = time.monotonic()
+            next_fault = last_fault + chaos.random.uniform(0.5, 2.0)
+        try:
+            answer(hf)
+            facts = {id_of(stream): each for stream, each in facts_of_all(hf.store, "tasks/")}
+        except StorageFailed:
+            time.sleep(0.2)
+            continue
+        left = [id for id, each in facts.items() if not is_over(each)]
+        changed = max((each.updated_at for each in facts.values() if each), default=None)
+        if changed != newest:
+            if not schedule:
+                longest = max(longest, time.monotonic() - moved_at)
+            newest, moved_at = changed, time.monotonic()
+        if not left and not schedule:
+            break
+        time.sleep(0.2)
+    counted: dict[str, int] = {}
+    found = list(hf.tasks(limit=None))
+    for each in found:
+        counted[each.status] = counted.get(each.status, 0) + 1
+    return Report(
+        tasks=tasks,
+        faults=faults + bool(away_s),
+        ended=counted,
+        gave_up=troop.gave_up,
+        twice=sorted(path.name for path in folder.glob("*.twice")),
+        stuck=sorted(task.id for task in found if task.status == "stuck"),
+        left=left,
+        seconds_after_last_fault=round(time.monotonic() - last_fault, 1),
+        longest_standstill_s=round(longest, 1),
+    )
+
+
+def is_over(facts: Facts | None) -> bool:
+    return facts is not None and facts.status in ("completed", "stuck")
+
+
+def answer(hf: Holdfast) -> None:
+    """Be the person who is asked."""
+    for task in hf.tasks(status="awaiting_user", limit=None):
+        try:
+            hf.answer(task.id, "yes", question="go", by="ada")
+        except AlreadyAnswered:
+            continue
+        except StorageFailed:
+            raise
+        except HoldfastError:  # it is not asked yet, or any more
+            continue
+
+
+def on_temporal(
+    folder: Path, stack: ExitStack
+) -> tuple[Engine, tuple[str, ...], Callable[[], None]]:
+    """A server of Temporal, what workers of it are told, and how to restart it."""
+    (folder / "temporal").mkdir()
+    server = stack.enter_context(TemporalServer(folder / "temporal"))
+    options = ("--engine", "temporal", "--address", server.address, "--queue", "chaos")
+    return Temporal(server.address, queue="chaos"), options, server.restart
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("store", choices=("sqlite", "postgres", "temporal"))
+    parser.add_argument("--tasks", type=int, default=300)
+    parser.add_argument("--faults", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name, ExitStack() as stack:
+        folder = Path(name)
+        os.chmod(folder, 0o755)
+        server, url, away_s = None, f"sqlite:///{folder}/chaos.db", 0.0
+        if given.store == "postgres":
+            (folder / "server").mkdir()
+            server = PostgresServer(folder / "server", durable=True)
+            server.start()
+            stack.callback(server.stop)
+            url, away_s = server.new_database(), 15.0
+        engine, options, restart = (
+            on_temporal(folder, stack) if given.store == "temporal" else (None, (), None)
+        )
+        report = run(
+            folder, url, seed=given.seed, tasks=given.tasks, faults=given.faults, server=server,
+            away_s=away_s, patience_s=900.0, engine=engine, options=options, restart=restart,
+        )  # fmt: skip
+        print(f"seed {given.seed}: {report}")
+        if report.gave_up or report.left:
+            print((folder / "workers.log").read_text(errors="replace")[-4000:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A task that ends its workers is set aside, and holds up no other one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, TaskStuck, Worker
+from holdfast.core.events import Claimed, DriverDied, SetAside
+from tests.engines import fleet_tasks as fleet
+
+ROOT = Path(__file__).parents[2]
+
+
+def drive(folder: Path, *, max_crashes: int = 5) -> int:
+    """One worker process, until it has nothing to do or is ended; its exit code."""
+    command = [
+        *(sys.executable, "-m", "holdfast", "worker", "--app", "tests.engines.fleet_tasks"),
+        *("--until-idle", "-q", "--max-crashes", str(max_crashes)),
+        *("--url", f"sqlite:///{folder / 'fleet.db'}"),
+    ]
+    env = {**os.environ, "FLEET_FOLDER": str(folder)}
+    return subprocess.run(command, cwd=ROOT, env=env, timeout=120, check=False).returncode
+
+
+@pytest.mark.parametrize(
+    ("guilty", "path", "name"), [(fleet.poisoned, "1", "poison"), (fleet.poisoned_at_once, "", "")]
+)
+def test_a_task_that_ends_its_workers_is_set_aside(tmp_path, monkeypatch, guilty, path, name):
+    monkeypatch.setenv("FLEET_FOLDER", str(tmp_path))
+    with Holdfast(f"sqlite:///{tmp_path}/fleet.db") as hf:
+        hf.start(guilty, id="bad")
+        hf.start(fleet.plain, 1, id="good")
+        ends = [drive(tmp_path, max_crashes=3) for _ in range(4)]
+        assert ends == [9, 9, 9, 0]
+        assert hf.task("good").result == 1
+        view = hf.task("bad")
+        assert view.status == "stuck"
+        events = list(view.events())
+        died = [event for event in events if isinstance(event, DriverDied)]
+        assert [(event.path, event.name, event.deaths) for event in died] == [
+            ("", "", 1), (path, name, 2), (path, name, 3),
+        ]  # fmt: skip
+        claims = [event for event in events if isinstance(event, Claimed)]
+        assert [event.owner for event in died] == [event.owner for event in claims]
+        (aside,) = (event for event in events if isinstance(event, SetAside))
+        assert (aside.owner, aside.path, aside.deaths) == (claims[-1].owner, path, 3)
+        assert [task.id for task in hf.tasks(status="stuck")] == ["bad"]
+        with pytest.raises(TaskStuck, match="3 drivers died"):
+            hf.run(guilty, id="bad")
+        assert drive(tmp_path) == 0, "nobody takes it up"
+
+
+def test_a_stuck_task_goes_on_when_it_is_told_and_is_counted_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEET_FOLDER", str(tmp_path))
+    with Holdfast(f"sqlite:///{tmp_path}/fleet.db") as hf:
+        hf.start(fleet.poisoned, id="bad")
+        for _ in range(2):
+            drive(tmp_path, max_crashes=1)
+        assert hf.task("bad").status == "stuck"
+        hf.unpause("bad")
+        assert [drive(tmp_path, max_crashes=2) for _ in range(3)] == [9, 9, 0]
+        assert hf.task("bad").status == "stuck"
+        monkeypatch.setattr(fleet.os, "_exit", lambda code: None)  # the cause is mended
+        assert hf.resume("bad") is None
+        assert hf.task("bad").status == "completed"
+        assert hf.task("bad").state.deaths == {}
+
+
+def test_a_worker_that_was_told_to_end_has_not_died(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLEET_FOLDER", str(tmp_path))
+    url = f"sqlite:///{tmp_path}/fleet.db"
+    with Holdfast(url) as first:
+        first.start(fleet.with_timer, 1, id="timer")
+        Worker(first).run_until_idle()
+    with Holdfast(url) as second:
+        view = second.task("timer")
+        assert view.status == "in_progress"
+        assert second.resume("timer") == 1
+        assert not any(isinstance(event, DriverDied) for event in view.events())

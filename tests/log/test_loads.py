@@ -1,0 +1,133 @@
+"""One way to a state, and how often the store is read on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, checkpoint, note, restore, step, task
+from holdfast.errors import LogDamaged, TaskNotFound
+from holdfast.log.log import open_log
+from holdfast.log.reading import read_events, stream_of
+from holdfast.log.states import load, load_any, load_sound, sum_at
+
+
+class Counting:
+    """A real store that counts the lines which are read of it, forwards and back."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.lines = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def read(self, *given: Any, **named: Any) -> Iterator[bytes]:
+        for line in self._inner.read(*given, **named):
+            self.lines += 1
+            yield line
+
+
+@step
+def loads_weigh(n: int) -> int:
+    return n
+
+
+@task
+def loads_plain(steps: int) -> int:
+    return sum(loads_weigh(n) for n in range(steps))
+
+
+@task
+def loads_looping(rounds: int) -> int:
+    done = restore(0)
+    while done < rounds:
+        loads_weigh(done)
+        done += 1
+        checkpoint(done)
+    return done
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with Holdfast(tmp_path / "ws") as app:
+        yield app
+
+
+def resumed(hf: Holdfast, id: str) -> tuple[Counting, int]:
+    """A log that is opened to go on with it: what was read for that, and how long it is."""
+    length = sum(1 for _ in hf.store.read(stream_of(id)))
+    counting = Counting(hf.store)
+    open_log(counting, id, "test", 30.0, lambda: datetime.now(UTC)).close()
+    return counting, length
+
+
+def test_without_a_checkpoint_a_resume_reads_the_log_once(hf):
+    hf.run(loads_plain, 40, id="plain")
+    counting, length = resumed(hf, "plain")
+    assert length > 80 and counting.lines == length
+
+
+def test_a_fork_and_a_rewound_task_read_each_log_once(hf):
+    hf.run(loads_plain, 10, id="first")
+    hf.fork("first", at=5, effects="live", new_id="second")
+    shared = load(hf.store, "second").fork.seq
+    counting, length = resumed(hf, "second")
+    # The first line of the original says whether that is a fork itself.
+    assert counting.lines == length + shared
+    hf.rewind("first", to=5, effects="live")
+    counting, length = resumed(hf, "first")
+    assert counting.lines == length
+
+
+def test_after_a_checkpoint_a_resume_reads_what_came_since_and_the_first_line(hf):
+    hf.run(loads_looping, 400, id="looping")
+    counting, length = resumed(hf, "looping")
+    assert length > 1000 and counting.lines < length / 2
+
+
+def test_the_newest_state_and_any_earlier_one_are_had_by_one_function(hf):
+    hf.run(loads_plain, 3, id="some")
+    newest = load(hf.store, "some")
+    assert newest.status == "completed" and load_any(hf.store, stream_of("some")) == newest
+    for event in read_events(hf.store, stream_of("some")):
+        assert load(hf.store, "some", event.seq).seq == event.seq
+    counting = Counting(hf.store)
+    load(counting, "some")
+    assert counting.lines == newest.seq
+
+
+def test_a_task_that_is_not_there_is_an_error_unless_that_is_said_to_be_fine(hf):
+    with pytest.raises(TaskNotFound, match="no task 'nobody' in "):
+        load(hf.store, "nobody")
+    assert load(hf.store, "nobody", missing_ok=True).seq == 0
+    with pytest.raises(TaskNotFound, match="no task 'nobody' in "):
+        load_sound(hf.store, "nobody")
+
+
+@task
+def loads_noted() -> None:
+    note("one")
+    note("two")
+
+
+def test_of_a_damaged_log_the_sound_part_can_be_had(tmp_path):
+    with Holdfast(tmp_path / "ws") as hf:
+        hf.run(loads_noted, id="noted")
+    path = tmp_path / "ws" / "tasks" / "noted" / "events.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"two"', b'"owt"'))
+    with Holdfast(tmp_path / "ws") as hf:
+        with pytest.raises(LogDamaged):
+            load(hf.store, "noted")
+        assert [note.text for note in load_sound(hf.store, "noted").notes] == ["one"]
+
+
+def test_the_sum_of_an_event_is_that_of_its_line_also_in_what_a_fork_shares(hf):
+    hf.run(loads_plain, 3, id="whole")
+    hf.fork("whole", at=2, effects="live", new_id="part")
+    lines = list(hf.store.read(stream_of("whole")))
+    assert sum_at(hf.store, "part", 3) == sum_at(hf.store, "whole", 3) == lines[2][-18:-2].decode()

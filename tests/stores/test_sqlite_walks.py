@@ -1,0 +1,89 @@
+"""SQLite walks the index that leaves the least, and counts no further than it has to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.stores.port import Query
+from holdfast.stores.sqlite.rows import _ENOUGH, PARTS, find_statement
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+WALKS = {
+    "parent": ({"parent": "p"}, PARTS["by_parent"]),
+    "origin": ({"origin": "o"}, PARTS["by_origin"]),
+    "session": ({"session": "s"}, PARTS["by_session"]),
+    "label": ({"labels": {"a": "1"}}, PARTS["by_label"].format(0)),
+    "user": ({"user": "ada"}, PARTS["by_user"]),
+    "status": ({"status": ("failed",)}, PARTS["by_status"].format(":status_0")),
+    "task": ({"task": "job"}, PARTS["by_task"]),
+}
+BY_CHANGE = PARTS["by_change"]
+
+
+def never(statement: str, given: dict[str, Any]) -> int:
+    raise AssertionError(f"counted for nothing: {statement}")
+
+
+class Counting:
+    """Says how many rows each walk has, and which were counted."""
+
+    def __init__(self, rows: dict[str, int]) -> None:
+        self.rows = rows
+        self.counted: list[str] = []
+
+    def __call__(self, statement: str, given: dict[str, Any]) -> int:
+        assert given["enough"] == _ENOUGH
+        for walk, count in self.rows.items():
+            if walk in statement:
+                self.counted.append(walk)
+                return count
+        raise AssertionError(statement)
+
+
+def walked(query: Query, count: Any = never) -> str:
+    statement, _ = find_statement(query, count)
+    every = [walk for _, walk in WALKS.values()] + [PARTS["by_age"], BY_CHANGE]
+    every.append(PARTS["by_status"].format(":status_0, :status_1"))
+    (found,) = [walk for walk in every if walk in statement]
+    return found
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_filter_alone_is_walked_along_its_index_and_nothing_is_counted(name):
+    given, walk = WALKS[name]
+    assert walked(Query(**given)) == walk
+
+
+def test_without_a_filter_the_list_is_walked_by_age():
+    assert walked(Query()) == PARTS["by_age"]
+
+
+@pytest.mark.parametrize("name", WALKS)
+@pytest.mark.parametrize("other", WALKS)
+def test_of_two_the_narrower_is_walked(name, other):
+    if name == other:
+        return
+    (given, walk), (more, wider) = WALKS[name], WALKS[other]
+    count = Counting({walk: 3, wider: 4})
+    assert walked(Query(**given, **more), count) == walk
+    assert sorted(count.counted) == sorted([walk, wider])
+
+
+def test_where_all_are_wide_one_in_the_order_of_the_list_is_walked():
+    both = Query(user="ada", updated_after=AT)
+    wide = {PARTS["by_user"]: _ENOUGH, BY_CHANGE: _ENOUGH}
+    assert walked(both, Counting(wide)) == PARTS["by_user"]
+    assert walked(both, Counting(wide | {BY_CHANGE: _ENOUGH - 1})) == BY_CHANGE
+    two = PARTS["by_status"].format(":status_0, :status_1")
+    statuses = Query(status=("failed", "paused"))
+    assert walked(statuses, Counting({two: _ENOUGH})) == PARTS["by_age"]
+    assert walked(statuses, Counting({two: 5})) == two
+
+
+@pytest.mark.parametrize("span", [{"updated_after": AT}, {"updated_before": AT}])
+def test_a_span_of_changes_is_walked_only_if_it_is_narrow(span):
+    assert walked(Query(**span), Counting({BY_CHANGE: 9})) == BY_CHANGE
+    assert walked(Query(**span), Counting({BY_CHANGE: _ENOUGH})) == PARTS["by_age"]

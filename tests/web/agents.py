@@ -1,0 +1,125 @@
+"""The tasks that the page is tried on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from holdfast import (
+    Holdfast,
+    IdempotencyKey,
+    InDoubt,
+    Retry,
+    TaskFailed,
+    Unanswered,
+    ask,
+    current,
+    decide,
+    note,
+    step,
+    task,
+    tool,
+)
+from holdfast.workspace import files
+from tests.flavors import Crash
+
+QUICK = Retry(attempts=3, delay_s=0.001, jitter=0)
+lost: set[str] = set()
+"""Those during whose invitation the process dies."""
+
+
+@step(retry=QUICK)
+def find_page_rooms(city: str) -> list[str]:
+    if current().attempt < 2:
+        raise ConnectionError("hotels.example did not answer")
+    return [f"{city} Inn", f"{city} Lodge"]
+
+
+@tool(approve=True)
+def page_pay(amount: int, *, key: IdempotencyKey = IdempotencyKey()) -> dict[str, int]:
+    return {"paid": amount}
+
+
+@tool(in_doubt="ask")
+def send_page_invite(to: str) -> str:
+    if to in lost:
+        lost.discard(to)
+        raise Crash
+    return f"invited {to}"
+
+
+@step
+def count_page_guests(names: list[str]) -> int:
+    return len(names)
+
+
+@task
+def page_trip(city: str) -> str:
+    current().plan(["find_page_rooms", "ask", "count_page_guests"])
+    rooms = find_page_rooms(city)
+    room = decide("room", rooms[0], options=rooms, because="the cheapest")
+    files.write("plan.md", f"# Trip to {city}\n")
+    note("a room was found", {"room": room})
+    if not ask(f"Book {room}?", bool, id="book"):
+        return "nothing booked"
+    files.write("plan.md", f"# Trip to {city}\n\nBooked.\n")
+    return f"{room} for {count_page_guests(['ada', 'bob'])}"
+
+
+@task
+def page_spend(amount: int) -> Any:
+    return page_pay(amount)
+
+
+@task
+def page_invite(to: str) -> str:
+    return send_page_invite(to)
+
+
+@task
+def page_breaks() -> None:
+    raise ValueError("it is broken <script>alert(1)</script>")
+
+
+def asked_trip(hf: Holdfast, id: str = "trip-1") -> str:
+    """A trip that asks whether to book."""
+    try:
+        hf.run(page_trip, "Oslo", id=id, user="ada", labels={"team": "travel"})
+    except Unanswered:
+        return id
+    raise AssertionError("it asked nothing")
+
+
+def finished_trip(hf: Holdfast, id: str = "trip-2") -> str:
+    asked_trip(hf, id)
+    hf.answer(id, True, question="book", by="bob")
+    hf.resume(id)
+    return id
+
+
+def failed_task(hf: Holdfast, id: str = "breaks-1") -> str:
+    try:
+        hf.run(page_breaks, id=id)
+    except TaskFailed:
+        return id
+    raise AssertionError("it did not fail")
+
+
+def approval(hf: Holdfast, id: str = "spend-1") -> str:
+    try:
+        hf.run(page_spend, 70, id=id)
+    except Unanswered:
+        return id
+    raise AssertionError("it asked nothing")
+
+
+def doubtful(hf: Holdfast, id: str = "invite-1") -> str:
+    """A call of which nobody knows whether it happened."""
+    lost.add(id)
+    with suppress(Crash):
+        hf.run(page_invite, id, id=id)
+    try:
+        hf.resume(id)
+    except InDoubt:
+        return id
+    raise AssertionError("there was no doubt")

@@ -1,0 +1,96 @@
+/** Messages of a conversation: who said what, with each tool call folded into its result. */
+
+import type { Block, Message, Summary, Value } from "../api";
+import { bytes, clock, count, moment, plain } from "../format";
+import { taskAddress } from "../route";
+import { ValueView, briefValue } from "./value";
+
+type Result = Extract<Block, { kind: "tool_result" }>;
+
+function ToolCall({ name, input, result }: { name: string; input: Value; result: Result | undefined }) {
+  return (
+    <details class="tool-call">
+      <summary>
+        <b class="mono">{plain(name)}</b> <span class="mono dim"><bdi>{plain(briefValue(input, 70))}</bdi></span>
+        {result && <span class={result.is_error ? "bad" : "dim"}> → <bdi class="mono">{plain(result.text ? result.text.slice(0, 90) : briefValue(result.output, 90))}</bdi></span>}
+        {!result && <span class="quiet"> → no result yet</span>}
+      </summary>
+      <h3 class="section">input</h3>
+      <ValueView of={input} />
+      {result && <><h3 class="section">{result.is_error ? "failed with" : "result"}</h3><Result of={result} /></>}
+    </details>
+  );
+}
+
+function Result({ of }: { of: Result }) {
+  return of.output ? <ValueView of={of.output} /> : <pre>{plain(of.text)}</pre>;
+}
+
+function Part({ of, results }: { of: Block; results: Map<string, Result> }) {
+  switch (of.kind) {
+    case "text": return <p class="text"><bdi>{plain(of.text)}</bdi>{of.cut && <span class="quiet"> … {bytes(of.size)} in all</span>}</p>;
+    case "thinking": return <details><summary>thought</summary><p class="text dim"><bdi>{plain(of.text)}</bdi></p></details>;
+    case "tool_call": return <ToolCall name={of.name} input={of.input} result={results.get(of.id)} />;
+    case "tool_result": return <details class="tool-call"><summary><b class="mono">{plain(of.name)}</b> result</summary><Result of={of} /></details>;
+    case "media": return <p class="quiet">{plain(of.media_type)}, {bytes(of.size)} {of.href && <a href={of.href} download>download</a>}</p>;
+    case "other": return <ValueView of={of.value} />;
+  }
+}
+
+export function resultsOf(messages: Message[]): Map<string, Result> {
+  const found = new Map<string, Result>();
+  for (const message of messages)
+    for (const block of message.blocks) if (block.kind === "tool_result") found.set(block.id, block);
+  return found;
+}
+
+/** Whether all that a message has is shown folded into the call that asked for it. */
+function isFolded(message: Message, called: Set<string>): boolean {
+  return message.blocks.length > 0 && message.blocks.every((block) => block.kind === "tool_result" && called.has(block.id));
+}
+
+export function Turn({ message, results, tag = "" }: { message: Message; results: Map<string, Result>; tag?: string }) {
+  return (
+    <article class={`turn ${message.role}${message.summarized ? " left-out" : ""}`} aria-label={`${message.role}, message ${message.number}`}>
+      <div class="who">
+        <div>{plain(message.role)}</div>
+        <div class="num quiet" title={moment(message.at)}>{message.number > 0 && `#${message.number}`}{message.at && ` ${clock(message.at)}`}</div>
+        {tag && <div><span class="tag">{tag}</span></div>}
+        {message.pinned && <div><span class="tag">pinned</span></div>}
+        {message.task && <div class="cut"><a href={taskAddress(message.task)} title={plain(message.path)}>{plain(message.task)}</a></div>}
+      </div>
+      <div>{message.blocks.map((block, i) => <Part key={i} of={block} results={results} />)}</div>
+    </article>
+  );
+}
+
+export function Compaction({ of }: { of: Summary }) {
+  return (
+    <aside class="compaction" aria-label={`Compaction up to message ${of.upto}`}>
+      <div class="who quiet">summary</div>
+      <div>
+        <p><b>Compacted up to message {count(of.upto)}.</b> <span class="dim">The messages above stay in the log; later model calls see this instead:</span></p>
+        <p class="text" style={{ whiteSpace: "pre-wrap", marginTop: "4px" }}><bdi>{plain(of.text)}</bdi></p>
+      </div>
+    </aside>
+  );
+}
+
+/** A stretch of a conversation with its compactions where they belong. */
+export function Talk({ messages, summaries }: { messages: Message[]; summaries: Summary[] }) {
+  const results = resultsOf(messages);
+  const called = new Set(messages.flatMap((m) => m.blocks.flatMap((b) => (b.kind === "tool_call" ? [b.id] : []))));
+  const shown = messages.filter((message) => !isFolded(message, called));
+  return (
+    <>
+      {shown.map((message, i) => {
+        const next = shown[i + 1]?.number ?? Infinity;
+        const here = summaries.filter((summary) => summary.upto >= message.number && summary.upto < next);
+        return [
+          <Turn key={message.number} message={message} results={results} />,
+          ...here.map((summary) => <Compaction key={`s${summary.upto}-${summary.at}`} of={summary} />),
+        ];
+      })}
+    </>
+  );
+}

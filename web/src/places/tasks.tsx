@@ -1,0 +1,226 @@
+/** The list of tasks: filters are in the address, new ones come by themselves, many at once. */
+
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Refusal, type TaskRow, get, post, useGet, useLive } from "../api";
+import { ago, count, moment, plain, plural, quoted } from "../format";
+import { useKeys } from "../keys";
+import { Dialog, Loading, Refused, Status, copy, say, statusWord, useMe, useSettled, useTitle } from "../parts/basics";
+import { reveal, useSeen } from "../parts/virtual";
+import { type Route, escaped, go, setQuery, taskAddress } from "../route";
+
+const STATUSES = ["in_progress", "awaiting_user", "pending", "paused", "stuck", "failed", "completed", "cancelled"];
+const WORDS = ["type", "user", "session", "label", "since", "until", "parent", "origin"] as const;
+const ROW = 32;
+const PAGE = 100;
+
+interface Page { tasks: TaskRow[]; next: string | null; unreadable: string[]; partial: boolean }
+interface Counts { counts: Record<string, number>; total: number; exact: boolean }
+
+function filtersOf(query: URLSearchParams): string {
+  const words = new URLSearchParams();
+  for (const status of query.getAll("status")) words.append("status", status);
+  for (const word of [...WORDS, "text"]) for (const one of query.getAll(word)) if (one) words.append(word, one);
+  return words.toString();
+}
+
+/** The tasks that match, page by page as they are scrolled to. */
+function useTasks(filters: string) {
+  const [rows, setRows] = useState<TaskRow[]>([]);
+  const [waiting, setWaiting] = useState<TaskRow[]>([]);
+  const [error, setError] = useState<Refusal | null>(null);
+  const [ready, setReady] = useState(false);
+  const next = useRef<string | null>(null);
+  const busy = useRef(false);
+  const round = useRef(0);
+  const load = useCallback(async (first: boolean) => {
+    if (busy.current && !first) return;
+    const mine = first ? ++round.current : round.current;
+    busy.current = true;
+    try {
+      const cursor = first || next.current === null ? "" : `&cursor=${encodeURIComponent(next.current)}`;
+      const page = await get<Page>(`/api/tasks?${filters}&limit=${PAGE}&details=1${cursor}`);
+      if (mine !== round.current) return;
+      next.current = page.next;
+      setRows((old) => first ? page.tasks : merged(old, page.tasks));
+      setError(null);
+      setReady(true);
+    } catch (problem) {
+      if (mine === round.current && problem instanceof Refusal) { setError(problem); setReady(true); }
+    } finally {
+      if (mine === round.current) busy.current = false;
+    }
+  }, [filters]);
+  useEffect(() => { setWaiting([]); next.current = null; void load(true); }, [load]);
+  const arrive = (changed: TaskRow[], atTop: boolean) => {
+    setRows((old) => {
+      const known = new Map(changed.map((task) => [task.id, task]));
+      const kept = old.map((task) => {
+        const newer = known.get(task.id);
+        if (!newer) return task;
+        known.delete(task.id);
+        return { ...task, ...newer, position: newer.position ?? task.position };
+      });
+      const fresh = [...known.values()].filter((task) => !old[0] || task.created_at > old[0].created_at);
+      if (!fresh.length) return kept;
+      fresh.sort((a, b) => (a.created_at < b.created_at ? 1 : -1));
+      if (atTop) return [...fresh, ...kept];
+      setWaiting((held) => merged(fresh, held));
+      return kept;
+    });
+  };
+  const takeWaiting = () => { setRows((old) => merged(waiting, old)); setWaiting([]); };
+  return { rows, waiting, takeWaiting, error, ready, more: () => next.current !== null && void load(false), again: () => void load(true), arrive };
+}
+
+function merged(first: TaskRow[], then: TaskRow[]): TaskRow[] {
+  const known = new Set(first.map((task) => task.id));
+  return [...first, ...then.filter((task) => !known.has(task.id))];
+}
+
+function Filters({ query, counts }: { query: URLSearchParams; counts: Counts | null }) {
+  const picked = new Set(query.getAll("status"));
+  const types = useGet<{ types: string[] }>("/api/types");
+  const [text, setText] = useState(query.get("text") ?? "");
+  const settled = useSettled(text, 250);
+  useEffect(() => { if (settled !== (query.get("text") ?? "")) setQuery({ text: settled || null }); }, [settled]);
+  const toggle = (status: string) => {
+    const words = new URLSearchParams(query);
+    words.delete("status");
+    for (const one of STATUSES) if (picked.has(one) !== (one === status)) words.append("status", one);
+    go(`/tasks${words.size ? `?${words}` : ""}`, true);
+  };
+  return (
+    <div class="filters" role="search">
+      <input type="search" id="search" placeholder="id, type, user, label  ( / )" aria-label="Search tasks" value={text}
+        onInput={(event) => setText(event.currentTarget.value)} />
+      {STATUSES.map((status) => (
+        <button type="button" class="chip" key={status} aria-pressed={picked.has(status)} onClick={() => toggle(status)}>
+          {statusWord(status)} {counts?.counts[status] !== undefined && <span class="quiet num">{count(counts.counts[status]!)}</span>}
+        </button>
+      ))}
+      <select aria-label="Type" value={query.get("type") ?? ""} onChange={(event) => setQuery({ type: event.currentTarget.value })}>
+        <option value="">every type</option>
+        {(types.data?.types ?? []).map((type) => <option key={type} value={type}>{plain(type)}</option>)}
+      </select>
+      {(["user", "session", "label"] as const).map((word) => (
+        <input key={word} class="hide-narrow" aria-label={word} placeholder={word === "label" ? "label=value" : word} defaultValue={query.get(word) ?? ""}
+          onChange={(event) => setQuery({ [word]: event.currentTarget.value })} />
+      ))}
+      <select class="hide-narrow" aria-label="Since" value={query.get("since") ?? ""} onChange={(event) => setQuery({ since: event.currentTarget.value })}>
+        <option value="">any time</option><option value="1h">last hour</option><option value="24h">last day</option>
+        <option value="7d">last week</option><option value="30d">last month</option>
+      </select>
+    </div>
+  );
+}
+
+function Bulk({ ids, onDone }: { ids: string[]; onDone: () => void }) {
+  const [asking, ask] = useState<string | null>(null);
+  const [because, setBecause] = useState("");
+  const [error, setError] = useState<Refusal | null>(null);
+  const me = useMe();
+  const run = async () => {
+    try {
+      const { done } = await post<{ done: { id: string; ok: boolean; words: string; error: string | null }[] }>(
+        "/api/bulk", { do: asking, ids, ...(because ? { because } : {}) });
+      const refused = done.filter((one) => !one.ok);
+      say(`${asking}: ${plural(done.length - refused.length, "task")}${refused.length ? `; ${refused.length} refused, the first: ${refused[0]!.error}` : ""}`);
+      ask(null);
+      onDone();
+    } catch (problem) { if (problem instanceof Refusal) setError(problem); }
+  };
+  return (
+    <div class="selected-bar">
+      <b>{plural(ids.length, "task")} selected</b>
+      {["retry", "resume", "pause", "cancel"].map((verb) => (
+        <button type="button" key={verb} disabled={me?.read_only} onClick={() => { setError(null); ask(verb); }}>{verb[0]!.toUpperCase() + verb.slice(1)}…</button>
+      ))}
+      <button type="button" class="plain" onClick={() => copy(ids.join("\n"), "ids copied")}>copy ids</button>
+      {asking && (
+        <Dialog title={`${asking[0]!.toUpperCase()}${asking.slice(1)} ${plural(ids.length, "task")}?`} onClose={() => ask(null)} onSubmit={run}
+          footer={<><button type="button" onClick={() => ask(null)}>Leave them</button><button class={asking === "cancel" ? "warn" : "main"}>{asking[0]!.toUpperCase() + asking.slice(1)}</button></>}>
+          <p class="mono dim">{plain(ids.slice(0, 12).join(", "))}{ids.length > 12 && ` and ${ids.length - 12} more`}</p>
+          {(asking === "pause" || asking === "cancel") && (
+            <label class="field">Why (recorded with your name)<input type="text" value={because} onInput={(event) => setBecause(event.currentTarget.value)} /></label>
+          )}
+          {error && <Refused error={error} />}
+        </Dialog>
+      )}
+    </div>
+  );
+}
+
+export function TasksPlace({ route }: { route: Route }) {
+  const filters = filtersOf(route.query);
+  const tasks = useTasks(filters);
+  const [tick, setTick] = useState(0);
+  const counts = useGet<Counts>(`/api/tasks/count?${filters}`, tick);
+  const box = useRef<HTMLDivElement>(null);
+  const seen = useSeen(box, ROW, tasks.rows.length);
+  const [at, setAt] = useState(0);
+  const [picked, pick] = useState<Set<string>>(new Set());
+  useTitle("Tasks");
+  useLive(`/api/live?${filters}`, (name, data) => {
+    if (name !== "tasks") return;
+    tasks.arrive((data as { tasks: TaskRow[] }).tasks, (box.current?.scrollTop ?? 0) < ROW);
+    setTick((n) => n + 1);
+  }, ["tasks"]);
+  useEffect(() => { if (seen.last > tasks.rows.length - 40) tasks.more(); }, [seen.last, tasks.rows.length]);
+  const move = (to: number) => {
+    const next = Math.max(0, Math.min(tasks.rows.length - 1, to));
+    setAt(next);
+    reveal(box.current, ROW, next);
+  };
+  const toggle = (id: string) => pick((old) => { const now = new Set(old); if (!now.delete(id)) now.add(id); return now; });
+  useKeys({
+    "/": () => document.getElementById("search")?.focus(),
+    j: () => move(at + 1), k: () => move(at - 1), arrowdown: () => move(at + 1), arrowup: () => move(at - 1),
+    pagedown: () => move(at + 20), pageup: () => move(at - 20),
+    enter: () => tasks.rows[at] && go(taskAddress(tasks.rows[at]!.id)),
+    x: () => tasks.rows[at] && toggle(tasks.rows[at]!.id),
+    c: () => { const ids = [...picked]; if (ids.length >= 2) go(`/compare/${escaped(ids[0]!)}/${escaped(ids[1]!)}`); else say("Select two tasks with x, then c compares them."); },
+    escape: () => pick(new Set()),
+  });
+  const command = useMemo(() => {
+    const words = [...new URLSearchParams(filters)].map(([key, value]) => `--${key} ${quoted(value)}`);
+    return ["holdfast ls", ...words].join(" ");
+  }, [filters]);
+  return (
+    <div class="list">
+      <Filters query={route.query} counts={counts.data} />
+      {picked.size > 0 && <Bulk ids={[...picked]} onDone={() => { pick(new Set()); tasks.again(); }} />}
+      {tasks.waiting.length > 0 && <div class="selected-bar"><button type="button" class="link" onClick={() => { tasks.takeWaiting(); box.current?.scrollTo(0, 0); }}>{plural(tasks.waiting.length, "new task")} above</button></div>}
+      <div class="heads tasks-grid" aria-hidden="true">
+        <span /><span>task</span><span class="hide-narrow">type</span><span>status</span>
+        <span class="hide-narrow">where it is</span><span class="hide-narrow">user</span><span class="hide-narrow">began</span><span>changed</span>
+      </div>
+      {tasks.error && <div style={{ padding: "12px" }}><Refused error={tasks.error} /></div>}
+      {!tasks.ready && <Loading what="Reading the list…" />}
+      {tasks.ready && !tasks.error && tasks.rows.length === 0 && <p class="empty">{filters ? "No task matches." : "There is no task in this store yet."}</p>}
+      <div class="scroller" ref={box} tabIndex={0} role="grid" aria-label="Tasks" aria-rowcount={counts.data?.total ?? tasks.rows.length}>
+        <div class="space" role="rowgroup" style={{ height: `${tasks.rows.length * ROW}px` }}>
+          {tasks.rows.slice(seen.first, seen.last).map((task, i) => {
+            const index = seen.first + i;
+            return (
+              <div class={`line tasks-grid${index === at ? " here" : ""}`} role="row" key={task.id} aria-rowindex={index + 1} aria-selected={picked.has(task.id)}
+                style={{ top: `${index * ROW}px` }} onClick={() => setAt(index)}>
+                <span role="gridcell"><input type="checkbox" aria-label={`Select ${task.id}`} checked={picked.has(task.id)} onChange={() => toggle(task.id)} /></span>
+                <span role="gridcell" class="mono"><a href={taskAddress(task.id)}><bdi>{plain(task.id)}</bdi></a></span>
+                <span role="gridcell" class="dim hide-narrow">{plain(task.type)}</span>
+                <span role="gridcell"><Status status={task.status} note={task.note} /></span>
+                <span role="gridcell" class="dim hide-narrow"><bdi>{plain(task.asks || task.position || "")}</bdi></span>
+                <span role="gridcell" class="dim hide-narrow">{plain(task.user)}</span>
+                <span role="gridcell" class="quiet num hide-narrow" title={moment(task.created_at)}>{ago(task.created_at)}</span>
+                <span role="gridcell" class="quiet num" title={moment(task.updated_at)}>{ago(task.updated_at)}</span>
+              </div>
+            );
+          })}
+        </div>
+      </div>
+      <div class="filters quiet" style={{ borderTop: "1px solid var(--line)", borderBottom: 0 }}>
+        <span class="num">{counts.data ? `${counts.data.exact ? "" : "more than "}${plural(counts.data.total, "task")}` : ""}</span>
+        <button type="button" class="plain" style={{ marginLeft: "auto" }} onClick={() => copy(command, "command copied")}>copy as command</button>
+      </div>
+    </div>
+  );
+}
