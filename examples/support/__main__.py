@@ -20,7 +20,7 @@ from examples.support.agent import REQUESTS, SESSION, converse, make_agent, work
 from examples.support.script import script
 from examples.support.shop import Shop
 from examples.trip.client import start_world
-from holdfast import Holdfast
+from holdfast import Holdfast, TaskFailed
 from holdfast.agent import Session, transcript
 from holdfast.agent.adapters import AnthropicMessages, OpenAIChat
 from holdfast.agent.model import Model, Request
@@ -107,12 +107,11 @@ def main() -> None:
     ):
         work_for(Shop(url))
         agent = make_agent(model, budget_tokens=options.budget_tokens)
-        for id, result in converse(hf, agent, answer):
-            print(f"[{id}: {hf.task(id).position}, {result.usage.tokens:,} tokens]")
-            if result.error:
-                raise SystemExit(
-                    f"{id} ended without an answer: {result.error}\nRun it again for another try."
-                )
+        try:
+            for id, result in converse(hf, agent, answer):
+                print(f"[{id}: {hf.task(id).position}, {result.usage.tokens:,} tokens]")
+        except TaskFailed as failed:
+            raise SystemExit(f"{failed}\nRun it again for another try.") from None
         show_all(hf.session(SESSION), str(store))
 
 

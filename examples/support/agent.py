@@ -11,7 +11,6 @@ Everything that touches the shop is a tool or a read, so that a crash repeats no
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -94,20 +93,15 @@ def converse(
     """Attend to the requests one after the other, or go on where that stopped."""
     session = hf.session(SESSION, user=USER)
     for id, text in requests.items():
-        tried = id
-        for number in itertools.count(2):
-            was_over = is_over(hf, tried)
-            result = attend(hf, agent, session, text, tried, answer)
-            if not (was_over and result.error):
-                yield tried, result
-                break
-            tried = f"{id}-{number}"  # the error stays on record, and it is tried anew
+        if has_failed(hf, id):
+            hf.retry(id, worker=True)  # it goes on below
+        yield id, attend(hf, agent, session, text, id, answer)
 
 
-def is_over(hf: Holdfast, id: str) -> bool:
-    """Whether a task has ended before."""
+def has_failed(hf: Holdfast, id: str) -> bool:
+    """Whether a task has failed before."""
     try:
-        return hf.task(id).status == "completed"
+        return hf.task(id).status == "failed"
     except TaskNotFound:
         return False
 

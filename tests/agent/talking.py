@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from holdfast import Holdfast, Retry, tool
+from holdfast import Holdfast, Retry, TaskFailed, tool
 from holdfast.agent import AgentResult, Message, Orchestrator, Reply, Request, ToolCall, assistant
 
 Said = Reply | Message | str | BaseException
@@ -80,6 +81,14 @@ def make(
 def talk(hf: Holdfast, agent: Orchestrator, goal: str = "Go.", id: str = "t1") -> AgentResult:
     """Run it in the session of the test."""
     return agent.run(hf.session("s1", user="ada"), goal, id=id)
+
+
+def fails(hf: Holdfast, agent: Orchestrator, goal: str = "Go.", id: str = "t1") -> str:
+    """Run it in the session of the test; the reason why its task failed."""
+    with pytest.raises(TaskFailed) as failed:
+        talk(hf, agent, goal, id)
+    assert hf.task(id).status == "failed"
+    return str(failed.value)
 
 
 def conversation(hf: Holdfast) -> list[Message]:

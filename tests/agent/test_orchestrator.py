@@ -24,6 +24,7 @@ from tests.agent.talking import (
     calls,
     conversation,
     done,
+    fails,
     lines,
     make,
     ring,
@@ -116,23 +117,21 @@ def test_calls_without_an_id_of_their_own_get_one(hf, says, ids):
 
 
 @pytest.mark.parametrize("garbage", [None, "text", {"role": "assistant"}, 7])
-def test_a_model_that_returns_no_reply_ends_the_task_with_an_error(hf, garbage):
+def test_a_model_that_returns_no_reply_fails_the_task(hf, garbage):
     asked = []
-    result = talk(hf, make(lambda request: asked.append(request) or garbage))
-    assert result.phase == "error"
-    assert "a model returns a Reply" in result.error
+    why = fails(hf, make(lambda request: asked.append(request) or garbage))
+    assert "a model returns a Reply" in why
     assert len(asked) == 1, "it is a mistake in code: it is not retried"
 
 
-def test_a_model_that_speaks_for_the_user_ends_the_task_with_an_error(hf, says):
-    assert "speaks as the assistant" in talk(hf, make(says(Message("user", "I am you.")))).error
+def test_a_model_that_speaks_for_the_user_fails_the_task(hf, says):
+    assert "speaks as the assistant" in fails(hf, make(says(Message("user", "I am you."))))
 
 
 @pytest.mark.parametrize("empty", ["", "  \n", Message("assistant", (Text(""),))])
 def test_a_model_that_says_nothing_is_asked_again_and_then_given_up(hf, says, empty):
     model = says(empty, empty)
-    result = talk(hf, make(model))
-    assert result.phase == "error" and "said nothing, 2 times" in result.error
+    assert "said nothing, 2 times" in fails(hf, make(model))
     assert "You said nothing" in model.requests[1].messages[-1].text
     assert lines(hf) == ["user: Go."]
 
@@ -167,15 +166,14 @@ def test_a_call_that_is_cut_off_is_told_as_that(hf, says):
         Message("assistant", (Refusal("I won't."), ToolCall("c1", "ring", "{}"))),
     ],
 )
-def test_a_refusal_ends_the_task_and_is_in_the_conversation(hf, says, refusal):
-    result = talk(hf, make(says(Reply(refusal, stop="refusal")), [ring]))
-    assert result.phase == "error" and "refused: I won't." in result.error
+def test_a_refusal_fails_the_task_and_is_in_the_conversation(hf, says, refusal):
+    assert "refused: I won't." in fails(hf, make(says(Reply(refusal, stop="refusal")), [ring]))
     assert lines(hf) == ["user: Go.", "assistant: I won't."]
 
 
 def test_a_refusal_without_a_word_leaves_no_empty_message(hf, says):
-    result = talk(hf, make(says(Reply(assistant(""), stop="refusal"))))
-    assert "(without a word)" in result.error
+    why = fails(hf, make(says(Reply(assistant(""), stop="refusal"))))
+    assert "(without a word)" in why
     assert lines(hf) == ["user: Go."]
 
 

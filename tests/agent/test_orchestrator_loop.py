@@ -22,6 +22,7 @@ from tests.agent.talking import (
     calls,
     conversation,
     done,
+    fails,
     lines,
     make,
     ring,
@@ -130,10 +131,10 @@ def reply(text_or_message, *usage, cost=0.0):
 RING = calls(("ring", '{"times": 1}'))
 
 
-def test_the_limit_of_iterations_ends_the_task_with_an_error(hf, says):
-    result = talk(hf, make(says(RING, RING, RING), [ring], limits=Limits(iterations=3)))
-    assert result.phase == "error" and "limit of 3 iterations" in result.error
-    assert len(done) == result.iterations - 1 == 3
+def test_the_limit_of_iterations_fails_the_task(hf, says):
+    why = fails(hf, make(says(RING, RING, RING), [ring], limits=Limits(iterations=3)))
+    assert "limit of 3 iterations" in why
+    assert len(done) == 3
 
 
 def test_the_last_iteration_may_still_answer(hf, says):
@@ -148,11 +149,10 @@ def test_the_last_iteration_may_still_answer(hf, says):
         (Limits(cost=0.5), "0.5 in cost (0.6 was"),
     ],
 )
-def test_the_limits_of_tokens_and_cost_end_the_task_with_an_error(hf, says, limits, told):
+def test_the_limits_of_tokens_and_cost_fail_the_task(hf, says, limits, told):
     said = [reply(RING, 50, 10, cost=0.3)] * 3
-    result = talk(hf, make(says(*said), [ring], limits=limits))
-    assert result.phase == "error" and told in result.error
-    assert result.usage == Usage(100, 20, cost=0.6)
+    assert told in fails(hf, make(says(*said), [ring], limits=limits))
+    assert len(done) == 2
 
 
 def test_an_answer_that_was_paid_for_is_given(hf, says):
@@ -169,8 +169,7 @@ def test_limits_are_counted_across_resumes(tmp_path, says, limits):
         with pytest.raises(Crash), Holdfast(tmp_path / "w") as hf:
             talk(hf, agent)
     with Holdfast(tmp_path / "w") as hf:
-        result = talk(hf, agent)
-    assert result.phase == "error" and "the limit of" in result.error
+        assert "the limit of" in fails(hf, agent)
     assert len(done) == 3
 
 
@@ -185,8 +184,7 @@ def test_the_limit_of_time_counts_what_the_task_waited(tmp_path, says):
     clock.advance(61)
     with Holdfast(tmp_path / "w", clock=clock) as hf:
         hf.answer("t1", "Yes.")
-        result = talk(hf, agent)
-    assert "limit of 60 s (61 s have passed)" in result.error
+        assert "limit of 60 s (61 s have passed)" in fails(hf, agent)
     assert done == []
 
 
@@ -215,11 +213,10 @@ def test_what_a_model_notes_on_its_reply_is_kept(hf, says):
     assert conversation(hf)[-1].meta["mood"] == "fine"
 
 
-def test_a_model_that_fails_for_good_ends_the_task_with_an_error(hf, says):
+def test_a_model_that_fails_for_good_fails_the_task(hf, says):
     model = says(*[ConnectionError("down")] * 3)
-    result = talk(hf, make(model))
-    assert result.phase == "error" and "the model can't be called" in result.error
-    assert "down" in result.error
+    why = fails(hf, make(model))
+    assert "the model can't be called" in why and "down" in why
     assert len(model.requests) == 3, "as often as its retry says"
 
 
@@ -277,11 +274,7 @@ class OneShot(Orchestrator):
         if state.phase == "planning":
             return state.to_executing()
         got, state = yield from self.think(state, "Be brief.")
-        return (
-            state.to_error("nothing")
-            if got is None
-            else state.to_reflecting().to_done(got.message.text)
-        )
+        return state.to_reflecting().to_done(got.message.text)
 
 
 class Awaiting(Orchestrator):
@@ -308,7 +301,7 @@ def test_a_step_of_ones_own_may_think_as_it_likes(hf, says):
 
 
 def test_a_step_of_ones_own_may_be_awaited(hf, says):
-    assert talk(hf, make(says(), kind=Awaiting)).error == "it was enough"
+    assert "it was enough" in fails(hf, make(says(), kind=Awaiting))
 
 
 # Sync and async

@@ -12,7 +12,7 @@ from holdfast import Holdfast, tool
 from holdfast.agent import Orchestrator, Prices, Reply, ToolCall, Usage, assistant, tool_result
 from holdfast.agent.adapters import AnthropicMessages, OpenAIChat, OpenAIResponses
 from holdfast.testing.scripted import Cut, Fault, Malformed, ScriptedModel
-from tests.agent.talking import QUICK, calls, conversation, lines, make, talk
+from tests.agent.talking import QUICK, calls, conversation, fails, lines, make, talk
 
 pytestmark = pytest.mark.holdfast("memory://")
 
@@ -78,10 +78,9 @@ def test_malformed_arguments_survive_the_way_there_and_back(hf, agent_of):
     assert "add_up" in str(seen.content)
 
 
-def test_a_wrong_key_ends_the_task_with_an_error_at_once(hf, agent_of):
+def test_a_wrong_key_fails_the_task_at_once(hf, agent_of):
     agent, server = agent_of(Fault(401, message="no such key"))
-    result = talk(hf, agent)
-    assert result.phase == "error" and "no such key" in result.error
+    assert "no such key" in fails(hf, agent)
     assert len(server.requests) == 1
 
 
@@ -100,10 +99,9 @@ def test_an_answer_that_breaks_off_is_asked_for_again(hf, agent_of, broken):
     assert len(server.requests) == 2
 
 
-def test_a_provider_that_stays_down_ends_the_task_with_an_error(hf, agent_of):
+def test_a_provider_that_stays_down_fails_the_task(hf, agent_of):
     agent, server = agent_of(*[Fault(500, message="out of order")] * QUICK.attempts)
-    result = talk(hf, agent)
-    assert result.phase == "error" and "out of order" in result.error
+    assert "out of order" in fails(hf, agent)
     assert len(server.requests) == QUICK.attempts
 
 

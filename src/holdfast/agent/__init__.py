@@ -10,7 +10,7 @@ Public, by the names in `__all__`. It uses `api` and everything below. Read `ses
 from holdfast.agent.compaction import Compaction, compact
 from holdfast.agent.contexts import Context, LeftOut, Section, context, shown
 from holdfast.agent.externals import Reading, external, fact
-from holdfast.agent.loop import AgentResult, Limits, Loop
+from holdfast.agent.loop import AgentGaveUp, AgentResult, LimitReached, Limits, Loop
 from holdfast.agent.memories import Entry, Found, Memory, memory
 from holdfast.agent.model import Reply, Request, ToolInfo, transcript
 from holdfast.agent.orchestrator import Orchestrator
@@ -36,6 +36,7 @@ from holdfast.log.messages import (
 from holdfast.log.tokens import Calibrated, best_counter, calibrate
 
 __all__ = [
+    "AgentGaveUp",
     "AgentResult",
     "AgentState",
     "Calibrated",
@@ -45,6 +46,7 @@ __all__ = [
     "Foreign",
     "Found",
     "LeftOut",
+    "LimitReached",
     "Limits",
     "Loop",
     "Media",

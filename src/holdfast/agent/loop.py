@@ -3,7 +3,8 @@
 This is the smallest agent there is: a state, and a `step` that makes the next one of it. The state
 is checkpointed after each step, so a crash costs at most the step it was in, and what that had
 already called is not called again. Limits are counted in the state, so a resume does not start
-them anew. `Orchestrator` is one with a model and tools; write your own by subclassing either.
+them anew. An agent that can't do its job fails its task, and `retry` goes on from there.
+`Orchestrator` is one with a model and tools; write your own by subclassing either.
 """
 
 from __future__ import annotations
@@ -14,21 +15,43 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.agent.book import book_of
 from holdfast.agent.flow import Flow, drive
 from holdfast.agent.sessions import Session, means_in_task, must_be_session, session
 from holdfast.agent.state import AgentState, Phase
 from holdfast.api.checkpoints import checkpoint, restore
-from holdfast.api.tasks import task
+from holdfast.api.steps import step
+from holdfast.api.tasks import current, task
 from holdfast.api.waiting import now
 from holdfast.core.scope import inside
+from holdfast.core.spec import Retry
 from holdfast.core.usage import Usage
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, HoldfastError, StepFailed
+
+
+class AgentGaveUp(HoldfastError):
+    """An agent could not do its job. Its task fails with this, and `retry` goes on from there.
+
+    >>> issubclass(LimitReached, AgentGaveUp)
+    True
+    """
+
+
+class LimitReached(AgentGaveUp):
+    """An agent has used up a limit. Give it more, and `retry` its task.
+
+    >>> str(LimitReached("3,000 tokens"))
+    'the limit of 3,000 tokens is reached'
+    """
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the limit of {limit} is reached")
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How far an agent may go before it stops with an error. All count across resumes.
+    """How far an agent may go before it fails. All count across resumes and retries.
 
     They are looked at before it plans or executes: what it has done by then is still reflected on,
     so an answer that is there is given.
@@ -51,7 +74,11 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(Struct, frozen=True, omit_defaults=True):
-    """How an agent ended: with an answer, or with an error that says why there is none."""
+    """How an agent ended: with an answer.
+
+    An agent without one fails its task. `error`, and the phase `error`, are in results of old
+    tasks, which ended as completed.
+    """
 
     phase: Phase
     answer: str = ""
@@ -86,6 +113,7 @@ class Loop:
         self.limits = limits or Limits()
         self.task = task(name=name, version=version)(self._body())
         """The task that it is: for `hf.run`, `hf.start` and a worker."""
+        self._fails = step(name=f"{name}_failed", retry=Retry(attempts=1))(_fails_once)
 
     @property
     def is_async(self) -> bool:
@@ -147,13 +175,15 @@ class Loop:
         if state.phase == "idle":
             state = yield from _made(partial(self.begin, state, goal))
             state = checkpoint(state)
-        while state.phase not in ("done", "error"):
-            reached = self._limit_reached(state)
-            if reached:
-                state = state.to_error(f"the limit of {reached} is reached")
-            else:
-                state = yield from _made(partial(self.step, state))
-            state = checkpoint(state)
+        while state.phase != "done":
+            if state.phase != "error" and (reached := self._limit_reached(state)):
+                raise LimitReached(reached)
+            before, made = state, state
+            if state.phase != "error":
+                made = yield from _made(partial(self.step, state))
+            if made.phase == "error":
+                made = yield from self._failed(before, made)
+            state = checkpoint(made)
         return AgentResult(
             phase=state.phase,
             answer=state.final_answer or "",
@@ -162,6 +192,20 @@ class Loop:
             usage=state.usage,
             session=state.session_id,
         )
+
+    def _failed(self, before: AgentState, state: AgentState) -> Flow[AgentState]:
+        """Fail the task; in one that is retried, go on in the phase that failed.
+
+        The failure is a step, so that the log knows which failures were retried.
+        """
+        message = state.error_message or "it does not say why"
+        try:
+            yield lambda: self._fails(message)
+        except StepFailed as error:
+            raise AgentGaveUp(message) from error
+        # An error state that an older version has saved does not say which phase failed.
+        phase: Phase = before.phase if before.phase != "error" else "executing"
+        return replace(state, phase=phase, error_message=None)
 
     def _limit_reached(self, state: AgentState) -> str:
         """The limit that a state has reached, in words; none if it may go on."""
@@ -181,6 +225,13 @@ class Loop:
             if passed >= limits.wall_s:
                 return f"{limits.wall_s:g} s ({passed:.0f} s have passed)"
         return ""
+
+
+def _fails_once(message: str) -> None:
+    """Fail, unless the task was retried since this call failed."""
+    call = inside("an agent that fails").run.log.state.calls[current().path]
+    if not any(attempt.failure for attempt in call.attempts):
+        raise AgentGaveUp(message)
 
 
 def _made(make: Any) -> Flow[AgentState]:

@@ -27,7 +27,7 @@ from holdfast.agent.compaction import Compaction, Summarize, compact
 from holdfast.agent.contexts import Context, context
 from holdfast.agent.fitting import cut_text
 from holdfast.agent.flow import Flow
-from holdfast.agent.loop import Limits, Loop
+from holdfast.agent.loop import AgentGaveUp, Limits, Loop
 from holdfast.agent.model import Model, Reply, ToolInfo
 from holdfast.agent.model_calls import Caller, ModelCall, Nudge, kept_tools, summarizing
 from holdfast.agent.state import AgentState, ToolCallRecord
@@ -217,8 +217,6 @@ class Orchestrator(Loop):
         if not self.plans:
             return state.to_executing()
         reply, state = yield from self.think(state, PLANNING, (MakePlan,))
-        if reply is None:
-            return state
         written = (_items(plan) for plan in _meant(reply, (MakePlan,)))
         # A model that writes no plan gets the simplest one: the goal itself.
         items = next((items for items in written if items), [state.memory.goal])
@@ -234,8 +232,6 @@ class Orchestrator(Loop):
         told = f"{EXECUTING} {FOLLOWING}" if self.plans else EXECUTING
         nudges = _nudges(state)
         reply, state = yield from self.think(state, told, builtin, self.tools, nudges)
-        if reply is None:
-            return state
         if reply.stop == "refusal":
             return (yield from self._refused(state, reply))
         if reply.message.calls:
@@ -318,14 +314,13 @@ class Orchestrator(Loop):
         """Decide how to go on: give the answer, go on executing, or plan anew."""
         notes = state.memory.notes
         if (notes.get("empty") or 0) >= _MOST_EMPTY:
+            state = state.note("empty", 0)  # for a retry, which asks once more
             return state.to_error(f"the model said nothing, {notes['empty']} times in a row")
         draft = notes.get("draft")
         if not draft or notes.get("cut_off") or notes.get("empty"):
             return state.to_executing()
         if self.reflects:
             verdict, state = yield from self._judged(state, draft)
-            if state.phase == "error":
-                return state
             if verdict:
                 return _without_draft(state.note("revise", verdict)).to_planning()
         whole = notes.get("whole")
@@ -337,8 +332,6 @@ class Orchestrator(Loop):
         """The missing parts, in words for the model; '' if nothing is missing."""
         nudges = (Nudge("assistant", draft), Nudge("user", JUDGING))
         reply, state = yield from self.think(state, "", (Accept, Revise), None, nudges)
-        if reply is None:
-            return "", state
         return next((p.reason for p in _meant(reply, (Revise,))), ""), state
 
     # The model
@@ -350,15 +343,15 @@ class Orchestrator(Loop):
         builtin: Sequence[type[Any]] = (),
         tools: Tools | None = None,
         nudges: Sequence[Nudge] = (),
-    ) -> Flow[tuple[Reply | None, AgentState]]:
-        """Call the model; None if that failed for good, with the state that says so."""
+    ) -> Flow[tuple[Reply, AgentState]]:
+        """Call the model, and count its usage; `AgentGaveUp` if the call failed for good."""
         seen: Context = yield lambda: self.context(state, told)
         infos = [*map(told_of, builtin), *(tools.infos if tools is not None else ())]
         call = ModelCall(context=seen, nudges=tuple(nudges), tools=kept_tools(infos))
         try:
             reply: Reply = yield lambda: self._caller.call(call)
         except StepFailed as error:
-            return None, state.to_error(f"the model can't be called: {_told(error)}")
+            raise AgentGaveUp(f"the model can't be called: {_told(error)}") from error
         tokens = self._counted(seen, [nudge.message for nudge in nudges], infos)
         counted = {"counted_tokens": tokens, "counter": self.counter.name}
         return self._caller.marked(reply, counted), state.spend(reply.usage)

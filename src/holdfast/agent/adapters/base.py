@@ -256,7 +256,9 @@ class Adapter(Generic[Client_co]):
         try:
             return (yield partial(create, **options))
         except Exception as error:
-            raise failed(error, str(self), ModelRejected) from error
+            # Only options that the client does not know are refused before they are sent.
+            otherwise = ModelRejected if isinstance(error, TypeError) else ModelBusy
+            raise failed(error, str(self), otherwise) from error
 
     def whole(self, create: Callable[..., Any], options: dict[str, Any]) -> Flow[dict[str, Any]]:
         """The client's answer, as plain data."""
