@@ -44,7 +44,7 @@ engine: $(VENV)/.dev-stamp $(if $(filter restate,$(ENGINE)),$(VENV)/.restate-sta
 
 test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
 	$(compile)
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) $(ARGS) || $(PYTHON) .ci/again.py $$? $(VENV)/bin/python
 
 # By default tests that kill a process at every boundary, or flip every bit, do so at some of them.
 thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp  ## run the tests, and try everything where `test` tries a part

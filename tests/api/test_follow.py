@@ -215,6 +215,29 @@ def test_so_does_one_that_was_deleted_before_it_is_followed(hf):
     assert isinstance(ended[0], TaskNotFound)
 
 
+class DeletedAtARead(MemoryStore):
+    """Deletes the task right before the read with a given number."""
+
+    reads = 0
+
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
+        self.reads -= 1
+        if self.reads == 0:
+            self.delete(acquire_one(self, "tasks/t", "me", 60))
+        return super().read(stream, after_seq, backwards=backwards)
+
+
+@pytest.mark.parametrize("at", range(1, 13))
+def test_so_does_one_that_is_deleted_before_any_read_of_its_follower(at):
+    store = DeletedAtARead()
+    with Holdfast(store) as hf:
+        view = hf.start(two_steps, id="t").view
+        store.reads = at
+        follower, ended = in_thread(lambda: list(view.follow(poll_s=0.01)))
+        follower.join(60)
+        assert isinstance(ended[0], TaskNotFound)
+
+
 def delete(hf: Holdfast, task_id: str) -> None:
     hf.store.delete(acquire_one(hf.store, f"tasks/{task_id}", "me", 60))
 

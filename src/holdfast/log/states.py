@@ -133,7 +133,10 @@ def sum_at(store: Store, id: str, seq: int) -> str:
     stream = stream_of(id)
     while (fork := fork_of(store, stream)) is not None and seq <= fork.seq:
         stream = kind_of(stream).stream(fork.of)
-    return _sum_of(store, stream, seq - (fork.seq if fork is not None else 0)).decode()
+    total = _sum_of(store, stream, seq - (fork.seq if fork is not None else 0))
+    if not total:  # the task was deleted since the caller read it
+        raise no_task(store, id)
+    return total.decode()
 
 
 def _state_at(store: Store, stream: str, seq: int) -> State:

@@ -146,6 +146,9 @@ def run_command(
     )
     alone = timeout_s is not None
     began = time.monotonic()
+    # The command may run, and we may be told to end, before Popen returns: it hears that too.
+    early: list[int] = []
+    signals.send = early.append
     try:
         process = subprocess.Popen(
             list(command),
@@ -157,6 +160,10 @@ def run_command(
             preexec_fn=_ends_with_us(),  # noqa: PLW1509 (it calls nothing that could wait)
         )
     except (OSError, ValueError) as error:
+        signals.send = None
+        if early:
+            ran.__exit__()
+            raise KeyboardInterrupt from None
         ran.exit_code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
         with suppress(BrokenPipeError):
             ran.stderr.write(
@@ -165,6 +172,8 @@ def run_command(
         return ran
     with process:
         signals.send = lambda number: _send_on(process, number, alone)
+        for number in early:
+            signals.send(number)
         try:
             ran.timed_out = _follow(process, ran, timeout_s)
         except BaseException:
