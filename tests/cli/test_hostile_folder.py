@@ -100,6 +100,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "copy": [["--to", "copy", "--dry-run"], ["both", "--to", "copy"]],
     "archive": [["all.hfa"]],
     "restore": [["some.hfa"], ["some.hfa", "--dry-run", "--url", "other"]],
+    "import": [["otel", "spans.json"]],
     "gc": [["--older-than", "30d", "--dry-run"], ["--older-than", "0s"]],
     "mirror": [["mirrored", "--once"]],
     "rebuild": [[]],
@@ -145,6 +146,7 @@ def hostile(_recorded, tmp_path_factory) -> Path:
         hf.memory.remember("Ada likes tea", id="tea")
         init(hf, "Refactor it", id="mission-1")
         hf.archive_to(place / "some.hfa")
+    (place / "spans.json").write_text("[]")
     (place / "some.key").write_text(key := Keys.new())
     with Holdfast(place / "sealed", key=key) as hf:
         hf.memory.remember("Ada likes tea")
@@ -162,7 +164,8 @@ def tried(hostile: Path, tmp_path_factory, sub: str) -> list[Tried]:
         shutil.copytree(hostile, place)
         (place / sub).mkdir(exist_ok=True)
         if sub:
-            for name in ("agents.py", "some.hfa", "some.key"):  # that commands name by a path
+            # That commands name by a path:
+            for name in ("agents.py", "some.hfa", "some.key", "spans.json"):
                 shutil.copy(place / name, place / sub)
             (place / "sealed").rename(place / sub / "sealed")
     cases = [

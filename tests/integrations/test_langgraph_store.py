@@ -128,7 +128,7 @@ def test_threads_of_sqlite_are_brought_along_and_gone_on_with(tmp_path):
             graph.invoke({"messages": [HumanMessage("on")]}, config)
             assert len(graph.get_state(config).values["messages"]) == 12
             assert {s.id: s.labels for s in hf.sessions().sessions} == {
-                "a": {"from": "import"}, "b": {"from": "import"},
+                "a": {"imported": "langgraph"}, "b": {"imported": "langgraph"},
             }  # fmt: skip
             assert hf.verify().sound
     base.close()

@@ -23,6 +23,7 @@ from holdfast.cli.commands import (
     mirror,
     missions,
     once,
+    past,
     people,
     queries,
     reasons,
@@ -120,8 +121,11 @@ GROUPS = (
     ),
     CommandGroup(
         "Stores",
-        "copy, archive and delete; readable files",
-        (stores.copy, stores.archive, stores.restore, stores.gc, mirror.mirror, mirror.rebuild),
+        "copy, archive and delete; readable files; what other tools kept",
+        (
+            *(stores.copy, stores.archive, stores.restore, past.import_past, stores.gc),
+            *(mirror.mirror, mirror.rebuild),
+        ),
     ),
     CommandGroup(
         "Operate",

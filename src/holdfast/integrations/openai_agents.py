@@ -45,7 +45,8 @@ from holdfast.integrations.calls import (
     streamed,
 )
 from holdfast.integrations.frameworks import need
-from holdfast.log.messages import Message, Role
+from holdfast.integrations.past import OPENAI_ITEM, import_sessions, said_by_item
+from holdfast.log.messages import Message
 
 need("openai_agents", openai_agents=">=0.24,<0.25")
 
@@ -73,7 +74,7 @@ from agents.memory import SessionSettings  # noqa: E402
 from agents.usage import deserialize_usage, serialize_usage  # noqa: E402
 from pydantic import TypeAdapter  # noqa: E402
 
-__all__ = ["HoldfastRunner", "HoldfastSession", "durable_tool"]
+__all__ = ["HoldfastRunner", "HoldfastSession", "durable_tool", "import_sessions"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -235,7 +236,7 @@ class HoldfastSession:
             return
 
         async def add() -> None:
-            await self._say([_said(item) for item in added])
+            await self._say([said_by_item(item) for item in added])
 
         await self._once("add_items", {"items": added}, add)
 
@@ -281,7 +282,7 @@ class HoldfastSession:
     def _items(self, upto: int | None) -> list[TResponseInputItem]:
         items: list[Any] = []
         for message in self._session.messages(1, upto) if upto != 0 else ():
-            told = message.meta.get(_META)
+            told = message.meta.get(OPENAI_ITEM)
             if told == "pop":
                 items[-1:] = []
             elif told == "clear":
@@ -293,24 +294,8 @@ class HoldfastSession:
         return items
 
 
-_META = "openai_agents"
-
-
-def _said(item: Any) -> Message:
-    """An item as a message that people can read, with the item itself beside it."""
-    role = item.get("role")
-    text = item.get("content", item.get("output", item.get("arguments", "")))
-    if isinstance(text, list):
-        text = "".join(str(part.get("text", "")) for part in text if isinstance(part, dict))
-    text = text if isinstance(text, str) else json.dumps(text)
-    if item.get("type") == "function_call":
-        text = f"{item.get('name')}({text})"
-    spoken: Role = role if role in ("user", "system") else "assistant"
-    return Message(spoken, text, meta={_META: item})
-
-
 def _control(what: str, text: str) -> Message:
-    return Message("system", text, meta={_META: what})
+    return Message("system", text, meta={OPENAI_ITEM: what})
 
 
 class _Course:

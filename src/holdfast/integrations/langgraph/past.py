@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.api.app import Holdfast
 from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.past import IMPORTED
 from holdfast.log.reading import session_stream
 
 
@@ -42,7 +43,9 @@ def import_threads(
         thread = each.config["configurable"]["thread_id"]
         if thread not in threads:
             threads.append(thread)
-            hf.session(thread, labels=None if _is_there(target, thread) else {"from": "import"})
+            hf.session(
+                thread, labels=None if _is_there(target, thread) else {IMPORTED: "langgraph"}
+            )
         new += _bring(target, each)
     return ImportedThreads(tuple(threads), new)
 
