@@ -11,7 +11,10 @@ import pytest
 
 from holdfast import Holdfast, TaskStuck, Worker
 from holdfast.core.events import Claimed, DriverDied, SetAside
+from holdfast.engines.remote import host as hosts
 from tests.engines import fleet_tasks as fleet
+from tests.engines.toy import Toy
+from tests.flavors import eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,3 +85,28 @@ def test_a_worker_that_was_told_to_end_has_not_died(tmp_path, monkeypatch):
         assert view.status == "in_progress"
         assert second.resume("timer") == 1
         assert not any(isinstance(event, DriverDied) for event in view.events())
+
+
+def test_workers_of_an_engine_that_die_while_a_task_only_waits_do_not_set_it_aside(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(hosts, "_SOON", 0.0001)
+    engine = Toy()
+    with Holdfast(f"sqlite:///{tmp_path}/fleet.db", engine=engine) as hf:
+        hf.start(fleet.plain, 1, id="waits")
+        for number in range(7):
+            host = hosts.Host(hf._driving, engine.name, linger_s=3600)
+            hf._holding.process = f"worker {number}"
+            with host.hub.hold("waits") as log:
+                pass  # its function goes on, up to where it waits
+            if number == 0:  # this one is killed in the middle of that
+                host.hub._held.clear()
+                hf._holding._heartbeat.remove(log)
+                hf.store.release([log.lease])
+            else:
+                eventually(lambda host=host: not host.hub.holds("waits"))
+            host.close()
+        view = hf.task("waits")
+        died = [event for event in view.events() if isinstance(event, DriverDied)]
+        assert [event.deaths for event in died] == [1]
+        assert view.status == "in_progress"

@@ -230,7 +230,10 @@ async def look_after(
 
 _logger = logging.getLogger("holdfast")
 
-_TICK_S = 0.2
+_TICK_S = 0.1
+_SOON = 0.1
+"""The part of that moment after which a log is released whose claim could do harm. It is still
+longer than the pauses of a replay."""
 _BUSY_S, _POLL_S = 1.0, 0.02
 
 
@@ -350,14 +353,21 @@ class Hub:
     def _tidy(self) -> None:
         while not self._closing.wait(_TICK_S):
             try:
-                self._let_go_of_idle(time.monotonic() - self._linger_s)
+                self._let_go_of_idle(self._linger_s)
             except Exception:  # a log that is not released would be held for ever, and by nobody
                 _logger.exception("a log could not be released; trying again")
 
-    def _let_go_of_idle(self, since: float) -> None:
+    def _let_go_of_idle(self, linger_s: float) -> None:
+        now = time.monotonic()
+
         def is_idle(task_id: str) -> bool:
             held = self._held[task_id]
-            return not held.users and held.idle_since <= since
+            state = held.log.state
+            # While a task only waits, nothing of it can end this process; but a claim that is not
+            # released counts as a death of its driver if anything else does.
+            soon = bool(state.deaths) or state.status == "awaiting_user"
+            most_s = linger_s * _SOON if soon else linger_s
+            return not held.users and now - held.idle_since >= most_s
 
         with self._lock:
             for task_id in list(filter(is_idle, self._held)):
@@ -367,4 +377,4 @@ class Hub:
         """Let go of everything that nobody is at work on."""
         self._closing.set()
         self._thread.join()
-        self._let_go_of_idle(time.monotonic())
+        self._let_go_of_idle(0.0)
