@@ -22,7 +22,7 @@ from holdfast.errors import BadInput
 from holdfast.history.differences import Diff, diff, same
 from holdfast.history.matching import canonical, common
 
-# What a task did, as it is compared with what another did: its calls, and how it ended.
+# The calls of a task and how it ended, as data to compare with another task.
 #
 # Plain data, so that a recorded log, a replay and a fork are compared the same way.
 
@@ -45,7 +45,7 @@ class Made(Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether anything came of it yet."""
+        """Whether it has returned or failed."""
         return self.outcome in ("completed", "failed")
 
 
@@ -61,12 +61,12 @@ class RanTask(Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Whether the task has ended."""
         return self.status in FINISHED
 
 
 def ran(state: State, value: Callable[[Raw | UnsetType], Any]) -> RanTask:
-    """What a task did, from its state. `value` gives a stored value as plain data.
+    """The calls and the end of a task, from its state. `value` gives a stored value as plain data.
 
     >>> from holdfast import Holdfast, step, task
     >>> @step
@@ -107,8 +107,8 @@ def ran(state: State, value: Callable[[Raw | UnsetType], Any]) -> RanTask:
 def in_tree(calls: Iterable[Made]) -> list[Made]:
     """The calls scope by scope, each before those made in it, whichever branch ran first.
 
-    Within a scope they stand as they were begun, but those that are counted alike (`6.1` and `6.2`,
-    `fetch~1` and `fetch~2`) in the order of their numbers.
+    Within a scope they keep the order in which they began, but numbered ones (`6.1` and `6.2`,
+    `fetch~1` and `fetch~2`) follow their numbers.
 
     >>> [call.path for call in in_tree(Made(path, "") for path in ("2.2.1", "1", "2.1.1", "1.1"))]
     ['1', '1.1', '2.1.1', '2.2.1']
@@ -136,7 +136,7 @@ def in_tree(calls: Iterable[Made]) -> list[Made]:
 
 
 def _counted(paths: list[str]) -> list[str]:
-    """The paths, with those that are counted alike in the order of their numbers."""
+    """The paths, with numbered ones in the order of their numbers."""
     alike: dict[str, list[tuple[int, str]]] = {}
     labels = []
     for path in paths:
@@ -165,15 +165,15 @@ What = Literal[
     "not yet",
     "ends",
 ]
-"""How two calls differ: '' if they don't. A reading is of the clock, or of chance; what a task that
-goes on still has not done is not yet."""
+"""How two calls differ: '' if they don't. A reading is of the clock, or of chance; "not yet" is a
+call that an unfinished task may still make."""
 
 _OUTCOMES = ("another result", "another failure")
 _HARMLESS = ("", "another reading", "not yet")
 
 
 class Row(Struct, frozen=True, omit_defaults=True):
-    """A call of task A, and what task B has in its place; None where one has nothing."""
+    """A call of task A, and its counterpart in task B; None where one has none."""
 
     a: Made | None = None
     b: Made | None = None
@@ -183,7 +183,7 @@ class Row(Struct, frozen=True, omit_defaults=True):
 class Divergence(Struct, frozen=True, omit_defaults=True):
     """Where two tasks part: which calls differ, how, and in what.
 
-    `row` is where it stands among the rows. It is None if all calls are the same and the tasks
+    `row` is its index among the rows. It is None if all calls are the same and the tasks
     only end otherwise.
     """
 
@@ -211,7 +211,7 @@ class Alignment(Struct, frozen=True, omit_defaults=True):
     readings: tuple[str, ...] = ()
     """The paths of readings of the clock or of chance ahead of it that differ, and may be why."""
     input: Diff = Diff()
-    """How what they were started with differs."""
+    """The difference of their inputs."""
 
 
 def align(a: RanTask, b: RanTask) -> Alignment:
@@ -256,7 +256,7 @@ def align_all(tasks: Sequence[RanTask]) -> tuple[Alignment, ...]:
 
 
 class _Pair(Struct, frozen=True):
-    """Calls of the same path. `key` says where in the order of task A it stands."""
+    """Calls of the same path. `key` is their place in the order of task A."""
 
     key: tuple[int, int]
     path: str
@@ -301,8 +301,8 @@ def _known(task: RanTask) -> dict[str, Made]:
 
 
 def _order(mine: dict[str, Made], others: dict[str, Made]) -> dict[str, tuple[int, int]]:
-    """Where each call stands in the order of task A. One that only B has stands after what came
-    before it in its scope, or else after the call it was made in."""
+    """The place of each call in the order of task A. A call that only B has follows its predecessor
+    in its scope, or else the call it was made in."""
     keys = {path: (number, 0) for number, path in enumerate(mine)}
     last: dict[str, tuple[int, int]] = {}
     for path in others:
@@ -338,12 +338,12 @@ def _between(a: Made, b: Made, of_a: RanTask, of_b: RanTask) -> What:
 
 
 def _called(made: Made) -> tuple[str, str, str | bytes]:
-    """What was called, and with which arguments."""
+    """The name and arguments of a call, to compare."""
     return made.name, made.kind, made.args_hash or canonical(made.input)
 
 
 def _first(pairs: list[_Pair]) -> _Pair | None:
-    """Where the tasks part; if they don't, where the one has not come yet."""
+    """Where the tasks diverge; if they don't, the first call that one has not reached yet."""
     differ = [pair for pair in pairs if pair.what not in _HARMLESS]
     if not differ:
         return next((pair for pair in pairs if pair.what == "not yet"), None)
@@ -358,7 +358,7 @@ def _first(pairs: list[_Pair]) -> _Pair | None:
 
 
 def _matched_around(first: _Pair, pairs: list[_Pair]) -> list[tuple[Made, Made]]:
-    """By path what comes before the first divergence, and the rest as well as can be."""
+    """Match by path up to the first divergence, and the rest as well as possible."""
     matched: list[tuple[Made, Made]] = []
     olds: list[Made] = []
     news: list[Made] = []
@@ -417,7 +417,7 @@ def _anywhere(
 def _rows(
     matched: list[tuple[Made, Made]], a: RanTask, b: RanTask, alone: dict[str, What]
 ) -> tuple[Row, ...]:
-    """In the order of A's tree; what only B has, after what comes before it in B's."""
+    """Rows in the order of A's tree; a call that only B has follows its predecessor in B's."""
     other_of = {one.path: other for one, other in matched}
     mine_of = {other.path: one.path for one, other in matched}
     after: dict[str, list[Row]] = {}
@@ -460,7 +460,7 @@ def _outcome(made: Made) -> dict[str, Any]:
 
 
 def _ends(a: RanTask, b: RanTask) -> Divergence | None:
-    """How the tasks end, if that is all in which they differ."""
+    """The difference of their ends, if the tasks differ in nothing else."""
     ends = [
         {"status": task.status, "result": task.result, "failure": task.failure} for task in (a, b)
     ]

@@ -1,4 +1,4 @@
-"""Tasks beside each other: where they part, what each came to, and what it took."""
+"""Tasks beside each other: where they diverge, how each ended, and its time and cost."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def seconds(spans: Iterable[Span]) -> float:
     return sum((end - begin for begin, end in joined(spans)), timedelta()).total_seconds()
 
 
-# The figures of a task, to be put beside those of another: what it came to, took and cost.
+# The figures of a task, to compare with another's: its result, time and cost.
 
 
 Value = Callable[[Raw | UnsetType], Any]
@@ -93,9 +93,9 @@ _WAITS = ("sleep", "question", "approval", "child")
 class Figures(Struct, frozen=True, omit_defaults=True):
     """A task in figures, from its log alone.
 
-    Its duration is that from its first event to its last. For some of it at least one call was at
-    work; for some of it, it waited: for a time, a person, a child, or before it tried again. In
-    what is left it was in its own code, paused, or in nobody's hands.
+    Its duration runs from its first event to its last. In part of it at least one call worked; in
+    part the task waited: for a time, a person, a child, or before a retry. In the rest it was in
+    its own code, paused, or without a driver.
     """
 
     id: str
@@ -108,14 +108,14 @@ class Figures(Struct, frozen=True, omit_defaults=True):
     failures: int = 0
     """How many attempts failed."""
     retries: int = 0
-    """How many came after one that failed."""
+    """How many attempts followed a failed one."""
     duration_s: float = 0.0
     working_s: float = 0.0
     waiting_s: float = 0.0
     spent: Spent = Spent()
     plan: tuple[PlanItem, ...] = ()
     files: dict[str, str] = {}
-    """Its files by name, and the SHA-256 of what is in each."""
+    """Its files by name, each with the SHA-256 of its content."""
 
 
 def figures(state: State, value: Value) -> Figures:
@@ -167,7 +167,7 @@ def _scopes(path: str) -> Iterator[str]:
 
 
 def _times(calls: list[Call], now: datetime) -> tuple[list[Span], list[Span]]:
-    """When a call was at work, and when one waited. A step does not work while it waits inside."""
+    """The times in which a call worked, and in which one waited. A waiting step does not work."""
     waits: list[Span] = []
     inside: dict[str, list[Span]] = {}
     for call in calls:
@@ -203,14 +203,14 @@ _MOMENT_S = 0.05
 
 
 class Comparison(Struct, frozen=True):
-    """Tasks beside each other; each but the first is held against the first one."""
+    """Tasks beside each other; each but the first is compared with the first one."""
 
     ids: tuple[str, ...]
     alignments: tuple[Alignment, ...]
     """Call by call, with the first divergence."""
     figures: tuple[Figures, ...]
     knows: tuple[Diff, ...]
-    """How what they know in the end differs from what the first one knows, its calls left out."""
+    """How their final knowledge differs from that of the first task, without the calls."""
     types: tuple[str, ...]
 
     @property
@@ -311,7 +311,7 @@ def experiment(
 
 
 def _drive(hf: Holdfast, id: str) -> None:
-    """Run a fork to its end; where a worker was quicker, wait for what it makes of it."""
+    """Run a fork to its end. If a worker was quicker, wait for its result."""
     while True:
         try:
             hf.resume(id)
@@ -323,8 +323,8 @@ def _drive(hf: Holdfast, id: str) -> None:
 def _made(
     hf: Holdfast, id: str, variants: Mapping[str, Mapping[str, Any]], fork: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The forks, by name. All are made before the first one runs, and a mistake in one leaves none
-    that would run."""
+    """The forks, by name. All are made before the first one runs; after a mistake in one, none
+    runs."""
     made: dict[str, str] = {}
     try:
         for name, given in variants.items():

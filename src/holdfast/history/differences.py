@@ -1,4 +1,4 @@
-"""What is different between two values: a list of changes that leads from the one to the other.
+"""The difference between two values: a list of changes that leads from one to the other.
 
 Values are plain JSON data. A change says where it is, by keys and places; items of lists are
 matched first (see `items`), so that what a list gained at the front is one item added. Types count
@@ -22,7 +22,7 @@ from holdfast.history.matching import canonical, common, gaps, matched
 
 # Where two long texts differ: by lines, or by words where a line is long.
 #
-# A hunk is one place: what stood there, what stands there now, and a little of what is around it.
+# A hunk is one place: the old text, the new text, and a little of the text around it.
 
 
 LONG = 80
@@ -51,7 +51,7 @@ class Hunk(Struct, frozen=True, omit_defaults=True):
     removed: str = ""
     added: str = ""
     ahead: str = ""
-    """What stands ahead of it, in both."""
+    """The text ahead of it, in both."""
     behind: str = ""
 
 
@@ -137,8 +137,8 @@ class Change(Struct, frozen=True, omit_defaults=True):
     before: Any = UNSET
     after: Any = UNSET
     was: Where | UnsetType = UNSET
-    """For what changed: its place in the older value, if lists it stands in lost or gained items
-    ahead of it."""
+    """For a changed value: its place in the older value, if its lists lost or gained items ahead of
+    it."""
     hunks: tuple[Hunk, ...] = ()
 
 
@@ -163,7 +163,7 @@ class Diff(Struct, frozen=True):
 
 
 def diff(before: Any, after: Any) -> Diff:
-    """What leads from one value to another.
+    """The changes that lead from one value to another.
 
     >>> for change in diff({"price": 120, "desk": True}, {"price": 95}).changes:
     ...     print(change.what, change.where, change.before, change.after)
@@ -183,7 +183,7 @@ def diff(before: Any, after: Any) -> Diff:
 
 
 def inverse(made: Diff) -> Diff:
-    """What leads back.
+    """The changes that lead back.
 
     >>> back = inverse(diff(["search", "pay"], ["pay"]))
     >>> back.changes[0].what, back.changes[0].where, back.changes[0].after
@@ -288,7 +288,7 @@ def place(where: Where) -> str:
 #
 # Places in the older value (of what was removed) and in the newer one (of all else) are two trees,
 # walked side by side: which items of a list were removed and which added says where each of the
-# others stands on either side.
+# others is on either side.
 
 
 class _Node(Struct):
@@ -314,7 +314,7 @@ _NOTHING = _Node()
 def apply(made: Diff, before: Any) -> Any:
     """The newer value, from the older one and their diff. `BadInput` for any other value.
 
-    What did not change is not copied: the two share it, so it is for reading.
+    The two values share the parts that did not change, so only read them.
 
     >>> from holdfast.history.differences import diff
     >>> made = diff({"plan": ["search", "book"]}, {"plan": ["book", "pay"]})
@@ -428,7 +428,7 @@ class DiffLine(Struct, frozen=True):
 
 
 def describe(made: Diff, *, most: int | None = 100) -> list[DiffLine]:
-    """A diff as lines: `+` for what was added, `~` for what changed, `-` for what was removed.
+    """A diff as lines: `+` for added, `~` for changed, `-` for removed values.
 
     A value is cut after so many characters; with `most=None` nothing is cut.
 
@@ -467,7 +467,7 @@ def _lines(change: Change, most: int | None) -> Iterator[DiffLine]:
 def _text(hunk: Hunk, most: int | None) -> Iterator[DiffLine]:
     yield DiffLine("@", f"line {hunk.line}", inside=True)
     yield from _marked(" ", hunk.ahead, most)
-    # Where only the ends of lines differ, these have to be seen.
+    # If only the line endings differ, show them.
     is_end = hunk.removed.rstrip("\n") == hunk.added.rstrip("\n")
     yield from _marked("-", hunk.removed, most, with_ends=is_end)
     yield from _marked("+", hunk.added, most, with_ends=is_end)

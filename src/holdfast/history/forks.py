@@ -2,7 +2,7 @@
 
 Nothing of the past is copied. The log of a fork begins with the making of the task, which says
 whose past it shares, up to which event, and with what changes; what follows are its own events.
-What the original did outside is its own, so keys and undos are too.
+The effects of the original stay its own, and so do their keys and undos.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ EFFECTS = {
     "are",
     "stub": "no tool is called: the original or a --stub answers, and what neither does stops it",
 }
-"""What becomes of the tools that a fork calls, in words."""
+"""The treatment of the tools that a fork calls, in words."""
 
 
 class ForkChanges(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def by_path(results: Any) -> Any:
 
 
 class WantedFork(Struct, frozen=True, kw_only=True):
-    """Where a fork leaves its original, and what is said of it."""
+    """Where a fork leaves its original, and its id, user and reason."""
 
     at: str | int | None = None
     when: When | None = None
@@ -192,7 +192,7 @@ def _must_be_sensible(id: str, wanted: WantedFork, changes: ForkChanges) -> None
 
 
 def _must_be_by_name(wanted: WantedFork, changes: ForkChanges) -> None:
-    """Refuse what can't be looked up by a name: types in Python are only a promise."""
+    """Refuse keys that are no names: types in Python are only a promise."""
     given = {name: getattr(changes, name) for name in ("input", "results", "arguments", "stubs")}
     given["labels"] = wanted.labels or {}
     if isinstance(changes.arguments, Mapping):
@@ -229,7 +229,7 @@ def _function(past: State, changes: ForkChanges) -> str:
 
 
 def _input(store: Store, past: State, changes: ForkChanges) -> bytes | None:
-    """The arguments of the task, where they are to be others."""
+    """The changed arguments of the task; None if they stay."""
     if not changes.input:
         return None
     name = _function(past, changes)
@@ -283,7 +283,7 @@ def _stubs(changes: ForkChanges) -> dict[str, Raw]:
 
 
 def _returned(name: str, value: Any) -> Raw:
-    """What a step returns, where the code is at hand."""
+    """A value as the step returns it, if the code is at hand."""
     spec = _known(registry.call, name)
     return _encoded(f"the result of {name}", value, spec.signature.returns if spec else None)
 

@@ -1,4 +1,4 @@
-"""What can be asked of a task: the five layers, from its log alone.
+"""The answers that a task can give: the five layers, from its log alone.
 
 Position, verbatim tool outputs, decisions and why, retry context, failure context. A view is made
 from a state and never changes; ask again for a newer one. Values are shown as plain JSON data,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.stores.port import Store
 
 
-# What is seen of a task: the data that a view (`holdfast.views.task`) gives out.
+# The data that a view of a task (`holdfast.views.task`) returns.
 
 
 class Position(Struct, frozen=True):
@@ -83,11 +83,11 @@ class Choice(Struct, frozen=True):
     """The newest step that the task had begun when it chose, by its path; '' before the first."""
     supersedes: str = ""
     superseded_by: str = ""
-    """The decision whose place it took, and the newest that took its own, by their paths."""
+    """The decision that it replaced, and the newest one that replaced it, by their paths."""
 
 
 def chains(decisions: Iterable[Choice]) -> list[list[Choice]]:
-    """Decisions by what they are about: each after those whose place it took."""
+    """Decisions grouped by subject: each follows those that it replaced."""
     known: dict[str, list[Choice]] = {}
     found = []
     for choice in decisions:
@@ -123,7 +123,7 @@ class FailureContext(Struct, frozen=True):
 
 
 class Undone(Struct, frozen=True):
-    """One tool call that can be undone, and what became of that."""
+    """One tool call that can be undone, and the state of its undo."""
 
     path: str
     name: str
@@ -143,8 +143,8 @@ class NoteView(Struct, frozen=True):
 class TaskState(Struct, frozen=True):
     """The record of a task: what it is, how far it is, what it learned and what came of it.
 
-    It can be stored and sent as it is: values are plain JSON data. What `stores.listing` calls a
-    `TaskRecord` is the short form of it that stores index.
+    It can be stored and sent as it is: values are plain JSON data. `stores.listing.TaskRecord` is
+    the short form of it that stores index.
 
     >>> from holdfast import Holdfast, task
     >>> @task
@@ -168,7 +168,7 @@ class TaskState(Struct, frozen=True):
 
 
 class FactView(Struct, frozen=True):
-    """Something the agent made of what the outside world said.
+    """A conclusion that the agent drew from the outside world.
 
     `as_of` is how old the oldest of that was, `sources` are the calls that asked for it.
     """
@@ -182,14 +182,14 @@ class FactView(Struct, frozen=True):
 
 
 _ASIDE = ("decision", "fact", "reading", "approval")
-"""Kinds of calls that stand beside the steps, under a name instead of a number."""
+"""Kinds of calls that are no steps: they have a name instead of a number."""
 
 
 _UNDONE = {"completed": "undone", "failed": "could not be undone", "in_doubt": "in doubt"}
 
 
 class Known:
-    """What a task knew after one event: the five layers, with their values as plain data."""
+    """The knowledge of a task after one event: five layers, with their values as plain data."""
 
     def __init__(self, store: Store, state: State) -> None:
         self._store = store
@@ -255,8 +255,8 @@ class Known:
 
     @property
     def observations(self) -> dict[str, Any]:
-        """What the task learned: the newest output of each step by its name, answers by the ids
-        of their questions, and the data of notes by their texts.
+        """The observations of the task: the newest output of each step by its name, answers by the
+        ids of their questions, and the data of notes by their texts.
 
         All that a step ever returned is in `outputs`.
         """
@@ -438,7 +438,8 @@ class Known:
 
     @property
     def compensation(self) -> tuple[Undone, ...]:
-        """What can be undone of what the task did, the last first, and what became of it."""
+        """The effects of the task that can be undone, the last first, and the state of each
+        undo."""
         found = []
         for call in to_undo(self.state):
             undo = self.state.calls.get(undo_path(call.path))

@@ -30,7 +30,7 @@ def common(before: Sequence[Hashable], after: Sequence[Hashable]) -> list[Pair]:
     head, tail = ends(before, after)
     olds = range(head, len(before) - tail)
     news = range(head, len(after) - tail)
-    # What only one side has is in no pair; without it, most lists are all but the same.
+    # An item that only one side has is in no pair; without such items most lists are almost equal.
     on_both = {before[i] for i in olds} & {after[j] for j in news}
     olds_kept = [i for i in olds if before[i] in on_both]
     news_kept = [j for j in news if after[j] in on_both]
@@ -53,7 +53,7 @@ def in_order(before: Iterable[Hashable], after: Iterable[Hashable]) -> list[Pair
 
 
 def gaps(pairs: Iterable[Pair], before: int, after: int) -> Iterator[tuple[int, int, int, int]]:
-    """What is between the pairs, of lists of these lengths: from where to where, on either side.
+    """The gaps between the pairs, in lists of these lengths: from where to where, on either side.
 
     >>> list(gaps(common("abcd", "xabd"), 4, 4))
     [(0, 0, 0, 1), (2, 3, 3, 3)]
@@ -155,7 +155,7 @@ def _by_the_rare(before: list[Hashable], after: list[Hashable]) -> list[Pair]:
 
 
 def _increasing(pairs: list[Pair]) -> list[Pair]:
-    """As many of the pairs as can be had with both places going up. The first ones do already."""
+    """The longest run of pairs in which both places increase. The first places already do."""
     ends: list[int] = []  # by length: the least second place that a chain so long ends with
     last: list[int] = []  # and which pair that is
     chained: list[int] = []
@@ -175,8 +175,7 @@ def _increasing(pairs: list[Pair]) -> list[Pair]:
 # Which items of two lists belong together, so that they can be compared one by one.
 #
 # Items that say who they are (`id`, `path` or `name`) are matched by that. Others are matched
-# where they are the same; of what is left between those, an item and the one that stands in its
-# place.
+# where they are the same; between those, an item is matched with the one in its place.
 
 
 KEYS = ("id", "path", "name")
@@ -214,7 +213,7 @@ def matched(before: list[Any], after: list[Any]) -> list[Pair]:
 
 
 def _names(items: list[Any], key: str) -> dict[str | int, None]:
-    """What the items are called, in order. Nothing if one has no name, or not for itself."""
+    """The names of the items, in order. Empty if one has no name, or shares it."""
     found: dict[str | int, None] = {}
     for item in items:
         name = item.get(key) if type(item) is dict else None
@@ -234,10 +233,10 @@ def _with_changed(pairs: list[Pair], before: list[Any], after: list[Any]) -> lis
 
 
 def _in_place(olds: list[Any], news: list[Any]) -> list[Pair]:
-    """Which of the newer items stand in the place of which older ones."""
+    """Which newer items take the place of which older ones."""
     if len(olds) == len(news) or len(olds) * len(news) > _MOST_COMPARED:
         return [(n, n) for n in range(min(len(olds), len(news)))]
-    # Some came or went as well. Of all ways to match them in order, the one with most in common.
+    # Some were added or removed as well. Take the match in order that has most in common.
     best = [[(0.0, 0)] * (len(news) + 1) for _ in range(len(olds) + 1)]
     for i in range(len(olds) - 1, -1, -1):
         for j in range(len(news) - 1, -1, -1):

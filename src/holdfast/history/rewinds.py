@@ -1,8 +1,8 @@
 """Rewinding: a task goes back to a place in its past, with its conversation and its files.
 
-Nothing is deleted. One event says to where, and what came since is no part of the task's past any
-more, until somebody rewinds that. What was done outside stays done: it is listed, and what has an
-undo can be undone along with it.
+Nothing is deleted. One event says to where. Later events are no part of the task's past any more,
+until somebody rewinds that event. Effects outside stay: they are listed, and those that have an
+undo can be undone along with the rewind.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ UNDO_WORDS = {
     "undone": "undone",
     "failed": "could not be undone",
 }
-"""What became of the undo of an effect, in words."""
+"""The states of an effect's undo, in words."""
 
 
 class WantedRewind(Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class WantedRewind(Struct, frozen=True, kw_only=True):
 
 
 def rewind(driving: Driving, id: str, wanted: WantedRewind) -> tuple[Effect, ...]:
-    """Put a task back; returns what it did outside since then."""
+    """Rewind a task; returns its effects outside since then."""
     holding = driving.holding
     if wanted.effects not in ("live", "reuse", "stub"):
         raise BadInput(f"rewind(effects={wanted.effects!a:.40}) must be 'live', 'reuse' or 'stub'")
@@ -124,8 +124,8 @@ def rewind(driving: Driving, id: str, wanted: WantedRewind) -> tuple[Effect, ...
 
 
 def _must_be_settled(state: State, past: State, wanted: WantedRewind) -> None:
-    """Refuse to leave a call behind of which nobody knows whether it happened: it would be made
-    again. With `undo` those that have one are settled first."""
+    """Refuse to drop a call that is in doubt: it would be made again. With `undo`, calls that have
+    an undo are settled first."""
     if wanted.effects != "reuse":
         return
     for call in open_calls(state):
@@ -139,8 +139,8 @@ def _must_be_settled(state: State, past: State, wanted: WantedRewind) -> None:
 
 
 def _must_stand(store: Store, state: State, past: State, place: PastPlace) -> None:
-    """Refuse a past in which something was done that is undone by now: the task would go on as if
-    it still stood."""
+    """Refuse a past with an effect that has been undone since: the task would go on as if the
+    effect still existed."""
     undone = undone_in([*pasts_left(store, state), state])
     for call in past.calls.values() if undone else ():
         if effect_name(call) in undone and not is_undone(past, call):
@@ -151,7 +151,7 @@ def _must_stand(store: Store, state: State, past: State, place: PastPlace) -> No
 
 
 def effects_since(state: State, past: State) -> Iterator[Effect]:
-    """What a task did outside that it had not done in its past, the newest first."""
+    """The effects outside that a task made after that past, the newest first."""
     for call in reversed(list(state.calls.values())):
         if call.path in past.calls or call.kind not in ("tool", "child"):
             continue
@@ -169,7 +169,7 @@ def effects_since(state: State, past: State) -> Iterator[Effect]:
 
 
 def _is_its_own(state: State, call: Call) -> bool:
-    """Whether it was made by the task, perhaps before it was rewound, and not by its original."""
+    """Whether the task made the call, perhaps before it was rewound, and not its original."""
     if call.adopted:
         return call.adopted_of is not None and call.adopted_of[0] == state.id
     return state.fork is None or call.seq > state.fork.seq
@@ -183,7 +183,7 @@ def _undo_of(state: State, call: Call) -> str:
 
 
 def _undo(driving: Driving, log: Log, past: State) -> None:
-    """Undo what can be undone of what came since, the last first."""
+    """Undo the effects since then that have an undo, the last first."""
     from holdfast.engines.local.tasks import Children
 
     run = Run(log, log.state.id, HERE, family=Children(driving))
@@ -197,7 +197,7 @@ def _undo(driving: Driving, log: Log, past: State) -> None:
 
 
 def _cuts(holding: Holding, state: State, past: State) -> dict[str, int]:
-    """The sessions of a task that have gone on since, and where they stood then."""
+    """The sessions of a task that have gone on since, and their seqs then."""
     cuts: dict[str, int] = {}
     for session in sessions_of(holding.store, state):
         # A session that had not begun yet is rewound to its beginning.

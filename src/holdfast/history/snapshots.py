@@ -1,9 +1,9 @@
 """Snapshots: what a task knew at a place in its past.
 
 Every call has one before it and one after it. They are not stored: a log says what happened, and
-the fold of its events up to a place is what was known there. The `content` of a snapshot is what
-the agent could go by, as plain data, without when and how often: so two snapshots can be compared,
-of one task or of two, and a replay can be held against what it replays.
+the fold of its events up to a place is what was known there. The `content` of a snapshot is the
+agent's knowledge as plain data, without times and counts. So you can compare two snapshots, of one
+task or of two, and a replay with its original.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.log.values import fetch
 from holdfast.stores.port import Store
 
 _LONGEST_TEXT = 256 * 1024
-"""How long a file may be that is compared word by word."""
+"""The size up to which a file is compared word by word."""
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -50,7 +50,7 @@ class Tag(Struct, frozen=True):
 
 
 class Snapshot:
-    """What a task knew after the event `seq`. What `hf.task(id).at(6, "before")` returns.
+    """The knowledge of a task after the event `seq`. `hf.task(id).at(6, "before")` returns one.
 
     >>> from holdfast import Holdfast, step, task
     >>> @step
@@ -118,7 +118,7 @@ class Snapshot:
         return content
 
     def comparable(self) -> dict[str, Any]:
-        """The content, with what is in the files that are texts and not too long."""
+        """The content, with the text of the files that are texts and not too long."""
         files = {
             name: kept if (text := self._text(kept)) is None else {**kept, "text": text}
             for name, kept in self.content["files"].items()
@@ -136,7 +136,7 @@ class Snapshot:
             return None
 
     def diff(self, other: Snapshot) -> Diff:
-        """What leads from this snapshot to another one, of this task or of any.
+        """The changes that lead from this snapshot to another one, of this task or of any.
 
         >>> from holdfast import Holdfast, note, step, task
         >>> @step
@@ -162,13 +162,13 @@ class Snapshot:
 def snapshot_of(
     store: Store, state: State, step: str | int | None, when: When | None, seq: int | None
 ) -> Snapshot:
-    """What a task knew at a place. `state` is the newest one of the task."""
+    """The snapshot of a task at a place. `state` is the newest one of the task."""
     place = place_of(state, step, when, seq)
     return Snapshot(store, load(store, state.id, place.seq), place)
 
 
 def shown_call(view: Known, call: Call) -> dict[str, Any]:
-    """What a snapshot holds of a call."""
+    """A call as a snapshot shows it."""
     shown: dict[str, Any] = {"name": call.name, "kind": call.kind, "status": call.status}
     if call.args is not UNSET:
         shown["input"] = view.value(call.args)
@@ -184,7 +184,7 @@ def shown_call(view: Known, call: Call) -> dict[str, Any]:
 
 
 def conversation_at(store: Store, state: State) -> Iterator[dict[str, Any]]:
-    """What had been said in the session of a task by the time of its newest event."""
+    """The messages in the session of a task at the time of its newest event."""
     for session in sessions_of(store, state):
         with damage_in(session_stream(session)):
             said = Conversation()

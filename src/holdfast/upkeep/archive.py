@@ -54,16 +54,16 @@ from holdfast.upkeep.families import Wanted, choose, others_meant, told_by
 from holdfast.upkeep.reports import Archived, CopyProgress, Tell, why_refused
 
 ARCHIVE_FORMAT = 2
-"""With sessions or memories in it. One that has only tasks is of format 1, which is read for good:
-an older Holdfast, which would leave the others out in silence, reads that and refuses this."""
+"""The format of an archive with sessions or memories. An archive of tasks alone keeps format 1,
+which stays readable. An older Holdfast, which would skip sessions silently, refuses format 2."""
 MANIFEST = "manifest.json"
 MAX_BYTES = 64 << 30
 """How much an archive may unpack to, unless more is asked for."""
 
 _MANIFEST_BYTES = 256 << 20
 _MANIFEST_SPARE_BYTES, _MANIFEST_RATIO = 8 << 20, 16
-"""A manifest is mostly sums, which can't be packed to less than half: one that is packed much more
-tightly, beyond a few megabytes, was made to fill the memory."""
+"""A manifest is mostly sums, which can't be packed to less than half. A large manifest that is
+packed much more tightly was made to fill the memory."""
 _LONGEST_LINE = 16 << 20
 _LARGEST_BLOB = 1 << 30
 """More than databases keep in one piece."""
@@ -73,7 +73,7 @@ _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 _Digest = Annotated[str, Meta(min_length=64, max_length=64)]
 
-# What the standard library raises on a file that is not, or not quite, a zip file.
+# The errors that the standard library raises on a damaged zip file, or on another kind of file.
 _BROKEN = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError,
     NotImplementedError, RuntimeError, ValueError, OverflowError, IndexError, KeyError,
@@ -99,7 +99,7 @@ class ArchivedStream(Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(Struct, frozen=True):
-    """What is in an archive, and how much of it there is."""
+    """The list of an archive's content, with sizes."""
 
     format: int
     holdfast: str
@@ -130,7 +130,7 @@ def format_of(streams: Iterable[str]) -> int:
 
 
 def blob_entry(digest: str) -> str:
-    """Where a blob stands in an archive."""
+    """The name of a blob's entry in an archive."""
     return f"blobs/{digest}"
 
 
@@ -167,7 +167,7 @@ class Archive:
         self.close()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._zip.close()
         self._file.close()
 
@@ -207,7 +207,7 @@ class Archive:
     # Reading a file that may be anything
 
     def _must_be(self, what: str, name: str, size: int, digest: str) -> None:
-        """Unpack an entry to nowhere, once, to see whether it is what the manifest says."""
+        """Unpack an entry once, keeping nothing, to check it against the manifest."""
         if (name, size, digest) in self._sound:
             return
         total, found = sha256(), 0
@@ -314,7 +314,7 @@ def archive_tasks(holding: Holding, path: Path, wanted: Wanted, tell: Tell) -> A
     chosen, _ = choose(told, wanted, store.url)
     meant = {id: told.facts[id] for family in chosen for id in family.ids}
     others = others_meant(store, wanted, meant)
-    # Sessions after the tasks: so they have all that a task which is under way said in them.
+    # Sessions come after the tasks, so that they hold everything a running task said in them.
     units = [[stream_of(id) for id in family.ids] for family in chosen]
     units += [[stream] for stream in others]
     streams: list[str] = []
@@ -371,7 +371,7 @@ def write_archive(
 
 
 def _give_name(draft: Path, path: Path) -> None:
-    # A link, and no rename, which would replace what somebody put there meanwhile; but not every
+    # A link, because a rename would replace a file that somebody put there meanwhile. But not every
     # filesystem has links.
     try:
         os.link(draft, path)
@@ -437,8 +437,8 @@ class _Writer:
 def _blobs_in(
     store: Store, named: Iterable[bytes], followed: set[str], known: Container[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """The blobs that pieces of data name, and those that these name in turn; not the `known` ones,
-    unless they may name others and were not `followed` yet."""
+    """The blobs that pieces of data name, and the blobs that those name in turn. It skips the
+    `known` ones, unless they may name others and were not `followed` yet."""
     waiting = [reference for data in named for reference in references(data)]
     while waiting:
         reference = waiting.pop()
@@ -468,7 +468,7 @@ def _verify(store: Store, draft: Path, written: Manifest) -> None:
         if archive.manifest != written:
             raise ArchiveDamaged(f"{draft}: it is not what was written: is the disk sound?")
         for stream in written.streams:
-            # Behind what was archived the log may have grown meanwhile.
+            # The log may have grown since it was archived.
             ours = _first(store.read(stream.stream), stream.events)
             for mine, theirs in zip_longest(ours, archive.read(stream.stream)):
                 if mine != theirs:

@@ -4,16 +4,15 @@ A family is copied as a whole, in four strides. Whatever interrupts it (a crash,
 task can go on at one place at most, and the same copy, run again, goes on where it stopped:
 
 1. **Pause** what is unfinished, in the source, with the target's name as the reason. From here on
-   nobody goes on with it by himself.
+   no process continues it on its own.
 2. **Bring** the logs over, verified, each at once (see `transfer`); first the sessions of the tasks
-   (see `along`), so that they have all that the tasks said in them. The pause goes along, so nobody
-   goes on with it there either.
-3. **Let it go on** in the target: an event there, that the source does not have. Now it goes on in
-   the target, and in the source it is paused.
-4. To **move**, delete it in the source.
+   (see `along`), so that they hold everything the tasks said in them. The pause goes along, so no
+   process continues it there either. 3. **Let it go on** in the target: an event there, that the
+   source does not have. Now it goes on in the target, and in the source it is paused. 4. To
+   **move**, delete it in the source.
 
-A task that was paused before stays paused at both places. What has ended is only brought, and
-deleted if it is moved. All of it happens under the leases of what is unfinished. To leave the
+A task that was paused before stays paused at both places. A task that has ended is only brought,
+and deleted if it is moved. All of it happens under the leases of the unfinished tasks. To leave the
 source as it is, the copy may arrive paused instead: then strides 1, 3 and 4 are left out.
 """
 
@@ -57,7 +56,7 @@ from holdfast.upkeep.reports import (
 from holdfast.upkeep.transfer import Along, Brought, Keeping, Transfer, compared, must_be_two
 
 REFUSALS = (StoreError, BadInput, TaskNotFound)
-"""What keeps one family from being copied, and not the others."""
+"""Errors that stop the copy of one family only."""
 
 _NOT_DELETED = "was copied, and is not deleted: "
 
@@ -94,7 +93,8 @@ class Copying:
         self._paused = paused
         self._tell = tell
         self._done, self._total = 0, sum(len(family.ids) for family in families) + len(others)
-        # A name of its own, by which it knows itself: see `_must_be_two_stores`.
+        # Each copy has its own name, by which it recognises its own leases: see
+        # `_must_be_two_stores`.
         self._owner = f"{source.owner} (copying, {os.urandom(4).hex()})"
         self._because = f"it goes on in {place_of(target.store)}"
         self._keeping = Keeping(source.lease_s)
@@ -113,7 +113,7 @@ class Copying:
                 self._state_to_copy(id)
 
     def plan(self) -> tuple[list[CopiedTask], list[Refused]]:
-        """What `run` would do now."""
+        """Say what `run` would do now."""
         tasks: list[CopiedTask] = []
         refused: list[Refused] = []
         for family in self._families:
@@ -126,11 +126,12 @@ class Copying:
 
     @property
     def others(self) -> dict[str, CopiedLog]:
-        """What went along, or would, by stream."""
+        """The logs that went along, or would, by stream."""
         return self._along.logs
 
     def _each_other(self, do: Callable[[str], None]) -> list[Refused]:
-        """What is refused of the sessions and memories that are meant, those of tasks included."""
+        """Visit every session and memory of this copy, those of its tasks included; returns the
+        refused."""
         refused = []
         for stream in self._others:
             try:
@@ -150,7 +151,7 @@ class Copying:
         return CopiedTask(id, how, state.status, lines_of(state), size, 0)
 
     def run(self) -> tuple[list[CopiedTask], list[Refused]]:
-        """Copy one family after the other. One that is refused does not keep the others from it."""
+        """Copy one family after the other. A refused family does not stop the others."""
         tasks: list[CopiedTask] = []
         refused: list[Refused] = []
         with self._keeping:
@@ -244,7 +245,7 @@ class Copying:
         open_here = member.state.status not in (*FINISHED, *HALTED)
         arrives = self._paused and open_here
         stream = stream_of(member.id)
-        # What has ended is not held, and may be retried meanwhile.
+        # A task that has ended is not held, so somebody may retry it meanwhile.
         events = lines_of(member.state) if member.log is None else None
         member.brought = self._transfer.bring(stream, arrives_paused=arrives, events=events)
         store = self._target.store
@@ -282,9 +283,9 @@ class Copying:
             unpost(store, post.stream, post.name)
 
     def _delete_all(self, members: Sequence[Member]) -> list[Refused]:
-        """Remove a family from the source; returns what is not, and why.
+        """Remove a family from the source; returns the tasks that stay, and why.
 
-        The head last: by its name what is left of the family is found again.
+        The head goes last: its name leads to what is left of the family.
         """
         refused = []
         for member in reversed(members):
@@ -395,7 +396,7 @@ def copy_tasks(
 
 
 def must_last(url: str | os.PathLike[str]) -> None:
-    """Refuse to copy to what ends with the copy."""
+    """Refuse a target that would vanish after the copy."""
     if os.fspath(url) == "memory://":
         raise BadInput(
             "memory:// is a new store in this process, and would be gone with all that is copied "
@@ -404,7 +405,7 @@ def must_last(url: str | os.PathLike[str]) -> None:
 
 
 def stand_in(url: str | os.PathLike[str]) -> Store:
-    """A store, opened; one that is not there is not made: an empty one stands in for it."""
+    """Open a store. If it does not exist, an empty one replaces it and nothing is created."""
     text = os.fspath(url)
     scheme, found, rest = text.partition("://")
     place = rest.removeprefix("/") if scheme == "sqlite" else rest if found else text
@@ -416,12 +417,12 @@ def stand_in(url: str | os.PathLike[str]) -> Store:
 
 
 def of_kind(kind: Kind, logs: Mapping[str, CopiedLog]) -> tuple[CopiedLog, ...]:
-    """What was copied of a kind."""
+    """The copied logs of a kind."""
     return tuple(log for stream, log in sorted(logs.items()) if kind_of(stream) is kind)
 
 
 def _must_not_be_gone(wanted: Wanted, told: Told, source: Store, target: Store) -> None:
-    """For who makes a move again that was done."""
+    """Explain a repeated move: the tasks are already in the target."""
     for id in wanted.ids:
         known = id in told.facts or id in told.unreadable
         if not known and next(target.read(stream_of(id)), None) is not None:
@@ -429,7 +430,8 @@ def _must_not_be_gone(wanted: Wanted, told: Told, source: Store, target: Store) 
 
 
 def _must_be_another(source: Store, target: Store) -> None:
-    """One store under two names is found later too, before anything is deleted."""
+    """Refuse to copy a store onto itself. Two names of one store are found later, before a
+    delete."""
     ours, theirs = place_of(source), place_of(target)
     if source is target or (ours == theirs and ours != "memory://"):
         raise BadInput(f"{target.url} is where the tasks are: name another store to copy them to")

@@ -1,9 +1,9 @@
 """Which tasks belong together, and so are copied, moved, archived and deleted together.
 
 A task can't do without the logs of some others: a parent asks how its children ended, and a child
-tells its parent; a fork has its past in the log of the task it was made of. What a task needs is
-said in one place, `pasts_needed`; a family is whatever hangs together by it. Its sessions go along
-with it: what its model calls saw is in their logs.
+tells its parent; a fork has its past in the log of the task it was made of. One function,
+`pasts_needed`, says which logs a task needs; a family is the tasks that it connects. Their sessions
+go along: they hold what the model calls saw.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from holdfast.log.store_calls import facts_of_all, streams_in
 from holdfast.stores.port import Facts, Store
 from holdfast.upkeep.reports import Refused, why_refused
 
-# What tasks and sessions need, and the order that puts needed logs first.
+# The logs that tasks and sessions need, and the order that puts needed logs first.
 
 
 def sessions_needed(tasks: Mapping[str, Facts]) -> frozenset[str]:
-    """The ids of the sessions that tasks may have talked in: that of each, and one that has the
-    id of the task.
+    """The ids of the sessions that tasks may have talked in: the session of each task, and one with
+    the task's own id.
 
     >>> sorted(sessions_needed({"trip-1": Facts(session="s-1"), "trip-2": Facts()}))
     ['s-1', 'trip-1', 'trip-2']
@@ -81,7 +81,7 @@ def pasts_needed(facts: Facts) -> frozenset[str]:
 
 
 class TaskFamily(Struct, frozen=True):
-    """Tasks that belong together: those that need no other first, then those that need them."""
+    """Tasks that belong together: first the tasks that need no other, then those that need them."""
 
     ids: tuple[str, ...]
 
@@ -92,13 +92,13 @@ class TaskFamily(Struct, frozen=True):
 
 
 class Told(Struct):
-    """What a store tells of its logs: the facts of each by id, and why others can't be read."""
+    """The facts that a store tells of its logs, by id, and why others can't be read."""
 
     facts: dict[str, Facts] = {}
     unreadable: dict[str, HoldfastError] = {}
 
     def refused(self, kind: Kind = TASK) -> list[Refused]:
-        """Those that are not copied because they can't be read."""
+        """The logs that are not copied because they can't be read."""
         return [why_refused(kind.stream(id), why) for id, why in self.unreadable.items()]
 
 
@@ -134,7 +134,7 @@ def families(facts: Mapping[str, Facts]) -> list[TaskFamily]:
             needing.setdefault(past, []).append(id)
     found: list[TaskFamily] = []
     seen: set[str] = set()
-    # Those that need nobody come first, so a walk that starts from one meets heads first.
+    # Tasks that need no other come first, so a walk that starts from one meets heads first.
     for id in sorted(facts, key=lambda id: (bool(needed[id]), facts[id].created_at, id)):
         if id not in seen:
             found.append(TaskFamily(_together(id, needed, needing, seen)))
@@ -159,7 +159,7 @@ def _together(
 
 
 class Wanted(Struct, frozen=True):
-    """What was asked for: everything, unless something is said."""
+    """The logs that the caller asks for: all of them by default."""
 
     ids: tuple[str, ...] = ()
     status: str | None = None
@@ -180,7 +180,7 @@ class Wanted(Struct, frozen=True):
 
 
 class TaskChoice(TypedDict, total=False):
-    """What tasks can be chosen by, instead of by id; see `Wanted`."""
+    """The filters that choose tasks instead of ids; see `Wanted`."""
 
     status: str | None
     type: str | None
@@ -190,7 +190,7 @@ class TaskChoice(TypedDict, total=False):
 
 
 def wanted(ids: str | Iterable[str] | None, **filters: object) -> Wanted:
-    """What was asked for, checked."""
+    """Check what the caller asks for."""
     named = (ids,) if isinstance(ids, str) else tuple(ids or ())
     given = {name: value for name, value in filters.items() if value is not None}
     if ids is not None and not named:
@@ -236,8 +236,8 @@ def others_meant(store: Store, wanted: Wanted, tasks: Mapping[str, Facts]) -> li
 def sessions_meant(
     wanted: Wanted, tasks: Mapping[str, Facts], sessions: Mapping[str, Facts]
 ) -> list[str]:
-    """The sessions of tasks that are meant, and those that are meant themselves: a status or a
-    type is one of tasks, but users and labels have both. With a fork comes its original, first.
+    """The sessions of the chosen tasks, and the sessions that match by themselves: only tasks have
+    a status and a type, but both have users and labels. A fork brings its original, first.
 
     >>> sessions = {"s-1": Facts(user="ada"), "s-2": Facts(user="bob")}
     >>> sessions_meant(Wanted(user="bob"), {"trip-1": Facts(session="s-1")}, sessions)

@@ -1,4 +1,4 @@
-"""What a copy, an archive and a clean-up report: their progress, and their result."""
+"""The reports of a copy, an archive and a clean-up: their progress, and their result."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class Refused(Struct, frozen=True):
     """Of a task. A log of another `kind` is named by its stream: `sessions/<id>`."""
     why: str
     error: str
-    """The name of the error that it would have been."""
+    """The class name of the error."""
     kind: KindName = "task"
 
 
 def why_refused(stream: str, error: Exception, before: str = "") -> Refused:
-    """What keeps a log from being copied, as it is told."""
+    """The report of a log that can't be copied."""
     kind = kind_of(stream)
     why = f"{before}{error}"
     return Refused(kind.shown(id_of(stream)), why, type(error).__name__, kind.name)
 
 
 class Copied(Struct, frozen=True, kw_only=True):
-    """What came of a copy. Made by `Holdfast.copy_to`.
+    """The result of a copy. Made by `Holdfast.copy_to`.
 
     >>> from holdfast import Holdfast
     >>> with Holdfast("memory://") as hf, Holdfast("memory://") as other:
@@ -64,9 +64,9 @@ class Copied(Struct, frozen=True, kw_only=True):
     tasks: tuple[CopiedTask, ...] = ()
     refused: tuple[Refused, ...] = ()
     along: tuple[str, ...] = ()
-    """Those that were not asked for, and went along because they belong to one that was."""
+    """Tasks that were not asked for, and went along because they belong to one that was."""
     sessions: tuple[CopiedLog, ...] = ()
-    """Those of the tasks, and those that were meant themselves."""
+    """The sessions of the tasks, and those that were chosen themselves."""
     memories: tuple[CopiedLog, ...] = ()
 
     @property
@@ -76,7 +76,7 @@ class Copied(Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """How long these logs are, without their blobs."""
+        """The size of these logs, without their blobs."""
         return sum(log.size_bytes for log in self._logs)
 
     @property
@@ -85,7 +85,7 @@ class Copied(Struct, frozen=True, kw_only=True):
 
 
 class Archived(Struct, frozen=True):
-    """What was put into an archive."""
+    """The result of an archive: the logs that are in it."""
 
     path: str
     ids: tuple[str, ...]
@@ -96,7 +96,7 @@ class Archived(Struct, frozen=True):
     size_bytes: int
     """Of the file."""
     refused: tuple[Refused, ...] = ()
-    """What can't be read, and so is not in it."""
+    """The logs that can't be read, and so are not in it."""
     sessions: tuple[str, ...] = ()
     memories: tuple[str, ...] = ()
 
@@ -119,7 +119,7 @@ Tell = Callable[[CopyProgress], None]
 
 
 def nothing(progress: CopyProgress) -> None:
-    """Nobody wants to know."""
+    """Ignore the progress."""
 
 
 # Clean-ups.
@@ -157,7 +157,7 @@ class Kept(Struct, frozen=True):
 
 
 class Swept(Struct, frozen=True, kw_only=True):
-    """What came of a clean-up. Made by `Holdfast.gc`.
+    """The result of a clean-up. Made by `Holdfast.gc`.
 
     >>> from holdfast import Holdfast
     >>> with Holdfast("memory://") as hf:
@@ -170,13 +170,13 @@ class Swept(Struct, frozen=True, kw_only=True):
     tasks: tuple[SweptTask, ...] = ()
     kept: tuple[Kept, ...] = ()
     unreadable: tuple[Kept, ...] = ()
-    """The logs that can't be read, or are damaged. While there are any no blob is deleted, for they
-    may name it, and no task because of `max_bytes`."""
+    """The logs that can't be read, or are damaged. While there are any, no blob is deleted, because
+    they may name it, and no task goes because of `max_bytes`."""
     blobs: int = 0
-    """How many blobs went that no log names any more."""
+    """The number of deleted blobs: no log named them any more."""
     blob_bytes: int = 0
     leftovers: Leftovers = Leftovers()
-    """What crashed writers had left."""
+    """The removed leftovers of crashed writers."""
     archive: Archived | None = None
     compacted_bytes: int = 0
     sessions: tuple[SweptSession, ...] = ()
@@ -185,7 +185,7 @@ class Swept(Struct, frozen=True, kw_only=True):
 
     @property
     def freed_bytes(self) -> int:
-        """How much there is less of."""
+        """The number of bytes that the clean-up freed."""
         tasks = sum(task.size_bytes for task in self.tasks)
         sessions = sum(session.size_bytes for session in self.sessions)
         return tasks + sessions + self.blob_bytes + self.leftovers.size_bytes

@@ -33,9 +33,8 @@ def restore_tasks(
 ) -> Copied:
     """Bring tasks from an archive, or anything else that only reads, into a store.
 
-    What is unfinished arrives paused: the original may have gone on after the archive was made,
-    and what it did since is not in there. Sessions come first: a task does not come without its
-    own.
+    Unfinished tasks arrive paused: the original may have gone on after the archive was made, and
+    the archive lacks what it did since. Sessions come first: no task comes without its own.
     """
     inside = {kind: _inside(source, kind) for kind in (TASK, SESSION, MEMORY)}
     told = inside[TASK].told
@@ -73,8 +72,8 @@ def restore_tasks(
 
 
 class _Log(Struct, frozen=True):
-    """What has to be known of a log before it is brought. Not its state: those of all logs together
-    may be more than the memory holds."""
+    """The facts that are needed before a log is brought. It has no state: the states of all logs
+    together may exceed the memory."""
 
     id: str
     facts: Facts
@@ -84,7 +83,7 @@ class _Log(Struct, frozen=True):
 
 
 class _Inside(Struct):
-    """What a source holds of one kind."""
+    """The logs of one kind in a source."""
 
     told: Told
     logs: dict[str, _Log]
@@ -133,7 +132,7 @@ class _Restoring:
         self._tell(CopyProgress("copying", id, self._done, self._total, events))
 
     def bring(self, stream: str, log: _Log) -> None:
-        """Bring one log, or say what that would come to."""
+        """Bring one log, or report what that would do."""
         try:
             if kind_of(stream) is TASK:
                 self.tasks.append(self._task(stream, log))

@@ -1,4 +1,4 @@
-"""What may be deleted: a policy, and what it comes to for the tasks of a store. It only decides.
+"""A policy for deleting tasks, and its result for the tasks of a store. It only decides.
 
 The unit is the family: a parent with its children goes as a whole or stays as a whole, because
 either may ask for the other's log.
@@ -38,16 +38,16 @@ class Retention(Struct, frozen=True, kw_only=True):
     """Since its last event."""
     keep_last: int | None = None
     max_bytes: int | None = None
-    """How large the logs and blobs of the store may be."""
+    """The most bytes that the logs and blobs of the store may take."""
     status: str | Collection[str] = ("completed", "failed", "cancelled")
     type: str | Collection[str] = ()
     """The names of task functions; all, if none is named."""
     sessions_after: timedelta | None = None
-    """How long ago the last event of a session must be for it to go, ended or not; but only if no
-    task of it is left."""
+    """The age of its last event at which a session goes, ended or not; but only if it has no task
+    left."""
     grace: timedelta = timedelta(hours=1)
-    """How old a blob that no log names, or what a crash left, must be: somebody may be about to
-    name it. Less only while nobody writes."""
+    """The least age at which unnamed blobs and leftovers of crashes go: a writer may be about to
+    name them. Take less only while nobody writes."""
 
     def __post_init__(self) -> None:
         for name in ("status", "type"):
@@ -99,7 +99,7 @@ def candidates(
 ) -> tuple[list[Candidate], list[Candidate]]:
     """The families that go in any case, and those that go if the store is too large, oldest first.
 
-    By what is told of them: their logs are looked at before anything is deleted.
+    It goes by the facts that the store tells; the logs are read before anything is deleted.
     """
     eligible = sorted(
         (family for family in found if _is_about(policy, facts, family)),
@@ -127,7 +127,7 @@ def candidates(
 def idle(
     policy: Retention, sessions: Mapping[str, Facts], tasks: Mapping[str, Facts], now: datetime
 ) -> list[str]:
-    """The sessions that may go, the oldest first; `tasks` are those that stay.
+    """The sessions that may go, the oldest first; `tasks` are the tasks that stay.
 
     A session that was forked stays as long as its fork, and is deleted after it.
 
@@ -169,7 +169,7 @@ def _span(span: timedelta) -> str:
 
 
 def why_it_stays(state: State) -> str:
-    """What keeps a task from being deleted, whatever the policy says; '' if nothing does."""
+    """The reason to keep a task, whatever the policy says; '' if there is none."""
     if state.status not in FINISHED:
         return f"it is {state.status}"
     undos = [call for call in state.calls.values() if scope_of(call.path) == UNDO]

@@ -1,4 +1,4 @@
-"""`Holdfast.gc`: deletes what a policy says, and what nobody needs.
+"""`Holdfast.gc`: deletes the tasks that a policy names, and data that nobody needs.
 
 Only one clean-up at a time works on a store, under a lease of its own. It decides from what the
 store tells, looks at each log before it believes that, archives, and then deletes family by family
@@ -65,14 +65,14 @@ class _Lines(Struct):
 
 
 class Census:
-    """A store, counted, and what is left of it when some of its streams are gone."""
+    """The sizes of a store's streams and blobs, also without some of the streams."""
 
     def __init__(self, store: Store, grace_s: float, tell: Tell) -> None:
         self._blobs = {blob.digest: blob for blob in store.blobs()}
         self._grace_s = grace_s
         self.sizes: Counter[str] = Counter()
         self.unreadable: dict[str, str] = {}
-        """The streams that could not be read: while there are any, no blob is spare."""
+        """The streams that could not be read. While there are any, no blob is spare."""
         self._names: dict[str, set[str]] = {}
         self._naming = Naming(store.get_blob)
         self._named: Counter[str] = Counter()
@@ -89,11 +89,11 @@ class Census:
         self.needed_bytes = self._log_bytes + sum(
             blob.size_bytes for digest, blob in self._blobs.items() if self._named[digest]
         )
-        """How large the logs that are left are, with the blobs that they name."""
+        """The size of the remaining logs, with the blobs that they name."""
 
     @property
     def left_bytes(self) -> int:
-        """How large logs and blobs are together, without what is gone and what is spare."""
+        """The size of all logs and blobs, without the deleted and the spare ones."""
         blobs = sum(blob.size_bytes for blob in self._blobs.values())
         return self._log_bytes + blobs - sum(blob.size_bytes for blob in self.spare())
 
@@ -107,10 +107,10 @@ class Census:
                     naming.append(line)
                 yield line
 
-        # A draft has the lines of the log that it will be.
+        # A draft has the lines of the log that it becomes.
         deque(own_events(_Lines(lines()), final_name(stream)), maxlen=0)
         if stream == final_name(stream):
-            # Bringing back a log that shares another's past needs the blobs of that, too.
+            # Restoring a log that shares another's past needs the blobs of that log, too.
             must_have_its_past(store, stream)
         if names := self._naming.named_by(naming):
             self._names[stream] = names
@@ -206,7 +206,7 @@ class Idle:
     def delete(
         self, leaving: Iterable[SessionToDelete], keeping: Keeping, owner: str
     ) -> list[SessionToDelete]:
-        """Delete what still may go; returns what did."""
+        """Delete the sessions that still may go; returns those that went."""
         gone: list[SessionToDelete] = []
         tasks: Mapping[str, Facts] | None = None
         for each in leaving:
@@ -237,7 +237,7 @@ class Idle:
             keeping.release(lease)
 
     def told(self, leaving: Iterable[SessionToDelete]) -> tuple[SweptSession, ...]:
-        """What is said of sessions that are gone."""
+        """The report of deleted sessions."""
         return tuple(
             SweptSession(
                 each.state.id,
@@ -256,7 +256,7 @@ class Idle:
 
 LOCK = "housekeeping/gc"
 _DRAFTS_STAY = timedelta(days=1)
-"""How long what an interrupted copy has written waits for the copy to be made again."""
+"""How long the lines of an interrupted copy wait for the copy to run again."""
 
 
 class FamilyToDelete(Struct):
@@ -285,7 +285,7 @@ class Sweep:
         self._unread: set[str] | None = None
 
     def run(self, archive: Path | None, version: str, *, compact: bool) -> Swept:
-        """Do it, or say what it would come to."""
+        """Clean up, or report what a clean-up would do."""
         place = place_for(archive, self._now) if archive is not None else None
         with self._keeping, ExitStack() as held:
             lock: Lease | None = None
@@ -327,10 +327,10 @@ class Sweep:
         with suppress(StoreError):
             self._store.delete(lock)
 
-    # What goes
+    # Choosing
 
     def _chosen(self, told: Told, census: Census) -> list[FamilyToDelete]:
-        """The families that go. Those that the policy takes, and that stay, are `kept`."""
+        """The families that go. `kept` lists those that the policy names and that stay."""
         policy = self._policy
         if not policy.deletes_tasks:
             return []
@@ -347,7 +347,7 @@ class Sweep:
         return found
 
     def _looked_at(self, candidate: Candidate, told: Told, census: Census) -> FamilyToDelete | None:
-        """A family whose logs say what was told of it; counted as gone from here on."""
+        """A family whose logs confirm what the store told; it counts as gone from here on."""
         going = FamilyToDelete(candidate.why, [], {})
         for id in candidate.family.ids:
             try:
@@ -374,7 +374,7 @@ class Sweep:
         return why_it_stays(state)
 
     def _pasts_unread(self, told: Told) -> set[str]:
-        """The tasks whose past is that of a log which can't be read, and may be mended."""
+        """The tasks that unreadable logs were forked from: somebody may mend those logs."""
         if self._unread is None:
             self._unread = set()
             for id in told.unreadable:
@@ -390,7 +390,7 @@ class Sweep:
         place: Path | None,
         version: str,
     ) -> Archived | None:
-        """Archive what goes, with the sessions of the tasks, also of those that stay."""
+        """Archive what goes, with the sessions of the tasks, also sessions that stay."""
         states = [state for family in going for state in family.states]
         if place is None or not (states or leaving) or self._dry_run:
             return None
@@ -453,7 +453,7 @@ class Sweep:
         return False
 
     def _delete_blobs(self, census: Census) -> list[int]:
-        """Delete what nobody names; returns their sizes."""
+        """Delete the blobs that no log names; returns their sizes."""
         return [
             blob.size_bytes
             for blob in census.spare()

@@ -2,11 +2,11 @@
 
 Its lines are copied as they are, so their sums stay valid. They are written to a stream of another
 name (a draft: see `kinds`), read back and compared, and only then given the name of the log: so a
-store never holds half of a task, which a worker would go on with as if that were all. What an
-interrupted copy had written is found there by the next one, which goes on behind it.
+store never holds half of a task, which a worker would continue as if it were whole. The next copy
+finds the lines of an interrupted one there and continues after them.
 
-A session or a memory that is there in part is gone on with in its place. Half of it is what it once
-was; and there is no moment without it, in which somebody would begin it anew.
+A session or a memory that is there in part is completed in place. Half of it is a state it once
+had, and it never disappears for a moment in which somebody would begin it anew.
 
 A blob is put before the line that names it, and put even where it is there already: that makes it
 young, and nobody deletes it before its line is written.
@@ -47,7 +47,7 @@ PATIENCE_S, _MOMENT_S = 10.0, 0.005
 
 
 class Keeping:
-    """A thread that renews leases. One that is lost says so when it is next used."""
+    """A thread that renews leases. The next use of a lost lease raises."""
 
     def __init__(self, lease_s: float) -> None:
         self.lease_s = lease_s
@@ -73,7 +73,7 @@ class Keeping:
         return self.keep(store, acquire_one(store, stream, owner, self.lease_s))
 
     def take_in_turn(self, store: Store, stream: str, owner: str) -> Lease:
-        """The same, of a log that others hold for moments only: when they have given it back."""
+        """The same, for a log that others hold only for moments: it waits until they release it."""
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -84,16 +84,16 @@ class Keeping:
             time.sleep(_MOMENT_S)
 
     def keep(self, store: Store, lease: Lease) -> Lease:
-        """Keep a lease that was taken."""
+        """Renew a lease that was taken."""
         self._kept[lease] = store
         return lease
 
     def forget(self, lease: Lease) -> None:
-        """Keep a lease no more."""
+        """Stop renewing a lease."""
         self._kept.pop(lease, None)
 
     def release(self, lease: Lease) -> None:
-        """Give a lease back."""
+        """Release a lease."""
         store = self._kept.pop(lease, None)
         if store is not None:
             store.release([lease])
@@ -112,11 +112,11 @@ _BATCH_LINES, _BATCH_BYTES = 500, 1 << 20
 
 
 class Source(Protocol):
-    """What tasks can be copied from: a store, or an archive."""
+    """A source of tasks for a copy: a store, or an archive."""
 
     @property
     def url(self) -> str:
-        """How a person would name it."""
+        """The name that people use for it."""
 
     def read(self, stream: str, after_seq: int = 0) -> Iterator[bytes]:
         """The lines after `after_seq`."""
@@ -126,7 +126,7 @@ class Source(Protocol):
 
 
 class Brought(Struct, frozen=True):
-    """What came of bringing a log to a store."""
+    """The result of bringing a log to a store."""
 
     how: How
     events: int
@@ -162,8 +162,8 @@ class Transfer:
     ) -> Brought:
         """Bring a log, if it is not there already, and verify it.
 
-        One that `arrives_paused` gets an event more than it has. One that is known to have so many
-        `events` of its own, and has gone on since, is refused.
+        With `arrives_paused` the copy gets one event more. With `events`, a log that has grown
+        beyond that number is refused.
         """
         how, kind = compared(self._source, self._target, stream), kind_of(stream)
         if how == "continued" and kind is not TASK:
@@ -211,7 +211,8 @@ class Transfer:
             self._keeping.release(lease)
 
     def _forget_carried(self) -> None:
-        # No log may name what was carried so far, so it may be deleted: carry it again.
+        # Perhaps no log names the blobs carried so far, and a clean-up deleted them: carry them
+        # again.
         self._carried.clear()
         self._unverified.clear()
 
@@ -234,18 +235,19 @@ class Transfer:
                     raise LogDamaged(f"blobs/{reference.digest}", 0, what)
                 self._unverified.append(reference.digest)
                 count += 1
-            # Where it only looks like a name, there is nothing to carry now nor later.
+            # If it only looks like a name, there is nothing to carry, now or later.
             self._carried.add((reference.digest, reference.names_more))
             waiting.pop()
         return count
 
     def _is_carried(self, reference: Reference) -> bool:
-        """One that was carried as content may still name others, to whom it is a value."""
+        """Whether a blob is carried. One carried as content may, read as a value, still name
+        others."""
         digest = reference.digest
         return not {(digest, True), (digest, reference.names_more)}.isdisjoint(self._carried)
 
     def _begun(self, draft: Lease, stream: str) -> tuple[Lease, int]:
-        """How much of a log an earlier copy had written, that is still as it is in the source."""
+        """The draft of an earlier copy, and how many of its lines still match the source."""
         count = 0
         source = self._source.read(stream)
         for line in self._target.read(draft.stream):
@@ -257,7 +259,7 @@ class Transfer:
         return draft, count
 
     def _pause(self, found: Brought) -> bytes:
-        """The line by which a task is paused from the moment on that it is there."""
+        """The line that makes a task arrive paused."""
         because = f"it is a copy of that in {self._source.url}, which may have gone on since"
         event = PauseRequested(
             seq=found.events + 1, at=self._clock(), by=self._owner, because=because
@@ -288,7 +290,7 @@ class Transfer:
     def _write(self, draft: Lease, seq: int, batch: list[bytes]) -> None:
         told = None
         if (stream := final_name(draft.stream)) != draft.stream:
-            # Known by its age, so that one that nobody goes on with is found and removed some day.
+            # It has a time, so that an abandoned draft is found and removed later.
             told = Facts(status="pending", created_at=self._clock(), updated_at=self._clock())
         self._target.append(draft, seq - len(batch), batch, told)
         sync_one(self._target, draft)
@@ -310,7 +312,7 @@ class Transfer:
             self._target.get_blob(self._unverified.pop())  # looks whether its bytes fit its name
 
     def _remove_the_older(self, stream: str) -> None:
-        """Make room for a log that goes on where the one that is there ends."""
+        """Remove the shorter log that the new one continues."""
         older = self._keeping.take(self._target, stream, self._owner)
         try:
             if compared(self._source, self._target, stream) == "continued":
@@ -320,7 +322,7 @@ class Transfer:
 
 
 def compared(source: Source, target: Source, stream: str) -> How:
-    """How a log in the target stands to that of the source; `Conflict` if they went two ways."""
+    """How a log in the target relates to the source's; `Conflict` if they diverged."""
     pairs = zip_longest(source.read(stream), target.read(stream))
     for seq, (ours, theirs) in enumerate(pairs, 1):
         if ours is None:
@@ -360,7 +362,7 @@ Say = Callable[[What, str, int], None]
 
 
 class Along:
-    """What goes along from one store to another."""
+    """The sessions and memories that go along from one store to another."""
 
     def __init__(
         self,
@@ -380,7 +382,7 @@ class Along:
         self._brought: dict[str, Brought] = {}
         self._compared: dict[str, tuple[bytes, bytes]] = {}
         self.logs: dict[str, CopiedLog] = {}
-        """What was brought, or would be, by stream."""
+        """The logs that were brought, or would be, by stream."""
 
     def sessions_of(self, *states: State) -> list[str]:
         """The streams of the sessions that tasks talk in, as far as they are there; those whose
@@ -399,7 +401,7 @@ class Along:
             self._compared[stream] = heads
 
     def plan(self, stream: str) -> None:
-        """What bringing it would come to now."""
+        """Note what bringing a log would do now."""
         self.logs[stream] = planned(self._source, self._target, stream)
 
     def bring(self, stream: str) -> None:
@@ -421,9 +423,9 @@ class Along:
         self._say("copied", kind_of(stream).shown(log.id), brought.events)
 
     def delete_spare(self) -> list[tuple[str, Exception]]:
-        """Remove from the source what is in the target, and no task there needs any more.
+        """Remove the logs from the source that the target has and that no task of the source needs.
 
-        Returns what could not be deleted, and why.
+        Returns the logs that could not be deleted, and why.
         """
         told, sessions = told_by(self._source), told_by(self._source, SESSION)
         failed: list[tuple[str, Exception]] = []
@@ -467,13 +469,13 @@ def _is_needed(id: str, tasks: Told, sessions: Told) -> bool:
 
 
 def must_be_two(source: Store, target: Store, stream: str, owner: str) -> None:
-    """For two names of one store: the holder of a log here holds it there too."""
+    """Refuse two names of one store: the holder of a log here holds it there too."""
     if target.holder(stream) == owner:
         raise BadInput(f"{source.url} and {target.url} are one and the same store")
 
 
 def planned(source: Source, target: Store, stream: str) -> CopiedLog:
-    """What bringing a session or a memory would come to now."""
+    """The result that bringing a session or a memory would have now."""
     how = compared(source, target, stream)
     state = load_any(source, stream)
     size = sum(len(line) + 1 for line in source.read(stream))
@@ -481,7 +483,7 @@ def planned(source: Source, target: Store, stream: str) -> CopiedLog:
 
 
 def arrived(target: Store, stream: str, brought: Brought) -> CopiedLog:
-    """What came of bringing one; its facts are known in the target from here on."""
+    """The report of a log that was brought; from here on the target knows its facts."""
     state = load_any(target, stream)
     target.remember(stream, facts_in(state), lines_of(state))
     return CopiedLog(

@@ -1,8 +1,8 @@
 """Replay: a task's code runs over its log, with no effect at all.
 
 Recorded calls answer from the log and the log is left as it is: everything happens in a store
-aside, in memory. What is not recorded goes to a stub, or stops the replay. (*Resume* goes on with a
-task, and *fork* makes a new one: both do things. Replay does not.)
+aside, in memory. A call that is not recorded goes to a stub, or stops the replay. (*Resume* goes on
+with a task, and *fork* makes a new one: both do things. Replay does not.)
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class WantedReplay(Struct, frozen=True, kw_only=True):
 
 
 class _Past(Struct, frozen=True):
-    """What a log holds, as far as it can be read."""
+    """The content of a log, as far as it can be read."""
 
     events: Sequence[AnyEvent]
     base: int
@@ -73,8 +73,7 @@ class _Past(Struct, frozen=True):
 
 
 def replay(holding: Holding, id: str, wanted: WantedReplay) -> Replayed:
-    """Run the code of a task over its log. Nothing is called but what `stubs` say, and nothing is
-    written."""
+    """Run the code of a task over its log. It calls only the `stubs`, and writes nothing."""
     past = _past(holding, checked_id(id))
     found = _lives(past, wanted.start)
     to = None if wanted.to is None else _place_to_stop(past, wanted, found[0].start)
@@ -100,7 +99,7 @@ def replay(holding: Holding, id: str, wanted: WantedReplay) -> Replayed:
 def _is_mended(ran: RanLife) -> bool:
     """Whether the code made all the calls of a try that failed, and does not fail there any more.
 
-    That is what it was tried again for.
+    The retry was made for this.
     """
     is_further = ran.error is None or isinstance(ran.error, TaskWaiting)
     return ran.script.life.how == "raised" and ran.state.status != "failed" and is_further
@@ -112,7 +111,7 @@ def _past(holding: Holding, id: str) -> _Past:
     events: list[AnyEvent] = []
     state, note = State(), ""
     try:
-        # One by one: what comes before the damage is as good as ever.
+        # One by one: the events before the damage are sound.
         for event in read_events(store, stream):
             advance_checked(state, event, stream)
             events.append(event)
@@ -158,7 +157,7 @@ def _place_to_stop(past: _Past, wanted: WantedReplay, start: int) -> str:
 
 
 def _must_be_names(past: _Past, stubs: Mapping[str, Any]) -> None:
-    """Refuse stubs for what nobody calls, and to have something else than a body run for real."""
+    """Refuse stubs for names that nobody calls, and `REAL` for names without a step or tool."""
     if not isinstance(stubs, Mapping):
         raise BadInput(f"stubs={stubs!r:.60} must be a dict: the name of a step, who answers it")
     recorded = {call.name for call in past.newest.calls.values()}
@@ -202,7 +201,7 @@ class _Kin:
     def create(self, id: str, name: str, args: bytes, parent: State, path: str) -> None: ...
 
     def outcome(self, id: str) -> Returned | Raised | None:
-        # Asked only when the parent is stopped: it was told to end, and nobody waits for it.
+        # Only a stopped parent asks: it was told to end, and nobody waits for it.
         return Raised(Failure("TaskCancelled", "its parent was cancelled"))
 
     def drive(self, id: str) -> None: ...

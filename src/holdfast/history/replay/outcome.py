@@ -1,4 +1,4 @@
-"""What became of a replay, and whether that is what was recorded."""
+"""The outcome of a replay, and whether it is the recorded one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.history.snapshots import Tag
 from holdfast.log.reading import plain_in
 from holdfast.stores.port import Store
 
-# What a replay found.
+# The report of a replay.
 
 
 class ReplayDivergence(Struct, frozen=True):
@@ -44,7 +44,7 @@ class ReplayDivergence(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
-    """What a replay found: whether the code does what it did when the log was written.
+    """The report of a replay: whether the code still does what the log says.
 
     >>> Replayed(id="trip-42", outcome="completed", recorded="completed").same
     True
@@ -56,9 +56,9 @@ class Replayed(Struct, frozen=True, kw_only=True):
     recorded: str
     """How the log ends: completed, failed, cancelled, or `open`."""
     result: Any = None
-    """What the code returned, as plain data."""
+    """The value that the code returned, as plain data."""
     failure: str = ""
-    """What the code raised, if it failed."""
+    """The error that the code raised, if it failed."""
     divergence: ReplayDivergence | None = None
     stopped_at: str = ""
     """The call that it stopped at, with its arguments: nobody could answer it, or it was asked
@@ -74,11 +74,11 @@ class Replayed(Struct, frozen=True, kw_only=True):
     snapshots: int = 0
     """How many snapshots were compared."""
     differing: tuple[Tag, ...] = ()
-    """Those that are not the same, byte for byte: the first of them, if they are many."""
+    """The snapshots that are not the same, byte for byte; if they are many, the first of them."""
     mended: tuple[ReplayDivergence, ...] = ()
     """Where the code goes on in tries that failed there, before the task was tried again."""
     note: str = ""
-    """What else there is to know, such as that the log is damaged further on."""
+    """A further remark, such as that the log is damaged further on."""
 
     @property
     def same(self) -> bool:
@@ -103,7 +103,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
         return html_table(rows)
 
     def summary(self) -> str:
-        """What it found, in a line.
+        """The report in one line.
 
         >>> Replayed(id="trip-42", outcome="completed", recorded="completed").summary()
         'the same: completed, as recorded'
@@ -132,19 +132,19 @@ class RanLife(Struct, frozen=True):
     script: Script
     answers: Recorded
     then: State
-    """What the log came to at the end of the life."""
+    """The recorded state at the end of the life."""
     state: State
-    """What the replay came to."""
+    """The state that the replay reached."""
     made: Sequence[AnyEvent]
-    """What its code made."""
+    """The events that its code made."""
     error: HoldfastError | None
-    """Why it stopped, if it came to no end."""
+    """Why it stopped, if it did not reach its end."""
 
 
 def told(
     store: Store, aside: Store, ran: RanLife, before: Replayed, *, always: bool = False
 ) -> Replayed:
-    """What is known of a replay after one more life."""
+    """The report of a replay after one more life."""
     divergence = _divergence(store, aside, ran)
     snapshots = _compared(store, aside, ran, divergence, always)
     answers = ran.answers
@@ -167,7 +167,7 @@ def told(
 
 
 def _passed(ran: RanLife, divergence: ReplayDivergence | None) -> Sequence[Passed]:
-    """The calls that were answered: not the one at which it stopped, or went another way."""
+    """The answered calls: without the one at which it stopped or diverged."""
     passed = ran.answers.passed
     if isinstance(ran.error, Reached):
         return passed[:-1]
@@ -229,7 +229,7 @@ def _stopped_short(store: Store, ran: RanLife, error: TaskWaiting) -> ReplayDive
 
 
 def _missed(ran: RanLife) -> str:
-    """A recorded call that the code has not come to; '' if there is none."""
+    """A recorded call that the code did not reach; '' if there is none."""
     made = {passed.path for passed in ran.answers.passed}
     start, calls = ran.script.life.start, ran.then.calls
     for path, call in calls.items():
@@ -266,7 +266,7 @@ def _plain(store: Store, state: State, value: Raw | UnsetType) -> Any:
 def _compared(
     store: Store, aside: Store, ran: RanLife, divergence: ReplayDivergence | None, always: bool
 ) -> Compared:
-    """The snapshots on the way: as far as the replay came."""
+    """Compare the snapshots on the way, as far as the replay went."""
     wanted = wanted_tags(ran.then, ran.script, set(ran.answers.stubbed))
     if divergence is not None or isinstance(ran.error, Reached):
         ended = [passed.ended for passed in _passed(ran, divergence)]

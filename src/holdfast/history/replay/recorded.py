@@ -1,4 +1,4 @@
-"""Who answers the calls of a replay: the log, a stub, or nobody, and then it stops there."""
+"""The answers to the calls of a replay: from the log or a stub. Without one the replay stops."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from holdfast.log.places import ended_at_seq
 
 # The lives of a task: the stretches in which its function runs once, from its top to an end.
 #
-# A crash or a pause begins no new one, since what follows goes on as if it had not been. Trying a
-# failed task again does, and so does undoing one that has ended: what the code was told before is
-# no longer what it is told now. A fork, or a rewound task, is replayed from there on:
-# what it shares with its original, or was rewound to, is taken as it is.
+# A crash or a pause begins no new one: the events after it continue as if it had not happened.
+# Retrying a failed task does, and so does undoing one that has ended: from there on the code gets
+# other answers. A fork, or a rewound task, is replayed from there on: the past that it shares with
+# its original, or was rewound to, is taken as it is.
 
 
 End = TaskCompleted | TaskErrored | TaskStopped
@@ -106,8 +106,8 @@ def lives(events: Sequence[AnyEvent], base: int) -> list[Life]:
 def _start(events: Iterable[AnyEvent], *, is_paused: bool) -> int:
     """After which event the first life begins; 0 if none does.
 
-    What stands before the first claim was said by the process that made the task. A rewound task is
-    paused, and lets nothing run until it is told to go on: an engine claims it first, to hear that.
+    The process that made the task wrote the events before the first claim. A rewound task is paused
+    and runs nothing until it is resumed: an engine claims it first, to read that message.
     """
     is_claimed = False
     for event in events:
@@ -140,16 +140,16 @@ def status_of(life: Life) -> str:
             return "open"
 
 
-# What a replay is given of the recorded log beforehand, and what its code has to come by itself.
+# The recorded events that a replay gets beforehand, and those that its code has to make itself.
 #
 # The outcomes of calls are given, with all that happened inside them, and so is what came from
-# outside. What the code says between its calls is left out: notes, decisions, plans, checkpoints,
-# and its end. Its place stays free, so every event keeps its number.
+# outside. The code's own events between its calls are left out: notes, decisions, plans,
+# checkpoints, and its end. Its place stays free, so every event keeps its number.
 
 
 Part = Literal["given", "held", "said", "apart"]
-"""What becomes of a recorded event: it is there when the code begins (`given`), or when the code
-asks for it (`held`); the code says it (`said`); or it tells of who drove the task (`apart`)."""
+"""The role of a recorded event: it is there when the code begins (`given`), or when the code asks
+for it (`held`); the code makes it (`said`); or it concerns the driver of the task (`apart`)."""
 
 _APART = (
     *(Claimed, Parked, DriverDied, SetAside, Hindered),
@@ -163,19 +163,19 @@ _FREE = Patched(mark="(said by the code)")
 
 
 class Script(Struct, frozen=True):
-    """The recorded events of one life, each with what becomes of it."""
+    """The recorded events of one life, each with its role."""
 
     life: Life
     parts: Mapping[int, Part]
     events: Sequence[AnyEvent]
-    """All that count up to the end of the life, those before it included."""
+    """All events that count up to the end of the life, those before it included."""
 
     def during(self) -> Iterator[AnyEvent]:
-        """Those of the life itself."""
+        """The events of the life itself."""
         return (event for event in self.events if event.seq > self.life.start)
 
     def held(self) -> dict[str, list[AnyEvent]]:
-        """Those that are held back, by the path of the call that they belong to."""
+        """The events that are held back, by the path of their call."""
         found: dict[str, list[AnyEvent]] = {}
         for event in self.during():
             if self.parts[event.seq] == "held":
@@ -198,12 +198,12 @@ class Script(Struct, frozen=True):
 def script(
     events: Sequence[AnyEvent], life: Life, calls: Mapping[str, Call], stubbed: Collection[str]
 ) -> Script:
-    """Sort the events of a life. `calls` are those that the log comes to, `stubbed` the names of
+    """Sort the events of a life. `calls` are those of the recorded state, `stubbed` the names of
     steps whose recorded outcomes are not wanted."""
     upto = [event for event in events if event.seq <= life.last]
     is_edited = any(isinstance(event, Planned) and event.by for event in upto)
     named = {path for path, call in calls.items() if call.name in stubbed}
-    # A call inside a step that the log answers is not reached, so its record stays.
+    # The code does not reach calls inside a step that the log answers, so their record stays.
     reached = {path for path in named if not is_inside(path, calls)}
     replaced = reached | {path for path in named if not reached.isdisjoint(around(path))}
     parts: dict[int, Part] = {}
@@ -240,7 +240,7 @@ def _part(
 
 
 def place_in(event: AnyEvent) -> str:
-    """Where in the code an event was made: a path, or what stands beside the paths; '' for none."""
+    """Where in the code an event was made: a path, or a name beside the paths; '' for none."""
     for name in ("path", "mark"):
         if place := getattr(event, name, ""):
             return str(place)
@@ -253,7 +253,7 @@ def is_inside(place: str, calls: Mapping[str, Call]) -> bool:
 
 
 def around(place: str) -> Iterator[str]:
-    """The scopes that something stands in, the nearest first.
+    """The scopes around a place, the nearest first.
 
     >>> list(around("6.2.1"))
     ['6.2', '6']
@@ -280,15 +280,15 @@ REAL
 
 
 BUILT_IN = frozenset({"ask", "sleep"})
-"""The calls that are no step, tool or child: what they return is for the code to say."""
+"""The calls that are no step, tool or child: the code decides what they return."""
 
 
 class Reached(HoldfastError):
-    """A replay has come to the call that it was to stop at."""
+    """A replay reached the call that it was to stop at."""
 
 
 class Marks(dict[str, int]):
-    """What the code has said so far, by its marks; tells which of them it comes by."""
+    """The code's own events so far, by their marks; reports each mark that the code reaches."""
 
     def __init__(self, marks: Mapping[str, int], seen: Callable[[str], None]) -> None:
         super().__init__(marks)
@@ -300,7 +300,7 @@ class Marks(dict[str, int]):
 
 
 class Passed(Struct, frozen=True):
-    """The code has come to a call: the recorded events by which that one began, and ended."""
+    """A call that the code reached: the recorded events that began and ended it."""
 
     path: str
     began: int
@@ -328,12 +328,12 @@ class Recorded:
         self.real: list[str] = []
         """The calls that were really made, by their paths."""
         self.used: set[str] = set()
-        """The stubs that the code came to, by their names."""
+        """The stubs that the code reached, by their names."""
         self.released: set[int] = set()
         """The events that were held back until the code asked for them."""
         self.said: dict[str, int] = {}
-        """What the code has said or read again that was there already, by its mark or path; and
-        how many calls it had come to by then."""
+        """The events in the log that the code made or read again, by mark or path; each with the
+        number of calls that the code had reached by then."""
         self.reached = False
         self._script = script
         self._calls = calls
@@ -350,7 +350,7 @@ class Recorded:
 
     @property
     def cut_off(self) -> set[str]:
-        """The branches that were cancelled: how far they came is not for the code to say."""
+        """The cancelled branches: the code does not decide how far they went."""
         return set() if self.run is None else self.run.loop.cut_off
 
     def passing(self, asked: Asked) -> None:
@@ -387,7 +387,7 @@ class Recorded:
         return None
 
     def seen(self, path: str) -> None:
-        """What was read and is recorded is in the log already. More than that is read anew."""
+        """Note a reading. A recorded one is in the log already; further ones are read anew."""
         self.said.setdefault(path, len(self.passed))
 
     def settle(self, path: str) -> Sequence[AnyEvent]:
@@ -397,7 +397,8 @@ class Recorded:
         return held
 
     def _release(self, path: str, asked: Asked | None = None) -> list[AnyEvent]:
-        """What was recorded of a call and is not in the log yet, with all that it made itself."""
+        """Take the recorded events of a call that are not in the log yet, with those made inside
+        it."""
         places = [place for place in self._held if place == path or place.startswith(f"{path}.")]
         if asked is not None and places and path in self._calls:
             must_match(asked, self._calls[path])

@@ -1,8 +1,8 @@
-"""What the code of a replay said, put in the order of the recorded log.
+"""The events that a replay's code made, put in the order of the recorded log.
 
 Branches of a task may run in another order each time, and a replay is given its answers beforehand.
-So the events that the code made are put where the recorded ones stand, each by what it says and
-where in the code; one that the log does not have comes before what the code came to next.
+So each event that the code made takes the place of the recorded one with the same content and place
+in the code. An event that the log lacks comes before the code's next call.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from holdfast.stores.port import Store
 
 
 class Order:
-    """The calls of each strand, in the order in which the code came to them."""
+    """The calls of each strand, in the order in which the code reached them."""
 
     def __init__(self, script: Script, passed: Sequence[Passed]) -> None:
         self._claims = [event.seq for event in script.during() if isinstance(event, Claimed)]
@@ -71,15 +71,15 @@ class Order:
                 strand.began.append(each.began)
 
     def is_moved(self, place: str, calls: int, seq: int) -> bool:
-        """Whether what was recorded at `seq` is said elsewhere now: after so many calls in all."""
+        """Whether the code makes the event recorded at `seq` elsewhere now: after `calls` calls."""
         before, after = self._around(place, calls)
         if before > seq:
             return True
-        # What was added to the code while the task was in nobody's hands comes late in the log.
+        # An event that was added to the code while nobody drove the task comes late in the log.
         return 0 < after < seq and not any(after < claim < seq for claim in self._claims)
 
     def following(self, place: str, calls: int) -> int:
-        """The recorded event before which something is said: that of the next call; 0 if none."""
+        """The recorded event that follows a place: that of the next call; 0 if none."""
         return self._around(place, calls)[1]
 
     def _around(self, place: str, calls: int) -> tuple[int, int]:
@@ -94,13 +94,13 @@ class Order:
 
 class _Strand(Struct):
     numbers: list[int] = []
-    """Of each call, among all that the code came to."""
+    """The number of each call, among all that the code reached."""
     began: list[int] = []
     """The recorded event by which it began."""
 
 
 def is_cut_off(place: str, branches: Collection[str]) -> bool:
-    """Whether something stands in a branch that was cancelled.
+    """Whether a place is in a cancelled branch.
 
     >>> is_cut_off("fetch~2.1", {"fetch~2"}), is_cut_off("fetch~1.1", {"fetch~2"})
     (True, False)
@@ -124,15 +124,15 @@ class Retraced(Struct, frozen=True):
     """A replayed life, event by event beside the recorded one."""
 
     before: State
-    """What was known where it began."""
+    """The state where it began."""
     pairs: Sequence[tuple[AnyEvent | None, Sequence[AnyEvent]]]
-    """Each recorded event, and what the replay has in its place."""
+    """Each recorded event, with the replay's events in its place."""
 
 
 def retraced(
     script: Script, answers: Recorded, made: Sequence[AnyEvent], newest: State
 ) -> Retraced:
-    """Put what a replay `made` beside what was recorded. `newest` is what it came to."""
+    """Put the events that a replay `made` beside the recorded ones. `newest` is its last state."""
     order = Order(script, answers.passed)
     places = _placed(script, answers, made, order)
     unsaid = set(_unsaid(script, answers, newest))
@@ -162,7 +162,7 @@ def retraced(
 
 
 def _unsaid(script: Script, answers: Recorded, newest: State) -> Iterator[int]:
-    """What was given beforehand, but is for the code to say or to read: a file that it writes, for
+    """Events given beforehand that the code did not make or read: a file that it writes, for
     one."""
     for event in script.during():
         place = _given_at(script, event)
@@ -171,7 +171,8 @@ def _unsaid(script: Script, answers: Recorded, newest: State) -> Iterator[int]:
 
 
 def _moved(script: Script, answers: Recorded, order: Order) -> Iterator[tuple[AnyEvent, int]]:
-    """What was given beforehand and is said elsewhere: it, and the event before which it is."""
+    """Events given beforehand that the code makes elsewhere, each with the event that follows
+    it."""
     for event in script.during():
         calls = answers.said.get(place := _given_at(script, event))
         if calls is not None and order.is_moved(place, calls, event.seq):
@@ -179,7 +180,7 @@ def _moved(script: Script, answers: Recorded, order: Order) -> Iterator[tuple[An
 
 
 def _given_at(script: Script, event: AnyEvent) -> str:
-    """The place of an event that was given beforehand, but is the code's; '' of all others."""
+    """The place of an event that was given beforehand but is the code's own; '' for others."""
     is_ours = script.parts[event.seq] == "given" and not getattr(event, "by", "")
     if is_ours and isinstance(event, Observed):
         return event.path
@@ -209,7 +210,7 @@ class _Places:
 
     def put(self, event: AnyEvent, calls: int) -> None:
         """Find the place of an event, or let it wait for the next one that has a place. The code
-        made it after so many `calls`."""
+        made it after that number of `calls`."""
         if isinstance(event, (*_APART, ListGrew)) or place_in(event) in self._given:
             return
         slot = self._slot(event)
@@ -221,12 +222,12 @@ class _Places:
         self.said[slot] = event
 
     def before(self, seq: int, scope: str) -> None:
-        """What waits in a strand was made before the recorded event `seq` of that strand."""
+        """Place the waiting events of a strand before its recorded event `seq`."""
         self._newest[scope] = max(self._newest.get(scope, self._life.start), seq - 1)
         self._settle([e for e in self._waiting if _are_of_one(scope_of(place_in(e)), scope)])
 
     def end(self) -> None:
-        """What still waits was made before the end. If the log ends before that, nobody knows."""
+        """Place the events that still wait before the end, if the log has an end."""
         if self._life.how in ("returned", "raised"):
             self._newest[""] = self._life.last
             self._settle(self._waiting)
@@ -266,7 +267,7 @@ def _pass(places: _Places, passed: Passed) -> None:
 
 
 def _are_of_one(scope: str, other: str) -> bool:
-    """Whether what is made in two scopes comes one after the other: one is around the other."""
+    """Whether events of two scopes have an order: one scope is around the other."""
     return all(here == there for here, there in zip(_split(scope), _split(other), strict=False))
 
 
@@ -275,7 +276,7 @@ def _split(scope: str) -> list[str]:
 
 
 def _known_by(event: AnyEvent) -> tuple[Any, ...]:
-    """What an event is known by, in the log and in a replay."""
+    """The key that identifies an event in the log and in a replay."""
     if isinstance(event, Checkpointed):
         return (Checkpointed, event.number)
     if isinstance(event, _ONCE):
@@ -287,7 +288,7 @@ def _known_by(event: AnyEvent) -> tuple[Any, ...]:
 
 
 MOST_DIFFERING = 100
-"""How many snapshots that differ are told of."""
+"""The most differing snapshots that are reported."""
 
 _OF_A_CALL = (Started, AttemptFailed, Completed, Failed, Settled, Doubted, Adopted)
 
@@ -304,8 +305,8 @@ def compared(
 ) -> Compared:
     """Compare the snapshots of a life and of its replay, byte for byte.
 
-    They are the fold of their events. So while those are the same, so are the snapshots, and need
-    not be made; `always` makes them all the same. After so many that differ, no more are looked at.
+    They are the fold of their events. While the events are the same, so are the snapshots, and need
+    not be made; `always` makes them anyway. After `MOST_DIFFERING` it compares no more.
     """
     both = _Both(found.before, store, aside)
     due = iter(wanted)
@@ -324,7 +325,7 @@ def compared(
 
 
 class _Both:
-    """What the log and the replay come to, side by side."""
+    """The states of the log and of the replay, side by side."""
 
     def __init__(self, before: State, store: Store, aside: Store) -> None:
         self._recorded, self._replayed = fold((), before), fold((), before)
@@ -338,7 +339,7 @@ class _Both:
         return not self._is_other and not self._other_calls
 
     def advance(self, event: AnyEvent | None, others: Sequence[AnyEvent]) -> None:
-        """Take a recorded event, and what the replay has in its place."""
+        """Take a recorded event, and the replay's events in its place."""
         if event is not None:
             advance(self._recorded, event)
         for other in others:
@@ -356,7 +357,7 @@ class _Both:
         self._is_other = self._is_other or not self._are_same(*rest)
 
     def _look_at(self, path: str) -> None:
-        """Compare one call: with what is known of it, not with how that came to be."""
+        """Compare one call by what is known of it, not by the events that led there."""
         views = self._views()
         calls = [view.state.calls.get(path) for view in views]
         shown = [
@@ -391,9 +392,9 @@ class _Both:
 
 
 def wanted_tags(newest: State, script: Script, stubbed: set[str]) -> list[Tag]:
-    """The snapshots of a life that a replay has to come to: around each call, and at its end.
+    """The snapshots of a life that a replay has to reach: around each call, and at its end.
 
-    What was made inside of a call that a stub answers is not made again.
+    Calls made inside a stubbed call are not made again.
     """
     life = script.life
     found = [tag for tag in tags(newest) if life.start < tag.seq <= life.last]
@@ -406,7 +407,7 @@ def wanted_tags(newest: State, script: Script, stubbed: set[str]) -> list[Tag]:
 
 def _advance(state: State, event: AnyEvent, store: Store) -> None:
     if isinstance(event, Checkpointed) and event.carried is not None:
-        # Made of what the replay knew when it came by, which is more than what had happened.
+        # The replay made it from all it knew there, which is more than had happened by then.
         event = replace(event, carried=carried(state, lambda value: stow(store, value)))
     advance(state, event)
 
