@@ -26,15 +26,17 @@ from msgspec import Struct
 from holdfast import AlreadyAnswered, Holdfast, HoldfastError
 from holdfast.core.kinds import id_of
 from holdfast.engines.port import Engine
+from holdfast.engines.restate import Restate
 from holdfast.engines.temporal import Temporal
 from holdfast.errors import StorageFailed
 from holdfast.log.store_calls import facts_of_all
 from holdfast.stores.port import Facts
-from holdfast.testing.servers import TemporalServer
+from holdfast.testing.servers import RestateServer, TemporalServer, free_ports
 from tests.engines import fleet_tasks as fleet
 from tests.stores.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
+APP = "tests.engines.fleet_tasks"
 LEASE_S = 3.0
 KILLED, POISONED = -signal.SIGKILL, 9
 
@@ -56,8 +58,11 @@ class Report(Struct):
 class Fleet:
     """Worker processes on one store, kept running."""
 
-    def __init__(self, url: str, folder: Path, size: int, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, url: str, folder: Path, size: int, options: Sequence[str] = (), app: str = APP
+    ) -> None:
         self._url = url
+        self._app = app
         self._folder = folder
         self._options = options
         self.workers: list[subprocess.Popen[bytes]] = [self._start() for _ in range(size)]
@@ -65,7 +70,7 @@ class Fleet:
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [
-            *(sys.executable, "-m", "holdfast", "worker", "--app", "tests.engines.fleet_tasks"),
+            *(sys.executable, "-m", "holdfast", "worker", "--app", self._app),
             *("--url", self._url, "--lease", str(LEASE_S), *self._options),
         ]
         with open(self._folder / "workers.log", "ab") as log:
@@ -146,10 +151,12 @@ def run(
     engine: Engine | None = None,
     options: Sequence[str] = (),
     restart: Callable[[], None] | None = None,
+    app: str = APP,
 ) -> Report:
     """Run tasks on a fleet while faults happen; returns when all have ended, or time is up.
 
     `options` are those of the workers of an `engine`, and `restart` kills its server and starts it.
+    `app` has their tasks, and may break them on purpose.
     """
     os.environ["FLEET_FOLDER"] = str(folder)
     with Holdfast(url, engine=engine) as hf:
@@ -158,7 +165,7 @@ def run(
             hf.start(kind, number, id=f"{kind.__name__}-{number}")
         hf.start(fleet.poisoned, id="poisoned-1")
         hf.start(fleet.poisoned_at_once, id="poisoned-2")
-        troop = Fleet(url, folder, workers, options)
+        troop = Fleet(url, folder, workers, options, app)
         chaos = Chaos(seed, troop, server, url)
         if restart is not None:
             chaos.kinds.append(restart)
@@ -253,9 +260,24 @@ def on_temporal(
     return Temporal(server.address, queue="chaos"), options, server.restart
 
 
+def on_restate(
+    folder: Path, stack: ExitStack
+) -> tuple[Engine, tuple[str, ...], Callable[[], None]]:
+    """The same for Restate, whose workers share an address."""
+    (folder / "restate").mkdir()
+    server = stack.enter_context(RestateServer(folder / "restate"))
+    listen = f"127.0.0.1:{next(free_ports())}"
+    options = ("--engine", "restate", "--address", server.url, "--admin", server.admin_url)
+    engine = Restate(server.url, admin=server.admin_url, listen=listen)
+    return engine, (*options, "--listen", listen), server.restart
+
+
+ON = {"temporal": on_temporal, "restate": on_restate}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("store", choices=("sqlite", "postgres", "temporal"))
+    parser.add_argument("store", choices=("sqlite", "postgres", *ON))
     parser.add_argument("--tasks", type=int, default=300)
     parser.add_argument("--faults", type=int, default=15)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
@@ -271,7 +293,7 @@ def main() -> None:
             stack.callback(server.stop)
             url, away_s = server.new_database(), 15.0
         engine, options, restart = (
-            on_temporal(folder, stack) if given.store == "temporal" else (None, (), None)
+            ON[given.store](folder, stack) if given.store in ON else (None, (), None)
         )
         report = run(
             folder, url, seed=given.seed, tasks=given.tasks, faults=given.faults, server=server,

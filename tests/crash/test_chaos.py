@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.chaos import Report, on_temporal, run
+from tests.crash.chaos import ON, Report, run
 from tests.stores.postgres_server import PostgresServer
 from tests.thorough import THOROUGH
 
@@ -52,12 +52,24 @@ def test_a_fleet_on_postgresql_stays_up(tmp_path: Path, own_server: PostgresServ
 
 @pytest.mark.skipif(not THOROUGH, reason="it takes minutes: `make thorough` runs it")
 @pytest.mark.timeout(1200)
-def test_a_fleet_on_temporal_stays_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ON)
+def test_a_fleet_on_an_engine_stays_up(tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path}/chaos.db"
     with ExitStack() as stack:
-        engine, options, restart = on_temporal(tmp_path, stack)
+        engine, options, restart = ON[name](tmp_path, stack)
         report = run(
             tmp_path, url, seed=7, tasks=TASKS, faults=FAULTS, patience_s=900.0, engine=engine,
             options=options, restart=restart,
         )  # fmt: skip
     must_have_held(report)
+
+
+@pytest.mark.skipif(not THOROUGH, reason="it waits for what never comes: `make thorough` runs it")
+def test_a_fleet_without_a_crash_limit_is_caught(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chaos.db"
+    report = run(
+        tmp_path, url, seed=7, tasks=6, faults=0, patience_s=30.0, app="tests.engines.broken_fleet"
+    )
+    with pytest.raises(AssertionError):
+        must_have_held(report)
+    assert {"poisoned-1", "poisoned-2"} <= set(report.left), report
