@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, step, task
 from tests.web.agents import (
     approval,
     asked_trip,
@@ -216,6 +217,27 @@ def test_figures_and_the_fleet_count_what_there_is(hf: Holdfast, page: Page) -> 
     figures = page.get("figures")
     assert figures["complete"]
     assert {each["type"] for each in figures["types"]} == {"page_trip", "page_breaks"}
+
+
+@step
+def asks_a_model() -> dict[str, Any]:
+    usage = {"input_tokens": 100, "output_tokens": 20, "cost": 0.25, "first_token_s": 0.4}
+    return {"model": "m", "usage": usage}
+
+
+@task
+def page_spends() -> None:
+    asks_a_model()
+    asks_a_model()
+
+
+def test_cost_stands_at_the_time_of_its_call(hf: Holdfast, page: Page) -> None:
+    hf.run(page_spends, id="spends")
+    figures = page.get("figures")
+    assert sum(each["cost_usd"] for each in figures["cost"]) == pytest.approx(0.5)
+    assert [each["tokens"] for each in figures["cost"][-2:]] in ([0, 240], [120, 120], [240, 0])
+    assert figures["models"][0]["cost_usd"] == pytest.approx(0.5)
+    assert page.get("tasks", "spends", "calls", "1")["usage"]["first_token_s"] == 0.4
 
 
 def test_an_exported_task_is_one_file_without_scripts(hf: Holdfast, page: Page) -> None:

@@ -85,6 +85,8 @@ class Used(Struct, frozen=True):
     model: str
     usage: Usage
     stop: str = ""
+    first_token_s: float | None = None
+    """How long the first token took, if whoever called the model recorded that."""
 
 
 class Spent(Struct, frozen=True):
@@ -168,6 +170,8 @@ def used_in(result: Any) -> Used | None:
 
     >>> used_in({"model": "m", "usage": {"prompt_tokens": 7, "completion_tokens": 2}}).usage
     Usage(input_tokens=7, output_tokens=2, cached_tokens=0, cost=0.0)
+    >>> used_in({"usage": {"input_tokens": 7, "first_token_s": 0.4}}).first_token_s
+    0.4
     >>> used_in({"usage": "heavy"}) is None
     True
     """
@@ -178,7 +182,9 @@ def used_in(result: Any) -> Used | None:
     if usage == Usage() and not is_reply:
         return None
     model = _text(reply, "model") or _text(reply, "model_name")
-    return Used(model, usage, _text(reply, "stop", "end" if is_reply else ""))
+    stop = _text(reply, "stop", "end" if is_reply else "")
+    first_s = _number(_fields(reply.get("usage")).get("first_token_s"))
+    return Used(model, usage, stop, float(first_s) or None)
 
 
 def _usage(told: dict[str, Any]) -> Usage:

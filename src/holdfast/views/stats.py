@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -258,7 +259,25 @@ def stats(store: Store, filters: Mapping[str, Any], prices: Any, progress: Progr
     return totals.stats(unreadable)
 
 
-def _count(store: Store, stream: str, prices: Mapping[str, Prices], totals: Totals) -> None:
+SpentAt = Callable[[datetime, Spent], None]
+"""Told what a model call took, and when it ended."""
+
+
+def count_in(
+    store: Store, stream: str, totals: Totals, told: SpentAt, go_on: Callable[[], object]
+) -> None:
+    """Count one task, without prices. `go_on` is asked before each event, and may raise."""
+    _count(store, stream, {}, totals, told, go_on)
+
+
+def _count(
+    store: Store,
+    stream: str,
+    prices: Mapping[str, Prices],
+    totals: Totals,
+    told: SpentAt = lambda at, spent: None,
+    go_on: Callable[[], object] = lambda: None,
+) -> None:
     models: dict[str, Spent] = {}
 
     def usage(result: Raw) -> Spent | None:
@@ -267,11 +286,13 @@ def _count(store: Store, stream: str, prices: Mapping[str, Prices], totals: Tota
             return None
         found = spent(used, prices)
         models[used.model] = models.get(used.model, Spent()) + found
+        told(state.updated_at, found)
         return found
 
     task, state = Measuring(usage), State()
     shared = base_of(store, stream)  # what a fork shares was spent once, by its original
     for event in read_events(store, stream):
+        go_on()
         advance_checked(state, event, stream)
         if event.seq > shared:
             task.take(event)

@@ -11,28 +11,33 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, get_args
 
 import msgspec
 
 from holdfast.core.plan import ready
 from holdfast.core.state import FINISHED, State, Status
+from holdfast.core.usage import Spent
 from holdfast.core.words import cut
 from holdfast.errors import StoreError
 from holdfast.log.reading import stream_of
 from holdfast.stores.listing import TaskRecord, page_of_tasks
 from holdfast.stores.port import LONGEST_PAGE, Store
-from holdfast.views.stats import Stats, stats
+from holdfast.views.stats import Stats, Totals, count_in
 from holdfast.views.task import TaskView
 from holdfast.web.asked import PageRequest, Site
-from holdfast.web.logs import spent_by, view_at
+from holdfast.web.logs import view_at
 from holdfast.web.needs import row_of
 from holdfast.web.past import files_of
 from holdfast.workspace.missions import last_try, mission_text
 
 Data = dict[str, Any]
 _MOST_COUNTED, _MOST_LOOKED_AT, _BUCKETS = 20_000, 1000, 48
-_FIGURES_S = 5.0
+_FIGURES_S, _ONE_LOG_S = 2.0, 0.5
+"""How long logs are read for figures, and how long any one of them."""
+_ALWAYS_TASKS, _ALWAYS_EVENTS = 20, 1000
+"""So much is read however long it takes: a few tasks, and logs that are short."""
 
 
 def now() -> datetime:
@@ -114,15 +119,15 @@ def _workers(store: Store) -> tuple[list[Data], Data]:
 def _buckets(records: Iterable[TaskRecord], since: datetime, bucket_s: float) -> list[Data]:
     counts = [Counter[str]() for _ in range(_BUCKETS)]
 
-    def count(what: str, at: datetime) -> None:
+    def add(what: str, at: datetime) -> None:
         place = int((at - since).total_seconds() // bucket_s)
         if 0 <= place < _BUCKETS:
             counts[place][what] += 1
 
     for record in records:
-        count("started", record.created_at)
+        add("started", record.created_at)
         if record.status in FINISHED:
-            count(record.status, record.updated_at)
+            add(record.status, record.updated_at)
     return [
         {
             "at": since + timedelta(seconds=place * bucket_s),
@@ -133,37 +138,30 @@ def _buckets(records: Iterable[TaskRecord], since: datetime, bucket_s: float) ->
 
 
 class _OutOfTime(Exception):
-    """The logs that are left would take too long."""
+    """The rest of this log would take too long."""
 
 
 def figures(site: Site, asked: PageRequest) -> Data:
-    """Where time and money went: of the newest tasks."""
+    """Where time and money went: of the newest tasks, as many as there is time to read."""
     hours = int(asked.number("hours", 24, least=1, most=24 * 90) or 24)
     limit = int(asked.number("limit", 300, least=1, most=2000) or 300)
     store, since = site.hf.store, now() - timedelta(hours=hours)
     records = page_of_tasks(store, {"updated_after": since}, min(limit, LONGEST_PAGE)).tasks
-    bucket_s, began = hours * 3600 / _BUCKETS, time.monotonic()
-    cost = [Counter[str]() for _ in range(_BUCKETS)]
-    oldest, read = min((r.created_at for r in records), default=since), 0
-
-    def told(done: int, of: int, id: str) -> None:
-        nonlocal read
-        read = done
-        if time.monotonic() - began > _FIGURES_S:
-            raise _OutOfTime
-
-    made: Stats | None = None
-    with suppress(_OutOfTime):
-        made = stats(store, {"updated_after": since, "created_after": oldest}, {}, told)
-    for record in records:
-        if time.monotonic() - began > 2 * _FIGURES_S:
+    bucket_s, ends_at = hours * 3600 / _BUCKETS, time.monotonic() + _FIGURES_S
+    cost, totals = [Counter[str]() for _ in range(_BUCKETS)], Totals()
+    for number, record in enumerate(records):
+        if number >= _ALWAYS_TASKS and time.monotonic() > ends_at:
             break
-        place = int((record.updated_at - since).total_seconds() // bucket_s)
-        _add_cost(store, record, cost[min(max(place, 0), _BUCKETS - 1)])
+        with suppress(StoreError, _OutOfTime):
+            for at, spent in _spent_in(store, record, totals, ends_at):
+                place = int((at - since).total_seconds() // bucket_s)
+                into = cost[min(max(place, 0), _BUCKETS - 1)]
+                into["tokens"] += spent.tokens
+                into["cost"] += round(spent.cost * 1e9)
     return {
-        "tasks": made.tasks if made is not None else read,
+        "tasks": totals.tasks,
         "of": len(records),
-        "complete": made is not None,
+        "complete": totals.tasks == len(records),
         "cost": [
             {
                 "at": since + timedelta(seconds=place * bucket_s),
@@ -172,19 +170,25 @@ def figures(site: Site, asked: PageRequest) -> Data:
             }
             for place, each in enumerate(cost)
         ],
-        **(
-            _told(made)
-            if made is not None
-            else {"types": [], "calls": [], "models": [], "saved": None}
-        ),
+        **_told(totals.stats()),
     }
 
 
-def _add_cost(store: Store, record: TaskRecord, into: Counter[str]) -> None:
-    with suppress(StoreError):
-        tokens, cost = spent_by(view_at(store, record.id))
-        into["tokens"] += tokens or 0
-        into["cost"] += round((cost or 0) * 1e9)
+def _spent_in(
+    store: Store, record: TaskRecord, totals: Totals, ends_at: float
+) -> list[tuple[datetime, Spent]]:
+    """What the model calls of a task took, and when. One long log leaves time for the others."""
+    found: list[tuple[datetime, Spent]] = []
+    stop_at, events = min(ends_at, time.monotonic() + _ONE_LOG_S), count(1)
+
+    def go_on() -> None:
+        if next(events) % _ALWAYS_EVENTS == 0 and time.monotonic() > stop_at:
+            raise _OutOfTime
+
+    count_in(
+        store, stream_of(record.id), totals, lambda at, spent: found.append((at, spent)), go_on
+    )
+    return found
 
 
 def _told(made: Stats) -> Data:

@@ -301,7 +301,7 @@ def usage_data(used: Used | None) -> Data | None:
         "cached_tokens": told.cached_tokens,
         "cost_usd": spent(used).cost or None,
         "stop": used.stop,
-        "first_token_s": None,
+        "first_token_s": used.first_token_s,
     }
 
 
