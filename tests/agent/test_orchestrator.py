@@ -98,7 +98,7 @@ def test_a_call_that_can_not_be_made_is_told_to_the_model_and_not_made(hf, says,
 def test_the_right_calls_of_a_reply_are_made_beside_the_wrong_ones(hf, says):
     model = says(calls(("ring", '{"times": 1}'), ("nope", "{}"), ("ring", '{"times": 2}')), "Done.")
     assert talk(hf, make(model, [ring])).answer == "Done."
-    assert done == [(1, "nobody"), (2, "nobody")]
+    assert sorted(done) == [(1, "nobody"), (2, "nobody")]
     results = [r for message in conversation(hf) for r in message.results]
     assert [r.is_error for r in results] == [False, True, False]
 
@@ -108,7 +108,7 @@ def test_calls_without_an_id_of_their_own_get_one(hf, says, ids):
     both = calls(("ring", '{"times": 1}', ids[0]), ("ring", '{"times": 2}', ids[1]))
     model = says(both, both, "Done.")
     assert talk(hf, make(model, [ring])).answer == "Done."
-    assert [times for times, _ in done] == [1, 2, 1, 2]
+    assert sorted(times for times, _ in done) == [1, 1, 2, 2]
     messages = conversation(hf)
     asked = [call.id for message in messages for call in message.calls]
     answered = [result.call_id for message in messages for result in message.results]

@@ -30,11 +30,12 @@ def drive(flow: Flow[T]) -> T:
     """Carry a flow out here; in an async task, return the awaitable that does."""
     scope = scope_var.get()
     if scope is not None and scope.is_async:
-        return _adrive(flow)  # type: ignore[return-value]
-    return _drive(flow)
+        return adriven(flow)  # type: ignore[return-value]
+    return driven(flow)
 
 
-def _drive(flow: Flow[T]) -> T:
+def driven(flow: Flow[T]) -> T:
+    """What a flow came to, in sync code."""
     answer: Any = None
     try:
         call = flow.send(None)
@@ -50,7 +51,8 @@ def _drive(flow: Flow[T]) -> T:
         return ended
 
 
-async def _adrive(flow: Flow[T]) -> T:
+async def adriven(flow: Flow[T]) -> T:
+    """The same in async code."""
     answer: Any = None
     try:
         call = flow.send(None)

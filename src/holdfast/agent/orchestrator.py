@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -31,13 +32,14 @@ from holdfast.agent.loop import AgentGaveUp, Limits, Loop
 from holdfast.agent.model import Model, Reply, ToolInfo
 from holdfast.agent.model_calls import Caller, ModelCall, Nudge, kept_tools, summarizing
 from holdfast.agent.state import AgentState, ToolCallRecord
+from holdfast.agent.tool_calls import CallToMake, failure_text, making, prepared, results_of
 from holdfast.agent.tooling import BadCall, Tools, arguments_of, as_text
 from holdfast.api.app import door
 from holdfast.api.tasks import current
 from holdfast.api.waiting import ask
 from holdfast.core.spec import Retry, is_async
 from holdfast.errors import BadInput, StepFailed
-from holdfast.log.messages import Message, ToolCall, assistant, tool_result
+from holdfast.log.messages import Message, ToolCall, assistant
 from holdfast.log.tokens import Counter, Estimate
 
 # The tools that every agent has: for its plan, for questions, and for its own judgement.
@@ -175,6 +177,7 @@ class Orchestrator(Loop):
         ask_user: bool = True,
         summarize: Summarize | None = None,
         compact_at: float = 0.6,
+        parallel: bool = True,
         handoff: str | os.PathLike[str] | None = None,
         retry: Retry = model_retry,
         counter: Counter | None = None,
@@ -194,6 +197,7 @@ class Orchestrator(Loop):
         self.plans, self.reflects = plan, reflect
         self.counter = counter or Estimate()
         self.compact_at = compact_at
+        self.parallel = parallel
         self.handoff = handoff
         self._caller = Caller(name, model, retry)
         self.summarize = summarize or summarizing(self._caller)
@@ -262,39 +266,37 @@ class Orchestrator(Loop):
     def _make_calls(
         self, state: AgentState, reply: Reply, builtin: Sequence[type[Any]]
     ) -> Flow[AgentState]:
-        results: list[Message] = []
+        asked: list[CallToMake] = []
         for call in reply.message.calls:
-            record, state = yield from self._make(state, call, builtin, reply)
+            each, state = self._prepared(state, call, builtin)
+            if each.error and reply.stop == "length":
+                cut = f"{each.error} (your reply was cut off by its limit of length)"
+                each = replace(each, error=cut)
+            asked.append(each)
+        records = yield from making(asked, parallel=self.parallel)
+        for record in records:
             state = state.record_observation(_short(record))
-            is_error = record.error is not None
-            results.append(tool_result(call.id, record.observation, is_error=is_error))
-        yield lambda: self.session.say(reply.message, *results)
+        yield lambda: self.session.say(reply.message, *results_of(records))
         return _without_draft(state).to_reflecting()
 
-    def _make(
-        self, state: AgentState, call: ToolCall, builtin: Sequence[type[Any]], reply: Reply
-    ) -> Flow[tuple[ToolCallRecord, AgentState]]:
-        """Make one call that the model asks for; what is wrong with it is told to the model."""
-        record = ToolCallRecord(call.id, call.name, call.arguments)
+    def _prepared(
+        self, state: AgentState, call: ToolCall, builtin: Sequence[type[Any]]
+    ) -> tuple[CallToMake, AgentState]:
+        """A call that the model asks for. Those that change the plan are made at once, in order."""
         try:
             own = meant(call, tuple(builtin))
-            if own is not None:
-                text, state = yield from self._do(state, own)
-                return replace(record, result=text), state
-            value = yield self.tools.prepared(call)
-            return replace(record, result=as_text(value)), state
-        except BadCall as error:
-            cut = " (your reply was cut off by its limit of length)" * (reply.stop == "length")
-            return replace(record, error=f"{error}{cut}"), state
-        except StepFailed as error:
-            return replace(record, error=_told(error)), state
-
-    def _do(self, state: AgentState, own: Builtin) -> Flow[tuple[str, AgentState]]:
-        """Carry out a call of a built-in tool."""
-        try:
+            if own is None:
+                return prepared(call, self.tools), state
             if isinstance(own, AskUser):
-                answer = yield lambda: ask(own.question, str)
-                return answer, state
+                return CallToMake(call, partial(ask, own.question, str)), state
+            text, state = self._do(state, own)
+            return CallToMake(call, result=text), state
+        except BadCall as error:
+            return CallToMake(call, error=str(error)), state
+
+    def _do(self, state: AgentState, own: Builtin) -> tuple[str, AgentState]:
+        """Carry out a call of a built-in tool that changes the plan."""
+        try:
             if isinstance(own, MakePlan):
                 if not (items := _items(own)):
                     raise BadCall("a plan needs items that say something")
@@ -351,7 +353,7 @@ class Orchestrator(Loop):
         try:
             reply: Reply = yield lambda: self._caller.call(call)
         except StepFailed as error:
-            raise AgentGaveUp(f"the model can't be called: {_told(error)}") from error
+            raise AgentGaveUp(f"the model can't be called: {failure_text(error)}") from error
         tokens = self._counted(seen, [nudge.message for nudge in nudges], infos)
         counted = {"counted_tokens": tokens, "counter": self.counter.name}
         return self._caller.marked(reply, counted), state.spend(reply.usage)
@@ -420,7 +422,3 @@ def _short(record: ToolCallRecord) -> ToolCallRecord:
 def _without_draft(state: AgentState) -> AgentState:
     left = {name: None for name in _OF_A_DRAFT if state.memory.notes.get(name)}
     return state.noted(left) if left else state
-
-
-def _told(error: StepFailed) -> str:
-    return str(error).partition("\n")[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -73,17 +73,30 @@ class Tools:
             inspect.signature(fn).bind(*args, **kwargs, **_injected(spec))
         except (Undecodable, TypeError, RecursionError) as error:
             raise BadCall(f"the arguments of {call.name} do not fit: {error}") from None
-        return partial(_called, fn, partial(fn, *args, **kwargs))
+        return partial(_called, fn, args, kwargs)
+
+    def may_be_parallel(self, name: str) -> bool:
+        """Whether a tool may be called beside others."""
+        fn = self.functions.get(name)
+        return fn is None or _spec_of(fn).parallel
 
 
-def _called(fn: Callable[..., Any], call: Callable[[], Any]) -> Any:
-    """Make the call; that of a sync tool off the loop, which other tasks may run on."""
+def _called(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Make the call; that of a sync tool off the loop, which other calls and tasks run on."""
     scope = scope_var.get()
-    if scope is None or not scope.is_async or is_async(fn) or not scope.run.driver.has_threads:
-        return call()
+    if scope is None or not scope.is_async or is_async(fn):
+        return fn(*args, **kwargs)
+    if not scope.run.driver.has_threads:
+        from holdfast.engines import async_driver
+
+        spec = _spec_of(fn)
+        if spec.is_method or spec.streams:
+            return fn(*args, **kwargs)
+        # Its body runs elsewhere anyhow, and awaited it does not hold the others up.
+        return async_driver.call(scope, spec, tuple(args), dict(kwargs))
     from holdfast.engines.loops import in_own_thread
 
-    return in_own_thread(call)
+    return in_own_thread(partial(fn, *args, **kwargs))
 
 
 def _injected(spec: Spec) -> dict[str, IdempotencyKey]:

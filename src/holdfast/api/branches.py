@@ -90,11 +90,7 @@ def gather(*branches: Any) -> Any:
     ...     hf.run(both)
     (2, 8)
     """
-    scope = _strand("gather()")
-    must_be_open(scope)
-    path = scope.next_path()
-    must_hold_no_call(scope.run, path, "gather()")
-    strands = [scope.strand(f"{path}.{n}") for n in range(1, len(branches) + 1)]
+    scope, path, strands = _split("gather()", len(branches))
     if scope.is_async:
         return _gathered(scope.run, path, strands, branches)
     for branch in branches:
@@ -102,9 +98,43 @@ def gather(*branches: Any) -> Any:
             raise BadInput(
                 f"gather() in a sync task takes functions, not {branch!r:.60}: lambda: step(…)"
             )
+    results = ended(scope.run, path, _outcomes(scope.run, strands, branches))
+    _must_have_made_every_call(scope.run, path, strands)
+    return results
+
+
+def gather_in_turn(groups: Sequence[Sequence[Callable[[], Any]]]) -> Any:
+    """Run groups of branches one after the other, and the branches of a group side by side.
+
+    The branches are numbered through, so that another division into groups finds the same calls at
+    the same paths. They are functions, in an async task of something to be awaited. A group begins
+    when the one before it has ended without an exception.
+    """
+    scope, path, strands = _split("gather()", sum(map(len, groups)))
+    if scope.is_async:
+        return _gathered_in_turn(scope.run, path, strands, groups)
+    results: Results[Any] = Results()
+    for group in groups:
+        own = strands[len(results) : len(results) + len(group)]
+        results += ended(scope.run, path, _outcomes(scope.run, own, group))
+    _must_have_made_every_call(scope.run, path, strands)
+    return results
+
+
+def _split(what: str, count: int) -> tuple[Scope, str, list[Scope]]:
+    """The scope that splits here, at which path, and a strand for each branch."""
+    scope = _strand(what)
+    must_be_open(scope)
+    path = scope.next_path()
+    must_hold_no_call(scope.run, path, what)
+    return scope, path, [scope.strand(f"{path}.{n}") for n in range(1, count + 1)]
+
+
+def _outcomes(
+    run: Run, strands: Sequence[Scope], branches: Sequence[Callable[[], Any]]
+) -> Iterator[Any]:
     work = [_in_scope(strand, branch) for strand, branch in zip(strands, branches, strict=True)]
-    outcomes = scope.run.driver.side_by_side(iter(work), len(work) or 1)
-    return ended(scope.run, path, strands, outcomes)
+    return run.driver.side_by_side(iter(work), len(work) or 1)
 
 
 class ItemFailed(Struct, Generic[T], frozen=True):
@@ -323,10 +353,25 @@ async def _gathered(
 ) -> list[Any]:
     from holdfast.engines import async_driver as aio
 
-    return ended(run, path, strands, await aio.gather(strands, branches))
+    results = ended(run, path, await aio.gather(strands, branches))
+    _must_have_made_every_call(run, path, strands)
+    return results
 
 
-def ended(run: Run, path: str, strands: Sequence[Scope], outcomes: Iterable[Any]) -> list[Any]:
+async def _gathered_in_turn(
+    run: Run, path: str, strands: Sequence[Scope], groups: Sequence[Sequence[Callable[[], Any]]]
+) -> list[Any]:
+    from holdfast.engines import async_driver as aio
+
+    results: Results[Any] = Results()
+    for group in groups:
+        own = strands[len(results) : len(results) + len(group)]
+        results += ended(run, path, await aio.gather(own, [branch() for branch in group]))
+    _must_have_made_every_call(run, path, strands)
+    return results
+
+
+def ended(run: Run, path: str, outcomes: Iterable[Any]) -> Results[Any]:
     """The results of branches that have all come to their end, or what the first one raised."""
     results = Results(outcomes)
     stop_if_doomed(run, path)
@@ -336,7 +381,6 @@ def ended(run: Run, path: str, strands: Sequence[Scope], outcomes: Iterable[Any]
     for outcome in (*signals, *results):
         if isinstance(outcome, BaseException):
             raise outcome
-    _must_have_made_every_call(run, path, strands)
     return results
 
 

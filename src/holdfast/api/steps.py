@@ -108,6 +108,7 @@ class ToolOptions(TypedDict, total=False):
     approve: bool
     key_ttl_s: float | None
     invalidates: Iterable[Any]
+    parallel: bool
     redact: Iterable[str]
 
 
@@ -169,6 +170,7 @@ def tool(
     approve: bool = False,
     key_ttl_s: float | None = None,
     invalidates: Iterable[Any] = (),
+    parallel: bool = True,
     redact: Iterable[str] = (),
 ) -> Any:
     """Make a function a tool: a step that touches the outside world.
@@ -184,8 +186,9 @@ def tool(
 
     `undo(result, *, key)` takes back what the tool did, when the task is cancelled or failed (see
     `@task(compensate=…)`). With `approve` a person has to say yes to each call, with exactly its
-    arguments, before it is made: `hf.answer(id, True)`. The arguments of the parameters in
-    `redact` are not written to the log.
+    arguments, before it is made: `hf.answer(id, True)`. With `parallel=False` an agent
+    whose model asks for several calls at once makes this one alone. The arguments of the parameters
+    in `redact` are not written to the log.
 
     >>> from holdfast import Happened, Holdfast, IdempotencyKey, task
     >>> sent: dict[str, str] = {}
@@ -214,6 +217,7 @@ def tool(
         key_ttl_s=key_ttl_s,
         approve=approve,
         invalidates=invalidates,
+        parallel=parallel,
         redact=redact,
     )
 

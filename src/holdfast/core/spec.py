@@ -125,6 +125,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     recorded: the task brings it along on every run."""
     answer: Callable[..., Any] | None = None
     """A function of the record and the result; the caller gets its value instead of the result."""
+    parallel: bool = True
+    """Whether an agent may call it beside the other calls of a turn."""
     is_tool: bool = False
     """Whether it touches the outside world: what its kind says."""
 

@@ -41,6 +41,7 @@ def make_spec(
     redact: Iterable[str] = (),
     ttl_s: float = 0,
     invalidates: Iterable[Any] = (),
+    parallel: bool = True,
 ) -> Spec:
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
     called = _name_of(fn, kind, name)
@@ -91,6 +92,7 @@ def make_spec(
         redact=_parameters(called, signature, redact),
         ttl_s=ttl_s,
         invalidates=_invalidated(called, invalidates),
+        parallel=bool(parallel),
     )
 
 
