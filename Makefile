@@ -30,7 +30,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo engine test thorough torture mutants check web screenshots bench pins clean
+.PHONY: help demo engine test thorough torture mutants check docs web screenshots bench pins clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,12 @@ check: $(VENV)/.dev-stamp  ## check format, lint and types
 	@$(VENV)/bin/python -m ruff check $(CODE)
 	@$(VENV)/bin/python -m mypy $(CODE)
 
+# Nothing is fetched. A warning, such as a link that leads nowhere, is an error.
+docs: $(VENV)/.docs-stamp  ## build the documentation site into build/site
+	@$(VENV)/bin/python docs/diagrams.py
+	@$(VENV)/bin/python -m sphinx -q -E -W --keep-going -j 2 docs build/site
+	@echo "open build/site/index.html"
+
 # The page is shipped built, so that users need no Node. A test compares what it was built from with
 # the sources, and fails if they differ.
 web: web/node_modules/.stamp  ## rebuild the debugger's page (needs npm)
@@ -82,9 +88,9 @@ screenshots: $(VENV)/.dev-stamp  ## make the pictures of the debugger anew (need
 bench: $(VENV_BENCH)/.bench-stamp $(VENV_BENCH)/.restate-stamp  ## measure Holdfast against its peers
 	@env -u PYTHONDONTWRITEBYTECODE $(VENV_BENCH)/bin/python -m bench $(ARGS)
 
-# dev comes first: run and bench keep to its versions.
+# dev comes first: the others keep to its versions.
 pins:  ## recompile requirements/*.txt (needs uv); ARGS=--upgrade for newer versions
-	@for name in dev run bench; do \
+	@for name in dev run docs bench; do \
 	  echo "pinning requirements/$$name.txt"; \
 	  $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-annotate \
@@ -129,6 +135,9 @@ $(VENV)/.run-stamp: $(VENV)/.made-by-$(VERSION) requirements/run.txt pyproject.t
 
 $(VENV)/.dev-stamp: $(VENV)/.made-by-$(VERSION) requirements/dev.txt pyproject.toml
 	$(call install,$(VENV),dev)
+
+$(VENV)/.docs-stamp: $(VENV)/.dev-stamp requirements/docs.txt
+	$(call install,$(VENV),docs)
 
 $(VENV_BENCH)/.bench-stamp: $(VENV_BENCH)/.made-by-$(VERSION) requirements/bench.txt pyproject.toml
 	$(call install,$(VENV_BENCH),bench)

@@ -41,6 +41,17 @@ from holdfast.stores.files.store import FileStore
 from holdfast.stores.port import Facts, Lease, Store
 from holdfast.stores.wrapped import Wrapped
 
+__all__ = [
+    "CrashDisk",
+    "CrashStore",
+    "NoIntentDisk",
+    "Report",
+    "Scenario",
+    "Violation",
+    "boundary",
+    "crash_everywhere",
+]
+
 MISSED = "missed"
 
 _left: int | None = None

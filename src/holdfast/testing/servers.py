@@ -33,6 +33,16 @@ from typing import Any, Self
 
 from holdfast.errors import HoldfastError
 
+__all__ = [
+    "NoServer",
+    "RestateServer",
+    "Server",
+    "TemporalServer",
+    "free_ports",
+    "restate_server",
+    "temporal_server",
+]
+
 LOOPBACK = "127.0.0.1"
 _PATIENCE_S = 60.0
 

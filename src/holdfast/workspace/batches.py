@@ -32,6 +32,17 @@ from holdfast.errors import BadInput
 from holdfast.workspace import files
 from holdfast.workspace.files import carried_out
 
+__all__ = [
+    "BadRow",
+    "Batch",
+    "Place",
+    "Processed",
+    "Rows",
+    "SourceChanged",
+    "process",
+    "rows",
+]
+
 # Rows of a large file, a batch at a time, from any place in it: CSV and JSON lines.
 #
 #     source = rows("people.csv", batch=100)

@@ -25,6 +25,12 @@ from holdfast.core.decoding import Illegible, decode
 from holdfast.core.plan import Plan, PlanItem, PlanStatus, circle_in, numbered
 from holdfast.errors import BadInput
 
+__all__ = [
+    "find_plan",
+    "parse",
+    "print_plan",
+]
+
 # The lines of a Markdown checklist: which are items, and what text belongs to each.
 #
 # Headings, paragraphs, comments and code around the list are for people and are passed over.

@@ -34,6 +34,12 @@ from holdfast.log.states import load
 from holdfast.workspace.checklist import parse, print_plan
 from holdfast.workspace.pages import is_untouched
 
+__all__ = [
+    "Edit",
+    "take_in",
+    "taken",
+]
+
 PLAN, MISSION = "plan.md", "mission.md"
 
 MAX_BYTES = 1_000_000

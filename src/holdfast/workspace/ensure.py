@@ -40,6 +40,16 @@ from holdfast.workspace.replacement import (
     put,
 )
 
+__all__ = [
+    "Ensured",
+    "ensure_absent",
+    "ensure_block",
+    "ensure_dir",
+    "ensure_file",
+    "ensure_json",
+    "ensure_line",
+]
+
 # What a text becomes when it is to hold a line, a marked block, or a value under a key.
 #
 # Plain functions of texts. Each leaves a text that holds it already exactly as it is, and changes

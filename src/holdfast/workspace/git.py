@@ -22,6 +22,11 @@ from pathlib import Path
 
 from holdfast.errors import BadInput, HoldfastError
 
+__all__ = [
+    "commit_workspace",
+    "step_message",
+]
+
 _ATTEMPTS = 5
 _UNDER_WAY = {
     "MERGE_HEAD": "merge",
