@@ -17,6 +17,7 @@ from holdfast import (
     InDoubt,
     StepFailed,
     StorageFailed,
+    TaskBusy,
     TaskCancelled,
     TaskFailed,
     TaskPaused,
@@ -289,6 +290,19 @@ def test_a_child_that_is_gone_is_a_failure_that_says_so(flavor, place):
         gone.set()
         assert hf.run(looking_parent, id="p") == "ChildGone"
         assert "not in" in hf.task("p").children[0].failure.message
+
+
+def test_a_child_that_somebody_took_hold_of_and_never_made_is_made(flavor, place, monkeypatch):
+    """A process that makes a child takes hold of its name first, and may die before it writes."""
+    monkeypatch.setattr("holdfast.engines.local.tasks._MADE_S", 0.0)
+    parent = family(flavor, squares(flavor, []))
+    with place() as hf:
+        lease = acquire_one(hf.store, "tasks/p.1", "somebody who died", 60)
+        with pytest.raises(TaskBusy, match="somebody who died"):
+            hf.run(parent, id="p")
+        assert "ChildMade" not in kinds_of(hf, "p"), "a name is no log"
+        hf.store.release([lease])
+        assert hf.run(parent, id="p") == [1]
 
 
 def test_side_by_side_children_run_at_the_same_time(flavor, place):

@@ -7,6 +7,7 @@ takes it as it is, `retry` and `compensate` open it again.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -60,6 +61,9 @@ from holdfast.log.log import Log
 from holdfast.log.reading import first_event, no_task, stream_of, value_in
 from holdfast.log.states import load
 from holdfast.stores.port import Store
+
+_MADE_S, _POLL_S = 1.0, 0.05
+"""How long a child is waited for whose name somebody holds, and how often it is looked for."""
 
 R = TypeVar("R")
 Outcome = Returned | Raised | Stopped
@@ -514,10 +518,20 @@ class Children:
             engine=parent.driver,
         )
         child = self._driving.starting_with(spec, args, given)
-        # Busy: somebody has it in hand already.
-        with suppress(TaskBusy), self._driving.holding.hold(id) as log:
-            child.begin(log)
-            log.sync()
+        give_up_at = time.monotonic() + _MADE_S
+        while True:
+            try:
+                with self._driving.holding.hold(id) as log:
+                    child.begin(log)
+                    log.sync()
+                return
+            except TaskBusy:
+                # Somebody has it in hand already; or took hold of it, and died before it was made.
+                if first_event(self._store, stream_of(id)) is not None:
+                    return
+                if time.monotonic() > give_up_at:
+                    raise
+            time.sleep(_POLL_S)
 
     def outcome(self, id: str) -> Returned | Raised | None:
         state = load(self._store, id, missing_ok=True)
