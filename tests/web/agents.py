@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from holdfast import (
@@ -12,15 +13,17 @@ from holdfast import (
     Retry,
     TaskFailed,
     Unanswered,
+    Worker,
     ask,
     current,
     decide,
     note,
+    start,
     step,
     task,
     tool,
 )
-from holdfast.workspace import files
+from holdfast.workspace import Means, files, init
 from tests.flavors import Crash
 
 QUICK = Retry(attempts=3, delay_s=0.001, jitter=0)
@@ -123,3 +126,65 @@ def doubtful(hf: Holdfast, id: str = "invite-1") -> str:
     except InDoubt:
         return id
     raise AssertionError("there was no doubt")
+
+
+code = {"version": 1}
+"""What the task below does: with another number it calls something else."""
+
+
+@task
+def page_shifts() -> str:
+    if code["version"] == 1:
+        count_page_guests(["ada"])
+    else:
+        find_page_rooms("Oslo")
+    return str(ask("Go on?", bool, id="go"))
+
+
+def hindered(hf: Holdfast, id: str = "shifts-1") -> str:
+    """A task whose code changed under it, which a worker found out."""
+    try:
+        hf.run(page_shifts, id=id)
+    except Unanswered:
+        hf.answer(id, True, question="go", by="ada")
+    code["version"] = 2
+    try:
+        Worker(hf, poll_s=0.01).run_until_idle()
+    finally:
+        code["version"] = 1
+    return id
+
+
+PLAN = "- [ ] 1. look around\n- [ ] 2. sweep (after: 1)\n- [ ] 3. paint (after: 2)"
+
+
+def mission(hf: Holdfast, folder: Path) -> tuple[str, Means]:
+    """A mission of three items, and how to do one of them after the other."""
+
+    def agent(prompt: str) -> str:
+        if "Write the plan for this mission" in prompt:
+            return PLAN
+        files.write("found.md", "# A lamp\n")
+        return "it is done"
+
+    return init(hf, "Tidy up the attic", id="attic"), Means(agent, folder=folder)
+
+
+@step
+def look_up_page(topic: str) -> str:
+    raise LookupError(f"nothing is known of {topic}")
+
+
+@task
+def page_research(topic: str) -> str:
+    return look_up_page(topic)
+
+
+@task
+def page_report(topic: str) -> str:
+    return start(page_research, topic).result()
+
+
+@task
+def page_writes() -> str:
+    return f"{ask('What shall it say?', str, id='text')} x {ask('How often?', int, id='many')}"

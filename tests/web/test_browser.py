@@ -6,17 +6,28 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from holdfast import Holdfast, step, task
+from holdfast import Holdfast, TaskFailed, Unanswered, Worker, sleep, step, task
 from holdfast.agent import Message, Session, compact
 from holdfast.agent import session as current_session
-from holdfast.workspace import files
+from holdfast.workspace import files, next_item
 from tests.thorough import THOROUGH
-from tests.web.agents import approval, asked_trip, doubtful, failed_task, finished_trip
+from tests.web.agents import (
+    approval,
+    asked_trip,
+    doubtful,
+    failed_task,
+    finished_trip,
+    mission,
+    page_report,
+    page_writes,
+)
 from tests.web.browser import ROOT, Looking, give_up, launched, looking
 from tests.web.serving import serving, until
 
@@ -87,6 +98,25 @@ def test_an_approval_shows_the_exact_arguments(hf: Holdfast, look: Looking) -> N
     need.get_by_role("button", name=re.compile("approve", re.I)).first.click()
     until(lambda: hf.task("spend-1").status == "completed")
     assert hf.task("spend-1").result == {"paid": 70}
+
+
+def test_somebody_who_writes_no_code_answers_in_words_and_numbers(
+    hf: Holdfast, look: Looking
+) -> None:
+    with pytest.raises(Unanswered):
+        hf.run(page_writes, id="writes")
+    page = look.open("/")
+    said = page.get_by_placeholder("your answer")
+    said.fill('Dear Ada,\nit is "done".')
+    page.get_by_role("button", name="Answer").click()
+    number = page.get_by_placeholder("a whole number")
+    number.fill("some")
+    page.get_by_role("button", name="Answer").click()
+    expect(page.get_by_role("alert")).to_contain_text("int")
+    number.fill("3")
+    page.get_by_role("button", name="Answer").click()
+    until(lambda: hf.task("writes").status == "completed")
+    assert hf.task("writes").result == 'Dear Ada,\nit is "done". x 3'
 
 
 def test_a_doubt_is_settled_where_the_task_says_what_to_do(hf: Holdfast, look: Looking) -> None:
@@ -245,6 +275,66 @@ def test_many_tasks_are_stopped_at_once_and_refusals_are_told(hf: Holdfast, look
     expect(page.locator("body")).to_contain_text("cancel: 2 tasks; 1 refused")
     until(lambda: hf.task("trip-1").status == hf.task("trip-2").status == "cancelled")
     assert hf.task("trip-1").state.because == "the trip is off"
+
+
+def test_all_tasks_that_match_are_stopped_not_only_those_that_are_shown(
+    hf: Holdfast, look: Looking
+) -> None:
+    for number in range(4):
+        asked_trip(hf, f"trip-{number}")
+    failed_task(hf)
+    page = look.open("/tasks?status=awaiting_user")
+    page.get_by_label("Select trip-2").check()
+    page.get_by_role("button", name="select all 4 tasks that match").click()
+    page.get_by_role("button", name="Cancel…").click()
+    dialog = page.get_by_role("dialog", name="Cancel all 4 tasks that match?")
+    dialog.get_by_role("button", name="Cancel", exact=True).click()
+    expect(page.locator("body")).to_contain_text("cancel: 4 tasks")
+    until(lambda: len(list(hf.tasks(status="cancelled"))) == 4)
+    assert hf.task("breaks-1").status == "failed"
+
+
+def test_a_failed_child_is_crossed_and_leads_to_its_own_timeline(
+    hf: Holdfast, look: Looking
+) -> None:
+    with pytest.raises(TaskFailed):
+        hf.run(page_report, "unicorns", id="report")
+    page = look.open("/tasks/report")
+    row = page.get_by_role("option").filter(has_text="report.1")
+    expect(row.locator(".bar.failed")).to_have_count(1)
+    expect(row.locator(".mark.bad")).to_have_count(1)
+    look.press("j", "Enter")
+    expect(page).to_have_url(re.compile(r"/tasks/report\.1$"))
+
+
+def test_a_wait_goes_on_to_now_folded_and_says_until_when(hf: Holdfast, look: Looking) -> None:
+    long_ago = datetime.now(UTC) - timedelta(hours=3)
+    times = iter(long_ago + timedelta(milliseconds=10 * n) for n in range(10_000))
+    with Holdfast(hf.store.url, clock=lambda: next(times)) as then:
+        then.start(page_naps, id="naps")
+        Worker(then, poll_s=0.01).run_until_idle()
+    page = look.open("/tasks/naps")
+    row = page.get_by_role("option").filter(has_text="sleep")
+    expect(row).to_contain_text("waits until")
+    expect(page.locator(".fold")).to_contain_text(re.compile("2 h 59 m|3 h"))
+    expect(page.get_by_role("region", name="What to do")).to_contain_text("It goes on in")
+    expect(page.locator(".task > header")).to_contain_text("waiting")
+
+
+@task
+def page_naps() -> None:
+    answer(1)
+    sleep(24 * 3600)
+
+
+def test_a_missions_board_moves_by_itself(hf: Holdfast, look: Looking, tmp_path: Path) -> None:
+    id, means = mission(hf, tmp_path)
+    next_item(hf, id, means)
+    page = look.open("/missions/attic")
+    expect(page.get_by_role("region", name="To do")).to_contain_text("look around")
+    next_item(hf, id, means)
+    expect(page.get_by_role("region", name="Done")).to_contain_text("look around")
+    expect(page.locator("main")).to_contain_text("found.md")
 
 
 def test_a_live_tasks_timeline_grows_without_a_reload(hf: Holdfast, look: Looking) -> None:

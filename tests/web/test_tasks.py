@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, step, task
+from holdfast import Holdfast, Worker, sleep, step, task
+from holdfast.workspace import next_item
 from tests.web.agents import (
     approval,
     asked_trip,
     doubtful,
     failed_task,
     finished_trip,
+    hindered,
+    mission,
 )
 from tests.web.serving import Page, serving
 
@@ -65,11 +69,50 @@ def test_lists_are_filtered_and_paged(hf: Holdfast, page: Page) -> None:
     counts = page.get("tasks", "count")
     assert counts["counts"]["awaiting_user"] == 5
     assert counts["total"] == 6
+    some = page.get("tasks", "count", status="awaiting_user", label="team=travel", text="p-3")
+    assert some["total"] == 1, "what is counted is what is listed"
+    assert "ls --status awaiting_user --label team=travel --url" in some["command"]
     detailed = page.get("tasks", status="awaiting_user", details="1", limit=1)["tasks"][0]
     assert detailed["asks"] == "Book Oslo Inn?"
     assert detailed["position"] == "step 2 of 3"
     for bad in ({"status": "odd"}, {"since": "yesterday"}, {"label": "x"}, {"cursor": "%%"}):
         assert _refused(page, bad), bad
+
+
+def test_a_task_whose_code_changed_says_so_in_the_inbox(hf: Holdfast, page: Page) -> None:
+    id = hindered(hf)
+    [need] = page.get("inbox")["needs"]
+    assert (need["kind"], need["task"]) == ("stuck", id)
+    assert need["title"].startswith("It could not go on: CodeChanged: task 'shifts-1', step 1")
+    [row] = page.get("tasks", details="1")["tasks"]
+    assert row["note"] == "CodeChanged"
+
+
+def test_the_oldest_questions_are_in_the_inbox_however_many_there_are(
+    hf: Holdfast, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.needs._MOST_LOOKED_AT", 2)
+    for number in range(4):
+        asked_trip(hf, f"trip-{number}")
+    found = page.get("inbox")
+    assert [need["task"] for need in found["needs"]] == ["trip-0", "trip-1"]
+    assert found["count"] == 4 == page.get("me")["inbox"]
+
+
+@task
+def page_sleeps() -> None:
+    sleep(3600)
+
+
+def test_tasks_that_sleep_need_nobody_and_are_not_read(
+    hf: Holdfast, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf.start(page_sleeps, id="sleeps")
+    Worker(hf, poll_s=0.01).run_until_idle()
+    assert page.get("tasks", "sleeps")["note"] == "waiting"
+    read: list[str] = []
+    monkeypatch.setattr("holdfast.web.needs.view_at", lambda store, id: read.append(id))
+    assert page.get("inbox")["needs"] == [] and read == []
 
 
 def _refused(page: Page, query: dict[str, str]) -> bool:
@@ -217,6 +260,23 @@ def test_figures_and_the_fleet_count_what_there_is(hf: Holdfast, page: Page) -> 
     figures = page.get("figures")
     assert figures["complete"]
     assert {each["type"] for each in figures["types"]} == {"page_trip", "page_breaks"}
+
+
+def test_a_mission_is_a_board_with_what_its_items_made(
+    hf: Holdfast, page: Page, tmp_path: Path
+) -> None:
+    id, means = mission(hf, tmp_path)
+    next_item(hf, id, means)
+    next_item(hf, id, means)
+    [listed] = page.get("missions")["missions"]
+    assert (listed["id"], listed["done"], listed["items"]) == (id, 1, 3)
+    board = page.get("missions", id)
+    assert [item["status"] for item in board["items"]] == ["done", "pending", "pending"]
+    assert [item["ready"] for item in board["items"]] == [False, True, False]
+    [made] = board["artifacts"]
+    assert (made["item"], made["task"]) == ("1", board["items"][0]["task"])
+    found = [file["name"] for file in made["files"]]
+    assert page.http.get(f"/api/tasks/{made['task']}/files/{found[0]}").status_code == 200
 
 
 @step

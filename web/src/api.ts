@@ -94,7 +94,7 @@ export interface Why {
   facts: { path: string; name: string; value: Value; as_of: string; sources: string[] }[];
   notes: { text: string; at: string; data?: Value }[];
   failures: { path: string; name: string; attempt: number; at: string; input: Value; failure: Failure }[];
-  readings: { path: string; name: string; at: string; as_of: string | null; age_s: number | null }[];
+  readings: { path: string; name: string; at: string; as_of: string | null; age_s: number | null; of: string }[];
 }
 export interface PlanItem { id: string; text: string; status: string; because?: string; after: string[] }
 export interface PlanView {
@@ -135,6 +135,7 @@ export interface MissionItem extends PlanItem {
 }
 export interface MissionView {
   id: string; text: string; status: string; seq: number; items: MissionItem[]; files: FileView[];
+  artifacts: { item: string; task: string; files: FileView[] }[];
   progress: { at: string; text: string }[];
 }
 export interface Made {
@@ -152,7 +153,7 @@ export interface Figure {
 }
 export interface Comparison {
   ids: string[]; types: string[]; same: boolean; pairs: Pair[]; figures: Figure[];
-  states: { a_seq: number; b_seq: number }[];
+  states: { a_seq: number; b_seq: number }[]; command: string;
 }
 export interface Done {
   ok: true; words: string; task: { id: string; status: string; seq: number }; next: string; command: string;

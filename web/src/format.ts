@@ -15,6 +15,18 @@ export function duration(ms: number): string {
   return pair(Math.floor(h / 24), "d", h % 24, "h");
 }
 
+/** A time on an axis whose ticks are `step` apart: with as many digits as tell one from the next. */
+export function offset(ms: number, step: number): string {
+  if (ms < 1000 && step < 1000) return `${Math.round(ms)} ms`;
+  const digits = step < 1000 ? Math.ceil(Math.log10(1000 / step)) : 0;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(digits)} s`;
+  if (step >= 60_000) return duration(Math.round(ms / 60_000) * 60_000);
+  const s = ms / 1000;
+  const [h, m] = [Math.floor(s / 3600), Math.floor((s % 3600) / 60)];
+  const seconds = (s % 60).toFixed(digits).padStart(digits ? digits + 3 : 2, "0");
+  return `${h ? `${h}:${two(m)}` : m}:${seconds}`;
+}
+
 function pair(a: number, x: string, b: number, y: string): string {
   return b ? `${a} ${x} ${b} ${y}` : `${a} ${x}`;
 }
@@ -82,9 +94,4 @@ export function plain(text: string): string {
     if (code < 0x20) return String.fromCharCode(0x2400 + code);
     return `⟨U+${code.toString(16).toUpperCase().padStart(4, "0")}⟩`;
   });
-}
-
-/** An argument of a shell, quoted if it has to be. */
-export function quoted(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
 }

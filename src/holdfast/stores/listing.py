@@ -75,6 +75,8 @@ class TaskRecord(Struct, frozen=True):
     """When its status last changed, or later."""
     origin: str = ""
     """The id of the task whose past it shares, if it is a fork of one."""
+    wake_at: datetime | None = None
+    """From when on somebody should drive it; None while there is nothing to do."""
 
 
 class TaskPage(Struct, frozen=True):
@@ -265,6 +267,7 @@ def _record(stream: str, facts: Facts) -> TaskRecord:
         created_at=facts.created_at,
         updated_at=facts.updated_at,
         origin=facts.origin,
+        wake_at=facts.wake_at,
     )
 
 

@@ -258,7 +258,7 @@ def mission(site: Site, asked: PageRequest) -> Data:
     plan = view.state.plan
     can_begin = {item.id for item in ready(plan)}
     reasons = {v.marked: v.because for v in view.state.plans if v.marked and v.because}
-    items = []
+    items, artifacts = [], []
     for number, item in enumerate(plan, 1):
         id = item.id or str(number)
         tried = last_try(site.hf, view.id, item)[1] if view.type == "mission" else State()
@@ -273,6 +273,8 @@ def mission(site: Site, asked: PageRequest) -> Data:
                 **_tried(site.hf.store, tried),
             }
         )
+        if tried.files:
+            artifacts.append({"item": id, "task": tried.id, "files": files_of(tried)})
     return {
         "id": view.id,
         "text": mission_text(view),
@@ -280,6 +282,7 @@ def mission(site: Site, asked: PageRequest) -> Data:
         "seq": view.seq,
         "items": items,
         "files": files_of(view.state),
+        "artifacts": artifacts,
         "progress": _progress(view),
     }
 

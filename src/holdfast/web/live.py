@@ -101,7 +101,7 @@ class _List:
             if rows:
                 told.append(sent("tasks", {"tasks": rows}))
             if self._looks % round(_INBOX_S / _LIST_S) == 0:
-                count = len(gathered(self._site)[0])
+                count = gathered(self._site).count
                 if count != self._count:
                     self._count = count
                     told.append(sent("inbox", {"count": count}))

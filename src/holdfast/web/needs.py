@@ -7,16 +7,18 @@ stand in the header of their task.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.core.state import FINISHED, HALTED
+from msgspec import Struct
+
+from holdfast.core.facts import BY_ENGINE, TRIED_ONCE
+from holdfast.core.state import FINISHED, HALTED, Hindrance
 from holdfast.core.words import cut
 from holdfast.engines.routing import driven_by
 from holdfast.errors import StoreError, TaskNotFound
 from holdfast.stores.listing import TaskRecord, page_of_tasks
-from holdfast.stores.port import Store
+from holdfast.stores.port import LONGEST_PAGE, Store
 from holdfast.views.needs import DoubtView, QuestionView, at_work, doubts_of, questions_of
 from holdfast.views.task import TaskView
 from holdfast.web.asked import PageRequest, Site
@@ -25,7 +27,7 @@ from holdfast.web.shapes import ShownValues, failure_of
 
 Data = dict[str, Any]
 _MAY = re.compile(r"May it call ([^(\s]+)\(")
-_MOST_SHOWN, _MOST_FAILED, _MOST_LOOKED_AT = 500, 50, 400
+_MOST_SHOWN, _MOST_FAILED, _MOST_LOOKED_AT, _MOST_COUNTED = 500, 50, 400, 20_000
 
 
 def action(
@@ -58,8 +60,11 @@ class Needs:
             for each in doubts_of(self.store, self.view)
             if each.waits_for_a_person or each.interrupted
         ]
+        hindrance = self.view.state.hindrance
         if self.view.status == "stuck":
             found.append(self._stuck())
+        elif hindrance is not None and self.holder is None and self.view.status not in FINISHED:
+            found.append(self._hindered(hindrance))
         elif not found and self.is_stopped():
             found.append(self._stopped())
         if self.view.status == "failed" and self.view.failure is not None:
@@ -86,6 +91,8 @@ class Needs:
             return f"on {state.driver}"
         if state.cancelling or state.ending:
             return "to be ended"
+        if state.hindrance is not None:
+            return state.hindrance.error
         if state.status != "in_progress":
             return ""
         return "waiting" if state.parked else "stopped"
@@ -267,6 +274,11 @@ class Needs:
         go_on = action("resume", "Go on", self.hints.go_on(state))
         return self._need("stuck", state.updated_at, title, actions=[go_on])
 
+    def _hindered(self, why: Hindrance) -> Data:
+        title = cut(f"It could not go on: {why.error}: {why.why}", 2 * _MOST_SHOWN)
+        by = f"{why.by} tried it" if why.by else ""
+        return self._need("stuck", why.at, title, why=by, actions=[self._resume()])
+
     def _failed(self) -> Data:
         state, failure = self.view.state, self.view.failure
         title = cut(f"It failed: {failure.summary() if failure else ''}", _MOST_SHOWN)
@@ -318,33 +330,61 @@ def detailed(site: Site, record: TaskRecord) -> Data | None:
     }
 
 
-def _records(store: Store, limit: int, *status: str) -> Iterable[TaskRecord]:
-    return page_of_tasks(store, {"status": status}, limit).tasks
+class Inbox(Struct, frozen=True):
+    """What needs a person, as far as logs were read for it."""
+
+    needs: list[Data]
+    """The oldest first."""
+    beyond: int
+    """How many newer tasks in such a status were not looked at."""
+    unreadable: list[str]
+    running: list[Data]
+    """The tasks that somebody is at work on."""
+
+    @property
+    def count(self) -> int:
+        return len(self.needs) + self.beyond
+
+
+def _in(store: Store, status: str) -> list[TaskRecord]:
+    """The tasks in a status, the oldest first."""
+    found, cursor = list[TaskRecord](), None
+    while True:
+        page = page_of_tasks(store, {"status": status}, LONGEST_PAGE, cursor)
+        found, cursor = [*found, *page.tasks], page.next
+        if cursor is None or len(found) >= _MOST_COUNTED:
+            return found[::-1]
+
+
+def _sleeps(record: TaskRecord) -> bool:
+    """Whether it waits for a time that is to come: such tasks are many, and need nobody."""
+    at = record.wake_at
+    return at is not None and at not in (BY_ENGINE, TRIED_ONCE) and at > datetime.now(UTC)
 
 
 def inbox(site: Site, asked: PageRequest) -> Data:
     """What needs a person, the oldest first, and what runs now."""
     limit = int(asked.number("limit", 100, least=1, most=500) or 100)
-    found, unreadable, running = gathered(site)
-    found.sort(key=lambda need: need["since"])
+    found = gathered(site)
     return {
-        "needs": found[:limit],
-        "more": len(found) > limit,
-        "count": len(found),
-        "running": running[:10],
-        "unreadable": unreadable[:20],
+        "needs": found.needs[:limit],
+        "more": found.count > limit,
+        "count": found.count,
+        "running": found.running[:10],
+        "unreadable": found.unreadable[:20],
     }
 
 
-def gathered(site: Site) -> tuple[list[Data], list[str], list[Data]]:
-    """Every need there is, as far as the newest tasks of each status go; what can't be read; and
-    the tasks that somebody is at work on."""
+def gathered(site: Site) -> Inbox:
+    """Every need there is: of so many of the oldest tasks, and of the newest that failed."""
     store = site.hf.store
     found, unreadable, running = list[Data](), list[str](), list[Data]()
-    records = [*_records(store, _MOST_LOOKED_AT, "awaiting_user")]
-    records += _records(store, _MOST_LOOKED_AT, "in_progress")
-    records += _records(store, _MOST_LOOKED_AT, "stuck")
-    records += _records(store, _MOST_FAILED, "failed")
+    waiting = [*_in(store, "awaiting_user"), *_in(store, "stuck")]
+    records, beyond = waiting[:_MOST_LOOKED_AT], len(waiting[_MOST_LOOKED_AT:])
+    awake = [one for one in _in(store, "in_progress") if not _sleeps(one)]
+    records += awake[:_MOST_LOOKED_AT]  # most of them need nobody
+    records += _in(store, "pending")[:_MOST_FAILED]  # the oldest may wait for code that is gone
+    records += page_of_tasks(store, {"status": "failed"}, _MOST_FAILED).tasks
     for record in records:
         try:
             needs = Needs(site, view_at(store, record.id))
@@ -356,4 +396,5 @@ def gathered(site: Site) -> tuple[list[Data], list[str], list[Data]]:
             continue
         except StoreError as error:
             unreadable.append(cut(str(error), 300))
-    return found, unreadable, running
+    found.sort(key=lambda need: need["since"])
+    return Inbox(found, beyond, unreadable, running)

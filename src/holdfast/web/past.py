@@ -303,6 +303,7 @@ def compare(site: Site, asked: PageRequest) -> Data:
         "pairs": pairs,
         "figures": [_figures(each) for each in made.figures],
         "states": [_places(site, alignment) for alignment in made.alignments],
+        "command": site.hints.command("compare", *made.ids),
     }
 
 

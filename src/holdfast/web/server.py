@@ -40,7 +40,6 @@ _PAGES = ("tasks", "compare", "sessions", "missions", "fleet", "search")
 
 def me(site: Site, asked: PageRequest) -> dict[str, Any]:
     """Who asks, and what may be done here."""
-    count = needs.gathered(site)[0] if not asked.flag("quick") else None
     return {
         "user": asked.user,
         "read_only": site.read_only,
@@ -49,7 +48,7 @@ def me(site: Site, asked: PageRequest) -> dict[str, Any]:
         "can_drive": bool(site.app),
         "app": site.app,
         "engine": getattr(site.hf.engine, "name", LOCAL),
-        "inbox": None if count is None else len(count),
+        "inbox": None if asked.flag("quick") else needs.gathered(site).count,
         "now": fleet.now(),
     }
 

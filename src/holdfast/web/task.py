@@ -289,8 +289,8 @@ def _fact(view: TaskView, made: Call, values: ShownValues) -> Data | None:
 def _reading(made: Call) -> Data | None:
     if not made.reads:
         return None
-    now = made.ended_at or made.at
-    age = (now - made.as_of).total_seconds() if made.as_of else None
+    used_at = made.ended_at or made.at
+    age = (used_at - made.as_of).total_seconds() if made.as_of else None
     return {"as_of": made.as_of, "age_s": age, "names": made.reads, "of": made.of}
 
 

@@ -76,15 +76,27 @@ def _holds(record: TaskRecord, text: str) -> bool:
 
 def counted(site: Site, asked: PageRequest) -> Data:
     """How many tasks there are in each status."""
-    filters, counts, total = filters_of(asked), dict.fromkeys(get_args(Status), 0), 0
-    cursor: str | None = None
+    filters, counts, looked_at = filters_of(asked), dict.fromkeys(get_args(Status), 0), 0
+    text, cursor = asked.text("text").casefold(), None
     while True:
         page = page_of_tasks(site.hf.store, filters, LONGEST_PAGE, cursor)
         for record in page.tasks:
-            counts[record.status] += 1
-        total, cursor = total + len(page.tasks), page.next
-        if cursor is None or total >= _MOST_COUNTED:
-            return {"counts": counts, "total": total, "exact": cursor is None}
+            if not text or _holds(record, text):
+                counts[record.status] += 1
+        looked_at, cursor = looked_at + len(page.tasks), page.next
+        if cursor is None or looked_at >= _MOST_COUNTED:
+            return {
+                "counts": counts,
+                "total": sum(counts.values()),
+                "exact": cursor is None,
+                "command": site.hints.command("ls", options=_options(asked)),
+            }
+
+
+def _options(asked: PageRequest) -> list[str]:
+    """The filters as the command line takes them. It has none for a text."""
+    names = ("status", *_MATCHED, "label", "since", "until")
+    return [word for name in names for each in asked.texts(name) for word in (f"--{name}", each)]
 
 
 def types(site: Site, asked: PageRequest) -> Data:

@@ -51,11 +51,13 @@ export function statusWord(status: string): string {
 }
 
 export function Status({ status, note = "" }: { status: string; note?: string }) {
-  const stopped = note === "stopped";
+  // Nobody is at work on it: the word that the command line has for it says more than its status.
+  const idle = status === "in_progress" && (note === "stopped" || note === "waiting");
+  const hindered = /^[A-Z]/.test(note); // the type of the error that kept it from going on
   return (
     <span class="status">
-      <Shape status={stopped ? "paused" : status} />
-      <span>{stopped ? "stopped" : statusWord(status)}</span>
+      <Shape status={hindered ? "stuck" : idle ? (note === "stopped" ? "paused" : "pending") : status} />
+      <span>{hindered || idle ? plain(note) : statusWord(status)}</span>
     </span>
   );
 }

@@ -47,6 +47,32 @@ export function choicesOf(expects: string): { label: string; answer: unknown }[]
   });
 }
 
+/** What is asked, in a line. The arguments of a call that asks for approval are shown below it. */
+export function askOf(need: Need): string {
+  return need.kind === "approval" && need.call?.name ? `May it call ${need.call.name}?` : need.question || need.title;
+}
+
+interface Field { hint: string; lines?: true; mode?: "numeric" | "decimal"; given: (text: string) => object }
+
+/** How an answer of this annotation is typed in, in words for somebody who writes no code. */
+export function fieldOf(expects: string): Field {
+  const optional = /^(.*?) \| None$/.exec(expects);
+  if (optional) {
+    const inner = fieldOf(optional[1]!);
+    return { ...inner, hint: `${inner.hint}; nothing for none`, given: (text) => (text === "" ? { answer: null } : inner.given(text)) };
+  }
+  const asText = (text: string) => ({ text });
+  switch (expects) {
+    case "": case "str": return { hint: "your answer", lines: true, given: (text) => ({ answer: text }) };
+    case "int": return { hint: "a whole number", mode: "numeric", given: asText };
+    case "float": case "Decimal": return { hint: "a number", mode: "decimal", given: asText };
+    case "date": return { hint: "a date, as 2026-03-31", given: asText };
+    case "datetime": return { hint: "a date and a time, as 2026-03-31T18:00:00", given: asText };
+    case "list[str]": return { hint: "one in each line", lines: true, given: (text) => ({ answer: text.split("\n").filter((line) => line !== "") }) };
+    default: return { hint: `${expects}, as JSON`, lines: true, given: asText };
+  }
+}
+
 interface FormProps { need: Need; doing: Doing; field: string }
 
 function Answer({ need, doing, field }: FormProps) {
@@ -64,10 +90,14 @@ function Answer({ need, doing, field }: FormProps) {
       </div>
     );
   }
+  const as = fieldOf(need.expects ?? "");
+  const about = { id: field, "aria-label": `Answer: ${need.title}`, value: text, disabled: off, placeholder: as.hint };
+  const isSent = (event: KeyboardEvent) => event.key === "Enter" && (event.ctrlKey || event.metaKey);
   return (
-    <form onSubmit={(event) => { event.preventDefault(); void send(need.expects === "str" ? { answer: text } : { text }); }}>
-      <input type="text" id={field} aria-label={`Answer: ${need.title}`} value={text} disabled={off}
-        placeholder={need.expects ? `answer (${need.expects})` : "answer"} onInput={(event) => set(event.currentTarget.value)} />
+    <form onSubmit={(event) => { event.preventDefault(); void send(as.given(text)); }}>
+      {as.lines
+        ? <textarea {...about} rows={2} onInput={(event) => set(event.currentTarget.value)} onKeyDown={(event) => { if (isSent(event)) event.currentTarget.form?.requestSubmit(); }} />
+        : <input {...about} type="text" inputMode={as.mode ?? "text"} onInput={(event) => set(event.currentTarget.value)} />}
       <button class="main" disabled={off}>Answer</button>
     </form>
   );
@@ -151,7 +181,7 @@ export function NeedCard({ need, onDone, here }: { need: Need; onDone: (done: Do
         <time dateTime={need.since} title={moment(need.since)}>{ago(need.since)}</time>
         {need.until && <span>until {moment(need.until)}</span>}
       </div>
-      <p class="ask"><bdi>{plain(need.question || need.title)}</bdi></p>
+      <p class="ask"><bdi>{plain(askOf(need))}</bdi></p>
       {need.call && (
         <div class="said">
           <p class="dim"><b class="mono">{plain(need.call.name)}</b> with exactly these arguments:</p>

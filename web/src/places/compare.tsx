@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { type Change, type Comparison, type DiffLine, type Figure, type Made, type StateView, of, useGet } from "../api";
-import { count, duration, money, plain, quoted } from "../format";
+import { count, duration, money, plain } from "../format";
 import { useKeys } from "../keys";
 import { Command, Loading, Refused, Status, useTitle } from "../parts/basics";
 import { Changes, DiffLines, ValueView, briefValue } from "../parts/value";
@@ -77,7 +77,7 @@ export function ComparePlace({ left, right, query }: { left: string; right: stri
   return (
     <div class="column" style={{ maxWidth: "1180px" }}>
       <h1>{got.data.same ? "They are the same" : first ? "They part here" : "Compared"}: <a class="mono" href={taskAddress(left)}>{plain(left)}</a> and <a class="mono" href={taskAddress(right)}>{plain(right)}</a></h1>
-      <p class="quiet" style={{ margin: "4px 0 14px" }}><Command line={`holdfast compare ${[left, right, ...others].map(quoted).join(" ")}`} /></p>
+      <p class="quiet" style={{ margin: "4px 0 14px" }}><Command line={got.data.command} /></p>
       {first && (
         <section aria-label="First divergence" data-first={first.path}>
           <p class="said doubt"><b>First divergence{first.path && <>, call <span class="mono">{plain(first.path)}</span></>}: </b><bdi>{plain(first.words)}</bdi></p>

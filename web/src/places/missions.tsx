@@ -1,6 +1,7 @@
 /** Missions: the plan as a board, with who works on what. */
 
-import { type FileView, type MissionView, useGet } from "../api";
+import { useState } from "preact/hooks";
+import { type FileView, type MissionView, useGet, useLive } from "../api";
 import { ago, clock, plain } from "../format";
 import { Loading, Refused, Shape, Status, useTitle } from "../parts/basics";
 import { escaped, taskAddress } from "../route";
@@ -8,8 +9,15 @@ import { FilesList } from "./tabs";
 
 interface MissionRow { id: string; text: string; status: string; items: number; done: number; failed: number; user: string; updated_at: string }
 
+/** A number that grows whenever one of the tasks that match has moved: what is shown is read anew. */
+function useMoves(filters: string): number {
+  const [moves, set] = useState(0);
+  useLive(`/api/live?${filters}`, (name) => { if (name === "tasks") set((n) => n + 1); }, ["tasks"]);
+  return moves;
+}
+
 export function MissionsPlace() {
-  const got = useGet<{ missions: MissionRow[] }>("/api/missions");
+  const got = useGet<{ missions: MissionRow[] }>("/api/missions", useMoves("type=mission"));
   useTitle("Missions");
   if (got.error) return <div class="column"><Refused error={got.error} /></div>;
   if (!got.data) return <Loading what="Reading the missions…" />;
@@ -30,7 +38,7 @@ export function MissionsPlace() {
 const COLUMNS: [string, string[]][] = [["To do", ["pending"]], ["Doing", ["doing"]], ["Done", ["done"]], ["Failed or skipped", ["failed", "skipped"]]];
 
 export function MissionPlace({ id }: { id: string }) {
-  const got = useGet<MissionView>(`/api/missions/${escaped(id)}`);
+  const got = useGet<MissionView>(`/api/missions/${escaped(id)}`, useMoves(`text=${encodeURIComponent(id)}`));
   useTitle(id);
   if (got.error && !got.data) return <div class="column"><Refused error={got.error} /></div>;
   if (!got.data) return <Loading what="Reading the mission…" />;
@@ -49,7 +57,7 @@ export function MissionPlace({ id }: { id: string }) {
               {items.map((item) => (
                 <article class="card" key={item.id}>
                   <div><Shape status={item.status} /> <span class="quiet mono">{plain(item.id)}</span> <bdi>{plain(item.text)}</bdi></div>
-                  {item.because && <div class="dim">because {plain(item.because)}</div>}
+                  {item.because && <div class="dim"><bdi>{plain(item.because)}</bdi></div>}
                   {item.status === "pending" && <div class="quiet">{item.ready ? "ready" : `after ${item.after.map(plain).join(", ")}`}</div>}
                   {item.task && <div class="dim"><a href={taskAddress(item.task)}>{plain(item.task)}</a> {item.at_work ? `· ${plain(item.at_work)} works on it` : item.task_status ? `· ${item.task_status.replaceAll("_", " ")}` : ""}</div>}
                 </article>
@@ -59,7 +67,10 @@ export function MissionPlace({ id }: { id: string }) {
         })}
       </div>
       <div class="versus grow">
-        <section><h2>Artifacts</h2><FilesList id={id} files={view.files as FileView[]} /></section>
+        <section><h2>Artifacts</h2>
+          {(view.files.length > 0 || view.artifacts.length === 0) && <FilesList id={id} files={view.files as FileView[]} />}
+          {view.artifacts.map((one) => <div class="section" key={one.task}><h3>item {plain(one.item)}, <a href={taskAddress(one.task)}>{plain(one.task)}</a></h3><FilesList id={one.task} files={one.files} /></div>)}
+        </section>
         <section><h2>Progress</h2>{view.progress.length === 0 && <p class="empty">It has told none.</p>}<ul>{view.progress.slice(-60).map((one, i) => <li key={i}><span class="quiet num">{clock(one.at)}</span> <bdi>{plain(one.text)}</bdi></li>)}</ul></section>
       </div>
     </div>

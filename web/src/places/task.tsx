@@ -2,13 +2,13 @@
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { type CallRow, type EventRow, type StateView, type TaskView, type Timeline, get, of, useGet, useLive } from "../api";
-import { count, duration, moment, money, plain, plural } from "../format";
+import { ago, count, duration, moment, money, plain, plural } from "../format";
 import { useKeys } from "../keys";
 import { Command, Dialog, Loading, Refused, Status, Tabs, copy, say, useMe, useSettled, useTitle } from "../parts/basics";
 import { ForkDialog, ReplayDialog, RewindDialog } from "../parts/branching";
 import { CallPane } from "../parts/call";
 import { FailureView } from "../parts/failure";
-import { NeedActions, useDoing } from "../parts/needs";
+import { NeedActions, askOf, useDoing } from "../parts/needs";
 import { Changes, ValueView, briefValue, marksOf } from "../parts/value";
 import { escaped, go, setQuery, taskAddress } from "../route";
 import { type Calls, useCalls } from "../timeline/calls";
@@ -18,6 +18,7 @@ import { LogTab } from "./log";
 import { ConversationTab, FilesTab, PlanTab, TreeTab, WhyTab } from "./tabs";
 
 const FEW = 1000;
+const OVER = new Set(["completed", "failed", "cancelled"]);
 const PLAY_MS = 260;
 
 function Header({ view, onDone, past }: { view: TaskView; onDone: () => void; past: boolean }) {
@@ -31,7 +32,7 @@ function Header({ view, onDone, past }: { view: TaskView; onDone: () => void; pa
       <header>
         <h1 class="cut" title={view.id}><bdi>{plain(view.id)}</bdi></h1>
         <span class="dim"><bdi>{plain(view.type)}</bdi></span>
-        {doubt && !past ? <span class="status doubt"><Status status="in_doubt" /></span> : <Status status={view.status} />}
+        {doubt && !past ? <span class="status doubt"><Status status="in_doubt" /></span> : <Status status={view.status} note={past ? "" : view.note ?? ""} />}
         {view.user && <span class="dim hide-narrow">for <bdi>{plain(view.user)}</bdi></span>}
         {view.session && <a class="hide-narrow" href={`/sessions/${escaped(view.session)}`}>conversation</a>}
         {view.parent && <a class="hide-narrow" href={taskAddress(view.parent)}>parent {plain(view.parent)}</a>}
@@ -54,7 +55,7 @@ function Todo({ view, onDone }: { view: TaskView; onDone: () => void }) {
   const offered = view.actions.filter((action) => ["retry", "resume", "unpause", "compensate"].includes(action.do) && action.enabled);
   return (
     <div class={`todo ${need?.kind === "failed" ? "bad" : need ? "" : "calm"}`} role="region" aria-label="What to do">
-      <span class="words"><b>What to do: </b><bdi>{plain(need ? need.question || need.title : view.todo)}</bdi>{need?.call && <span class="mono dim"> {plain(briefValue(need.call.input, 90))}</span>}</span>
+      <span class="words"><b>What to do: </b><bdi>{plain(need ? askOf(need) : view.todo)}</bdi>{!need && view.wake_at && <span class="dim"> It goes on {ago(view.wake_at)}, at {moment(view.wake_at)}.</span>}{need?.call && <span class="mono dim"> {plain(briefValue(need.call.input, 90))}</span>}</span>
       {need ? <NeedActions need={need} onDone={onDone} key={`${need.kind} ${need.id}`} /> : (
         <span class="buttons">{offered.map((action) => <button type="button" key={action.do} disabled={doing.busy || me?.read_only} title={action.command} onClick={() => doing.run(of.task(view.id, action.do === "unpause" ? "/resume" : `/${action.do}`), {})}>{plain(action.label)}</button>)}</span>
       )}
@@ -73,10 +74,10 @@ function More({ view, onClose, onDone }: { view: TaskView; onClose: () => void; 
   const can = (verb: string) => view.actions.some((action) => action.do === verb && action.enabled) && !me?.read_only;
   return (
     <Dialog title={view.id} onClose={onClose}>
-      <section><h2>Stop it</h2>
-        <p style={{ margin: "6px 0" }}><input type="text" aria-label="Why" placeholder="why (recorded with your name)" value={because} onInput={(event) => setBecause(event.currentTarget.value)} /></p>
+      {["pause", "cancel", "compensate"].some(can) && <section><h2>Stop it</h2>
+        <p style={{ margin: "6px 0" }}><input type="text" aria-label="Why" placeholder="why (recorded with your name)" style={{ width: "100%" }} value={because} onInput={(event) => setBecause(event.currentTarget.value)} /></p>
         <div class="buttons">{["pause", "cancel", "compensate"].map((verb) => <button type="button" key={verb} class={verb === "pause" ? "" : "warn"} disabled={!can(verb) || doing.busy} title={view.actions.find((one) => one.do === verb)?.why_not} onClick={() => act(verb)}>{verb === "compensate" ? "Undo what it did" : verb[0]!.toUpperCase() + verb.slice(1)}</button>)}</div>
-      </section>
+      </section>}
       {doing.error && <Refused error={doing.error} />}
       <section><h2>On the command line</h2>{Object.values(view.commands).map((line) => <p key={line}><Command line={line} /></p>)}</section>
       <section><h2>Take it along</h2><p><a href={of.task(view.id, "/export")} download>Export as one HTML file</a>, which works offline · <a href={of.task(view.id, "/audit")} download>audit</a> · <button type="button" class="link" onClick={() => copy(location.href, "address copied")}>copy this address</button></p></section>
@@ -293,7 +294,7 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
       <p class="heard" role="status" aria-live="polite">{event ? `event ${at}: ${event.path} ${event.name} ${event.sentence}` : `event ${at}`}</p>
       <div class="work" id="tab-panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         <div class="upper" style={upperStyle(lower, split, tab === "log" ? null : calls.total)}>
-          {tab === "timeline" && <TimelineView calls={calls} times={times.data} selected={selected} seq={placed} seqAt={event?.at ?? (asked === null ? null : view.updated_at)} search={search} zoom={zoom} moveTo={moveTo} onSelect={(call) => select(call)} />}
+          {tab === "timeline" && <TimelineView calls={calls} times={times.data} goesOn={placed === null && !OVER.has(view.status)} selected={selected} seq={placed} seqAt={event?.at ?? (asked === null ? null : view.updated_at)} search={search} zoom={zoom} moveTo={moveTo} onSelect={(call) => select(call)} />}
           {tab === "tree" && <TreeTab calls={calls} selected={selected} seq={placed} onSelect={(call) => select(call)} moveTo={moveTo} />}
           {tab === "log" && <LogTab id={id} head={head} seq={placed} fresh={fresh} onMove={(seq) => move(seq >= head ? null : seq)} search={search} />}
           {tab === "conversation" && <ConversationTab id={id} session={view.session} seq={placed} fresh={fresh} models={view.model_calls} />}

@@ -1,8 +1,8 @@
 /** The list of tasks: filters are in the address, new ones come by themselves, many at once. */
 
-import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Refusal, type TaskRow, get, post, useGet, useLive } from "../api";
-import { ago, count, moment, plain, plural, quoted } from "../format";
+import { ago, count, moment, plain, plural } from "../format";
 import { useKeys } from "../keys";
 import { Dialog, Loading, Refused, Status, copy, say, statusWord, useMe, useSettled, useTitle } from "../parts/basics";
 import { reveal, useSeen } from "../parts/virtual";
@@ -14,7 +14,7 @@ const ROW = 32;
 const PAGE = 100;
 
 interface Page { tasks: TaskRow[]; next: string | null; unreadable: string[]; partial: boolean }
-interface Counts { counts: Record<string, number>; total: number; exact: boolean }
+interface Counts { counts: Record<string, number>; total: number; exact: boolean; command: string }
 
 function filtersOf(query: URLSearchParams): string {
   const words = new URLSearchParams();
@@ -114,32 +114,62 @@ function Filters({ query, counts }: { query: URLSearchParams; counts: Counts | n
   );
 }
 
-function Bulk({ ids, onDone }: { ids: string[]; onDone: () => void }) {
+const AT_ONCE = 200;
+
+/** The ids of all tasks that match, however many: a list is longer than what is shown of it. */
+async function idsOf(filters: string, tell: (words: string) => void): Promise<string[]> {
+  const ids: string[] = [];
+  let cursor = "";
+  do {
+    const page = await get<Page>(`/api/tasks?${filters}&limit=${AT_ONCE}${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+    ids.push(...page.tasks.map((task) => task.id));
+    tell(`${count(ids.length)} found`);
+    cursor = page.next ?? "";
+  } while (cursor);
+  return ids;
+}
+
+interface Told { id: string; ok: boolean; words: string; error: string | null }
+
+function Bulk({ picked, filters, counts, onDone }: { picked: string[]; filters: string; counts: Counts | null; onDone: () => void }) {
   const [asking, ask] = useState<string | null>(null);
+  const [all, setAll] = useState(false);
+  const [progress, setProgress] = useState("");
   const [because, setBecause] = useState("");
   const [error, setError] = useState<Refusal | null>(null);
   const me = useMe();
   const run = async () => {
     try {
-      const { done } = await post<{ done: { id: string; ok: boolean; words: string; error: string | null }[] }>(
-        "/api/bulk", { do: asking, ids, ...(because ? { because } : {}) });
+      const ids = all ? await idsOf(filters, setProgress) : picked;
+      const done: Told[] = [];
+      for (let i = 0; i < ids.length; i += AT_ONCE) {
+        const body = { do: asking, ids: ids.slice(i, i + AT_ONCE), ...(because ? { because } : {}) };
+        done.push(...(await post<{ done: Told[] }>("/api/bulk", body)).done);
+        setProgress(`${count(done.length)} of ${count(ids.length)}`);
+      }
       const refused = done.filter((one) => !one.ok);
       say(`${asking}: ${plural(done.length - refused.length, "task")}${refused.length ? `; ${refused.length} refused, the first: ${refused[0]!.error}` : ""}`);
       ask(null);
       onDone();
     } catch (problem) { if (problem instanceof Refusal) setError(problem); }
+    finally { setProgress(""); }
   };
+  const every = counts?.exact ? plural(counts.total, "task") : "tasks";
+  const many = all ? `all ${every} that match` : plural(picked.length, "task");
   return (
     <div class="selected-bar">
-      <b>{plural(ids.length, "task")} selected</b>
+      <b>{many} selected</b>
+      {(counts?.total ?? 0) > picked.length && <button type="button" class="link" onClick={() => setAll(!all)}>{all ? `only the ${count(picked.length)} picked` : `select all ${every} that match`}</button>}
       {["retry", "resume", "pause", "cancel"].map((verb) => (
         <button type="button" key={verb} disabled={me?.read_only} onClick={() => { setError(null); ask(verb); }}>{verb[0]!.toUpperCase() + verb.slice(1)}…</button>
       ))}
-      <button type="button" class="plain" onClick={() => copy(ids.join("\n"), "ids copied")}>copy ids</button>
+      <button type="button" class="plain" disabled={all} onClick={() => copy(picked.join("\n"), "ids copied")}>copy ids</button>
       {asking && (
-        <Dialog title={`${asking[0]!.toUpperCase()}${asking.slice(1)} ${plural(ids.length, "task")}?`} onClose={() => ask(null)} onSubmit={run}
-          footer={<><button type="button" onClick={() => ask(null)}>Leave them</button><button class={asking === "cancel" ? "warn" : "main"}>{asking[0]!.toUpperCase() + asking.slice(1)}</button></>}>
-          <p class="mono dim">{plain(ids.slice(0, 12).join(", "))}{ids.length > 12 && ` and ${ids.length - 12} more`}</p>
+        <Dialog title={`${asking[0]!.toUpperCase()}${asking.slice(1)} ${many}?`} onClose={() => ask(null)} onSubmit={run}
+          footer={<><button type="button" onClick={() => ask(null)}>Leave them</button><button class={asking === "cancel" ? "warn" : "main"} disabled={progress !== ""}>{asking[0]!.toUpperCase() + asking.slice(1)}</button></>}>
+          {all ? <p>Every task that matches the filters of this list, also those further down.</p>
+            : <p class="mono dim">{plain(picked.slice(0, 12).join(", "))}{picked.length > 12 && ` and ${picked.length - 12} more`}</p>}
+          {progress && <p class="num" role="status">{progress}</p>}
           {(asking === "pause" || asking === "cancel") && (
             <label class="field">Why (recorded with your name)<input type="text" value={because} onInput={(event) => setBecause(event.currentTarget.value)} /></label>
           )}
@@ -181,14 +211,10 @@ export function TasksPlace({ route }: { route: Route }) {
     c: () => { const ids = [...picked]; if (ids.length >= 2) go(`/compare/${escaped(ids[0]!)}/${escaped(ids[1]!)}`); else say("Select two tasks with x, then c compares them."); },
     escape: () => pick(new Set()),
   });
-  const command = useMemo(() => {
-    const words = [...new URLSearchParams(filters)].map(([key, value]) => `--${key} ${quoted(value)}`);
-    return ["holdfast ls", ...words].join(" ");
-  }, [filters]);
   return (
     <div class="list">
       <Filters query={route.query} counts={counts.data} />
-      {picked.size > 0 && <Bulk ids={[...picked]} onDone={() => { pick(new Set()); tasks.again(); }} />}
+      {picked.size > 0 && <Bulk picked={[...picked]} filters={filters} counts={counts.data} onDone={() => { pick(new Set()); tasks.again(); }} />}
       {tasks.waiting.length > 0 && <div class="selected-bar"><button type="button" class="link" onClick={() => { tasks.takeWaiting(); box.current?.scrollTo(0, 0); }}>{plural(tasks.waiting.length, "new task")} above</button></div>}
       <div class="heads tasks-grid" aria-hidden="true">
         <span /><span>task</span><span class="hide-narrow">type</span><span>status</span>
@@ -219,7 +245,7 @@ export function TasksPlace({ route }: { route: Route }) {
       </div>
       <div class="filters quiet" style={{ borderTop: "1px solid var(--line)", borderBottom: 0 }}>
         <span class="num">{counts.data ? `${counts.data.exact ? "" : "more than "}${plural(counts.data.total, "task")}` : ""}</span>
-        <button type="button" class="plain" style={{ marginLeft: "auto" }} onClick={() => copy(command, "command copied")}>copy as command</button>
+        {counts.data && <button type="button" class="plain" style={{ marginLeft: "auto" }} title={counts.data.command} onClick={() => copy(counts.data!.command, "command copied")}>copy as command</button>}
       </div>
     </div>
   );

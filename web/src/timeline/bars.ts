@@ -44,7 +44,8 @@ export function barsOf(call: CallRow, now: number, lines: Line[]): Bar[] {
     return [{ look: "wait", from, to, mark: ended === null && call.kind !== "sleep" ? "query" : "", words: call.kind === "sleep" ? "sleeps" : ended ? "waited for a person" : "waits for a person" }];
   }
   const bars = attemptsOf(call, now, deaths);
-  if (bars.length === 0) bars.push({ look: ended === null ? "now" : "ran", from, to: ended ?? now, mark: "", words: "" });
+  const failed = call.status === "failed"; // a child task has no attempts of its own
+  if (bars.length === 0) bars.push({ look: ended === null ? "now" : failed ? "failed" : "ran", from, to: ended ?? now, mark: failed ? "cross" : "", words: call.words });
   if (call.settled_by && ended !== null && call.kind === "tool") bars.push({ look: "log", from: ended, to: ended, mark: "check", words: `settled by ${call.settled_by}` });
   return bars;
 }
@@ -101,6 +102,17 @@ function runsOf(group: CallRow[], parent: string): CallRow[][] {
     if (call.scope !== parent) lanes.set(call.scope, run);
   }
   return runs;
+}
+
+const SINCE_MS = 2000;
+
+/** The stretch from the last event to now, if nothing runs in it: a wait for a timer, a person, a worker. */
+export function sinceOf(calls: { total: number; whole: boolean; at: (index: number) => CallRow | undefined }, busy: number, last: number, now: number): [number, number][] {
+  if (now - last < Math.max(SINCE_MS, busy * IDLE)) return [];
+  for (let i = 0; calls.whole && i < calls.total; i++)
+    if (calls.at(i)?.attempts.some((attempt) => attempt.outcome === "open" && !calls.at(i)!.ended_at && !calls.at(i)!.doubt)) return [];
+  const edge = busy * 0.04 + 1;
+  return [[last + edge, now - edge]];
 }
 
 const IDLE = 0.12; // of the whole: a shorter stretch is no trouble to the eye

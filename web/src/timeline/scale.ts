@@ -16,7 +16,7 @@ export function scaleOf(began: number, ended: number, gaps: [number, number][]):
     .filter(([from, to]) => to > from)
     .sort((a, b) => a[0] - b[0]);
   const idle = inside.reduce((sum, [from, to]) => sum + to - from, 0);
-  const busy = Math.max(end - began - idle, (end - began) * 0.001, 1);
+  const busy = Math.max(end - began - idle, 1);
   const fold = Math.min(busy * FOLDED, (busy * 0.5) / Math.max(1, inside.length));
   const stretches: Stretch[] = [];
   let at = 0;

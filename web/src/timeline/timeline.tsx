@@ -5,9 +5,9 @@ import type { RefObject } from "preact";
 import { memo } from "preact/compat";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { CallRow, Line, Timeline } from "../api";
-import { duration, money, plain } from "../format";
+import { count, duration, moment, money, offset, plain } from "../format";
 import { reveal, useSeen } from "../parts/virtual";
-import { type Bar, INSTANT, barsOf, echoesOf, idleOf } from "./bars";
+import { type Bar, INSTANT, barsOf, echoesOf, idleOf, sinceOf } from "./bars";
 import type { Calls } from "./calls";
 import { type Scale, place, round, scaleOf, timeAt } from "./scale";
 
@@ -18,7 +18,7 @@ const LOUD = new Set(["died", "took_over", "resumed", "rewound", "moved", "retri
 export interface Window { from: number; to: number }
 
 interface Props {
-  calls: Calls; times: Timeline; selected: string; seq: number | null; seqAt: string | null;
+  calls: Calls; times: Timeline; selected: string; seq: number | null; seqAt: string | null; goesOn: boolean;
   search: string; onSelect: (call: CallRow) => void; zoom: number; moveTo: { index: number; n: number } | null;
 }
 
@@ -48,7 +48,8 @@ function heardOf(call: CallRow): string {
 function afterWords(call: CallRow, now: number): string {
   const took = duration((call.ended_at ? Date.parse(call.ended_at) : now) - Date.parse(call.at));
   if (INSTANT.has(call.kind)) return call.words === call.status ? "" : call.words;
-  const cost = call.cost_usd ? ` · ${money(call.cost_usd)}` : "";
+  const cost = (call.tokens ? ` · ${count(call.tokens)} tokens` : "") + (call.cost_usd ? ` · ${money(call.cost_usd)}` : "");
+  if (!call.ended_at && call.until && call.kind === "sleep") return `waits until ${moment(call.until)}`;
   if (call.settled_by && ANSWERED.has(call.kind)) return `answered by ${call.settled_by} after ${took}`;
   if (call.settled_by) return `${call.settled_by === "check" ? "asked the check" : `settled by ${call.settled_by}`}: ${call.status === "completed" ? "it happened" : call.words}`;
   if (call.status === "completed") return `${call.attempts.length > 1 ? `${call.attempts.length} attempts · ` : ""}${call.answered ? "from the log" : took}${cost}`;
@@ -80,20 +81,21 @@ const Lane = memo(function Lane({ call, index, selected, dim, later, x, now, lin
   const inTheWay = echoes.map((line) => x(Date.parse(line.at))).filter((at) => at > plainEnd - 12 && at < plainEnd + long);
   const textAt = inTheWay.length ? Math.max(...inTheWay) + 16 : plainEnd;
   const flipped = textAt > width - 90 || (INSTANT.has(call.kind) && textAt > width * 0.45);
+  const room = flipped ? Math.max(0, x(bars[0]?.from ?? 0) - (INSTANT.has(call.kind) ? 14 : 6)) : width - textAt - 4;
+  const said = room < 24 ? null : plain(words).slice(0, 160);
   return (
     <div class={`lane${later ? " later" : ""}${dim ? " unmatched" : ""}`} role="option" id={`call-${call.path}`} aria-selected={selected}
       style={{ top: `${index * ROW}px` }} onClick={() => onSelect(call)} data-path={call.path}>
       <div class="name" style={{ paddingLeft: `${12 + Math.min(call.depth, 8) * 12}px` }}>
         <span class="path">{INSTANT.has(call.kind) ? "" : plain(call.path)}</span>
         <span class={`call ${call.kind}`}><bdi>{plain(call.name)}</bdi></span>
+        {call.child && <span class="child quiet"><bdi>{plain(call.child)}</bdi></span>}
         <span class="heard">{heardOf(call)}</span>
       </div>
       <div class="track">
         {drawn}
         {echoes.map((line) => <span key={line.seq} class="bar log" title={`answered from the log: ${line.words}`} style={{ left: `${x(Date.parse(line.at)) + 3}px`, width: "7px" }} />)}
-        {flipped
-          ? <span class="after" style={{ right: `${Math.max(4, width - Math.max(0, x(bars[0]?.from ?? 0)) + (INSTANT.has(call.kind) ? 14 : 6))}px` }}>{plain(words).slice(0, 80)}</span>
-          : <span class="after" style={{ left: `${textAt}px` }}>{plain(words).slice(0, 120)}</span>}
+        {said && <span class="after" title={plain(words)} style={{ [flipped ? "right" : "left"]: `${flipped ? width - room : textAt}px`, maxWidth: `${room}px` }}>{said}</span>}
       </div>
     </div>
   );
@@ -135,11 +137,6 @@ function useWidth(box: RefObject<HTMLElement | null>, names: RefObject<HTMLEleme
 function Axis({ scale, view, width, times, names }: { scale: Scale; view: Window; width: number; times: Timeline; names: RefObject<HTMLDivElement | null> }) {
   const x = (time: number) => ((place(scale, time) - view.from) / (view.to - view.from)) * width;
   const step = round(((view.to - view.from) / width) * 110);
-  const ticks: { at: number; words: string }[] = [];
-  for (let u = Math.max(0, Math.ceil(view.from / step) * step); u < view.to && ticks.length < 40; u += step) {
-    const fold = scale.stretches.find((one) => one.folded && u > one.at && u < one.at + one.width);
-    if (!fold) ticks.push({ at: ((u - view.from) / (view.to - view.from)) * width, words: duration(timeAt(scale, u) - scale.began) });
-  }
   let free = -1;
   const flags: { at: number; kind: string; words: string; whole: string }[] = [];
   const add = (at: number, kind: string, words: string, whole: string) => {
@@ -155,6 +152,15 @@ function Axis({ scale, view, width, times, names }: { scale: Scale; view: Window
   ];
   marks.sort((a, b) => a[0] - b[0]);
   for (const mark of marks) add(...mark);
+  const ticks: { at: number; words: string }[] = [];
+  for (let u = Math.max(0, Math.ceil(view.from / step) * step); u < view.to && ticks.length < 40; u += step) {
+    const fold = scale.stretches.find((one) => one.folded && u > one.at && u < one.at + one.width);
+    const at = ((u - view.from) / (view.to - view.from)) * width;
+    const words = offset(timeAt(scale, u) - scale.began, step);
+    const ends = at + words.length * 6.2 + 6;
+    const hidden = ends > width || flags.some((flag) => flag.at < ends && flag.at + flag.words.length * 6.2 + 14 > at);
+    if (!fold) ticks.push({ at, words: hidden ? "" : words });
+  }
   return (
     <div class="axis" aria-hidden="true">
       <div class="names" ref={names}><span>call</span><span>{duration(scale.ended - scale.began)}</span></div>
@@ -215,17 +221,21 @@ function Rules({ scale, view, width, left, times, cursor }: LayerProps & { times
   );
 }
 
-export function TimelineView({ calls, times, selected, seq, seqAt, search, onSelect, zoom, moveTo }: Props) {
+export function TimelineView({ calls, times, selected, seq, seqAt, goesOn, search, onSelect, zoom, moveTo }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const names = useRef<HTMLDivElement>(null);
   const seen = useSeen(box, ROW, calls.total);
   const width = useWidth(box, names);
-  const now = Date.parse(times.now) > Date.parse(times.ended) ? Date.parse(times.ended) : Date.parse(times.now);
+  // A task that is not over goes on to now; its last event is the end of any other.
+  const last = Date.parse(times.ended);
+  const now = goesOn ? Math.max(Date.parse(times.now), last) : Math.min(Date.parse(times.now), last);
   const scale = useMemo(() => {
     const gaps = times.gaps.map(([a, b]): [number, number] => [Date.parse(a), Date.parse(b)]);
-    const [began, ended] = [Date.parse(times.began), Date.parse(times.ended)];
-    return scaleOf(began, ended, gaps.length || !calls.whole ? gaps : idleOf(calls, times.lines, began, ended));
-  }, [times, calls]);
+    const began = Date.parse(times.began);
+    const idle = gaps.length || !calls.whole ? gaps : idleOf(calls, times.lines, began, last);
+    const busy = idle.reduce((rest, [from, to]) => rest - (to - from), last - began);
+    return scaleOf(began, now, [...idle, ...sinceOf(calls, busy, last, now)]);
+  }, [times, calls, now]);
   const shown: { call: CallRow; index: number }[] = [];
   for (let i = seen.first; i < seen.last; i++) {
     const call = calls.at(i);
@@ -245,6 +255,7 @@ export function TimelineView({ calls, times, selected, seq, seqAt, search, onSel
         <Folds scale={scale} view={view} width={width.track} left={width.names} />
         <div class="lanes" ref={box} role="listbox" tabIndex={0} aria-label="Calls on a timeline" aria-activedescendant={picked ? `call-${selected}` : undefined}>
           <div role="presentation" style={{ height: `${calls.total * ROW}px`, position: "relative" }}>
+            {calls.total === 0 && <p class="empty" role="option" aria-selected={false}>It has made no call{seq === null ? "" : " by then"}.</p>}
             {shown.map(({ call, index }) => (
               <Lane key={index} call={call} index={index} selected={call.path === selected} later={seq !== null && call.seq > seq}
                 dim={wanted !== "" && !`${call.path} ${call.name} ${call.words}`.toLowerCase().includes(wanted)}
