@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import BadInput, CodeChanged, Holdfast, NotDurable, TaskFailed, step, task, tool
+from holdfast import (
+    BadInput,
+    CodeChanged,
+    Holdfast,
+    NotDurable,
+    Retry,
+    TaskFailed,
+    step,
+    task,
+    tool,
+)
 from holdfast.agent.tooling import Tools
 from holdfast.log.messages import ToolCall
 from tests.flavors import Crash
@@ -392,3 +402,19 @@ def test_a_thread_that_no_task_runs_beside_is_nobodys_business():
         thread.start()
         thread.join()
     assert found == [3]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: step(timeout_s="5")(len),  # type: ignore[arg-type]
+        lambda: step(timeout_s=True)(len),
+        lambda: tool(key_ttl_s="5")(len),  # type: ignore[arg-type]
+        lambda: Retry(attempts="3"),  # type: ignore[arg-type]
+        lambda: Retry(delay_s="1"),  # type: ignore[arg-type]
+        lambda: Retry(unless=[ValueError]),  # type: ignore[arg-type]
+    ],
+)
+def test_an_option_of_another_type_is_refused_where_it_stands(wrong):
+    with pytest.raises(BadInput, match=r"must be a (whole )?(number|tuple)"):
+        wrong()

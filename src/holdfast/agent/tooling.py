@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -290,9 +291,26 @@ def _schema_of(kind: Any) -> dict[str, Any]:
             [kind], schema_hook=hook, ref_template="#/$defs/{name}"
         )
         return {**found, **({"$defs": all_} if (all_ := definitions | inner) else {})}
-    # There are many ways to say that a type has no schema; a model may put there what it likes.
+    # There are many ways to say that a type has no schema.
     except Exception:
+        return _schema_by_parts(kind)
+
+
+def _schema_by_parts(kind: Any) -> dict[str, Any]:
+    """The schema of a type that msgspec has none for as a whole: a union of two dataclasses.
+    Where none is known, a model may put what it likes."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    definitions: dict[str, Any] = {}
+    parts = [_taken_apart(_schema_of(part), definitions) for part in inner if part is not ...]
+    if origin in (typing.Union, types.UnionType):
+        found: dict[str, Any] = {"anyOf": parts}
+    elif origin in (list, set, frozenset) or (origin is tuple and inner[-1] is ...):
+        found = {"type": "array", "items": parts[0]}
+    elif origin in (dict, Mapping):
+        found = {"type": "object", "additionalProperties": parts[1]}
+    else:
         return {}
+    return {**found, **({"$defs": definitions} if definitions else {})}
 
 
 def _spec_of(fn: Any) -> Spec:

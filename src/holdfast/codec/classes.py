@@ -224,6 +224,8 @@ def reach(annotation: Any) -> Declared:
             origin = typing.get_origin(this)
             todo.extend((part, is_inside or part is origin) for part in _inner_types(this))
             continue
+        if pydantic_types.is_model(this) and this.__module__ == "pydantic.main":
+            raise BadInput("the annotation BaseModel names no fields: give the model that it is")
         if pydantic_types.is_model(this) and not this.__pydantic_complete__:  # type: ignore[attr-defined]
             this.model_rebuild(raise_errors=False)  # type: ignore[attr-defined]
         pydantic = pydantic or pydantic_types.is_pydantics(this)

@@ -215,6 +215,8 @@ _LONG = re.compile(rb"\d{19}")
 
 def _is_ambiguous(data: bytes) -> bool:
     """Whether some natural JSON has what looks like a tag, or a number that few readers keep."""
+    if b"Infinity" in data or b"NaN" in data:
+        msgspec.json.decode(data)  # pydantic may be told to write numbers that are not in JSON
     has_tag = b'"$' in data and _any_key(msgspec.json.decode(data), _may_be_tag)
     return has_tag or (_LONG.search(data) is not None and _has_long(msgspec.json.decode(data)))
 

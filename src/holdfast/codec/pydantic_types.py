@@ -29,7 +29,8 @@ def is_model(cls: Any) -> bool:
 
 def is_leaf(cls: Any) -> bool:
     """Whether a class is one that comes with pydantic, such as `HttpUrl`."""
-    return _is_from_pydantic(cls) and not is_model(cls)
+    # What pydantic makes of an Iterable is read once, and then it is gone.
+    return _is_from_pydantic(cls) and not is_model(cls) and cls.__name__ != "ValidatorIterator"
 
 
 def is_secret(cls: Any) -> bool:
@@ -211,7 +212,7 @@ def lost_from_model(value: Any) -> list[str]:
     cls = type(value)
     return [
         name
-        for name in vars(value).keys() - cls.model_fields.keys()
+        for name in vars(value).keys() - cls.model_fields.keys() - {"__pydantic_extra__"}
         if not isinstance(getattr(cls, name, None), functools.cached_property)
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import typing
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -94,6 +94,8 @@ def _comparison(kind: Any) -> Callable[[Any, Any, int], None]:
         return _compare_dicts
     if issubclass(kind, list | tuple):
         return _compare_sequences
+    if issubclass(kind, deque):
+        return _compare_queues
     if issubclass(kind, set | frozenset):
         return _compare_sets
     if pydantic_types.is_model(kind):
@@ -142,6 +144,8 @@ def _compare_columns(names: tuple[str, ...], before: Any, after: Any, depth: int
 def _compare_dicts(before: Any, after: Any, depth: int) -> None:
     if len(before) != len(after):  # a key that its TypedDict does not name
         raise Changed("it loses a key{at}")
+    if type(after) is defaultdict and before.default_factory is not after.default_factory:
+        raise Changed("its default is lost{at}")
     where = ""
     try:
         for (key, old), (new_key, new) in zip(before.items(), after.items(), strict=True):
@@ -151,6 +155,12 @@ def _compare_dicts(before: Any, after: Any, depth: int) -> None:
             compare(old, new, depth)
     except Misfit as misfit:
         raise misfit.under(where) from None
+
+
+def _compare_queues(before: Any, after: Any, depth: int) -> None:
+    if before.maxlen != after.maxlen:
+        raise Changed("its length is lost{at}")
+    _compare_sequences(list(before), list(after), depth)
 
 
 def _compare_objects(names: tuple[str, ...], before: Any, after: Any, depth: int) -> None:

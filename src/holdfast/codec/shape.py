@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.codec.classes import Declared, reach
 from holdfast.codec.closed import Closed, NaturalWay, closed_way
+from holdfast.codec.outside import Outside
 from holdfast.codec.pydantic_types import PydanticAdapter
 from holdfast.codec.scalars import TOO_DEEP, Misfit, decode, name_of
 from holdfast.codec.secrets import Unkept, must_be_secret
@@ -31,7 +32,7 @@ class Shape:
 
     __slots__ = ("_way", "annotation")
 
-    def __init__(self, annotation: Any, way: Open | Closed | NaturalWay | _Strict) -> None:
+    def __init__(self, annotation: Any, way: Outside | Closed | NaturalWay | _Strict) -> None:
         self.annotation = annotation
         self._way = way
 
@@ -92,17 +93,27 @@ class Shape:
         >>> shape_of(tuple[int, ...]).given([1, 2])
         b'[1,2]'
         """
+        is_plain = type(value) in (dict, list, str)
+        if is_plain and isinstance(self._way, Outside):
+            try:
+                data = shape_of(Any).dump(value)
+            except Unserializable:  # there are objects in it
+                return self.settle(value)[0]
+            return self._accepted(data)
         try:
             return self.settle(value)[0]
         except HoldsSecret:
             raise
-        except Unserializable as refused:
-            if type(value) not in (dict, list, str):
+        except Unserializable:
+            if not is_plain:
                 raise
-            try:
-                return self.settle(self.accept(shape_of(Any).dump(value)))[0]
-            except Undecodable as error:
-                raise Unserializable(str(error)) from refused
+            return self._accepted(shape_of(Any).dump(value))
+
+    def _accepted(self, data: bytes) -> bytes:
+        try:
+            return self.settle(self.accept(data))[0]
+        except Undecodable as error:
+            raise Unserializable(str(error)) from None
 
     def settle(self, value: Any) -> tuple[bytes, Any]:
         """The bytes, and the value as a replay will see it; that one is to be used from here on.
@@ -155,7 +166,9 @@ def _make_shape(annotation: Any) -> Shape:
     tagged = Open(declared.classes)
     if declared.secret:
         return Shape(annotation, _Strict(annotation, tagged, declared))
-    return Shape(annotation, closed_way(annotation, tagged, declared) or tagged)
+    return Shape(
+        annotation, closed_way(annotation, tagged, declared) or Outside(annotation, tagged)
+    )
 
 
 class _Strict:

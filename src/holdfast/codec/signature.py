@@ -161,7 +161,7 @@ class Signature:
         named: dict[tuple[str, ...], KnownList] = {}
         name = ""
         try:
-            for name, start, dump, _, shape, _, _, _ in self._slots:
+            for name, start, dump, _, _, shape, _, _, _ in self._slots:
                 if name not in given:
                     continue
                 value = given[name]
@@ -298,14 +298,14 @@ class Signature:
         named = data.known if isinstance(data, Listing) else {}
         try:
             stored = _split_object(value_of(data) if named else data)
-            for name, _, _, load, shape, how, _, _ in self._slots:
+            for name, _, _, load, take, _, how, _, _ in self._slots:
                 if name not in stored:
                     in_order = in_order and how != "position"
                     continue
                 raw = stored.pop(name)
                 known = named.get((name,))
-                if accept and shape is not None:
-                    load = shape.accept
+                if accept:
+                    load = take
                 value = load(bytes(raw)) if known is None else known.copies()
                 if how == "position" and in_order:
                     args.append(value)
@@ -361,6 +361,7 @@ class _Slot(NamedTuple):
     start: bytes
     dump: Callable[[Any], bytes]
     load: Callable[[bytes], Any]
+    accept: Callable[[bytes], Any]
     shape: Shape | None
     how: Literal["position", "name", "items", "entries"]
     parameter: inspect.Parameter
@@ -371,29 +372,33 @@ class _Slot(NamedTuple):
         """Compile a parameter; `by_name` if it can't be given by position."""
         name, start = parameter.name, b"%b:" % encode(parameter.name)
         if parameter.kind is parameter.VAR_POSITIONAL:
-            dump, load = _items(shape)
-            return cls(name, start, dump, load, None, "items", parameter, shape.is_open)
+            ways = _items(shape)
+            return cls(name, start, *ways, None, "items", parameter, shape.is_open)
         if parameter.kind is parameter.VAR_KEYWORD:
-            dump, load = _entries(shape)
-            return cls(name, start, dump, load, None, "entries", parameter, shape.is_open)
+            ways = _entries(shape)
+            return cls(name, start, *ways, None, "entries", parameter, shape.is_open)
         by_name = by_name or parameter.kind is parameter.KEYWORD_ONLY
         how: Any = "name" if by_name else "position"
-        return cls(name, start, shape.dump, shape.load, shape, how, parameter, shape.is_open)
+        ways = shape.dump, shape.load, shape.accept
+        return cls(name, start, *ways, shape, how, parameter, shape.is_open)
 
 
-def _items(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+_Ways = tuple[Callable[[Any], bytes], Callable[[bytes], Any], Callable[[bytes], Any]]
+
+
+def _items(shape: Shape) -> _Ways:
     """For `*args`: each is of the shape."""
 
     def dump(values: tuple[Any, ...]) -> bytes:
         return b"[%b]" % b",".join(map(shape.dump, values))
 
-    def load(data: bytes) -> list[Any]:
-        return [shape.load(bytes(raw)) for raw in _split_array(data)]
+    def each(read: Callable[[bytes], Any], data: bytes) -> list[Any]:
+        return [read(bytes(raw)) for raw in _split_array(data)]
 
-    return dump, load
+    return dump, functools.partial(each, shape.load), functools.partial(each, shape.accept)
 
 
-def _entries(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+def _entries(shape: Shape) -> _Ways:
     """For `**kwargs`: each is of the shape."""
     text = shape_of(str)
 
@@ -401,10 +406,10 @@ def _entries(shape: Shape) -> tuple[Callable[[Any], bytes], Callable[[bytes], An
         pairs = (b"%b:%b" % (text.dump(key), shape.dump(item)) for key, item in values.items())
         return b"{%b}" % b",".join(pairs)
 
-    def load(data: bytes) -> dict[str, Any]:
-        return {key: shape.load(bytes(raw)) for key, raw in _split_object(data).items()}
+    def each(read: Callable[[bytes], Any], data: bytes) -> dict[str, Any]:
+        return {key: read(bytes(raw)) for key, raw in _split_object(data).items()}
 
-    return dump, load
+    return dump, functools.partial(each, shape.load), functools.partial(each, shape.accept)
 
 
 def _name_of(fn: Any) -> str:

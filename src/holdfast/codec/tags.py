@@ -258,6 +258,11 @@ class _Writers(dict[type, Writer]):
                     f"a coroutine{{at}} can't be stored: an `await` is missing for "
                     f"{value.__qualname__}, or a decorator hides that the function is async"
                 )
+            if hasattr(kind, "__next__"):
+                raise Misfit(
+                    f"a value of type {kind.__name__}{{at}} can't be stored: it can be read only "
+                    f"once; make a list of it, and annotate it so"
+                )
             base = next((base.__name__ for base in kind.__mro__ if base in self), None)
             if record_of(kind) is not None:
                 todo = f"annotate the step with {kind.__name__}, or use plain data"

@@ -76,11 +76,17 @@ class Retry(Struct, frozen=True, kw_only=True):
     unless: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
+        if type(self.attempts) is not int:
+            raise BadInput(f"Retry(attempts={self.attempts!r:.60}): must be a whole number")
         if self.attempts < 1:
             raise BadInput(f"Retry(attempts={self.attempts}): there is always a first attempt")
         for name in ("delay_s", "backoff", "max_delay_s", "jitter"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise BadInput(f"Retry({name}={getattr(self, name)}): must be 0 or more")
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value < float("inf"):
+                raise BadInput(f"Retry({name}={value!r:.60}): must be a number, 0 or more")
+        errors: object = self.unless
+        if not isinstance(errors, tuple) or not all(isinstance(each, type) for each in errors):
+            raise BadInput(f"Retry(unless={errors!r:.60}): must be a tuple of types of errors")
 
     def wait_s(self, failures: int, call: str) -> float:
         """Seconds to wait after that many failures of the call so named."""

@@ -54,8 +54,9 @@ def make_spec(
     if type(version) is not int or version < 0:
         raise BadInput(f"{called}: version={version!r:.60} must be a number, 0 or more")
     for option, value in (("timeout_s", timeout_s), ("key_ttl_s", key_ttl_s)):
-        if value is not None and not 0 < value < float("inf"):
-            raise BadInput(f"{called}: {option}={value!r} must be a number of seconds above 0")
+        is_number = type(value) in (int, float) and 0 < value < float("inf")  # type: ignore[operator]
+        if value is not None and not is_number:
+            raise BadInput(f"{called}: {option}={value!r:.60} must be a number of seconds above 0")
     if retry is not None and not isinstance(retry, Retry):
         raise BadInput(f"{called}: retry={retry!r:.60} must be a Retry, as in Retry(attempts=3)")
     if in_doubt not in (None, "retry", "check", "ask"):

@@ -157,6 +157,8 @@ def _misfit(view: TaskView, question: str, word: str, value: Any) -> str:
     expects = next((c.expects for c in view.questions if question in (c.key, c.path)), "")
     if expects == "str" and not isinstance(value, str):
         advice = f". For the text {word} write {quoted(word)}, with both pairs of quotes"
+    elif expects == "bool":
+        advice = ": write true or false"
     else:
         advice = ""
     return f"question {question} expects {expects}, got {short(value)}{advice}" if expects else ""

@@ -460,8 +460,9 @@ def new_id(name: str, now: datetime) -> str:
 
 def _must_be_words(spec: Spec, given: TaskOptions) -> None:
     must_be_texts(spec.name, user=given.user, session=given.session)
-    if given.timeout_s is not None and not 0 < given.timeout_s < float("inf"):
-        raise BadInput(f"{spec.name}: timeout_s={given.timeout_s} must be a number of seconds")
+    limit: Any = given.timeout_s
+    if limit is not None and not (type(limit) in (int, float) and 0 < limit < float("inf")):
+        raise BadInput(f"{spec.name}: timeout_s={limit!r:.60} must be a number of seconds above 0")
     if given.labels is not None and not isinstance(given.labels, dict):
         raise BadInput(f"{spec.name}: labels={given.labels!r:.60} must be a dict of texts")
     for name, text in (given.labels or {}).items():
