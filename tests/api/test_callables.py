@@ -405,16 +405,16 @@ def test_a_thread_that_no_task_runs_beside_is_nobodys_business():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("decorator", "options"),
     [
-        lambda: step(timeout_s="5")(len),  # type: ignore[arg-type]
-        lambda: step(timeout_s=True)(len),
-        lambda: tool(key_ttl_s="5")(len),  # type: ignore[arg-type]
-        lambda: Retry(attempts="3"),  # type: ignore[arg-type]
-        lambda: Retry(delay_s="1"),  # type: ignore[arg-type]
-        lambda: Retry(unless=[ValueError]),  # type: ignore[arg-type]
+        (step, {"timeout_s": "5"}),
+        (step, {"timeout_s": True}),
+        (tool, {"key_ttl_s": "5"}),
+        (Retry, {"attempts": "3"}),
+        (Retry, {"delay_s": "1"}),
+        (Retry, {"unless": [ValueError]}),
     ],
 )
-def test_an_option_of_another_type_is_refused_where_it_stands(wrong):
+def test_an_option_of_another_type_is_refused_where_it_stands(decorator, options):
     with pytest.raises(BadInput, match=r"must be a (whole )?(number|tuple)"):
-        wrong()
+        decorator(**options)(len)
