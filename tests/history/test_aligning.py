@@ -102,7 +102,7 @@ def test_the_first_divergence_is_the_call_that_was_changed(seed, data):
         ({"output": "other"}, "another result"),
         ({"input": ["other"]}, "other arguments"),
         ({"name": "dance"}, "another call"),
-        ({"outcome": "failed", "failure": "ValueError: no"}, "another failure"),
+        ({"outcome": "failed", "failure": "ValueError: no"}, "another outcome"),
     ):
         other = changed(task, number, **fields)
         found = align(task, other)

@@ -89,9 +89,7 @@ def section(text, title):
 def test_the_summary_says_where_things_stand_what_was_decided_what_failed_and_what_is_next(view):
     text = summary_text(view)
     assert "Sail to Bergen." in section(text, "Mission")
-    assert "1 of 3 items of the plan are done or skipped" in "".join(
-        section(text, "Where things stand")
-    )
+    assert "the plan: 1 of 3 items done or skipped" in "".join(section(text, "Where things stand"))
     assert section(text, "Done") == ["- berth\\. reserve a berth: number 7 is free"]
     assert section(text, "Found out") == [
         '- `1` `reserve_berth`: `"berth 7 in Bergen"`',

@@ -86,8 +86,12 @@ def test_the_status_says_what_runs_what_waits_and_what_failed(hf):
     assert "## Next\n\n- item `b`: book\n" in text
     state = json.loads(pages(hf, "a careful 'one'")["state.json"])
     assert state["workflow_id"] == "a careful 'one'"
-    assert state["completed_steps"] == ["sends_to"]
-    assert state["current_step"] == "ask"
+    assert (state["steps"], state["completed_steps"], state["current_step"]) == (
+        "plan",
+        ["look"],
+        "book",
+    )
+    assert state["calls"] == {"completed": 1, "running": ["ask"]}
     assert state["data"] == {"sends_to": "sent to Oslo"}
     assert [item["status"] for item in state["plan"]] == ["done", "pending"]
     assert state["seq"] == hf.task("a careful 'one'").seq
@@ -112,11 +116,15 @@ def test_every_attempt_of_a_tool_has_a_line_with_its_key_and_time(hf):
     hf.run(workers.wanders, 8, 60, id="wanders-4")
     _, calls = lines(hf, "wanders-4")
     made = [c for c in hf.task("wanders-4").calls if c.kind == "tool"]
-    assert [call["path"] for call in calls] == [c.path for c in made]
-    assert [call["key"] for call in calls] == [c.key for c in made]
-    assert all(call["status"] == "completed" and call["attempts"] == 1 for call in calls)
-    assert all(call["duration_ms"] >= 0 for call in calls)
-    assert {"$cut"} in [set(c["output"]) for c in calls if isinstance(c["output"], dict)]
+    begun, ended = calls[::2], calls[1::2]
+    assert {call["status"] for call in begun} == {"started"}
+    assert {call["status"] for call in ended} == {"completed"}
+    for lines_ in (begun, ended):
+        assert [call["path"] for call in lines_] == [c.path for c in made]
+        assert [call["key"] for call in lines_] == [c.key for c in made]
+        assert all(call["attempts"] == 1 for call in lines_)
+    assert all(call["duration_ms"] >= 0 for call in ended)
+    assert {"$cut"} in [set(c["output"]) for c in ended if isinstance(c["output"], dict)]
 
 
 def test_a_page_that_nothing_changed_stays_as_it_is(hf):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import update_wrapper, wraps
@@ -121,7 +122,23 @@ json_option = click.option(
 )
 full_option = click.option("--full", is_flag=True, help="Cut nothing, however long it is.")
 because_option = click.option("--because", default="", metavar="TEXT", help="Why, for the log.")
-by_option = click.option("--by", default="", metavar="NAME", help="Who says so, for the log.")
+
+
+def login_name() -> str:
+    """Who sits at this terminal, for the log: else it would name a process."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+def by_option_saying(help: str) -> Callable[[Any], Any]:
+    """`--by`, which is your login name if you say none."""
+    help = f"{help} Else your login name."
+    return click.option("--by", default=login_name, metavar="NAME", help=help)
+
+
+by_option = by_option_saying("Who says so, for the log.")
 type_option = click.option(
     "--type", "kind", metavar="NAME", help="Only runs of this task function."
 )

@@ -159,6 +159,7 @@ What = Literal[
     "other arguments",
     "another result",
     "another failure",
+    "another outcome",
     "another reading",
     "only in A",
     "only in B",
@@ -166,9 +167,10 @@ What = Literal[
     "ends",
 ]
 """How two calls differ: '' if they don't. A reading is of the clock, or of chance; "not yet" is a
-call that an unfinished task may still make."""
+call that an unfinished task may still make. Of two failures one may be "another failure"; of a
+failure and a result, each is "another outcome"."""
 
-_OUTCOMES = ("another result", "another failure")
+_OUTCOMES = ("another result", "another failure", "another outcome")
 _HARMLESS = ("", "another reading", "not yet")
 
 
@@ -331,7 +333,10 @@ def _between(a: Made, b: Made, of_a: RanTask, of_b: RanTask) -> What:
     if (not a.has_ended and not of_a.has_ended) or (not b.has_ended and not of_b.has_ended):
         return "not yet"
     if (a.outcome, a.failure) != (b.outcome, b.failure):
-        return "another failure" if "failed" in (a.outcome, b.outcome) else "another result"
+        failed = [each.outcome == "failed" for each in (a, b)]
+        if all(failed):
+            return "another failure"
+        return "another outcome" if any(failed) else "another result"
     if same(a.output, b.output):
         return ""
     return "another reading" if a.kind == "reading" else "another result"

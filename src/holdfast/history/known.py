@@ -53,6 +53,8 @@ class Position(Struct, frozen=True):
     committed: tuple[str, ...]
     running: tuple[str, ...]
     pending: tuple[str, ...]
+    by_plan: bool = False
+    """Whether steps are the items of the plan; else they are the calls that the task made."""
 
     def __str__(self) -> str:
         return f"step {self.step} of {self.of}" if self.of else f"step {self.step}"
@@ -309,7 +311,7 @@ class Known:
         place = place_in(plan, is_over=is_over)
         if place is not None:
             pending = tuple(item.text for item in plan if item.status == "pending")
-            return Position(place, len(plan), committed, running, pending)
+            return Position(place, len(plan), committed, running, pending, by_plan=True)
         done = len(steps) - len(running)
         last = len(steps) if is_over or running else done + 1
         # A task that makes more calls than it planned is not measured by its plan.

@@ -6,13 +6,15 @@ The command line lists these and so does the page in the browser, so that both t
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 
-from holdfast.core.state import FINISHED, Call, CallStatus
+from holdfast.core.kinds import TASK, id_of
+from holdfast.core.state import FINISHED, Call, CallStatus, Status
 from holdfast.engines.routing import driven_by
 from holdfast.log.reading import stream_of
+from holdfast.stores.listing import Filters, query_of, walk
 from holdfast.stores.port import Store
 from holdfast.views.task import TaskView
 
@@ -54,9 +56,31 @@ class DoubtView(Struct, frozen=True):
     parent: str = ""
 
 
+_OPEN = tuple(status for status in get_args(Status) if status not in FINISHED)
+
+WORKED_OFF = ("mission", "script")
+"""Tasks that nobody drives: their work is done in tasks of their own, which name them as parent."""
+
+
+def is_worked_off(view: TaskView) -> bool:
+    """Whether the work of a task is done in other tasks: a mission's items, a script's steps."""
+    return view.type in WORKED_OFF
+
+
 def at_work(store: Store, view: TaskView) -> str | None:
-    """Who is at work on an unfinished task right now, as far as can be told."""
-    return None if view.status in FINISHED else store.holder(stream_of(view.id))
+    """Who is at work on an unfinished task right now, as far as can be told.
+
+    Of a mission or a script: who does an item or a step of it.
+    """
+    if view.status in FINISHED:
+        return None
+    holder = store.holder(stream_of(view.id))
+    if holder is not None or not is_worked_off(view):
+        return holder
+    wanted: Filters = {"parent": view.id, "status": _OPEN}
+    found = ((s, store.holder(s)) for s in walk(store, query_of(TASK, wanted, Filters, Status), {}))
+    told = [f"{who} ({id_of(stream)})" for stream, who in found if who is not None]
+    return ", ".join(told) or None
 
 
 def questions_of(view: TaskView) -> list[QuestionView]:

@@ -258,6 +258,9 @@ def parse(text: str, before: Iterable[PlanItem] = ()) -> Plan:
     return _checked(found, ids, items)
 
 
+PLAN_HEADING = "# Plan"
+
+
 def print_plan(items: Iterable[str | PlanItem]) -> str:
     """A plan as a Markdown checklist.
 
@@ -270,11 +273,11 @@ def print_plan(items: Iterable[str | PlanItem]) -> str:
     """
     plan = numbered(items)
     if not plan:
-        return "# Plan\n\nNothing is planned yet.\n"
+        return f"{PLAN_HEADING}\n\nNothing is planned yet.\n"
     parents = _parents(plan)
     children = _children(parents)
     depths: list[int] = []
-    lines = ["# Plan", ""]
+    lines = [PLAN_HEADING, ""]
     for place, (item, parent) in enumerate(zip(plan, parents, strict=True)):
         depths.append(0 if parent is None else depths[parent] + 1)
         above = None if parent is None else plan[parent]

@@ -23,7 +23,9 @@ from typing import BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.scope import inside
+from holdfast.agent.flow import once
+from holdfast.core.scope import inside, scope_var
+from holdfast.core.words import is_utf8
 from holdfast.errors import BadInput
 from holdfast.log.artifacts import Artifact, kept
 
@@ -71,7 +73,7 @@ def run_command(
     environment: dict[str, str] | None = None, beside: Sequence[Path] = (),
 ) -> RanCommand:  # fmt: skip
     """Run a command with a prompt in a folder, to its end. What lies `beside` is not looked at."""
-    before = snapshot(folder, beside)
+    before = _first_seen(folder, beside)
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-") as place,
@@ -93,6 +95,17 @@ def run_command(
             changed=tuple(_known_by_content(folder, each) for each in differences(before, after)),
             timed_out=timed_out,
         )
+
+
+def _first_seen(folder: Path, beside: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
+    """The folder as it was before the first attempt of this call: what an attempt changed that was
+    killed counts as changed, too."""
+    now = snapshot(folder, beside)
+    told = {name: about for name, about in now.items() if is_utf8(name)}
+    first = once("folder", lambda key, path: told, dict[str, tuple[int, int, int]])
+    if (scope := scope_var.get()) is not None:
+        scope.run.sync()  # before the command touches anything
+    return {name: about for name, about in now.items() if name not in told} | first
 
 
 def arguments(command: str, prompt_file: Path) -> list[str]:

@@ -25,6 +25,7 @@ from holdfast.log.reading import no_task, value_in
 from holdfast.log.states import load
 from holdfast.log.tokens import estimated
 from holdfast.views.task import TaskView
+from holdfast.workspace.checklist import PLAN_HEADING
 from holdfast.workspace.commands import RanCommand
 
 _OVER: frozenset[str] = frozenset({"done", "skipped"})
@@ -256,7 +257,7 @@ def item_prompt(doing: Doing, budget_tokens: int) -> str:
     done = [f"{_one_line(item)}:\n\n{quoted(_end_of(result))}" for item, result in doing.done]
     sections = [
         ("Mission", quoted(doing.mission)),
-        ("Plan", _indented(doing.plan)),
+        ("Plan", _indented(doing.plan.removeprefix(PLAN_HEADING))),
         ("What is done", "\n\n".join(done)),
         ("Decisions", "\n".join(quoted(line) for line in doing.decisions)),
         ("Files", "\n".join(f"- {_one_line(name)}" for name in doing.files)),

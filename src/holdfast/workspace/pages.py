@@ -1,6 +1,6 @@
 """The line that ends every page: of which event it is, and whether it is still what we wrote.
 
-    <!-- holdfast 1: event 12, 2026-01-01T00:00:00Z, sum 0123456789abcdef -->
+    <!-- holdfast 2: event 12, 2026-01-01T00:00:00Z, sum 0123456789abcdef -->
 
 The sum is over everything above that line. So a file alone tells whether somebody edited it (the
 sum does not fit), and which version of it they began with. `state.json` has the same as its last
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -29,10 +29,11 @@ from holdfast.core.plan import ready
 from holdfast.core.state import FINISHED, Call, State
 from holdfast.log.places import left_at
 from holdfast.views.markdown import block, code, one_line, prose
+from holdfast.views.needs import is_worked_off
 from holdfast.views.task import TaskView
 from holdfast.workspace.checklist import print_plan
 
-PAGE_FORMAT = 1
+PAGE_FORMAT = 2
 """The format of the files. A file of another format is replaced, whichever version wrote it."""
 
 _LINE = re.compile(
@@ -65,7 +66,7 @@ def with_footer(body: str, seq: int, at: datetime) -> bytes:
     >>> print(with_footer("# Plan\\n", 3, datetime(2026, 1, 1, tzinfo=UTC)).decode())
     # Plan
     <BLANKLINE>
-    <!-- holdfast 1: event 3, 2026-01-01T00:00:00Z, sum 587ec3a439d617a1 -->
+    <!-- holdfast 2: event 3, 2026-01-01T00:00:00Z, sum 587ec3a439d617a1 -->
     <BLANKLINE>
     """
     above = body.rstrip("\n").encode(errors="backslashreplace") + b"\n\n"
@@ -197,7 +198,7 @@ def status_text(view: TaskView) -> str:
         f"# Status of {code(state.id, 255)}",
         f"As of event {state.seq}, {time_text(state.updated_at)}:",
         "\n".join(_facts(view)),
-        *_section("Runs", [call for call in view.calls if call.status == "running"], _running),
+        *_section("Runs", [*_items_at_work(view), *_calls_at_work(view)], str),
         *_section("Waits", list(_waits(view)), str),
         *_section("Said", _said(view), str),
         *_section("Failed", _failures(state), str),
@@ -216,11 +217,10 @@ def _facts(view: TaskView) -> Iterable[str]:
     if state.rewinds:
         yield f"- rewound: {state.rewinds} times" if state.rewinds > 1 else "- rewound: once"
     if state.plan:
-        done = sum(item.status in ("done", "skipped") for item in state.plan)
-        yield f"- plan: {done} of {len(state.plan)} items done or skipped"
+        yield f"- plan: {plan_in_words(view)}"
     if state.user:
         yield f"- user: {code(state.user)}"
-    if state.owner:
+    if state.owner and not is_worked_off(view):
         yield f"- last driven by: {code(state.owner)}"
     if state.cancelling and state.status not in FINISHED:
         yield "- it is being cancelled"
@@ -232,6 +232,15 @@ def _facts(view: TaskView) -> Iterable[str]:
         yield f"- failure: {prose(state.failure.summary())}"
 
 
+def plan_in_words(view: TaskView) -> str:
+    """How far a plan is. A task that marks no item does not say which are done."""
+    plan = view.state.plan
+    if not view.position.by_plan:
+        return f"{len(plan)} items; the task marks none, so its steps are the calls it makes"
+    done = sum(item.status in ("done", "skipped") for item in plan)
+    return f"{done} of {len(plan)} items done or skipped"
+
+
 def _section(title: str, found: Sequence[T], line: Callable[[T], str]) -> list[str]:
     if not found:
         return []
@@ -241,11 +250,27 @@ def _section(title: str, found: Sequence[T], line: Callable[[T], str]) -> list[s
     return [f"## {title}", "\n".join(lines)]
 
 
+def _items_at_work(view: TaskView) -> Iterator[str]:
+    """The items of a plan that are being done; a mission's name the process that said so."""
+    marks = {version.marked: version for version in view.state.plans if version.marked}
+    for item in view.state.plan:
+        if item.status == "doing":
+            mark = marks.get(item.id)
+            since = f" since {time_text(mark.at)}" if mark is not None else ""
+            why = f" ({prose(mark.because)})" if mark is not None and mark.because else ""
+            yield f"item {code(item.id, 60)}: {prose(item.text)}{since}{why}"
+
+
+def _calls_at_work(view: TaskView) -> Iterator[str]:
+    return (_running(call) for call in view.calls if call.status == "running")
+
+
 def _running(call: Call) -> str:
     attempt = f", attempt {len(call.attempts)}" if len(call.attempts) > 1 else ""
     since = call.attempts[-1].at if call.attempts else call.at
     doubt = f"; if nobody runs it any more, it {_IN_DOUBT}" if call.kind == "tool" else ""
-    return f"{_name(call)} since {time_text(since)}{attempt}{doubt}"
+    task = f", as task {code(call.child, 255)}" if call.child else ""
+    return f"{_name(call)} since {time_text(since)}{attempt}{task}{doubt}"
 
 
 def _waits(view: TaskView) -> Iterable[str]:
@@ -309,9 +334,21 @@ def _next(view: TaskView) -> list[str]:
         return [f"nothing, until it goes on: {code(f'holdfast resume {quoted}', 700)}"]
     doing = [item for item in state.plan if item.status == "doing"]
     items = [*doing, *ready(state.plan)]
-    return [f"item {code(item.id, 60)}: {prose(item.text)}" for item in items] or [
-        "what its code does after that"
-    ]
+    told = [f"item {code(item.id, 60)}: {prose(item.text)}" for item in items]
+    if state.task == "mission":
+        return [*told, f"to have it done: {code(mission_command(view.id), 700)}"]
+    if state.task == "script":
+        return [*told, f"the next step of the script: run it with HOLDFAST_TASK={code(quoted)}"]
+    return told or ["what its code does after that"]
+
+
+def mission_command(id: str) -> str:
+    """What has the next item of a mission done.
+
+    >>> mission_command("attic")
+    "holdfast next --mission attic --agent 'COMMAND …'"
+    """
+    return f"holdfast next --mission {shlex.quote(id)} --agent 'COMMAND …'"
 
 
 def _name(call: Call) -> str:
@@ -402,18 +439,24 @@ def decisions_text(view: TaskView) -> str:
 def state_json(view: TaskView) -> bytes:
     """The task as one JSON object. Long values are cut, and say so."""
     state, position = view.state, view.position
-    done = [state.calls[path].name for path in position.committed]
-    doing = [item.text for item in state.plan if item.status == "doing"]
+    calls_done = [state.calls[path].name for path in position.committed]
     running = [state.calls[path].name for path in position.running]
+    done, at = calls_done, next(iter(running), None)
+    if position.by_plan:
+        done = [item.text for item in state.plan if item.status == "done"]
+        item = state.plan[position.step - 1]
+        at = item.text if item.status in ("pending", "doing") else None
     found: dict[str, Any] = {
         "format": PAGE_FORMAT,
         "workflow_id": state.id,
         "type": state.task,
         "status": state.status,
-        "current_step": next(iter((*doing, *running)), None),
         "position": str(position),
+        "steps": "plan" if position.by_plan else "calls",
+        "current_step": None if state.status in FINISHED else at,
         "completed": len(done),
         "completed_steps": done[-_MOST_STEPS:],
+        "calls": {"completed": len(calls_done), "running": running[-_MOST_STEPS:]},
         "last_update": time_text(state.updated_at),
         "created_at": time_text(state.created_at),
         "seq": state.seq,

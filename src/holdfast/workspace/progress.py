@@ -1,5 +1,5 @@
 """The files that only grow: `progress.log`, a line for people on what happened, and
-`tool_log.jsonl`, a line for programs on every attempt of a tool.
+`tool_log.jsonl`, for programs: a line when an attempt of a tool begins, and one on how it ended.
 
 A line is made of an event and of the state after it, and never changes.
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core import events as e
 from holdfast.core.events import NEVER, AnyEvent
-from holdfast.core.state import State
+from holdfast.core.state import Attempt, Call, State
 from holdfast.stores.files.disk import Disk
 from holdfast.views.markdown import one_line
 from holdfast.views.words import words_of
@@ -51,9 +51,12 @@ def progress_line(event: AnyEvent, state: State) -> str:
 
 
 def tool_line(event: AnyEvent, state: State) -> bytes:
-    """What became of an attempt of a tool, as a line of JSON; b'' if the event is not of that.
+    """The beginning of an attempt of a tool, or how it ended, as a line of JSON; b'' if the event
+    is neither.
 
-    Where the task was rewound a line says so: those above it, down to that event, count no more.
+    An attempt that a crash ended has no event for its end: its beginning stands alone, and is
+    told to be `interrupted` when the next attempt begins. Where the task was rewound a line says
+    so: those above it, down to that event, count no more.
     """
     if isinstance(event, e.Rewound):
         return _rewound_line(event)
@@ -63,6 +66,8 @@ def tool_line(event: AnyEvent, state: State) -> bytes:
     call = state.calls[getattr(event, "path", "")]
     if call.kind != "tool":
         return b""
+    if isinstance(event, e.Started):
+        return _started_lines(event, call)
     begun = call.attempts[-1].at if call.attempts else call.at
     line: dict[str, Any] = {
         "format": PAGE_FORMAT,
@@ -93,6 +98,29 @@ def tool_line(event: AnyEvent, state: State) -> bytes:
     return _encode(line) + b"\n"
 
 
+def _started_lines(event: e.Started, call: Call) -> bytes:
+    before = call.attempts[-2] if len(call.attempts) > 1 else None
+    line = _attempt_line(event, call, "started", call.attempts[-1])
+    if before is None or before.ended_at is not None:
+        return _encode(line) + b"\n"
+    cut = _attempt_line(event, call, "interrupted", before)
+    return _encode(cut) + b"\n" + _encode(line) + b"\n"
+
+
+def _attempt_line(event: e.Started, call: Call, status: str, attempt: Attempt) -> dict[str, Any]:
+    return {
+        "format": PAGE_FORMAT,
+        "seq": event.seq,
+        "path": call.path,
+        "tool": call.name,
+        "status": status,
+        "input": as_json(call.args),
+        "key": call.key,
+        "attempts": attempt.number,
+        "started": _time(attempt.at),
+    }
+
+
 def _rewound_line(event: e.Rewound) -> bytes:
     line = {
         "format": PAGE_FORMAT,
@@ -107,6 +135,7 @@ def _rewound_line(event: e.Rewound) -> bytes:
 
 _encode = msgspec.json.Encoder().encode
 _OUTCOMES: dict[type, str] = {
+    e.Started: "started",
     e.Completed: "completed",
     e.AttemptFailed: "attempt_failed",
     e.Failed: "failed",

@@ -1,8 +1,10 @@
 """Keeping the readable files of a workspace in step while tasks are driven in it.
 
 One thread of its own, which the store wakes when something was appended. It is never in the way of
-a step: it waits a moment, so that much is written once; it works in small pieces; and it rests for
-many times as long as it worked. What is left is written when the workspace is closed.
+a step: after it has written, it waits a moment, so that much is written at once; it works in small
+pieces; and it rests for many times as long as it worked. The first event after a rest is written
+without waiting, so a task that is killed as it begins has its files, too. What is left is written
+when the workspace is closed.
 
 Nothing that goes wrong here disturbs a task. What did is told by `problem`, and tried again.
 """
@@ -85,13 +87,13 @@ class Projector:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wake.wait()
-            if self._closing.wait(self.every_s):
+            if self._closing.is_set():
                 return
             self._wake.clear()
             worked_s = self._work()
             if self._changed:
                 self._wake.set()
-            self._closing.wait(worked_s / _SHARE)
+            self._closing.wait(self.every_s + worked_s / _SHARE)
 
     def _work(self) -> float:
         """Write what is new, with pauses in which others have the interpreter; returns how long

@@ -19,7 +19,7 @@ from holdfast.core.state import FINISHED, Call
 from holdfast.history.known import Choice, FailureContext
 from holdfast.views.markdown import block, code, prose
 from holdfast.views.task import TaskView
-from holdfast.workspace.pages import as_line, as_text, time_text
+from holdfast.workspace.pages import as_line, as_text, plan_in_words, time_text
 
 _MOST = 30
 _MOST_FAILURES = 10
@@ -84,17 +84,23 @@ def _mission(view: TaskView) -> str:
     if isinstance(state.mission, Raw):
         said = view.value(state.mission)
         return block(said if isinstance(said, str) else as_text(state.mission), most=20_000)
-    return f"Nobody said one. {code(state.task)} was started with:\n\n" + block(
-        as_text(state.args), "json"
-    )
+    told = f"Nobody said one. {code(state.task)} was started with"
+    given = view.input
+    if isinstance(given, dict) and len(given) == 1:
+        (name, value), *_ = given.items()
+        if isinstance(value, str):  # the goal of an agent: as it was said
+            return f"{told} {code(name)}:\n\n{block(value, most=20_000)}"
+    return f"{told}:\n\n{block(as_text(state.args), 'json')}"
 
 
 def _standing(view: TaskView) -> Iterator[str]:
     state = view.state
     yield f"as of event {state.seq}, {time_text(state.updated_at)}: {state.status}, {view.position}"
     if state.plan:
-        settled = sum(item.status in ("done", "skipped") for item in state.plan)
-        yield f"{settled} of {len(state.plan)} items of the plan are done or skipped"
+        yield f"the plan: {plan_in_words(view)}"
+    if state.session:
+        talk = code(f"holdfast session {shlex.quote(state.session)}", 700)
+        yield f"the conversation is in session {code(state.session, 255)}: {talk}"
     if state.because:
         yield f"because {prose(state.because, 1000)}"
     if isinstance(state.result, Raw):
@@ -117,10 +123,32 @@ def _found_out(view: TaskView) -> Iterator[str]:
     for call in view.calls:
         if call.status == "completed" and call.kind in ("step", "tool", "question", "child"):
             name = call.key if call.kind == "question" else call.name
+            if (
+                call.kind == "step"
+                and (said := _said_by_model(view.value(call.result))) is not None
+            ):
+                if said:  # one that only calls tools is told by those calls
+                    yield f"{code(call.path)} {code(name)} said: {prose(said, _VALUE)}"
+                continue
             yield f"{code(call.path)} {code(name)}: {code(as_line(call.result, _VALUE), _VALUE)}"
     for note in view.notes:
         data = f": {code(_plain(note.data), _VALUE)}" if note.data is not None else ""
         yield f"noted {prose(note.text, 1000)}{data}"
+
+
+def _said_by_model(result: Any) -> str | None:
+    """The words of a model's reply; None if a result is none."""
+    if not isinstance(result, dict) or not {"message", "usage", "stop"} <= result.keys():
+        return None
+    message = result["message"]
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return None
+    content = message.get("content")
+    if isinstance(content, str):
+        return content.strip()
+    parts = content if isinstance(content, list) else []
+    texts = [str(part.get("text") or "") for part in parts if isinstance(part, dict)]
+    return "\n".join(text for text in texts if text).strip()
 
 
 def _decided(choice: Choice) -> str:
@@ -149,7 +177,7 @@ def _waits(view: TaskView) -> Iterator[str]:
         return
     task = shlex.quote(view.id)
     for call in view.questions:
-        how = code(f"holdfast answer {task} --question {shlex.quote(call.key)}", 700)
+        how = code(f"holdfast answer {task} {shlex.quote(call.key)} ANSWER", 700)
         yield f"a person is asked: {prose(call.why, 1000)} ({how})"
     for call in view.doubts:
         how = code(f"holdfast resolve {task} {shlex.quote(call.path)}", 700)

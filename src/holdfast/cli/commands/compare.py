@@ -279,7 +279,7 @@ def _told(first: Divergence, a: str, b: str) -> str:
             return f"call {call} is another one: {a} called {one}, {b} called {other}"
         case "other arguments":
             return f"call {call}, {one}, has other arguments"
-        case "another failure":
+        case "another failure" | "another outcome":
             return f"call {call}, {one}, {_went(first.a)} in {a} and {_went(first.b)} in {b}"
         case "only in A":
             return f"call {call}, {one}, was made by {a} only"

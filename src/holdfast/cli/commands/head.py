@@ -20,7 +20,7 @@ from holdfast.engines.routing import driven_by
 from holdfast.errors import StoreError, TaskNotFound
 from holdfast.log.places import left_at, newest_rewind, rewound_to
 from holdfast.stores.port import Store
-from holdfast.views.needs import DoubtView, QuestionView
+from holdfast.views.needs import DoubtView, QuestionView, is_worked_off
 from holdfast.views.task import TaskView
 from holdfast.views.words import raised_at
 
@@ -146,9 +146,9 @@ def print_head(page: LayerPage, view: TaskView, seen: SeenNow) -> None:
         "fork of": _fork(state),
         "forks": _forks(seen.forks),
         "rewound": _rewinds(state),
-        "parent": f"{state.parent}, call {state.parent_path}" if state.parent else "",
+        "parent": ", call ".join(each for each in (state.parent, state.parent_path) if each),
         "engine": state.driver,
-        "last driven by": "" if seen.at_work or not state.owner else state.owner,
+        "last driven by": "" if seen.at_work or is_worked_off(view) else state.owner,
         "user": state.user,
         "session": state.session,
         "labels": ", ".join(f"{name}={value}" for name, value in sorted(state.labels.items())),

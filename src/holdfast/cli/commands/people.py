@@ -19,6 +19,8 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.hints import answers, go_on_hint, our_command, resolve_commands, resume_command
 from holdfast.cli.opening import find_task, load_app, opened, read_all
 from holdfast.cli.options import (
+    by_option,
+    by_option_saying,
     maybe_task_argument,
     store_command,
     task_argument,
@@ -37,7 +39,7 @@ from holdfast.views.task import TaskView
 @maybe_task_argument
 @click.argument("question", metavar="[QUESTION]", required=False)
 @click.argument("answer", metavar="[ANSWER]", required=False)
-@click.option("--by", default="", metavar="NAME", help="Who answers, for the log.")
+@by_option_saying("Who answers, for the log.")
 @more_tasks
 @store_command("redact", "engine", when="question")
 def answer(
@@ -125,7 +127,7 @@ def asking(hf: Holdfast, meant: Meant, question: str) -> Meant:
 @click.argument("name", metavar="NAME")
 @click.argument("value", metavar="[VALUE]", default="null")
 @click.option("--id", "once", default="", metavar="ID", help="Send this message only once.")
-@click.option("--by", default="", metavar="NAME", help="Who sends it, for the log.")
+@by_option_saying("Who sends it, for the log.")
 @store_command("redact", "engine")
 def send(given: Given, task: str, name: str, value: str, once: str, by: str, as_json: bool) -> Exit:
     """Send a message to a task, which gets it where its code calls receive(NAME).
@@ -320,7 +322,7 @@ def _standing(each: DoubtView) -> str:
     "stops the task until the call is settled again.",
 )
 @click.option("--because", default="", metavar="TEXT", help="How you know, for the log.")
-@click.option("--by", default="", metavar="NAME", help="Who says so, for the log.")
+@by_option
 @store_command("app", "redact", "engine")
 def resolve(
     given: Given,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 import threading
 import webbrowser
@@ -15,7 +14,7 @@ from msgspec import Struct
 from holdfast.cli.exits import Exit, in_words
 from holdfast.cli.hints import our_command, resume_command
 from holdfast.cli.opening import load_app, opened
-from holdfast.cli.options import store_command
+from holdfast.cli.options import login_name, store_command
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
@@ -119,7 +118,7 @@ def ui(
         entry = entry_for(
             host=host,
             port=listening.getsockname()[1],
-            user=by or _login(),
+            user=by or login_name() or "somebody",
             read_only=read_only,
             public_url=public_url,
             user_header=user_header,
@@ -143,10 +142,3 @@ def _print_address(address: str, token: str, as_json: bool) -> None:
     else:
         print_lines(console(), plain(address))
     sys.stdout.flush()  # a program that reads it waits for the line
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "somebody"

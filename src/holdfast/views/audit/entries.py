@@ -44,6 +44,7 @@ def tell(event: AnyEvent, seen: SeenTask) -> Fields | None:
     if type(event) in OMITTED:
         return None
     fields = {"what": words_of(event, seen.state).what, **ENTRIES[type(event)](event, seen)}
+    fields.setdefault("who", seen.state.owner if isinstance(event, e.Parked) else seen.by(""))
     if isinstance(event, _RELEASES):
         seen.released = True
     elif isinstance(event, e.Claimed | e.Started):
@@ -60,7 +61,8 @@ def _created(event: e.TaskCreated, seen: SeenTask) -> Fields:
     # The log says whose task it is, and not who called `run`.
     text = f"for {event.user}" if event.user else ""
     if event.parent:
-        text = f"by call {event.parent_path} of task {event.parent}{text and f', {text}'}"
+        call = f"call {event.parent_path} of " if event.parent_path else ""
+        text = f"by {call}task {event.parent}{text and f', {text}'}"
     return {
         "who": "",
         "name": event.task,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal
@@ -147,10 +148,12 @@ class Audit(Struct, frozen=True, kw_only=True):
 
     @property
     def people(self) -> dict[str, int]:
-        """Who took part without driving the task, and in how many entries."""
-        owners, found = {"check", *(claim.owner for claim in self.claims)}, dict[str, int]()
+        """Who took part without driving the task, and in how many entries: those who are named,
+        and no process, check or agent."""
+        owners = {"", "check", "agent", *(claim.owner for claim in self.claims)}
+        found = dict[str, int]()
         for entry in self.entries:
-            if entry.who and entry.who not in owners:
+            if entry.who not in owners and not _PROCESS.fullmatch(entry.who):
                 found[entry.who] = found.get(entry.who, 0) + 1
         return found
 
@@ -192,6 +195,10 @@ class Audit(Struct, frozen=True, kw_only=True):
         return replace(self, entries=kept, left_out=left_out)
 
 
+_PROCESS = re.compile(r"(hand, )?\S+ process \d+")
+"""What stands in a log where nobody was named: the process that wrote it."""
+
+
 def _is_about(entry: AuditEntry, call: str) -> bool:
     inside = (f"{call}.", f"{call}#")
     return any(path == call or path.startswith(inside) for path in (entry.path, *entry.of))
@@ -222,8 +229,9 @@ class SeenTask(Struct):
         return self.state.calls.get(path)
 
     def by(self, who: str) -> str:
-        """Who is named, else the process that drives the task."""
-        return who or self.state.owner
+        """Who is named, else the process that drives the task, if one does: what is written to a
+        task that was released, such as a mission, is not by its last driver."""
+        return who or ("" if self.state.parked else self.state.owner)
 
     def about(self, path: str) -> Fields:
         """The record of a call."""

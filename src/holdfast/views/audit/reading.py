@@ -99,7 +99,6 @@ def _take(read: _Read, event: AnyEvent, seen: SeenTask, reader: Reader) -> None:
 
 
 def _entry(event: AnyEvent, fields: dict[str, Any], state: State, reader: Reader) -> AuditEntry:
-    fields.setdefault("who", state.owner)
     problems = []
     for name in _VALUES:
         if isinstance(value := fields.get(name), Raw):
