@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
 
-from examples.trip.agent import TRIP
-from examples.trip.client import ROOT, World, start_world
 from holdfast import Holdfast
 from holdfast.views.task import TaskView
+
+from .agent import TRIP
+from .client import PACKAGE, ROOT, World, start_world
 
 KINDS = {"bookings": "hotel bookings", "payments": "payments", "invites": "calendar invites",
          "mails": "mails"}  # fmt: skip
@@ -29,14 +30,15 @@ console = Console(highlight=False)
 
 def run_process(*arguments: str) -> bool:
     """Run an agent in a process of its own; True if it was killed."""
-    command = [sys.executable, "-m", *arguments]
+    module, *words = arguments
+    command = [sys.executable, "-m", f"{PACKAGE}.{module}", *words]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             console.print(f"    {line.rstrip()}", markup=False, soft_wrap=True)
-    killed = process.returncode == -signal.SIGKILL
+    killed = process.returncode in (-9, signal.SIGTERM)  # as Windows tells it
     if killed:
         console.print("    [bold red]✗ killed (SIGKILL)[/], right after the invite went out")
     elif process.returncode:
@@ -82,7 +84,7 @@ def show_counts(naive: dict[str, int], ours: dict[str, int]) -> bool:
 
 
 def main() -> None:
-    workspace = ROOT / "demo-workspace"
+    workspace = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "demo-workspace"
     shutil.rmtree(workspace, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -96,14 +98,14 @@ def main() -> None:
             "again."
         )
         act("1. An ordinary agent: its state is in its variables")
-        run_process("examples.trip.naive", url, "--die-after-invite")
+        run_process("naive", url, "--die-after-invite")
         console.print("    [bold]started again[/]: it remembers nothing, so it begins at step 1")
-        run_process("examples.trip.naive", url)
+        run_process("naive", url)
         naive = world.counts()
 
         world.reset()
         act("2. The same agent on Holdfast: its state is a log on disk")
-        run_process("examples.trip.agent", url, str(workspace), "--die-after-invite")
+        run_process("agent", url, str(workspace), "--die-after-invite")
         with Holdfast(workspace) as hf:
             view = hf.task(TRIP)
             doubt = view.doubts[0]
@@ -113,7 +115,7 @@ def main() -> None:
                 " doubt"
             )
         console.print("    [bold]started again[/], with the same command")
-        run_process("examples.trip.agent", url, str(workspace))
+        run_process("agent", url, str(workspace))
         ours = world.counts()
 
         act("3. What happened, from the log")
@@ -121,9 +123,10 @@ def main() -> None:
             show_timeline(hf.task(TRIP))
         act("4. The books of the outside world")
         once = show_counts(naive, ours)
+    command = "holdfast" if sys.argv[1:] else ".venv/bin/holdfast"
     console.print(
-        f"\nLook for yourself: [bold].venv/bin/holdfast --url {workspace.name} show {TRIP}[/]"
-        f"\nOr in the browser:  [bold].venv/bin/holdfast --url {workspace.name} ui[/]"
+        f"\nLook for yourself: [bold]{command} --url {workspace.name} show {TRIP}[/]"
+        f"\nOr in the browser:  [bold]{command} --url {workspace.name} ui[/]"
         f"\nThe log is plain text: {workspace.name}/tasks/{TRIP}/events.jsonl"
     )
     if not once:

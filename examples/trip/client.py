@@ -18,7 +18,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 Json = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = __package__ or "examples.trip"  # `holdfast demo` has it under another name
+ROOT = Path(__file__).resolve().parents[PACKAGE.count(".") + 1]
 
 
 class WorldError(Exception):
@@ -135,7 +136,7 @@ def start_world(db_path: Path | str, port: int = 0) -> Iterator[tuple[subprocess
         [
             sys.executable,
             "-m",
-            "examples.trip.world",
+            f"{PACKAGE}.world",
             str(Path(db_path).resolve()),
             "--port",
             str(port),

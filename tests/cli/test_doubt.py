@@ -1,5 +1,6 @@
 """`holdfast doubt`, and `resolve`, which ends it"""
 
+import getpass
 import json
 import os
 from pathlib import Path
@@ -121,9 +122,11 @@ def test_it_happened(recorded):
     assert run("resume", "trip-42", "--app", "agents", cwd=recorded).code == 0
     data = json.loads(run("show", "trip-42", "--json", cwd=recorded).out)
     assert [o["output"] for o in data["outputs"] if o["name"] == "send_letter"] == ["letter 7"]
-    assert "says hand" in run("log", "trip-42", "--type", "settled", cwd=recorded).out
+    assert (
+        f"says {getpass.getuser()}" in run("log", "trip-42", "--type", "settled", cwd=recorded).out
+    )
     assert "because I saw it" in run("log", "trip-42", cwd=recorded).out
-    assert "(by hand" in run("show", "trip-42", cwd=recorded).out
+    assert f"(by {getpass.getuser()}" in run("show", "trip-42", cwd=recorded).out
 
 
 def test_it_did_not_happen(recorded):

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import errors
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
 from holdfast.cli.reference import reference
-from holdfast.cli.root import root
+from holdfast.cli.root import GROUPS, TOPICS, root
 from holdfast.core.events import Failure
 
 from .conftest import environment, run
@@ -37,10 +37,49 @@ def test_help_tells_the_exit_codes_and_settings(cli):
         assert re.search(rf"^ +{each.value} +{re.escape(MEANINGS[each])}$", out, re.M)
     for word in ("HOLDFAST_URL", "HOLDFAST_APP", "pyproject.toml", "Examples:"):
         assert word in out
-    assert cli() == cli("-h") == (0, out, "")
+    assert cli("help") == cli("-h") == (0, out, "")
 
 
-@pytest.mark.parametrize("name", sorted(set(root.commands) - {"completion", "keys", "memory"}))
+def test_holdfast_alone_says_where_you_are(cli, recorded):
+    code, out, err = cli()
+    assert (code, err) == (0, "")
+    assert out.startswith("store  ")
+    assert "holdfast help" in out
+    assert any(id in out for id in ("trip-42", "trip-43", "trip-1")) or "The newest" in out
+
+
+def test_holdfast_alone_says_so_if_there_is_no_store(cli, tmp_path):
+    code, out, err = cli("--url", str(tmp_path / "nowhere"))
+    assert (code, err) == (0, "")
+    assert "there is no store at" in out
+    assert "holdfast demo" in out
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.title)
+def test_help_explains_every_group_and_tells_like_commands_apart(cli, group):
+    code, out, err = cli("help", group.title)
+    assert (code, err) == (0, "")
+    assert all(f"  {each.name} " in out for each in group.commands)
+    assert all(what in out for _, what in group.apart)
+    assert {name for name, _ in group.apart} <= {each.name for each in group.commands}
+
+
+@pytest.mark.parametrize("topic", [*TOPICS, "answer", "time", "travel"])
+def test_help_explains_words_and_commands(cli, topic):
+    code, out, err = cli("help", topic)
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) > 3
+
+
+def test_help_names_near_topics(cli):
+    code, out, err = cli("help", "anwser")
+    assert (code, out) == (2, "")
+    assert "Did you mean answer" in err
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(root.commands) - {"completion", "help", "keys", "memory"})
+)
 def test_every_command_has_help_with_examples(cli, name):
     code, out, _ = cli(name, "--help")
     assert code == 0

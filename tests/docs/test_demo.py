@@ -25,3 +25,26 @@ def test_the_demo_shows_two_invites_without_us_and_one_with_us():
     after = done.stdout.partition("started again, with the same command")[2]
     assert "step 5: pay" not in after
     assert "step 7: send_mail" in after
+
+
+def test_holdfast_demo_is_the_same_and_leaves_a_store(tmp_path):
+    holdfast = [sys.executable, "-m", "holdfast"]
+    done = subprocess.run(
+        [*holdfast, "demo", "--dir", str(tmp_path / "d")], cwd=tmp_path, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"calendar invites +2 +1\b", done.stdout)
+    listed = subprocess.run(
+        [*holdfast, "--url", str(tmp_path / "d"), "ls"], cwd=tmp_path, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert "trip-42" in listed.stdout
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    refused = subprocess.run(
+        [*holdfast, "demo", "--dir", str(tmp_path / "other")], cwd=tmp_path, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert (tmp_path / "other" / "mine.txt").read_text() == "mine"

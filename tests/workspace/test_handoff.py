@@ -104,7 +104,7 @@ def test_the_summary_says_where_things_stand_what_was_decided_what_failed_and_wh
     assert "no forecast for Bergen" in failed[1]
     (asked,) = section(text, "Waits for somebody")
     assert "sail anyway?" in asked
-    assert "holdfast answer sail-1 --question" in asked
+    assert "holdfast answer sail-1 3 ANSWER" in asked
     assert section(text, "Later") == ["- sail\\. sail, after berth, weather"]
     assert section(text, "Removed from the plan") == ["- paint\\. paint the hull: it was pending"]
     assert section(text, "Files")[0].startswith("- `route.txt`, 12 bytes, 20")

@@ -299,7 +299,8 @@ def test_the_files_that_a_killed_attempt_changed_are_told(tmp_path):
     agent.write_text(
         'if grep -q "Write the plan"; then echo "- [ ] 1. look"; exit; fi\n'
         f"if [ ! -e {tmp_path}/again ]; then\n"
-        f"  touch {tmp_path}/again; echo new > made.txt; rm old.txt; kill -9 $(cat {tmp_path}/pid)\n"
+        f"  touch {tmp_path}/again; echo new > made.txt; rm old.txt\n"
+        f"  kill -9 $(cat {tmp_path}/pid)\n"
         "  sleep 60\n"
         "fi\n"
         "echo 2 > second.txt; echo did it\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 from msgspec import Struct
@@ -23,6 +25,7 @@ from holdfast.cli.commands import (
     mirror,
     missions,
     once,
+    overview,
     past,
     people,
     queries,
@@ -37,6 +40,7 @@ from holdfast.cli.commands import (
 )
 from holdfast.cli.exits import MEANINGS, Exit, ToldCommand
 from holdfast.cli.options import app_option, store_options
+from holdfast.cli.settings import Given
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()
@@ -78,6 +82,108 @@ class CommandGroup(Struct, frozen=True):
     title: str
     purpose: str
     commands: tuple[click.Command, ...]
+    apart: tuple[tuple[str, str], ...] = ()
+    """Commands that are easily confused: each with what it alone is for."""
+
+
+@click.command(name="help", short_help="Explain a command, a group of commands, or a word.")
+@click.argument("topic", nargs=-1)
+@click.pass_context
+def explain(ctx: click.Context, topic: tuple[str, ...]) -> Exit:
+    """Explain a command, a group of commands (look, drive, people, travel, missions, stores,
+    operate), or a word (task, store, doubt, settings, exit).
+
+    Without a TOPIC it prints what `holdfast --help` does.
+
+    \b
+    Examples:
+      holdfast help answer
+      holdfast help travel
+      holdfast help doubt
+    """
+    parent = ctx.find_root()
+    asked = " ".join(topic).strip().lower()
+    command = root.get_command(parent, asked) if asked else root
+    if command is root:
+        click.echo(parent.get_help())
+    elif command is not None:
+        click.echo(command.get_help(click.Context(command, parent, info_name=asked)))
+    elif asked in TOPICS:
+        click.echo(TOPICS[asked].rstrip())
+    elif group := next((each for each in GROUPS if _is_called(each, asked)), None):
+        click.echo(_of_group(group))
+    else:
+        known = [*root.commands, *TOPICS, *(each.title.lower() for each in GROUPS)]
+        near = difflib.get_close_matches(asked, known, n=3)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise click.UsageError(f"there is no help on {asked!r}.{meant}", ctx)
+    return Exit.OK
+
+
+def _is_called(group: CommandGroup, asked: str) -> bool:
+    words = group.title.lower().split()
+    return asked in (group.title.lower(), words[0], words[-1])
+
+
+def _of_group(group: CommandGroup) -> str:
+    longest = max(len(each.name or "") for each in group.commands)
+    lines = [f"{group.title} – {group.purpose}", ""]
+    lines += [
+        f"  {(each.name or '').ljust(longest)}  {each.get_short_help_str(limit=90)}"
+        for each in group.commands
+    ]
+    if group.apart:
+        longest = max(len(name) for name, _ in group.apart)
+        lines += ["", "Which one?"]
+        lines += [f"  {name.ljust(longest)}  {what}" for name, what in group.apart]
+    return "\n".join([*lines, "", "holdfast help COMMAND tells all of one."])
+
+
+TOPICS = {
+    "task": """\
+A task is one run of an agent function. It has an id, a status and a log: a list of events, each
+written once. Its steps are recorded before it goes on, so a task that was killed goes on at the
+step it was on.
+
+  pending, in_progress     it is to be driven, or is: resume or a worker goes on with it
+  awaiting_user            a question or a call in doubt waits for you: answer, doubt
+  paused, stuck            it stands still until you say so: resume
+  completed, failed, cancelled   it has ended; a failed one can be tried again: retry
+""",
+    "store": """\
+A store is where logs are kept: a folder, SQLite or PostgreSQL.
+
+  workspace                     a folder of plain files (the default)
+  sqlite:///trips.db            a file
+  postgresql://host/agents      a server, for several machines
+
+Say which with --url, HOLDFAST_URL, or url = "…" under [tool.holdfast] in pyproject.toml.
+`holdfast copy` brings tasks from one to another.
+""",
+    "doubt": """\
+A tool that was killed after its intent was recorded, and before its result was, is in doubt: it
+may or may not have happened. Its policy decides: retry it with the same key, check by the key
+whether it happened, or ask you. If it asks:
+
+  holdfast doubt                             lists the calls in doubt, each with its key
+  holdfast resolve TASK PATH --happened …    you looked: it happened, and this is the result
+  holdfast resolve TASK PATH --did-not-happen   it did not: it is made again
+""",
+    "settings": """\
+A setting comes from an option, else from the environment, else from [tool.holdfast] in the nearest
+pyproject.toml, else from the default.
+
+  --url      HOLDFAST_URL      url = "…"        the store
+  --app      HOLDFAST_APP      app = "…"        the module with your tasks
+  --engine   HOLDFAST_ENGINE   engine = "…"     what drives tasks: local, temporal, restate
+             HOLDFAST_REDACT   redact = "…"     what is kept out of logs
+             HOLDFAST_SECRETS  secrets = "…"    where named secrets come from
+  --key-file HOLDFAST_KEY                       the key of an encrypted store
+""",
+    "exit": "Exit codes:\n"
+    + "\n".join(f"  {code.value:<4} {meaning}" for code, meaning in MEANINGS.items()),
+}
+"""Words that are not commands."""
 
 
 GROUPS = (
@@ -113,6 +219,19 @@ GROUPS = (
             *(compare.snapshot, compare.diff, compare.compare, fork.fork, fork.rewind),
             *(fork.experiment, replay.replay, testcase.make_testcase, check.check),
         ),
+        (
+            ("snapshot", "one task at one place: everything it knew there"),
+            (
+                "diff",
+                "two places, of one task or of two: what is known at one and not at the other",
+            ),
+            (
+                "compare",
+                "whole tasks side by side: where they part, and what each came to and cost",
+            ),
+            ("replay", "the code of a task run again over its log, without any effect"),
+            ("check", "whether today's code still fits the logs of open tasks, before you deploy"),
+        ),
     ),
     CommandGroup(
         "Missions and scripts",
@@ -129,10 +248,15 @@ GROUPS = (
     ),
     CommandGroup(
         "Operate",
-        "is every log intact; keys; traces; your shell",
+        "is every log intact; keys; traces; help",
         (
             *(integrity.doctor, integrity.verify, integrity.head, integrity.keys),
-            *(alerts.alerts, export.export, export.migrate, completion),
+            *(alerts.alerts, export.export, export.migrate, overview.demo, explain, completion),
+        ),
+        (
+            ("doctor", "the store as a whole: logs, lists, leftovers, permissions. Start here"),
+            ("verify", "the logs alone, with keys and against a head: proof that none was changed"),
+            ("head", "how far each log goes now: keep it elsewhere, for verify --against"),
         ),
     ),
 )
@@ -168,6 +292,9 @@ class Root(ToldCommand, click.Group):
 def root(ctx: click.Context) -> None:
     """Look after the tasks of your agents: where they are, what they did, how they go on.
 
+    `holdfast` alone says where you are: the store, the tasks that need you, what to try next.
+    `holdfast help TOPIC` explains a command, a group or a word.
+
     A task is one run of an agent function. Everything it does is recorded in a log, in a folder
     called the store. These commands read that log, and drive tasks that stopped.
 
@@ -188,7 +315,7 @@ def root(ctx: click.Context) -> None:
     none of the code that settings name.
     """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        overview.say_where_you_are(ctx.ensure_object(Given))
 
 
 for _group in GROUPS:

@@ -163,6 +163,15 @@ class Projection:
         """
         if not self._tail.state.seq:
             self._must_be_there()
+        try:
+            return self._updated(most, breathe, taken)
+        except OSError:
+            self._begin()  # lines that were read and not written are read again
+            raise
+
+    def _updated(
+        self, most: int | None, breathe: Callable[[], object], taken: Mapping[str, bytes] | None
+    ) -> Projected:
         with damage_in(stream_of(self._task_id)), self._where() as folder, self._lock(folder):
             both = (self._progress, self._tools)
             if not all(file.is_as_it_was(folder) for file in both):

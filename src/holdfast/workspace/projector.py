@@ -62,6 +62,7 @@ class Projector:
     def start_anew(self) -> None:
         """Begin with nothing: also in a process that was forked, to which the thread is lost."""
         self._changed: set[str] = set()
+        self._rested = True
         self._known: OrderedDict[str, Projection] = OrderedDict()
         self._wake, self._closing = threading.Event(), threading.Event()
         self._starting = threading.Lock()
@@ -94,12 +95,14 @@ class Projector:
             if self._changed:
                 self._wake.set()
             self._closing.wait(self.every_s + worked_s / _SHARE)
+            self._rested = not self._wake.is_set()
 
     def _work(self) -> float:
         """Write what is new, with pauses in which others have the interpreter; returns how long
         they did not. By the clock and not by the processor: on a busy machine it is kept from them
         for longer."""
         paused_s, began = 0.0, time.monotonic()
+        at_once, self._rested = self._rested, False
 
         def breathe() -> None:
             nonlocal paused_s
@@ -107,7 +110,7 @@ class Projector:
             self._closing.wait(_PIECE_S)
             paused_s += time.monotonic() - before
 
-        self.write(most=_MOST_EVENTS, breathe=breathe)
+        self.write(most=_MOST_EVENTS, breathe=breathe, at_once=at_once)
         return time.monotonic() - began - paused_s
 
     def write(
@@ -116,8 +119,13 @@ class Projector:
         most: int | None = None,
         breathe: Callable[[], object] = lambda: None,
         until: float | None = None,
+        at_once: bool = False,
     ) -> None:
-        """Bring the files of every changed task up to date, as far as that goes now."""
+        """Bring the files of every changed task up to date, as far as that goes now.
+
+        `at_once` leaves the summary to the next time: it needs much that is not loaded yet, and a
+        process that has just begun may fork, which must not meet an import half-way.
+        """
         problem = ""
         for stream in list(self._changed):
             if until is not None and time.monotonic() > until:
@@ -127,7 +135,7 @@ class Projector:
             # Before the log is read: what comes after that is heard of again.
             self._changed.discard(stream)
             try:
-                if not self._update(stream, most, breathe):
+                if not self._update(stream, most, breathe, at_once):
                     self._changed.add(stream)
             except TaskNotFound:
                 self._known.pop(stream, None)
@@ -143,7 +151,9 @@ class Projector:
                 problem = str(error)
         self.problem = problem
 
-    def _update(self, stream: str, most: int | None, breathe: Callable[[], object]) -> bool:
+    def _update(
+        self, stream: str, most: int | None, breathe: Callable[[], object], at_once: bool
+    ) -> bool:
         task_id = stream.removeprefix(_TASKS)
         known = self._known.pop(stream, None)
         if known is None:
@@ -162,6 +172,8 @@ class Projector:
         is_stale = known.finished or known.was_put_back
         is_over = is_stale and (folder / "SUMMARY.md").exists()
         if (known.waits or is_over) and made.is_current:
+            if at_once:
+                return False
             from holdfast.workspace.handoff import written  # seldom, and it needs much
 
             written(view_task(self._store, task_id), folder)

@@ -147,7 +147,8 @@ def diff(
     full: bool,
     as_json: bool,
 ) -> Exit:
-    """Show the differences between two snapshots, of one task or of two.
+    """Show the differences between two snapshots, of one task or of two: what is known at one
+    place and not at the other. `holdfast compare` shows how whole tasks went.
 
     A PLACE is a step (6, which is before it), before:6, after:6, event:61 or end. Long texts, and
     files that are texts, are compared inside. Exits with 0 if there is no difference, else with 1.
@@ -180,7 +181,8 @@ def diff(
 @store_command()
 def compare(given: Given, tasks: tuple[str, ...], full: bool, as_json: bool) -> Exit:
     """Two tasks or more side by side: call by call to the first divergence, then what each came to,
-    took and cost, and how what they know and the files they made differ.
+    took and cost, and how what they know and the files they made differ. `holdfast diff` shows
+    two places of a task.
 
     Each is held against the first one. Exits with 0 if none diverges, else with 1.
 

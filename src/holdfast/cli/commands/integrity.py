@@ -67,7 +67,8 @@ from holdfast.stores.sealed.keys import Keys
 def verify(given: Given, tasks: tuple[str, ...], against: Path | None, as_json: bool) -> Exit:
     """Check tasks, or all logs: every event, the chain of sums, and every blob they name.
 
-    All logs are those of tasks, sessions and memories.
+    It is the proof that no log was changed; `holdfast doctor` looks at the store around them, too,
+    and says what you can do. All logs are those of tasks, sessions and memories.
 
     The sums show damage, and changes by somebody who did not compute them anew. With the key of an
     encrypted store (--key-file) or of a signed one (--sign-key-file) a change by anybody without
@@ -168,11 +169,14 @@ _STYLES = {"damage": "bold red", "warning": "yellow", "note": "dim"}
 LEVELS = list(_STYLES)
 
 
-@click.command(short_help="Check that every log is intact.")
+@click.command(short_help="Check the whole store: logs, lists, leftovers, permissions.")
 @maybe_task_argument
 @store_command()
 def doctor(given: Given, task: str | None, as_json: bool) -> Exit:
     """Check the store, or one task: that every log and blob is what was written, to the byte.
+
+    Start here if something looks wrong. `holdfast verify` checks the logs alone, also against keys
+    and earlier heads.
 
     It compares what lists go by with what the logs say. Besides it looks for leftovers of crashes,
     permissions, symlinks, and a filesystem that is not fit for locks. It only reads: it repairs
