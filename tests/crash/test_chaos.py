@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.crash.chaos import ON, Report, run
-from tests.stores.postgres_server import PostgresServer
+from tests.stores.postgres_server import own_server
 from tests.thorough import THOROUGH
 
 TASKS, FAULTS, AWAY_S = (300, 15, 15.0) if THOROUGH else (12, 2, 0.0)
-
-
-@pytest.fixture
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """A server that may be stopped: no other test uses it."""
-    folder = tmp_path_factory.mktemp("chaos")
-    for above in (folder, *list(folder.parents)[:3]):
-        above.chmod(0o755)  # as root, the server runs as nobody
-    server = PostgresServer(folder)
-    server.start()
-    yield server
-    server.stop()
 
 
 def must_have_held(report: Report) -> None:
@@ -42,11 +29,12 @@ def test_a_fleet_on_sqlite_stays_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(1200)
-def test_a_fleet_on_postgresql_stays_up(tmp_path: Path, own_server: PostgresServer) -> None:
-    url = own_server.new_database()
-    report = run(
-        tmp_path, url, seed=7, tasks=TASKS, faults=max(FAULTS, 5), server=own_server, away_s=AWAY_S
-    )
+def test_a_fleet_on_postgresql_stays_up(tmp_path: Path) -> None:
+    with own_server() as server:
+        report = run(
+            tmp_path, server.new_database(), seed=7, tasks=TASKS, faults=max(FAULTS, 5),
+            server=server, away_s=AWAY_S,
+        )  # fmt: skip
     must_have_held(report)
 
 

@@ -182,3 +182,37 @@ def test_nothing():
 def test_the_mark_is_explained(project: Project) -> None:
     _, said = project.test("", "--markers")
     assert "@pytest.mark.holdfast(*urls, **options)" in said
+
+
+def test_what_one_test_defines_is_unknown_to_the_next(project: Project) -> None:
+    code, said = project.test(
+        """
+import pytest
+from holdfast import CodeMissing, task
+from holdfast.core.spec import registry
+
+@task
+def kept() -> int:
+    return 1
+
+def test_a_task_of_its_own(hf):
+    @task
+    def trip() -> int:
+        return 2
+    hf.run(trip, id="t-1")
+    assert hf.replay("t-1").same
+
+def test_another_of_the_same_name(hf):
+    @task
+    def trip() -> int:
+        return 3
+    hf.run(trip, id="t-1")
+    assert hf.replay("t-1").same and hf.run(kept) == 1
+
+def test_none_is_left():
+    with pytest.raises(CodeMissing):
+        registry.task("trip")
+    assert registry.task("kept").name == "kept"
+"""
+    )
+    assert code == 0 and "3 passed" in said, said

@@ -196,6 +196,16 @@ class Registry:
         group = "task" if spec.kind == "task" else "call"
         self._found.setdefault((group, spec.name), {})[spec.where] = spec
 
+    def forget_within(self, where: str) -> None:
+        """Forget the functions that were defined inside another one, such as a test."""
+        inside = f"{where}.<locals>."
+        for key, found in list(self._found.items()):
+            kept = {place: spec for place, spec in found.items() if not place.startswith(inside)}
+            if not kept:
+                del self._found[key]
+            elif len(kept) < len(found):
+                self._found[key] = kept
+
     def task(self, name: str) -> Spec:
         """The task of that name, or `CodeMissing`."""
         return self._one("task", name)

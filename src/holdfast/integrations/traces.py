@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from holdfast.api.app import Holdfast
 from holdfast.codec import args_hash
+from holdfast.core.decoding import Illegible, decode
 from holdfast.core.events import (
     FORMAT,
     AnyEvent,
@@ -94,8 +95,8 @@ class PastSpan(Struct):
         found = self.attributes.get(f"gen_ai.{name}")
         if isinstance(found, str):
             try:
-                return json.loads(found)
-            except ValueError:
+                return decode(found)
+            except Illegible:
                 return found
         return found
 

@@ -6,6 +6,7 @@ not. So each fixture imports what it needs when a test asks for it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if mark is not None and mark.args and "holdfast_url" in metafunc.fixturenames:
         kinds = [str(url).partition(":")[0] if ":" in str(url) else "files" for url in mark.args]
         metafunc.parametrize("holdfast_url", mark.args, indirect=True, ids=kinds)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Forget the tasks, steps and tools that a test defined inside itself. Another test may use
+    their names, and a replay that looks one up by its name must not find two."""
+    spec = sys.modules.get("holdfast.core.spec")
+    function = getattr(item, "function", None)
+    if spec is not None and function is not None:
+        spec.registry.forget_within(f"{function.__module__}.{function.__qualname__}")
 
 
 @pytest.fixture
