@@ -21,7 +21,7 @@ PINNED = {
     "MigrationNeeded",
     "NewerFormat", "NotATask", "NotAnswered", "NotDurable", "NotFinished", "PlanItem", "Redact",
     "Results", "Retention", "Retry", "Secret", "SessionNotFound", "StepFailed", "StorageFailed",
-    "StoreError", "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused",
+    "StoreError", "StreamBroken", "StreamPart", "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused",
     "TaskReleased", "TaskState", "TaskStuck", "TaskWaiting", "TooLarge", "Unanswered",
     "Undecodable", "Unserializable", "Worker", "WrongArguments", "WrongKey", "aask", "areceive",
     "ask",
@@ -35,14 +35,15 @@ METHODS = {
     "compensate", "copy_to", "experiment", "files", "follow", "fork", "from_env", "gc", "handle",
     "heads", "memory", "move", "on", "open", "options", "page", "pause", "replay", "resolve",
     "restore_from", "resume", "retry", "rewind", "run", "send", "session", "sessions", "snapshot",
-    "sql", "start", "stats", "task", "tasks", "unpause", "values", "verify", "watch",
+    "sql", "start", "stats", "stream", "task", "tasks", "unpause", "values", "verify", "watch",
 }  # fmt: skip
 
 
 ASYNC_FORMS = {
     f"a{name}"
     for name in METHODS
-    - {"arun", "astart", "follow", "from_env", "memory", "on", "options", "values"}
+    - {"arun", "astart", "follow", "from_env", "memory", "on", "options", "stream",
+       "values"}
 } - {"arun", "astart"}
 """Made by `off_the_loop`, or a line each; `tests/api/test_forms.py` holds them."""
 

@@ -50,6 +50,7 @@ from holdfast.errors import (
     StepFailed,
     StorageFailed,
     StoreError,
+    StreamBroken,
     TaskBusy,
     TaskCancelled,
     TaskFailed,
@@ -73,6 +74,7 @@ from holdfast.upkeep.retention import Retention
 if TYPE_CHECKING:
     from holdfast.api.alerts import Alert as Alert
     from holdfast.engines.restate import Restate as Restate
+    from holdfast.engines.stream_follow import StreamPart as StreamPart
     from holdfast.engines.temporal import Temporal as Temporal
     from holdfast.history.replay import REAL as REAL
 
@@ -130,6 +132,8 @@ __all__ = [
     "StepFailed",
     "StorageFailed",
     "StoreError",
+    "StreamBroken",
+    "StreamPart",
     "TaskBusy",
     "TaskCancelled",
     "TaskFailed",
@@ -173,7 +177,11 @@ __all__ = [
 ]
 
 _ENGINES = {"Temporal": "temporal", "Restate": "restate"}
-_LATER = {"Alert": "holdfast.api.alerts", "REAL": "holdfast.history.replay"}
+_LATER = {
+    "Alert": "holdfast.api.alerts",
+    "REAL": "holdfast.history.replay",
+    "StreamPart": "holdfast.engines.stream_follow",
+}
 
 
 def __getattr__(name: str) -> Any:

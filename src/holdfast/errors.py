@@ -15,6 +15,7 @@
     ├── TaskFailed                  the task ended in a failure, which is recorded
     ├── TaskCancelled               the task ended because somebody asked for it
     ├── StepFailed                  a step failed for good (raised inside the task)
+    ├── StreamBroken                a step that was followed never came to its end
     ├── EachFailed                  too many items of an `each` failed (raised inside the task)
     ├── TaskWaiting                 the task can't go on now; what it waits for is recorded
     │   ├── TaskPaused              it waits for somebody to let it go on
@@ -288,6 +289,33 @@ class StepFailed(HoldfastError):
         self.attempts = attempts
         times = f" after {attempts} attempts" if attempts > 1 else ""
         super().__init__(f"step {path}, {name}, failed{times}: {failure.summary()}")
+
+
+class StreamBroken(HoldfastError):
+    """The task ended while a step of it was streaming, so what was streamed is no result.
+
+    Raised by `hf.stream`, after the parts that were told.
+
+    >>> from collections.abc import Iterator
+    >>> from holdfast import Holdfast, StreamBroken, step, task
+    >>> @step
+    ... def dictate() -> Iterator[str]:
+    ...     yield "Dear"
+    ...     raise KeyboardInterrupt
+    >>> @task
+    ... def letter() -> str:
+    ...     return " ".join(dictate())
+    >>> with Holdfast("memory://") as hf:
+    ...     try:
+    ...         hf.run(letter, id="letter-1")
+    ...     except KeyboardInterrupt:
+    ...         status = hf.cancel("letter-1")
+    ...     try:
+    ...         list(hf.stream("letter-1", "dictate"))
+    ...     except StreamBroken as error:
+    ...         print(error)
+    task 'letter-1' is cancelled, and its step 1, dictate, did not come to its end
+    """
 
 
 class EachFailed(HoldfastError):

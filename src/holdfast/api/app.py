@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.api.alerts import Alert, Hook, Reason, Watch
     from holdfast.core.usage import Prices
     from holdfast.engines.rehearsal import Rehearsal
+    from holdfast.engines.stream_follow import StreamFollow
     from holdfast.history.comparison import Comparison, Experiment, Variant
     from holdfast.history.replay import Replayed
     from holdfast.history.rewinds import Effect
@@ -531,6 +532,35 @@ class Holdfast:
         ['Claimed', 'TaskCompleted']
         """
         return Follow(self.store, checked_id(id), after, poll_s)
+
+    def stream(
+        self, id: str, call: str | int, *, after: str | int = 0, poll_s: float = 0.1
+    ) -> StreamFollow:
+        """The parts that a step of a task streams, as they come, until it has ended: from any
+        process, while the step runs and after.
+
+        `call` is the path of the step, or its name: then it is the newest call of it, or the first
+        to come. A reader that comes back gives the `id` of the last part it has, or how many it
+        has. If the step began anew (its process died), a part of number 0 says so: forget those
+        before it. On an event loop read it with `async for`. Raises `StepFailed` if the step
+        failed, and `StreamBroken` if the task ended without it.
+
+        >>> from collections.abc import Iterator
+        >>> from holdfast import step, task
+        >>> @step
+        ... def count_up() -> Iterator[int]:
+        ...     yield from (1, 2, 3)
+        >>> @task
+        ... def total() -> int:
+        ...     return sum(count_up())
+        >>> with Holdfast("memory://") as hf:
+        ...     _ = hf.run(total, id="total-1")
+        ...     [(part.number, part.value) for part in hf.stream("total-1", "count_up", after=1)]
+        [(2, 2), (3, 3)]
+        """
+        from holdfast.engines.stream_follow import StreamFollow
+
+        return StreamFollow(self.store, checked_id(id), call, after, poll_s)
 
     def page(
         self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[Filters]
@@ -1031,7 +1061,8 @@ class Holdfast:
         return sweep.run(place, VERSION, compact=compact)
 
     # The async form of each method that may wait. `arun`, `aresume` and `aretry` are above: they
-    # drive a task on the caller's loop. What `follow` returns is read with `for` or `async for`.
+    # drive a task on the caller's loop. What `follow` and `stream` return is read with `for` or
+    # `async for`.
 
     aclose = off_the_loop(close)
     acompensate = off_the_loop(compensate, is_long=True)

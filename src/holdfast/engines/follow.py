@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from holdfast.core.events import AnyEvent
 from holdfast.core.fold.waits import perhaps_open
@@ -90,40 +90,77 @@ async def await_end(looking: Looks) -> None:
 
 
 _BATCH = 256
-"""How many events are read at once for an event loop."""
+"""How many are read at once for an event loop."""
+
+T = TypeVar("T")
 
 
-def _some(events: Iterator[AnyEvent]) -> list[AnyEvent]:
-    return list(islice(events, _BATCH))
+def _some(news: Iterator[T]) -> list[T]:
+    return list(islice(news, _BATCH))
 
 
-class Follow:
-    """The events of a task after `after`, as they come, until the task has ended.
+class Following(Generic[T]):
+    """Something that comes bit by bit, read from a store until it is over.
 
-    Read it with `for`, or on an event loop with `async for`: then the log is read in a thread, and
-    nothing but a timer waits for more.
+    Read it with `for`, or on an event loop with `async for`: then the store is read in a thread,
+    and nothing but a timer waits for more. What differs is what is read: `_news` and `_is_over`.
     """
 
-    def __init__(self, store: Store, id: str, after: int = 0, poll_s: float = 0.1) -> None:
+    def __init__(self, store: Store, poll_s: float) -> None:
         self._store = store
+        self._poll_s = poll_s
+        self._coming = self._as_they_come()
+
+    def _news(self) -> Iterator[T]:
+        """What came since the last look."""
+        raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        """Whether nothing more comes. May raise, where that is an error."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return next(self._coming)
+
+    def _as_they_come(self) -> Iterator[T]:
+        while True:
+            yield from self._news()
+            if self._is_over():
+                return
+            pause(self._store, self._poll_s, lines=True)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        import asyncio
+
+        from holdfast.engines.loops import call_pool, off_loop
+
+        wait_s, longest_s = self._poll_s, max(self._poll_s, LONGEST_S)
+        while True:
+            news = self._news()
+            while batch := await off_loop(_some, news, pool=call_pool()):
+                wait_s = self._poll_s
+                for each in batch:
+                    yield each
+            if self._is_over():
+                return
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, longest_s)  # many may follow one that is idle
+
+
+class Follow(Following[AnyEvent]):
+    """The events of a task after `after`, as they come, until the task has ended."""
+
+    def __init__(self, store: Store, id: str, after: int = 0, poll_s: float = 0.1) -> None:
+        super().__init__(store, poll_s)
         self._id = id
         self._tail = Tail(store, id)
         self._after = after
-        self._poll_s = poll_s
-        self._events = self._as_they_come()
 
-    def __iter__(self) -> Iterator[AnyEvent]:
-        return self
-
-    def __next__(self) -> AnyEvent:
-        return next(self._events)
-
-    def _as_they_come(self) -> Iterator[AnyEvent]:
-        while True:
-            yield from self._news()
-            if self._tail.finished:
-                return
-            pause(self._store, self._poll_s, lines=True)
+    def _is_over(self) -> bool:
+        return self._tail.finished
 
     def _news(self) -> Iterator[AnyEvent]:
         if self._after and not self._tail.state.seq:
@@ -139,23 +176,6 @@ class Follow:
         with suppress(BadInput, TaskNotFound):
             state = load(self._store, id, after)
             self._tail.begin(state, sum_at(self._store, id, after).encode())
-
-    async def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        import asyncio
-
-        from holdfast.engines.loops import call_pool, off_loop
-
-        wait_s, longest_s = self._poll_s, max(self._poll_s, LONGEST_S)
-        while True:
-            news = self._news()
-            while batch := await off_loop(_some, news, pool=call_pool()):
-                wait_s = self._poll_s
-                for event in batch:
-                    yield event
-            if self._tail.finished:
-                return
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, longest_s)  # many may follow one that is idle
 
 
 _CALM_S = 1.0

@@ -20,6 +20,7 @@ from holdfast.core.kinds import id_of
 from holdfast.core.state import FINISHED, State
 from holdfast.engines.clocks import Moment, Tenure
 from holdfast.engines.mail import Message, take_in
+from holdfast.engines.parts import PartsKeeper
 from holdfast.engines.routing import driven_by
 from holdfast.errors import (
     Halt,
@@ -211,6 +212,7 @@ class Holding:
         self.watched: Watching | None = None
         """Who counts what is written to the logs that are held here, if anybody does."""
         self._heartbeat = Heartbeat(store, lease_s)
+        self._keeper = PartsKeeper()
         self.of_loop: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """Where the tasks of an event loop wait: see `loops`."""
 
@@ -300,6 +302,7 @@ class Holding:
         log.max_value_bytes = self.max_value_bytes
         log.redact = self.redact
         log.watched = self.watched
+        log.keeper = self._keeper if Heartbeat.flushes else None
         self._heartbeat.add(log)
         return log
 
@@ -397,4 +400,5 @@ class Holding:
 
     def close(self) -> None:
         """Let go of everything."""
+        self._keeper.close()
         self._heartbeat.close()

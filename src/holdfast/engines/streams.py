@@ -57,6 +57,8 @@ class StreamParts:
         self.context.run(scope_var.set, self.scope)
         self._shape = item_shape(body.spec)
         self._raws: list[bytes] = []
+        keeper = body.run.log.keeper
+        self._kept = keeper.begin(body.run.log, body.asked.path, self._raws) if keeper else None
         limit_s = body.spec.timeout_s
         self._ends_at = None if limit_s is None else time.monotonic() + limit_s
 
@@ -102,6 +104,11 @@ class StreamParts:
         self.body.must_not_be_doomed()
         return Returned(self._all(), None)
 
+    def leave(self) -> None:
+        """Nobody needs the parts beside the log any more."""
+        if self._kept is not None:
+            self._kept.has_ended = True
+
     def raised(self, error: BaseException) -> Raised:
         """What became of an attempt that raised."""
         outcome = self.body.raised(error, timed_out=self.scope.closed)
@@ -128,6 +135,7 @@ class Streaming:
         self.run.must_go_on(path)
         self.spec = spec
         self.ended: Returned | Call | None = None
+        self._parts: StreamParts | None = None
         self.has_reader = True
         self.has_streamed = False
         data = altered(self.run, path, spec, data)
@@ -152,6 +160,18 @@ class Streaming:
             self.ended = end.value
             return None
 
+    def begin(self) -> StreamParts:
+        """Another attempt is about to begin."""
+        self.leave()
+        self.has_streamed = True
+        self._parts = StreamParts(self.body)
+        return self._parts
+
+    def leave(self) -> None:
+        """Let the parts of the last attempt be: the call has its record, or does not go on here."""
+        if self._parts is not None:
+            self._parts.leave()
+
     def rest(self) -> Iterator[Any]:
         """What is left for the reader: the parts of an end that was recorded, and a failure."""
         if not isinstance(self.ended, Call) or not self.has_reader:
@@ -168,29 +188,32 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Generator[Any]:
     call, answer = Streaming(scope, path, spec, data), None
     if call.whole is not None:
         call.ended = call.run.driver.make(*call.whole)
-    while request := call.next_request(answer):
-        if not isinstance(request, RunBody):
-            check = partial(local.run_check, call.body)
-            answer = local.carry_out(request, call.run, path, scope, check)
-            continue
-        call.run.must_hold()
-        parts, call.has_streamed = StreamParts(call.body), True
-        try:
-            source = parts.context.run(parts.start)
-            while (part := parts.next_part(source)) is not UNSET:
-                settled = parts.take(part)
-                if call.has_reader:
-                    try:
-                        yield settled
-                    except GeneratorExit:
-                        if call.run.is_over:  # it was left behind, by a crash or a stop
-                            raise
-                        call.has_reader = False
-            answer = parts.ended()
-        except BaseException as error:
-            if not call.run.is_failure(error):
-                raise
-            answer = parts.raised(error)
+    try:
+        while request := call.next_request(answer):
+            if not isinstance(request, RunBody):
+                check = partial(local.run_check, call.body)
+                answer = local.carry_out(request, call.run, path, scope, check)
+                continue
+            call.run.must_hold()
+            parts = call.begin()
+            try:
+                source = parts.context.run(parts.start)
+                while (part := parts.next_part(source)) is not UNSET:
+                    settled = parts.take(part)
+                    if call.has_reader:
+                        try:
+                            yield settled
+                        except GeneratorExit:
+                            if call.run.is_over:  # it was left behind, by a crash or a stop
+                                raise
+                            call.has_reader = False
+                answer = parts.ended()
+            except BaseException as error:
+                if not call.run.is_failure(error):
+                    raise
+                answer = parts.raised(error)
+    finally:
+        call.leave()
     yield from call.rest()
 
 
@@ -200,32 +223,35 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
     call, answer = Streaming(scope, path, spec, data), None
     if call.whole is not None:
         call.ended = await call.run.driver.amake(*call.whole)
-    while request := call.next_request(answer):
-        if not isinstance(request, RunBody):
-            check = partial(aio.run_check, call.body)
-            answer = await aio.carry_out(request, call.run, path, scope, check)
-            continue
-        await aio.must_hold(call.run)
-        parts, call.has_streamed = StreamParts(call.body), True
-        try:
-            source = parts.context.run(parts.start)
-            while (part := await parts.anext_part(source)) is not UNSET:
-                settled = parts.take(part)
-                if call.has_reader:
-                    try:
-                        yield settled
-                    except GeneratorExit:
-                        if call.run.is_over:
-                            raise
-                        # It is closed by the loop, beside the task: who waits for that must know.
-                        call.has_reader = False
-                        call.run.loop.draining.add(path)
-            answer = parts.ended()
-        except BaseException as error:
-            if not aio.is_failure(call.run, error):
-                call.run.loop.draining.discard(path)
-                raise
-            answer = parts.raised(error)
+    try:
+        while request := call.next_request(answer):
+            if not isinstance(request, RunBody):
+                check = partial(aio.run_check, call.body)
+                answer = await aio.carry_out(request, call.run, path, scope, check)
+                continue
+            await aio.must_hold(call.run)
+            parts = call.begin()
+            try:
+                source = parts.context.run(parts.start)
+                while (part := await parts.anext_part(source)) is not UNSET:
+                    settled = parts.take(part)
+                    if call.has_reader:
+                        try:
+                            yield settled
+                        except GeneratorExit:
+                            if call.run.is_over:
+                                raise
+                            # It is closed by the loop, beside the task: who waits for that must know.
+                            call.has_reader = False
+                            call.run.loop.draining.add(path)
+                answer = parts.ended()
+            except BaseException as error:
+                if not aio.is_failure(call.run, error):
+                    call.run.loop.draining.discard(path)
+                    raise
+                answer = parts.raised(error)
+    finally:
+        call.leave()
     call.run.loop.draining.discard(path)
     for part in call.rest():
         yield part

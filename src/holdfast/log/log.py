@@ -130,6 +130,14 @@ class Watching(Protocol):
         """The store refused what was written, and the log takes nothing more."""
 
 
+class KeepsParts(Protocol):
+    """Who writes the parts of steps that stream where others can follow them."""
+
+    def begin(self, log: Log, path: str, raws: list[bytes]) -> Any:
+        """An attempt begins, and adds its parts to `raws`. What is returned has a field
+        `has_ended`, to be set when the call has its record."""
+
+
 class Log:
     """A task's log while it is being written. Made by `open_log`."""
 
@@ -144,6 +152,8 @@ class Log:
         self.tenure: Holds | None = None
         """None of a log that nobody looks after: no task is driven by it."""
         self.watched: Watching | None = None
+        self.keeper: KeepsParts | None = None
+        """Who writes the parts of streams beside the log, if anybody does."""
         self.base = 0
         """How many of its events are those of the log that it is a fork of."""
         self._waypoints = WaypointWriter(store, lease.stream)

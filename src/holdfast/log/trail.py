@@ -20,6 +20,7 @@ from holdfast.core.fold import advance
 from holdfast.core.state import KeyChanges, State, Tracked
 from holdfast.errors import HoldfastError
 from holdfast.log import chain
+from holdfast.log.parts import PARTS
 from holdfast.log.waypoints import (
     DEFAULTS,
     DICTS,
@@ -315,7 +316,8 @@ class Waypoints:
     def seqs(self, stream: str) -> list[int]:
         """The events after which there is a waypoint, in no order."""
         found = self._store.get_side([stream], "derived", only_names=True)
-        return list({int(row.name.partition(".")[0]) for row in found})
+        names = (row.name.partition(".") for row in found)
+        return list({int(seq) for seq, _, part in names if part != PARTS})
 
 
 def put_all(kept: Waypoints, stream: str, made: list[Waypoint]) -> None:
