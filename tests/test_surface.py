@@ -21,7 +21,8 @@ PINNED = {
     "MigrationNeeded",
     "NewerFormat", "NotATask", "NotAnswered", "NotDurable", "NotFinished", "PlanItem", "Redact",
     "Results", "Retention", "Retry", "Secret", "SessionNotFound", "StepFailed", "StorageFailed",
-    "StoreError", "StreamBroken", "StreamPart", "TaskBusy", "TaskCancelled", "TaskFailed", "TaskNotFound", "TaskPaused",
+    "StoreError", "StreamBroken", "StreamPart", "TaskBusy", "TaskCancelled", "TaskFailed",
+    "TaskNotFound", "TaskPaused",
     "TaskReleased", "TaskState", "TaskStuck", "TaskWaiting", "TooLarge", "Unanswered",
     "Undecodable", "Unserializable", "Worker", "WrongArguments", "WrongKey", "aask", "areceive",
     "ask",
@@ -42,8 +43,7 @@ METHODS = {
 ASYNC_FORMS = {
     f"a{name}"
     for name in METHODS
-    - {"arun", "astart", "follow", "from_env", "memory", "on", "options", "stream",
-       "values"}
+    - {"arun", "astart", "follow", "from_env", "memory", "on", "options", "stream", "values"}
 } - {"arun", "astart"}
 """Made by `off_the_loop`, or a line each; `tests/api/test_forms.py` holds them."""
 

@@ -10,6 +10,7 @@ and may be killed, restarted, or run many times over. It calls the async forms o
 | `GET /orders?status=…&cursor=…` | a page of orders, the newest first |
 | `GET /orders/ID` | how far it is, what it asks, its receipt |
 | `GET /orders/ID/events` | its events, as they come (SSE; `Last-Event-ID` goes on after one) |
+| `GET /orders/ID/note` | the note to the customer, as it is written (SSE, likewise) |
 | `POST /orders/ID/answers/QUESTION` | answers a question: the body is the answer, as JSON |
 | `POST /orders/ID/messages/NAME` | sends it a message: the body is the message, as JSON |
 | `POST /orders/ID/cancel` | cancels it |
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from examples.webapp.orders import fulfil
+from examples.webapp.orders import fulfil, write_note
 from holdfast import (
     AlreadyAnswered,
     BadId,
     BadInput,
     Holdfast,
     HoldfastError,
+    StreamBroken,
     TaskNotFound,
     Unserializable,
     WrongArguments,
@@ -72,6 +74,7 @@ def make_app(url: str) -> Starlette:
         Route("/orders", orders),
         Route("/orders/{id}", order),
         Route("/orders/{id}/events", events),
+        Route("/orders/{id}/note", note),
         Route("/orders/{id}/answers/{question}", answer, methods=["POST"]),
         Route("/orders/{id}/messages/{name}", message, methods=["POST"]),
         Route("/orders/{id}/cancel", cancel, methods=["POST"]),
@@ -139,8 +142,31 @@ async def events(request: Request) -> Response:
             yield b"id: %d\nevent: event\ndata: %s\n\n" % (event.seq, data)
         yield b"event: end\ndata: null\n\n"
 
+    return sse(stream())
+
+
+async def note(request: Request) -> Response:
+    """The note to the customer by SSE, while it is written and after. If the worker dies meanwhile,
+    the next one writes it anew: `anew` tells the browser to forget what it has."""
+    hf, id = hf_of(request), request.path_params["id"]
+    parts = hf.stream(id, write_note.__name__, after=request.headers.get("Last-Event-ID") or 0)
+    await hf.atask(id)
+
+    async def stream() -> AsyncIterator[bytes]:
+        with suppress(StreamBroken, BadInput):  # the order ended without it
+            async for part in parts:
+                kind = b"anew" if part.begins_anew else b"part"
+                data = msgspec.json.encode(part.value)
+                yield b"id: %s\nevent: %s\ndata: %s\n\n" % (part.id.encode(), kind, data)
+        yield b"event: end\ndata: null\n\n"
+
+    return sse(stream())
+
+
+def sse(stream: AsyncIterator[bytes]) -> Response:
+    """A response of server-sent events."""
     return StreamingResponse(
-        stream(), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
     )
 
 

@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from holdfast import Happened, IdempotencyKey, StepFailed, ask, progress, receive, step, task, tool
+from holdfast import (
+    Happened,
+    IdempotencyKey,
+    StepFailed,
+    ask,
+    note,
+    progress,
+    receive,
+    step,
+    task,
+    tool,
+)
 
 LEDGER = Path(os.environ.get("WEBAPP_LEDGER", "webapp-ledger.txt"))
 WORK_S = float(os.environ.get("WEBAPP_WORK_S", "0.2"))
@@ -61,6 +73,14 @@ def pack(item: str, number: int) -> str:
     return f"{item} {number}"
 
 
+@step
+def write_note(item: str, count: int) -> Iterator[str]:
+    """Write a note to the customer, word by word. A model would."""
+    for word in f"Thank you for your order of {count} × {item}. It is on its way.".split():
+        time.sleep(WORK_S / 4)
+        yield f"{word} "
+
+
 @task
 def fulfil(order: Order) -> Receipt | None:
     """Fulfil an order: ask before a large one is paid, and send it to the address that comes."""
@@ -75,4 +95,5 @@ def fulfil(order: Order) -> Receipt | None:
         address = receive("address", str, timeout_s=24 * 3600)
     except StepFailed:
         address = "kept at the shop"
+    note("to the customer", "".join(write_note(order.item, order.count)))
     return Receipt(item=order.item, count=order.count, paid=paid, sent_to=address)

@@ -53,9 +53,9 @@ class Reader:
         most = got = 1
         while got == most or not self._is_whole():
             most, got = self._goes_on(), 0
-            for part in islice(self._hf.stream("t", "tell", after=self._last, poll_s=0.02), most):
+            stream = self._hf.stream("t", "tell", after=self._last, poll_s=0.02)
+            for got, part in enumerate(islice(stream, most), 1):  # noqa: B007
                 self.take(part)
-                got += 1
 
     async def afollow(self) -> None:
         most = got = 1

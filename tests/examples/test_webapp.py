@@ -71,31 +71,42 @@ class Site:
 
     def follow(self, id: str, last: int = 0) -> Iterator[tuple[int, str]]:
         """The events of an order until it ends, over as many connections as it takes."""
+        for seq, _, data in self.sent(f"/orders/{id}/events", str(last or "")):
+            yield int(seq), data
+
+    def note(self, id: str) -> str:
+        """The note to the customer, as a browser has it in the end."""
+        shown = ""
+        for _, kind, data in self.sent(f"/orders/{id}/note"):
+            shown = "" if kind == "anew" else shown + json.loads(data)
+        return shown
+
+    def sent(self, path: str, last: str = "") -> Iterator[tuple[str, str, str]]:
+        """Server-sent events until the end, over as many connections as it takes."""
         give_up_at = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up_at:
             with suppress(OSError, http.client.HTTPException):
-                for seq, data in self._stream(id, last):
-                    if seq is None:
+                for id, kind, data in self._stream(path, last):
+                    if kind == "end":
                         return
-                    last = seq
-                    yield seq, data
+                    last = id
+                    yield id, kind, data
             time.sleep(0.05)
-        raise AssertionError(f"{id} did not end in time")
+        raise AssertionError(f"{path} did not end in time")
 
-    def _stream(self, id: str, last: int) -> Iterator[tuple[int | None, str]]:
+    def _stream(self, path: str, last: str) -> Iterator[tuple[str, str, str]]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
-            headers = {"Last-Event-ID": str(last)} if last else {}
-            connection.request("GET", f"/orders/{id}/events", headers=headers)
-            response, seq, kind = connection.getresponse(), None, ""
+            connection.request("GET", path, headers={"Last-Event-ID": last} if last else {})
+            response, kind = connection.getresponse(), ""
             for line in response:
                 name, _, text = line.decode().rstrip("\n").partition(": ")
                 if name == "id":
-                    seq = int(text)
+                    last = text
                 elif name == "event":
                     kind = text
                 elif name == "data":
-                    yield (None, text) if kind == "end" else (seq, text)
+                    yield last, kind, text
         finally:
             connection.close()
 
@@ -123,8 +134,13 @@ def test_an_order_goes_its_way_though_everything_is_killed(site):
         {"id": "o-1"},
     )
     seen: list[tuple[int, str]] = []
-    reader = threading.Thread(target=lambda: seen.extend(site.follow("o-1")))
-    reader.start()
+    notes: list[str] = []
+    readers = [
+        threading.Thread(target=lambda: seen.extend(site.follow("o-1"))),
+        threading.Thread(target=lambda: notes.append(site.note("o-1"))),
+    ]
+    for reader in readers:
+        reader.start()
     site.kill("worker")
     site.kill("serve")
     site.start("worker")
@@ -142,7 +158,10 @@ def test_an_order_goes_its_way_though_everything_is_killed(site):
     assert sent == [(200, {"sent": True}), (200, {"sent": False})]
     done = site.until("o-1", "completed")
     assert done["receipt"] == {"item": "tea", "count": 5, "paid": 150, "sent_to": "Pier 4"}
-    reader.join()
+    for reader in readers:
+        reader.join()
+    note = "Thank you for your order of 5 × tea. It is on its way. "
+    assert notes == [note] == [site.note("o-1")]
     with Holdfast(site.url) as hf:
         recorded = [event.seq for event in hf.task("o-1").events()]
     assert [seq for seq, _ in seen] == recorded, "each event once, and in order"

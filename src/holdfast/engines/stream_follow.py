@@ -124,9 +124,9 @@ class StreamFollow(Following[StreamPart]):
             record, path = self._record, getattr(event, "path", "")
             if isinstance(event, Rewound) and record is not None and record.seq > event.to:
                 self._record = self._whole = None
-            elif not has_path and path in self._tail.state.calls:
-                if self._is_asked(self._tail.state.calls[path]):
-                    self._path, has_path = path, not is_first  # of those in the past, the newest
+            call = self._tail.state.calls.get(path)
+            if not has_path and call is not None and self._is_asked(call):
+                self._path, has_path = path, not is_first  # of those in the past, the newest
             self._look(self._tail, self._path)
 
     def _look(self, tail: Tail, path: str) -> None:

@@ -241,7 +241,7 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
                         except GeneratorExit:
                             if call.run.is_over:
                                 raise
-                            # It is closed by the loop, beside the task: who waits for that must know.
+                            # The loop closes it, beside the task: who waits for that must know.
                             call.has_reader = False
                             call.run.loop.draining.add(path)
                 answer = parts.ended()

@@ -36,8 +36,9 @@ store may make use of that.) Its rules:
    case of many. They return, for each in order, its result or its error. Each is treated as it
    would be alone: an error of one is told to that one, and nothing is acknowledged to a lease that
    was taken over meanwhile.
-12. *What is derived is a copy too.* It stands beside a stream, by name, and is made of its lines:
-   waypoints, words to search for. It may be lost or deleted at any time, and need not be durable;
+12. *What is derived is a copy too.* It stands beside a stream, by name, and is made of its lines,
+   or of what will be in them: waypoints, words to search for, parts of a step that still streams.
+   It may be lost or deleted at any time, and need not be durable;
    its reader finds out whether it is whole, and of this log. It goes with its stream when that is
    deleted or renamed. A store that must not show what is in its lines hides what is in these.
 

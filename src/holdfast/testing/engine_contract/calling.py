@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -203,6 +204,38 @@ async def calling_astreams(text: str) -> list[str]:
     return [word async for word in calling_awords(text)]
 
 
+@step
+def calling_tells(tag: str) -> Iterator[str]:
+    yield "first"
+    _await_go(tag)
+    yield "last"
+
+
+@step
+async def calling_atells(tag: str) -> AsyncIterator[str]:
+    yield "first"
+    await asyncio.to_thread(_await_go, tag)
+    yield "last"
+
+
+def _await_go(tag: str) -> None:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not effects[f"go {tag}"]:
+        if time.monotonic() > give_up_at:
+            raise TimeoutError("nobody followed")
+        time.sleep(0.01)
+
+
+@task
+def calling_followed(tag: str) -> list[str]:
+    return list(calling_tells(tag))
+
+
+@task
+async def calling_afollowed(tag: str) -> list[str]:
+    return [word async for word in calling_atells(tag)]
+
+
 class Calling:
     """What a task calls."""
 
@@ -275,6 +308,17 @@ class Calling:
         assert handle.result(PATIENCE_S) == f"{name} in a step"
         assert effects[f"once {name}"] == 1
         assert [path for path, *_ in calls(handle)] == ["1", "1.1"]
+
+    @pytest.mark.parametrize("fn", [calling_followed, calling_afollowed])
+    def test_a_stream_can_be_followed_while_it_runs(self, hf: Holdfast, fn: Any) -> None:
+        tag = new_id(fn)
+        handle = begin(hf, fn, tag)
+        parts = hf.stream(handle.id, 1)
+        first = next(parts)
+        assert (first.number, first.value) == (1, "first")
+        effects[f"go {tag}"] += 1
+        assert [part.value for part in parts] == ["last"]
+        assert handle.result(PATIENCE_S) == ["first", "last"]
 
     @pytest.mark.parametrize("fn", [calling_streams, calling_astreams])
     def test_a_stream_is_read_to_its_end_and_made_once(self, hf: Holdfast, fn: Any) -> None:
