@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +29,15 @@ from holdfast.core.scope import inside
 from holdfast.core.spec import Retry
 from holdfast.core.usage import Usage
 from holdfast.errors import BadInput, HoldfastError, StepFailed
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Out = TypeVar("Out", default=None)
+else:
+    from typing import TypeVar
+
+    Out = TypeVar("Out")
 
 
 class AgentGaveUp(HoldfastError):
@@ -73,8 +82,8 @@ class Limits(Struct, frozen=True, kw_only=True):
                 raise BadInput(f"Limits({name}={value!r:.40}) must be a number above 0")
 
 
-class AgentResult(Struct, frozen=True, omit_defaults=True):
-    """How an agent ended: with an answer.
+class AgentResult(Struct, Generic[Out], frozen=True, omit_defaults=True):
+    """How an agent ended: with an answer; `output` is its value, where the agent has a type for it.
 
     An agent without one fails its task. `error`, and the phase `error`, are in results of old
     tasks, which ended as completed.
@@ -86,9 +95,10 @@ class AgentResult(Struct, frozen=True, omit_defaults=True):
     iterations: int = 0
     usage: Usage = Usage()
     session: str = ""
+    output: Out = cast("Out", None)
 
 
-class Loop:
+class Loop(Generic[Out]):
     """An agent that makes one state of another until it is done. Subclass it, and write `step`.
 
     >>> from holdfast import Holdfast, step
@@ -124,16 +134,16 @@ class Loop:
         """The next state. It may call steps and tools, and may be `async def`."""
         raise NotImplementedError(f"{type(self).__name__} says what it does in step(state)")
 
-    def run(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult:
+    def run(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult[Out]:
         """Run it in a session, or go on with it: the same call does both."""
         must_be_session(f"{self.name}.run()", session)
-        result: AgentResult = session.run(self.task, goal, id=id)
+        result: AgentResult[Out] = session.run(self.task, goal, id=id)
         return result
 
-    async def arun(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult:
+    async def arun(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult[Out]:
         """`run` for async code."""
         must_be_session(f"{self.name}.arun()", session)
-        result: AgentResult = await session.arun(self.task, goal, id=id)
+        result: AgentResult[Out] = await session.arun(self.task, goal, id=id)
         return result
 
     @property
@@ -155,22 +165,29 @@ class Loop:
         yield lambda: self.session.say(goal)
         return state.to_planning(goal=goal)
 
+    @property
+    def output_type(self) -> Any:
+        """The type of `AgentResult.output`."""
+        return None
+
+    def output_of(self, answer: str) -> Out:
+        """The value of an answer."""
+        return cast("Out", None)
+
     def _body(self) -> Any:
-        if self.is_async:
+        async def agent_of_a_loop(goal: str) -> Any:
+            driven: Any = drive(self._flow(goal))
+            return await driven
 
-            async def agent_of_a_loop(goal: str) -> AgentResult:
-                driven: Any = drive(self._flow(goal))
-                result: AgentResult = await driven
-                return result
-
-            return agent_of_a_loop
-
-        def loop(goal: str) -> AgentResult:
+        def loop(goal: str) -> Any:
             return drive(self._flow(goal))
 
-        return loop
+        body = agent_of_a_loop if self.is_async else loop
+        made: Any = AgentResult
+        body.__annotations__["return"] = made[self.output_type]
+        return body
 
-    def _flow(self, goal: str) -> Flow[AgentResult]:
+    def _flow(self, goal: str) -> Flow[AgentResult[Out]]:
         state = restore(AgentState.new())
         if state.phase == "idle":
             state = yield from _made(partial(self.begin, state, goal))
@@ -191,6 +208,7 @@ class Loop:
             iterations=state.iteration,
             usage=state.usage,
             session=state.session_id,
+            output=self.output_of(state.final_answer or ""),
         )
 
     def _failed(self, before: AgentState, state: AgentState) -> Flow[AgentState]:

@@ -29,12 +29,14 @@ Stop = Literal["end", "tool_calls", "length", "refusal", "other"]
 """Why a model stopped: it was done, it asks for calls, it was cut off, it won't."""
 
 
-class ToolInfo(Struct, frozen=True):
+class ToolInfo(Struct, frozen=True, omit_defaults=True):
     """A tool as the model sees it: its name, what it does, and the JSON schema of its input."""
 
     name: str
     description: str
     parameters: dict[str, Any]
+    is_answer: bool = False
+    """Whether it is no tool, but the form that the answer has to have: see `Request.output`."""
 
 
 class Request(Struct, frozen=True):
@@ -44,6 +46,9 @@ class Request(Struct, frozen=True):
     tools: tuple[ToolInfo, ...] = ()
     load: Callable[[Artifact], bytes] | None = None
     """How the bytes of images and files that were stored are had."""
+    output: ToolInfo | None = None
+    """The form that the answer has to have: its `parameters` are a JSON schema. Only a model with
+    a true attribute `structured` is given one."""
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):

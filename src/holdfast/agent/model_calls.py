@@ -65,9 +65,14 @@ class ModelCall(Struct, frozen=True):
     def request(self) -> Request:
         """It, whole. Inside of a task."""
         store = inside("a call of a model").run.log.store
-        tools = tools_in(store, self.tools) if self.tools is not None else ()
+        infos = tools_in(store, self.tools) if self.tools is not None else ()
         nudges = (nudge.message for nudge in self.nudges)
-        return Request((*self.context.messages, *nudges), tools, partial(media_bytes, store))
+        return Request(
+            (*self.context.messages, *nudges),
+            tuple(info for info in infos if not info.is_answer),
+            partial(media_bytes, store),
+            next((info for info in infos if info.is_answer), None),
+        )
 
 
 _kept: WeakKeyDictionary[Any, dict[bytes, Artifact]] = WeakKeyDictionary()
@@ -100,6 +105,8 @@ class Caller:
         self.retry = replace(retry, unless=(*retry.unless, ModelRejected, BadInput))
         self.model = model
         self.is_async = is_awaited(model)
+        self.is_structured = getattr(model, "structured", False) is True
+        """Whether it can be told the form that an answer has to have."""
         decorate: Callable[..., Any] = step(name=f"{name}_model", retry=self.retry)
         self.call: Callable[[ModelCall], Any] = decorate(self._body())
 

@@ -28,9 +28,10 @@ from holdfast.agent.compaction import Compaction, Summarize, compact
 from holdfast.agent.contexts import Context, context
 from holdfast.agent.fitting import cut_text
 from holdfast.agent.flow import Flow
-from holdfast.agent.loop import AgentGaveUp, Limits, Loop
+from holdfast.agent.loop import AgentGaveUp, Limits, Loop, Out
 from holdfast.agent.model import Model, Reply, ToolInfo
 from holdfast.agent.model_calls import Caller, ModelCall, Nudge, kept_tools, summarizing
+from holdfast.agent.outputs import ANSWER_TOOL, Output
 from holdfast.agent.state import AgentState, ToolCallRecord
 from holdfast.agent.tool_calls import CallToMake, failure_text, making, prepared, results_of
 from holdfast.agent.tooling import BadCall, Tools, arguments_of, as_text
@@ -127,7 +128,7 @@ JUDGING = (
 GO_ON = "You were cut off. Go on exactly where you stopped, without repeating anything."
 SAY_SOMETHING = "You said nothing. Call a tool, or answer the user."
 
-_OF_A_DRAFT = ("draft", "whole", "cut_off", "empty")
+_OF_A_DRAFT = ("draft", "whole", "cut_off", "empty", "rejected", "misfit")
 """The notes on an answer that is not yet given."""
 
 _MOST_EMPTY = 2
@@ -143,7 +144,7 @@ Next = Any
 to be awaited. What overrides a phase may be written in any of these ways."""
 
 
-class Orchestrator(Loop):
+class Orchestrator(Loop[Out]):
     """An agent: a model, tools, and the limits within which they work towards a goal.
 
     >>> from holdfast import Holdfast, tool
@@ -169,6 +170,7 @@ class Orchestrator(Loop):
         model: Model,
         tools: Iterable[Any] = (),
         *,
+        output: type[Out] | None = None,
         system: str = "",
         limits: Limits | None = None,
         budget_tokens: int = 32_000,
@@ -191,7 +193,9 @@ class Orchestrator(Loop):
             raise BadInput(f"Orchestrator(compact_at={compact_at!r:.40}) is a share of the budget")
         self._asks = (AskUser,) if ask_user else ()
         self.tools = Tools(tools)
-        self.tools.must_differ_from(NAMES[kind] for kind in self._builtin(plan))
+        self.output = None if output is None else Output(output)
+        own = (ANSWER_TOOL,) if output is not None else ()
+        self.tools.must_differ_from((*own, *(NAMES[kind] for kind in self._builtin(plan))))
         self.system = system
         self.budget_tokens = budget_tokens
         self.plans, self.reflects = plan, reflect
@@ -207,6 +211,13 @@ class Orchestrator(Loop):
     def is_async(self) -> bool:
         given = self._caller.is_async or self.tools.is_async or is_async(self.summarize)
         return given or super().is_async
+
+    @property
+    def output_type(self) -> Any:
+        return None if self.output is None else self.output.kind
+
+    def output_of(self, answer: str) -> Out:
+        return super().output_of(answer) if self.output is None else self.output.value(answer)
 
     def step(self, state: AgentState) -> Next:
         """The next state: by the phase it is in. To change one of them, override it."""
@@ -235,7 +246,7 @@ class Orchestrator(Loop):
         builtin = self._builtin(self.plans)
         told = f"{EXECUTING} {FOLLOWING}" if self.plans else EXECUTING
         nudges = _nudges(state)
-        reply, state = yield from self.think(state, told, builtin, self.tools, nudges)
+        reply, state = yield from self.think(state, told, builtin, self.tools, nudges, answers=True)
         if reply.stop == "refusal":
             return (yield from self._refused(state, reply))
         if reply.message.calls:
@@ -259,16 +270,31 @@ class Orchestrator(Loop):
         before = notes.get("draft") or ""
         if not (before + reply.message.text).strip():
             return state.note("empty", (notes.get("empty") or 0) + 1).to_reflecting()
+        text, is_cut_off = before + reply.message.text, reply.stop == "length"
         whole = None if before else msgspec.to_builtins(reply.message)
-        draft = {"draft": before + reply.message.text, "whole": whole, "empty": 0}
-        return state.noted({**draft, "cut_off": reply.stop == "length"}).to_reflecting()
+        if self.output is not None and not is_cut_off:
+            try:
+                text = self.output.read(text)
+            except BadCall as error:
+                rejected = {"rejected": text, "misfit": self._asked_again(error)}
+                return _without_draft(state).noted(rejected).to_reflecting()
+        draft = {"draft": text, "whole": whole, "empty": 0, "cut_off": is_cut_off}
+        return _without_draft(state).noted(draft).to_reflecting()
+
+    def _asked_again(self, error: BadCall) -> str:
+        how = "" if self._caller.is_structured else f" Call {ANSWER_TOOL} with it."
+        return f"That can't be taken: {error}. Answer again, so that it fits.{how}"
 
     def _make_calls(
         self, state: AgentState, reply: Reply, builtin: Sequence[type[Any]]
     ) -> Flow[AgentState]:
         asked: list[CallToMake] = []
+        answer: str | None = None
         for call in reply.message.calls:
-            each, state = self._prepared(state, call, builtin)
+            if self.output is not None and call.name == ANSWER_TOOL:
+                each, answer = _final(call, self.output, answer)
+            else:
+                each, state = self._prepared(state, call, builtin)
             if each.error and reply.stop == "length":
                 cut = f"{each.error} (your reply was cut off by its limit of length)"
                 each = replace(each, error=cut)
@@ -277,7 +303,8 @@ class Orchestrator(Loop):
         for record in records:
             state = state.record_observation(_short(record))
         yield lambda: self.session.say(reply.message, *results_of(records))
-        return _without_draft(state).to_reflecting()
+        state = _without_draft(state)
+        return (state if answer is None else state.note("draft", answer)).to_reflecting()
 
     def _prepared(
         self, state: AgentState, call: ToolCall, builtin: Sequence[type[Any]]
@@ -345,10 +372,17 @@ class Orchestrator(Loop):
         builtin: Sequence[type[Any]] = (),
         tools: Tools | None = None,
         nudges: Sequence[Nudge] = (),
+        *,
+        answers: bool = False,
     ) -> Flow[tuple[Reply, AgentState]]:
-        """Call the model, and count its usage; `AgentGaveUp` if the call failed for good."""
+        """Call the model, and count its usage; `AgentGaveUp` if the call failed for good.
+
+        With `answers` it may give the final answer, in the form that the agent's `output` has.
+        """
         seen: Context = yield lambda: self.context(state, told)
         infos = [*map(told_of, builtin), *(tools.infos if tools is not None else ())]
+        if answers and self.output is not None:
+            infos.append(replace(self.output.info, is_answer=self._caller.is_structured))
         call = ModelCall(context=seen, nudges=tuple(nudges), tools=kept_tools(infos))
         try:
             reply: Reply = yield lambda: self._caller.call(call)
@@ -392,9 +426,23 @@ class Orchestrator(Loop):
 def _nudges(state: AgentState) -> tuple[Nudge, ...]:
     """An extra word for the model, because of how its last reply ended."""
     notes = state.memory.notes
+    if notes.get("misfit"):
+        return (Nudge("assistant", notes["rejected"]), Nudge("user", notes["misfit"]))
     if notes.get("cut_off"):
         return (Nudge("assistant", notes["draft"]), Nudge("user", GO_ON))
     return (Nudge("user", SAY_SOMETHING),) if notes.get("empty") else ()
+
+
+def _final(
+    call: ToolCall, output: Output[Any], before: str | None
+) -> tuple[CallToMake, str | None]:
+    """A call that gives the answer, and the answer: the first one that fits."""
+    if before is not None:
+        return CallToMake(call, error="there is an answer already"), before
+    try:
+        return CallToMake(call, result="taken"), output.read(call.arguments or "{}")
+    except BadCall as error:
+        return CallToMake(call, error=str(error)), before
 
 
 def _meant(reply: Reply, kinds: tuple[type[Any], ...]) -> Iterable[Any]:

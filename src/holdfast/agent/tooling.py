@@ -182,7 +182,7 @@ def _property(
     definitions: dict[str, Any],
 ) -> dict[str, Any]:
     """The schema of one parameter: its type, what is said of it, and its default."""
-    schema = _taken_apart(_schema_of(hint), definitions)
+    schema = _taken_apart(schema_of(hint), definitions)
     said = _description(hint) or told.get(parameter.name, "")
     if said and "description" not in schema:
         schema = {**schema, "description": said}
@@ -270,7 +270,7 @@ def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
     return done
 
 
-def _schema_of(kind: Any) -> dict[str, Any]:
+def schema_of(kind: Any) -> dict[str, Any]:
     """The schema of a type: by pydantic if it leads to a type of its own, else by msgspec."""
     inner: dict[str, Any] = {}
 

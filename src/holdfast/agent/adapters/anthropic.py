@@ -44,10 +44,19 @@ class AnthropicMessages(Adapter[Client_co]):
         prices: Prices | None = None,
         stream: bool = False,
         on_text: OnText | None = None,
+        structured: bool = True,
         **options: Any,
     ) -> None:
         options["max_tokens"] = max_tokens
-        super().__init__(client, model, prices=prices, stream=stream, on_text=on_text, **options)
+        super().__init__(
+            client,
+            model,
+            prices=prices,
+            stream=stream,
+            on_text=on_text,
+            structured=structured,
+            **options,
+        )
 
     def flow(self, request: Request) -> Flow[Reply]:
         """How the model is asked."""
@@ -57,6 +66,8 @@ class AnthropicMessages(Adapter[Client_co]):
             asked["system"] = system
         if tools := request.tools or tools_called(request.messages):
             asked["tools"] = wire.tools_to_wire(tools)
+        if request.output is not None:
+            asked |= wire.output_to_wire(request.output)
         asked |= self.options
         create = self.client.messages.create
         if not self.stream:

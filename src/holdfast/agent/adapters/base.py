@@ -209,6 +209,7 @@ class Adapter(Generic[Client_co]):
         prices: Prices | None = None,
         stream: bool = False,
         on_text: OnText | None = None,
+        structured: bool = True,
         **options: Any,
     ) -> None:
         if not hasattr(client, "with_options"):
@@ -222,6 +223,9 @@ class Adapter(Generic[Client_co]):
         self.prices = prices
         self.stream = stream or on_text is not None
         self.on_text = on_text
+        self.structured = structured
+        """Whether the server takes the schema of an answer. If not, an agent with an `output` gives
+        the model a tool to answer with."""
         self.options = options
 
     @overload

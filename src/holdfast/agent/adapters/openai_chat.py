@@ -36,6 +36,8 @@ class OpenAIChat(Adapter[Client_co]):
         asked = {"model": self.model, "messages": wire.to_wire(request.messages, request.load)}
         if request.tools:
             asked["tools"] = wire.tools_to_wire(request.tools)
+        if request.output is not None:
+            asked |= wire.output_to_wire(request.output)
         asked |= self.options
         create = self.client.chat.completions.create
         if not self.stream:

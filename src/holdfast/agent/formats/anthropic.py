@@ -20,6 +20,7 @@ from holdfast.agent.formats.common import (
     an_object,
     as_arguments,
     as_object,
+    closed_schema,
     left_over,
     own,
     paired,
@@ -240,7 +241,26 @@ def tools_to_wire(tools: Iterable[ToolInfo]) -> list[Wire]:
     return [
         {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
         for tool in tools
+        if not tool.is_answer
     ]
+
+
+_REFUSED = frozenset({
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "default", "title"),
+})  # fmt: skip
+"""The keywords that a schema of an answer may not have."""
+
+
+def output_to_wire(output: ToolInfo) -> Wire:
+    """The form of an answer, as a part of a request.
+
+    >>> form = ToolInfo("final_answer", "", {"type": "object", "properties": {}})
+    >>> output_to_wire(form)["output_config"]["format"]["type"]
+    'json_schema'
+    """
+    schema = closed_schema(output.parameters, _REFUSED)
+    return {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
 
 
 def _in_place(message: Message) -> bool:

@@ -27,6 +27,54 @@ MALFORMED = "_malformed"
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
+def closed_schema(schema: Any, without: frozenset[str] = frozenset()) -> Any:
+    """A schema whose objects have the properties that they name and no others, as providers want it
+    of an answer; without keywords that they refuse. The answer is validated here in any case.
+
+    >>> closed_schema(
+    ...     {"type": "object", "properties": {"n": {"minimum": 1}}}, frozenset({"minimum"})
+    ... )
+    {'type': 'object', 'properties': {'n': {}}, 'additionalProperties': False}
+    """
+    if isinstance(schema, list):
+        return [closed_schema(each, without) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = ("properties", "$defs")  # what stands there is called by names, and not by keywords
+    made = {
+        key: {name: closed_schema(each, without) for name, each in value.items()}
+        if key in named and isinstance(value, dict)
+        else closed_schema(value, without)
+        for key, value in schema.items()
+        if key not in without
+    }
+    if "properties" in made:
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def is_strict_schema(schema: Any) -> bool:
+    """Whether OpenAI follows a schema strictly: each object is closed and needs all it names.
+
+    >>> is_strict_schema(closed_schema({"properties": {"n": {}}, "required": []}))
+    False
+    """
+    if isinstance(schema, list):
+        return all(map(is_strict_schema, schema))
+    if not isinstance(schema, dict):
+        return True
+    if "default" in schema or (schema.get("type") == "object" and "properties" not in schema):
+        return False
+    if "properties" in schema:
+        is_closed = schema.get("additionalProperties") is False
+        if not is_closed or set(schema.get("required", ())) != schema["properties"].keys():
+            return False
+        if not all(map(is_strict_schema, schema["properties"].values())):
+            return False
+    rest = {key: value for key, value in schema.items() if key != "properties"}
+    return all(map(is_strict_schema, rest.values()))
+
+
 def a_list(data: Any, what: str) -> list[Any]:
     """The data, if it is a list."""
     if not isinstance(data, list | tuple):

@@ -18,6 +18,8 @@ from holdfast.agent.formats.common import (
     a_list,
     a_text,
     an_object,
+    closed_schema,
+    is_strict_schema,
     left_over,
     own,
     paired,
@@ -179,7 +181,20 @@ def tools_to_wire(tools: Iterable[ToolInfo]) -> list[Wire]:
             },
         }
         for tool in tools
+        if not tool.is_answer
     ]
+
+
+def output_to_wire(output: ToolInfo) -> Wire:
+    """The form of an answer, as a part of a request.
+
+    >>> form = ToolInfo("final_answer", "", {"type": "object", "properties": {}, "required": []})
+    >>> output_to_wire(form)["response_format"]["json_schema"]["strict"]
+    True
+    """
+    schema = closed_schema(output.parameters)
+    form = {"name": output.name, "schema": schema, "strict": is_strict_schema(schema)}
+    return {"response_format": {"type": "json_schema", "json_schema": form}}
 
 
 def _turn(turn: tuple[Message, ...], load: Load | None) -> Iterator[Wire]:

@@ -12,7 +12,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.agent.formats import common as files
-from holdfast.agent.formats.common import Load, Wire, an_object, own, paired, sendable, wire_id
+from holdfast.agent.formats.common import (
+    Load,
+    Wire,
+    an_object,
+    closed_schema,
+    is_strict_schema,
+    own,
+    paired,
+    sendable,
+    wire_id,
+)
 from holdfast.agent.formats.responses_items import (
     ANSWERS,
     LONGEST_ID,
@@ -66,7 +76,20 @@ def tools_to_wire(tools: Iterable[ToolInfo]) -> list[Wire]:
             "strict": False,
         }
         for tool in tools
+        if not tool.is_answer
     ]
+
+
+def output_to_wire(output: ToolInfo) -> Wire:
+    """The form of an answer, as a part of a request.
+
+    >>> form = ToolInfo("final_answer", "", {"type": "object", "properties": {}, "required": []})
+    >>> output_to_wire(form)["text"]["format"]["name"]
+    'final_answer'
+    """
+    schema = closed_schema(output.parameters)
+    form = {"name": output.name, "schema": schema, "strict": is_strict_schema(schema)}
+    return {"text": {"format": {"type": "json_schema", **form}}}
 
 
 def _turn(turn: tuple[Message, ...], load: Load | None) -> Iterator[Wire]:

@@ -214,13 +214,16 @@ def _request(seen: Saw, form: str, store: Store) -> dict[str, Any]:
     if form == "anthropic":
         system, said = anthropic.to_wire(messages, load)
         request = {"system": system, "messages": said} if system else {"messages": said}
-        tools = anthropic.tools_to_wire(seen.tools)
+        tools, output_to_wire = anthropic.tools_to_wire(seen.tools), anthropic.output_to_wire
     elif form == "responses":
         request = {"input": openai_responses.to_wire(messages, load)}
         tools = openai_responses.tools_to_wire(seen.tools)
+        output_to_wire = openai_responses.output_to_wire
     else:
         request = {"messages": openai_chat.to_wire(messages, load)}
-        tools = openai_chat.tools_to_wire(seen.tools)
+        tools, output_to_wire = openai_chat.tools_to_wire(seen.tools), openai_chat.output_to_wire
+    for form_of_answer in (tool for tool in seen.tools if tool.is_answer):
+        request |= output_to_wire(form_of_answer)
     return {**request, "tools": tools} if tools else request
 
 
