@@ -31,7 +31,7 @@ from holdfast.agent.flow import Flow
 from holdfast.agent.loop import AgentGaveUp, Limits, Loop, Out
 from holdfast.agent.model import Model, Reply, ToolInfo
 from holdfast.agent.model_calls import Caller, ModelCall, Nudge, kept_tools, summarizing
-from holdfast.agent.outputs import ANSWER_TOOL, Output
+from holdfast.agent.outputs import ANSWER_TOOL, AnswerForm
 from holdfast.agent.state import AgentState, ToolCallRecord
 from holdfast.agent.tool_calls import CallToMake, failure_text, making, prepared, results_of
 from holdfast.agent.tooling import BadCall, Tools, arguments_of, as_text
@@ -193,7 +193,7 @@ class Orchestrator(Loop[Out]):
             raise BadInput(f"Orchestrator(compact_at={compact_at!r:.40}) is a share of the budget")
         self._asks = (AskUser,) if ask_user else ()
         self.tools = Tools(tools)
-        self.output = None if output is None else Output(output)
+        self.output = None if output is None else AnswerForm(output)
         own = (ANSWER_TOOL,) if output is not None else ()
         self.tools.must_differ_from((*own, *(NAMES[kind] for kind in self._builtin(plan))))
         self.system = system
@@ -434,7 +434,7 @@ def _nudges(state: AgentState) -> tuple[Nudge, ...]:
 
 
 def _final(
-    call: ToolCall, output: Output[Any], before: str | None
+    call: ToolCall, output: AnswerForm[Any], before: str | None
 ) -> tuple[CallToMake, str | None]:
     """A call that gives the answer, and the answer: the first one that fits."""
     if before is not None:

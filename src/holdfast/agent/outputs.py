@@ -31,10 +31,10 @@ _PLEASE = "Give the final answer to the user, when the goal is reached."
 _MOST_SHOWN = 1000
 
 
-class Output(Generic[T]):
+class AnswerForm(Generic[T]):
     """The type of an agent's answers.
 
-    >>> output = Output(list[int])
+    >>> output = AnswerForm(list[int])
     >>> output.info.parameters["properties"]["answer"]["type"]
     'array'
     >>> output.read('{"answer": [1, 2]}'), output.value("[1,2]")
