@@ -301,7 +301,7 @@ def _schema_by_parts(kind: Any) -> dict[str, Any]:
     Where none is known, a model may put what it likes."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     definitions: dict[str, Any] = {}
-    parts = [_taken_apart(_schema_of(part), definitions) for part in inner if part is not ...]
+    parts = [_taken_apart(schema_of(part), definitions) for part in inner if part is not ...]
     if origin in (typing.Union, types.UnionType):
         found: dict[str, Any] = {"anyOf": parts}
     elif origin in (list, set, frozenset) or (origin is tuple and inner[-1] is ...):
