@@ -8,6 +8,7 @@ VERSION    := $(shell $(PYTHON) -c 'import sys; print(sys.version.split()[0])' 2
 OTHER       = $(if $(filter-out python3,$(PYTHON)),-$(VERSION))
 VENV       ?= .venv$(OTHER)
 VENV_BENCH ?= .venv-bench$(OTHER)
+VENV_DIST  ?= .venv-dist$(OTHER)
 UV         ?= uv
 # Tests wait more than they compute: for disks, servers, and processes that are killed.
 AT_ONCE    ?= 3
@@ -30,10 +31,10 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo engine test thorough torture mutants check docs web screenshots bench pins clean
+.PHONY: help demo engine test test-all thorough torture mutants check docs web dist screenshots bench pins clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.run-stamp  ## run the example trip, crash and all
 	@$(VENV)/bin/python -m examples.trip $(ARGS)
@@ -45,6 +46,16 @@ engine: $(VENV)/.dev-stamp $(if $(filter restate,$(ENGINE)),$(VENV)/.restate-sta
 test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
 	$(compile)
 	@$(PYTEST) $(ARGS) || $(PYTHON) .ci/again.py $$? $(VENV)/bin/python
+
+# Each version once, the newest build of it; pyenv's too. What a version can't install is said, and the
+# others go on.
+PYTHONS ?= $(shell $(PYTHON) .ci/pythons.py)
+test-all:  ## run the tests on every Python from 3.11 on that is found here; PYTHONS="…" to choose
+	@test -n "$(PYTHONS)" || { echo "no Python from 3.11 on was found" >&2; exit 1; }
+	@failed=""; for python in $(PYTHONS); do \
+	  echo "== $$python: $$($$python -V 2>&1)"; \
+	  $(MAKE) test PYTHON=$$python || failed="$$failed $$python"; \
+	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
 
 # By default tests that kill a process at every boundary, or flip every bit, do so at some of them.
 thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp  ## run the tests, and try everything where `test` tries a part
@@ -75,6 +86,9 @@ docs: $(VENV)/.docs-stamp  ## build the documentation site into build/site
 	@$(VENV)/bin/python -m sphinx -q -E -W --keep-going -j 2 docs build/site
 	@echo "open build/site/index.html"
 
+dist: $(VENV_DIST)/.dist-stamp  ## build the wheel and the sdist into dist/, checked, with sums and a bill of materials
+	@$(VENV_DIST)/bin/python .ci/dist.py $(VENV_DIST)/bin/python dist
+
 # The page is shipped built, so that users need no Node. A test compares what it was built from with
 # the sources, and fails if they differ.
 web: web/node_modules/.stamp  ## rebuild the debugger's page (needs npm)
@@ -90,7 +104,7 @@ bench: $(VENV_BENCH)/.bench-stamp $(VENV_BENCH)/.restate-stamp  ## measure Holdf
 
 # dev comes first: the others keep to its versions.
 pins:  ## recompile requirements/*.txt (needs uv); ARGS=--upgrade for newer versions
-	@for name in dev run docs bench; do \
+	@for name in dev run docs bench dist; do \
 	  echo "pinning requirements/$$name.txt"; \
 	  $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-annotate \
@@ -138,6 +152,11 @@ $(VENV)/.dev-stamp: $(VENV)/.made-by-$(VERSION) requirements/dev.txt pyproject.t
 
 $(VENV)/.docs-stamp: $(VENV)/.dev-stamp requirements/docs.txt
 	$(call install,$(VENV),docs)
+
+$(VENV_DIST)/.dist-stamp: $(VENV_DIST)/.made-by-$(VERSION) requirements/dist.txt
+	@echo "installing requirements/dist.txt into $(VENV_DIST)"
+	@$(PIP) $(VENV_DIST)/bin/python install $(QUIET) --require-hashes -r requirements/dist.txt
+	@touch $@
 
 $(VENV_BENCH)/.bench-stamp: $(VENV_BENCH)/.made-by-$(VERSION) requirements/bench.txt pyproject.toml
 	$(call install,$(VENV_BENCH),bench)
