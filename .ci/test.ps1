@@ -6,6 +6,6 @@ $py = ".venv\Scripts\python.exe"
 & $py -m pip install -qq --require-hashes -r requirements/run.txt
 & $py -m pip install -qq pytest pytest-timeout pytest-xdist hypothesis hatchling editables
 & $py -m pip install -qq --no-deps --no-build-isolation -e .
-& $py -m pytest -n 3 tests/api tests/codec tests/core tests/log tests/stores/test_platform.py `
-  tests/stores/test_contract.py tests/stores/test_sqlite.py @args
+& $py -m pytest -n 3 tests/codec tests/core tests/stores/test_system.py `
+  tests/stores/test_sqlite.py @args
 exit $LASTEXITCODE

@@ -48,6 +48,7 @@ from holdfast.stores.listing import (
 )
 from holdfast.stores.port import Store
 from holdfast.stores.sealed.keys import KeySource
+from holdfast.stores.system import host_name
 from holdfast.upkeep.retention import Retention
 from holdfast.views.task import Tasks, TaskView, list_tasks, view_task
 
@@ -146,7 +147,7 @@ class Holdfast:
         self.retention = retention
         self.hooks: list[Hook] = []
         """The hooks of `on`: each names the reasons and the receiver."""
-        owner = f"{os.uname().nodename} process {os.getpid()}"
+        owner = f"{host_name()} process {os.getpid()}"
         self._holding = Holding(
             self.store, owner, lease_s, clock or _now, max_value_bytes, redact, secrets
         )

@@ -52,6 +52,7 @@ from holdfast.core.state import FINISHED
 from holdfast.engines.routing import LOCAL
 from holdfast.errors import BadInput
 from holdfast.stores.sealed.keys import Keys
+from holdfast.stores.system import user_id
 from holdfast.upkeep.retention import Retention
 
 if TYPE_CHECKING:
@@ -406,7 +407,7 @@ def load_named(setting: Setting, given: Settings, tell: Tell) -> list[Any]:
 def _must_be_ours(setting: str, project: Path, tell: Tell) -> None:
     for path in (project.parent, project):
         found = path.stat()
-        if found.st_uid != os.getuid():
+        if (us := user_id()) is not None and found.st_uid != us:
             why = "belongs to another user"
         elif found.st_mode & stat.S_IWOTH:
             why = "can be written to by everybody"

@@ -5,7 +5,6 @@ It only looks. Every name is looked at as it is and no symlink is followed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
@@ -27,6 +26,7 @@ from holdfast.log.states import Folded, empty, follow
 from holdfast.log.store_calls import facts_of_all
 from holdfast.log.values import fetch
 from holdfast.log.verify import BlobCheck, must_have_items, what_in
+from holdfast.stores import system
 from holdfast.stores.files.catalog import INDEX
 from holdfast.stores.files.catalog import spoiled as index_spoiled
 from holdfast.stores.files.folder import Named, safe_name
@@ -174,7 +174,7 @@ def log_folders(root: Path) -> Iterator[tuple[Path, str | None]]:
 
 def _named_in(folder: Path) -> str | None:
     try:
-        fd = os.open(folder / LOG, os.O_RDONLY | os.O_NOFOLLOW)
+        fd = os.open(folder / LOG, os.O_RDONLY | system.NO_LINK)
         with open(fd, "rb") as log:
             named = decode(log.readline(), Named).id
     except (OSError, Illegible):
@@ -211,7 +211,7 @@ def check_index(root: Path) -> Iterator[Finding]:
     """Whether lines of the index are not what was written."""
     spoiled = 0
     with suppress(OSError):  # without one, or with one that can't be read, all logs are read
-        fd = os.open(root / INDEX, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(root / INDEX, os.O_RDONLY | system.NO_LINK | system.NO_WAIT)
         with open(fd, "rb") as index:
             spoiled = index_spoiled(index.read())
     if spoiled:
@@ -295,7 +295,7 @@ def check_nameless(root: Path, folder: Path) -> Finding:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | system.NO_LINK), "rb") as file:
             return file.read(1 << 16)
     except FileNotFoundError:
         return b""
@@ -317,11 +317,9 @@ def check_filesystem(root: Path, kind: str) -> Iterator[Finding]:
 
 def _lock_problem(root: Path) -> str:
     # A shared lock on the folder itself, which nobody else locks: it is in nobody's way.
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    fd = os.open(root, system.FOLDER)
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return ""
+        system.try_lock(fd, shared=True)
     except OSError as error:
         return error.strerror or str(error)
     finally:

@@ -49,6 +49,7 @@ from holdfast.log.reading import stream_of
 from holdfast.log.states import load_any
 from holdfast.log.store_calls import inbox_of
 from holdfast.log.values import blob_of, may_name, references
+from holdfast.stores import system
 from holdfast.stores.port import Post, Store
 from holdfast.upkeep.families import Wanted, choose, others_meant, told_by
 from holdfast.upkeep.reports import Archived, CopyProgress, Tell, why_refused
@@ -340,17 +341,17 @@ def write_archive(
     """Write logs to a new file, read it back, and only then give it its name."""
     draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     try:
-        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | system.CLOSE_ON_EXEC, 0o600)
         with open(fd, "w+b") as file:
             os.fchmod(fd, 0o600)
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as packed:
                 manifest = _Writer(store, packed, tell).write(list(streams), now, version)
             file.flush()
-            os.fsync(fd)
+            system.sync_all(fd)
         _verify(store, draft, manifest)
         with _folder(path) as folder:
             _give_name(draft, path)
-            os.fsync(folder)
+            system.sync_all(folder)
     except FileExistsError:
         raise BadInput(f"{path} is there already: give another name") from None
     except OSError as error:
@@ -384,7 +385,7 @@ def _give_name(draft: Path, path: Path) -> None:
 
 @contextmanager
 def _folder(path: Path) -> Iterator[int]:
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path.parent, system.FOLDER)
     try:
         yield fd
     finally:

@@ -128,6 +128,11 @@ def _guarded(
     stdout: BinaryIO, stderr: BinaryIO, timeout_s: float | None,
 ) -> tuple[subprocess.Popen[bytes], bool]:  # fmt: skip
     """Run a command that does not outlive us: see `guard`."""
+    if not hasattr(os, "fork"):
+        raise BadInput(
+            "an agent that is a command is ended with us by a process that forks, which this "
+            "system can't: give a Python function (--python), or run it under Linux or macOS"
+        )
     theirs, ours = os.pipe()
     try:
         try:

@@ -31,6 +31,7 @@ from holdfast.engines.holder import Holding
 from holdfast.errors import BadInput, Conflict, HoldfastError, HoldsSecret
 from holdfast.log.reading import plain_in
 from holdfast.log.states import load
+from holdfast.stores import system
 from holdfast.workspace.checklist import parse, print_plan
 from holdfast.workspace.pages import is_untouched
 
@@ -168,7 +169,7 @@ def _edit(folder: Path, file: str) -> _Edit | None:
 def _read(path: Path) -> bytes | None:
     """What is in a file, a little more than we take at most; None if there is none."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | system.NO_LINK | system.NO_WAIT), "rb") as file:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return None

@@ -11,7 +11,6 @@ Hooks are not run and commits are not signed: this is bookkeeping, and nobody si
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import BadInput, HoldfastError
+from holdfast.stores import system
 
 __all__ = [
     "commit_workspace",
@@ -104,7 +104,7 @@ class _Moved(Exception):
 def _turn(folder: Path) -> Iterator[None]:
     """One of us at a time: several agents that commit at once would drive each other off."""
     with open(folder / "holdfast.lock", "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        system.lock(lock.fileno())
         yield
 
 

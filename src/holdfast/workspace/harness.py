@@ -47,6 +47,7 @@ from holdfast.errors import (
 from holdfast.log.artifacts import opened
 from holdfast.log.states import load
 from holdfast.log.values import stow
+from holdfast.stores.system import host_name
 from holdfast.workspace.checklist import find_plan, print_plan
 from holdfast.workspace.commands import (
     CommandOutput,
@@ -208,7 +209,7 @@ def _must_have_ended_well(ran: RanCommand) -> None:
 @step(name="say_who_does")
 def say_who_does(mission: str, item: str) -> None:
     """Mark the item as one that is being done, now that it is ours."""
-    mark(_at_work().hf, mission, item, "doing", f"process {os.getpid()} of {os.uname().nodename}")
+    mark(_at_work().hf, mission, item, "doing", f"process {os.getpid()} of {host_name()}")
 
 
 @step(name="prompt_for_plan")

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.core import events as e
 from holdfast.core.events import NEVER, AnyEvent
 from holdfast.core.state import Attempt, Call, State
+from holdfast.stores import system
 from holdfast.stores.files.disk import Disk
 from holdfast.views.markdown import one_line
 from holdfast.views.words import words_of
@@ -259,4 +260,4 @@ class GrowingFile:
 _FORMAT = re.compile(rb'(?:# holdfast |\{"format":)(\d{1,9})[:,]')
 """How such a file begins."""
 
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK
+_APPEND = os.O_RDWR | os.O_APPEND | system.NO_WAIT

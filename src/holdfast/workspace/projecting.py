@@ -26,6 +26,7 @@ from holdfast.core.events import Rewound
 from holdfast.core.words import checked_id
 from holdfast.errors import LogDamaged, TaskBusy, TaskNotFound
 from holdfast.log.reading import Tail, no_task, stream_of
+from holdfast.stores import system
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.folder import failed, safe_name
 from holdfast.stores.port import Store
@@ -228,7 +229,7 @@ class Projection:
     @contextmanager
     def _lock(self, folder: int) -> Iterator[None]:
         disk = self._disk
-        fd = disk.open(PROGRESS, folder, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+        fd = disk.open(PROGRESS, folder, os.O_RDWR | os.O_CREAT | system.NO_WAIT)
         try:
             must_be_plain(disk, fd, PROGRESS)
             is_it = disk.try_lock(fd) and disk.inode_of(PROGRESS, folder) == disk.status(fd).inode

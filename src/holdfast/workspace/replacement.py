@@ -10,7 +10,6 @@ Nothing here is synced: after a power cut the files are made anew from the log.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from msgspec import Struct
 
 from holdfast.core.filing import OURS
 from holdfast.errors import BadInput, StorageFailed
+from holdfast.stores import system
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.folder import failed
 
@@ -147,7 +147,7 @@ def keep_aside(disk: Disk, folder: int, from_name: str, name: str) -> str:
 def read(disk: Disk, folder: int, name: str) -> bytes | None:
     """The content of a file; None if it is not there. What is no plain file is refused."""
     try:
-        fd = disk.open(name, folder, os.O_RDONLY | os.O_NONBLOCK)
+        fd = disk.open(name, folder, os.O_RDONLY | system.NO_WAIT)
     except FileNotFoundError:
         return None
     try:
@@ -248,7 +248,7 @@ def look(place: Path) -> SeenFile:
         found = os.stat(place, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
             raise BadInput(f"{place} is no file, but {_kind(found)}: nothing was changed")
-        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(place, os.O_RDONLY | system.CLOSE_ON_EXEC | system.NO_LINK)
     except FileNotFoundError:
         return SeenFile()
     except OSError as error:
@@ -266,16 +266,16 @@ def _kind(found: os.stat_result) -> str:
 def put(place: Path, seen: SeenFile, wanted: SeenFile) -> bool:
     """Put something in the place of what was seen; False, and nothing changed, if something else
     is there by now. `wanted` may be nothing at all."""
-    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(place.parent, system.FOLDER)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # until it is closed
+        system.lock(folder)  # until it is closed
         if look(place).data != seen.data:
             return False
         if wanted.data is None:
             done = _removed(place.name, seen, folder)
         else:
             done = _replaced(place.name, seen, wanted, wanted.data, folder)
-        os.fsync(folder)
+        system.sync_all(folder)
         return done
     finally:
         os.close(folder)
@@ -325,19 +325,19 @@ def _removed(name: str, seen: SeenFile, folder: int) -> bool:
 
 
 def _write(new: str, data: bytes, mode: int | None, folder: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.CLOSE_ON_EXEC
     fd = os.open(new, flags, 0o666, dir_fd=folder)
     with open(fd, "wb") as file:
         if mode is not None:
             os.fchmod(fd, mode)
         file.write(data)
         file.flush()
-        os.fsync(fd)
+        system.sync_all(fd)
 
 
 def _bytes_of(name: str, folder: int) -> bytes | None:
     try:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+        fd = os.open(name, os.O_RDONLY | system.CLOSE_ON_EXEC | system.NO_LINK, dir_fd=folder)
     except OSError:
         return None
     with open(fd, "rb") as file:
@@ -360,8 +360,8 @@ def make_folders(place: Path) -> None:
     for name in missing_folders(place):
         with suppress(FileExistsError):
             Path(name).mkdir()
-        fd = os.open(Path(name).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(Path(name).parent, system.FOLDER)
         try:
-            os.fsync(fd)
+            system.sync_all(fd)
         finally:
             os.close(fd)

@@ -51,6 +51,7 @@ from holdfast.log.log import Log
 from holdfast.log.reading import first_event, no_task, stream_of, value_in
 from holdfast.log.states import load
 from holdfast.log.values import Blobs
+from holdfast.stores import system
 from holdfast.stores.port import Store
 from holdfast.workspace.process import MAX_OUTPUT_BYTES, RecordedOutput, write_all
 
@@ -298,7 +299,7 @@ def _write(store: Blobs, name: str, made: KeptOutput) -> None:
                 file.write(part)
             os.fchmod(file.fileno(), made.mode & 0o777)
             file.flush()
-            os.fsync(file.fileno())
+            system.sync_all(file.fileno())
         os.replace(scratch, place)
     except BaseException:
         os.unlink(scratch)

@@ -45,6 +45,7 @@ from holdfast.log.reading import read_events, stream_of
 from holdfast.log.states import load
 from holdfast.log.store_calls import inbox_of, unpost
 from holdfast.log.values import Blobs
+from holdfast.stores import system
 from holdfast.workspace.replacement import exchange, set_aside
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class TaskFiles:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEFT_BEHIND_S = 3600
 _ASIDE = re.compile(r".*\.edited-\d+")
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER = system.FOLDER | system.NO_LINK
 
 
 class Materialized(Struct, frozen=True):
@@ -253,7 +254,9 @@ def take_in_files(hf: Holdfast, id: str, folder: Path, *, by: str = "") -> tuple
             checked_file_name(name)
         for name in theirs:
             with work.way_to(name, make=False) as (inner, last):
-                fd = os.open(last, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=inner)
+                fd = os.open(
+                    last, os.O_RDONLY | system.CLOSE_ON_EXEC | system.NO_LINK, dir_fd=inner
+                )
             with open(fd, "rb") as file:
                 taken.append(hf.files(id).write(name, file, by=by))
     return tuple(taken)
@@ -334,7 +337,7 @@ class _Work:
     def _made(self, file: File, folder: int) -> str:
         """A new file with the content, under a name of ours."""
         new = f"{OURS}{os.urandom(8).hex()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | system.CLOSE_ON_EXEC | system.NO_LINK
         fd = os.open(new, flags, 0o600, dir_fd=folder)
         try:
             with open(fd, "wb") as out, opened(self._store, file.artifact) as content:
@@ -445,7 +448,7 @@ def _is_left_behind(entry: str, found: os.stat_result) -> bool:
 
 def _digest(folder: int, entry: str) -> str:
     total = sha256()
-    fd = os.open(entry, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+    fd = os.open(entry, os.O_RDONLY | system.CLOSE_ON_EXEC | system.NO_LINK, dir_fd=folder)
     with open(fd, "rb") as file:
         while piece := file.read(PART_BYTES):
             total.update(piece)

@@ -27,6 +27,7 @@ from holdfast.cli.output import STYLES, console, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain, plain_lines
 from holdfast.errors import BadInput
+from holdfast.stores import system
 from holdfast.views.audit import Audit
 from holdfast.views.audit.pages import (
     CLAIMS,
@@ -138,7 +139,7 @@ def audit(
 
 def _private(path: Path) -> TextIO:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | system.NO_LINK, 0o600)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):  # it may have been there, open to all
             os.fchmod(descriptor, 0o600)
     except OSError as error:

@@ -24,6 +24,7 @@ from holdfast.engines.loops import LoopThread
 from holdfast.engines.remote.host import THREADS, Host, Places, look_after
 from holdfast.engines.temporal.flow import TaskFlow, make_call
 from holdfast.engines.temporal.served import Served, Serving, Trouble, Unreachable, serving
+from holdfast.stores.system import host_name
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -85,7 +86,7 @@ class TemporalWorker:
         client = await self._connected()
         if client is None:
             return
-        own = f"{engine.queue}/{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}"
+        own = f"{engine.queue}/{host_name()}-{os.getpid()}-{os.urandom(3).hex()}"
         host = Host(self._hf._driving, engine.name)
         served = serving[own] = Served(host, engine, own, self._complain)
         host.places = Places(self._concurrency)

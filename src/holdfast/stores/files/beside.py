@@ -24,6 +24,7 @@ from msgspec import Struct
 from holdfast.core.decoding import Illegible, decode
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.port import DERIVED_NAME, Post
+from holdfast.stores.system import NO_WAIT
 
 INBOX, DERIVED = "inbox", "waypoints"
 
@@ -170,7 +171,7 @@ def drop_derived(disk: Disk, folder_of: Folder, stream: str, name: str | None) -
 
 
 def _plain_file(disk: Disk, name: str, inner: int) -> bytes:
-    fd = disk.open(name, inner, os.O_RDONLY | os.O_NONBLOCK)
+    fd = disk.open(name, inner, os.O_RDONLY | NO_WAIT)
     try:
         return disk.read_all(fd) if disk.is_plain(fd) else b""
     finally:

@@ -21,6 +21,7 @@ from typing import Literal
 from holdfast.errors import LogDamaged
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.port import Blob
+from holdfast.stores.system import NO_WAIT
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PIECE_BYTES = 1 << 20
@@ -60,7 +61,7 @@ def _made_young(
     """Say that a blob was put just now, if it is there; and whether it holds the right bytes."""
     with _locked(disk, folder):
         try:
-            fd = disk.open(digest, folder, os.O_RDONLY | os.O_NONBLOCK)
+            fd = disk.open(digest, folder, os.O_RDONLY | NO_WAIT)
         except FileNotFoundError:
             return "gone"
         except OSError:

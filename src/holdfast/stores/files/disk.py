@@ -8,7 +8,6 @@ place. Files are opened relative to a folder's descriptor and never through a sy
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +15,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
-_FILE = os.O_CLOEXEC | os.O_NOFOLLOW
+from holdfast.stores import system
+
+_FILE = system.CLOSE_ON_EXEC | system.NO_LINK
 _READ_BYTES = 1 << 20
 _ATTEMPTS = 20
 
-_sync_data = getattr(os, "fdatasync", os.fsync)  # not every system has the cheaper one
+_sync_data = system.sync_data
 
 
 class Status(NamedTuple):
@@ -40,8 +41,10 @@ class Disk:
 
     def folder(self, name: str | os.PathLike[str], parent: int | None = None) -> int:
         """A descriptor of an existing folder. The outermost one may be reached by a symlink."""
-        follow = 0 if parent is None else os.O_NOFOLLOW
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent)
+        if parent is None:
+            system.must_open_folders("a folder of files")
+            return os.open(name, system.FOLDER)
+        return os.open(name, system.FOLDER | system.NO_LINK, dir_fd=parent)
 
     def make_folder(self, name: str, parent: int) -> int:
         """A descriptor of a folder, made if it is not there."""
@@ -155,7 +158,7 @@ class Disk:
         try:
             for part in parts[:-1]:
                 opened.append(self.folder(part, opened[-1]))
-            opened.append(self.open(parts[-1], opened[-1], os.O_RDONLY | os.O_NONBLOCK))
+            opened.append(self.open(parts[-1], opened[-1], os.O_RDONLY | system.NO_WAIT))
             if most_bytes is not None:
                 return os.pread(opened[-1], most_bytes, 0)
             return self.read_all(opened[-1])
@@ -173,7 +176,7 @@ class Disk:
 
     def sync_folder(self, fd: int) -> None:
         """Return when the names made in the folder are on the disk."""
-        os.fsync(fd)
+        system.sync_all(fd)
 
     def sync_all(self, fd: int) -> None:
         """Return when everything written to the disk that holds a file or folder is on it."""
@@ -241,24 +244,16 @@ class Disk:
         """Take the file's lock if it is free. It is held until the descriptor is closed.
 
         A shared one is free as long as all who have it share it.
-
-        `flock` and not `lockf`: a POSIX lock is lost when *any* descriptor of the file is closed.
         """
-        try:
-            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
-                return False
-            raise
-        return True
+        return system.try_lock(fd, shared=shared)
 
     def lock(self, fd: int) -> None:
         """Wait for the file's lock, and take it."""
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        system.lock(fd)
 
     def unlock(self, fd: int) -> None:
         """Free a lock before its descriptor is closed."""
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        system.unlock(fd)
 
     def status(self, fd: int) -> Status:
         """What is known of an open file."""

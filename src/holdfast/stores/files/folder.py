@@ -25,6 +25,7 @@ from holdfast.stores.files.catalog import Catalog, Index, IndexEntry
 from holdfast.stores.files.disk import Disk, Status
 from holdfast.stores.files.locks import LOCK, LOG
 from holdfast.stores.port import Blob, Facts, Leftovers, Page, Post, Query, SideKind
+from holdfast.stores.system import NO_WAIT
 
 _LOOK_ANEW_S = 15.0
 """How long an entry of the index may be out of date until those who look for work know."""
@@ -139,7 +140,7 @@ class Workspace:
         disk = self._disk
         try:
             with self._folder(stream) as folder:
-                fd = disk.open(LOG, folder, os.O_RDONLY | os.O_NONBLOCK)
+                fd = disk.open(LOG, folder, os.O_RDONLY | NO_WAIT)
             try:
                 yield from reading(disk, stream, fd)
             finally:
@@ -247,7 +248,7 @@ class Workspace:
 
     def _durable_log(self, folder: int) -> Status:
         """A log as it is once it is durable: the index must not outlive what it speaks of."""
-        log = self._disk.open(LOG, folder, os.O_RDONLY | os.O_NONBLOCK)
+        log = self._disk.open(LOG, folder, os.O_RDONLY | NO_WAIT)
         try:
             found = self._disk.status(log)
             if self._durable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -18,6 +17,7 @@ from holdfast.stores.files.folder import Workspace, failed, way_to
 from holdfast.stores.files.holders import Holder
 from holdfast.stores.files.locks import LOG, HeldFile
 from holdfast.stores.port import Lease, Post, SideKind
+from holdfast.stores.system import most_open_files
 
 
 class HeldStreams(Workspace):
@@ -131,8 +131,8 @@ O = TypeVar("O", bound=OpenLog)  # noqa: E741
 
 def share_of_limit() -> int:
     """A quarter of the files that this process may open: the rest is for what the tasks do."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if limit == resource.RLIM_INFINITY else max(_FEWEST, min(_MOST, limit // 4))
+    limit = most_open_files()
+    return _MOST if limit is None else max(_FEWEST, min(_MOST, limit // 4))
 
 
 class Descriptors(Generic[O]):

@@ -31,6 +31,7 @@ from functools import cache
 from msgspec import Struct
 
 from holdfast.stores.files.disk import Disk
+from holdfast.stores.system import NO_WAIT, host_name
 
 HOLDERS = "holders"
 
@@ -148,7 +149,7 @@ class Holder:
             self._file, self._fd = "", -1
         with disk.opened(disk.make_folder(HOLDERS, self._root())) as folder:
             _sweep(disk, folder)
-            host = re.sub(r"[^A-Za-z0-9]+", "-", os.uname().nodename)[:40]
+            host = re.sub(r"[^A-Za-z0-9]+", "-", host_name())[:40]
             while not self._is_made(folder, f"{host}-{os.getpid()}-{os.urandom(6).hex()}"):
                 pass  # somebody took it for a leftover, and removes it
         self._spare, self._records = [], 0
@@ -199,7 +200,7 @@ def _sweep(disk: Disk, folder: int) -> None:
     """Remove what processes left that died, once nobody needs it any more."""
     for name in disk.names(folder):
         with suppress(OSError):
-            fd = disk.open(name, folder, os.O_RDONLY | os.O_NONBLOCK)
+            fd = disk.open(name, folder, os.O_RDONLY | NO_WAIT)
             try:
                 if disk.try_lock(fd) and (
                     not _holds_any(disk.read_all(fd)) or time.time() - disk.touched_at(fd) > _KEPT_S
@@ -239,7 +240,7 @@ def _opened(disk: Disk, root: int, name: str, flags: int) -> Iterator[int]:
     if "/" in name:
         raise FileNotFoundError(name)  # as a lock file says that somebody made up
     with _folder(disk, root) as folder:
-        fd = disk.open(name, folder, flags | os.O_NONBLOCK)
+        fd = disk.open(name, folder, flags | NO_WAIT)
     try:
         yield fd
     finally:

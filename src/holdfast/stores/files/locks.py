@@ -35,6 +35,7 @@ from holdfast.stores.files import holders
 from holdfast.stores.files.disk import Disk, Status
 from holdfast.stores.files.holders import Holder, HolderClaim
 from holdfast.stores.port import Facts, Lease
+from holdfast.stores.system import NO_WAIT
 
 LOG, LOCK = "events.jsonl", "lock"
 
@@ -236,7 +237,7 @@ def was_started(data: bytes) -> bool:
 
 def at_work(disk: Disk, root: int, folder: int) -> Lock | None:
     """The lock of who holds a stream, as far as can be told without disturbing them."""
-    fd = disk.open(LOCK, folder, os.O_RDONLY | os.O_NONBLOCK)
+    fd = disk.open(LOCK, folder, os.O_RDONLY | NO_WAIT)
     try:
         _, lock = _read(disk, fd)
         if lock is None:
@@ -258,7 +259,7 @@ def at_work(disk: Disk, root: int, folder: int) -> Lock | None:
 
 def claim_on(disk: Disk, root: int, way: str) -> HolderClaim | None:
     """By which claim a stream is held, if it is."""
-    fd = disk.open(f"{way}/{LOCK}", root, os.O_RDONLY | os.O_NONBLOCK)
+    fd = disk.open(f"{way}/{LOCK}", root, os.O_RDONLY | NO_WAIT)
     try:
         _, lock = _read(disk, fd)
     finally:
@@ -282,7 +283,7 @@ def give_back(disk: Disk, root: int, way: str, holder: Holder, taken: TakenStrea
 
 
 def _rewrite(disk: Disk, root: int, way: str, claim: HolderClaim, lock: Lock) -> None:
-    fd = disk.open(f"{way}/{LOCK}", root, os.O_RDWR | os.O_NONBLOCK)
+    fd = disk.open(f"{way}/{LOCK}", root, os.O_RDWR | NO_WAIT)
     try:
         data, found = _read(disk, fd)
         if found is not None and found.claim == claim:

@@ -7,6 +7,7 @@ what is done here is done with the lock `syncing` of a handle, under which no lo
 from __future__ import annotations
 
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -97,8 +98,7 @@ def in_threads(work: Callable[[T], object], items: Sequence[T]) -> None:
 
 
 def _can_be_believed(device: int) -> bool:
-    uname = os.uname()
-    if uname.sysname != "Linux" or _version(uname.release) < (5, 8):
+    if platform.system() != "Linux" or _version(platform.release()) < (5, 8):
         return False
     number = f"{os.major(device)}:{os.minor(device)}"
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import BadInput, NewerFormat, StorageFailed
+from holdfast.stores import system
 from holdfast.stores.queries import migration, must_be_current, schema
 
 VERSION = 4
@@ -70,12 +71,10 @@ def _make_file(path: Path) -> None:
     connections of this process have on it.
     """
     with suppress(FileExistsError):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        os.fchmod(fd, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | system.CLOSE_ON_EXEC, 0o600)
+        system.make_private(fd)
         os.close(fd)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        os.fsync(folder)
-        os.close(folder)
+        system.sync_folder(path.parent)
 
 
 def connect(path: Path, durable: bool) -> sqlite3.Connection:

@@ -19,13 +19,20 @@ from __future__ import annotations
 
 import base64
 import json
-import resource
+import mmap
 import sqlite3
 import sys
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows: nothing can be limited there but the time
+    resource = None
 
 LENGTH_BYTES = 8
 _MOST_ROWS, _ENOUGH_BYTES = 100, 1 << 18
@@ -206,6 +213,8 @@ class _Apart:
         """
         more = self._memory_bytes + 2 * tables_bytes
         # The asking process stops the clock. This ends a process that nobody waits for any more.
+        if resource is None:  # a system where nothing can be limited
+            return more
         used_s = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         seconds = min(ceil(used_s + self._timeout_s) + 10, 1 << 30)
         for limit, value in ((resource.RLIMIT_AS, _taken() + more), (resource.RLIMIT_CPU, seconds)):
@@ -246,7 +255,7 @@ def _kind(error: Exception) -> str:
 def _taken() -> int:
     """How much of its address space the process uses."""
     with suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
     return 1 << 30
 
 
