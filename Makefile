@@ -43,7 +43,7 @@ demo: $(VENV)/.run-stamp  ## run the example trip, crash and all
 engine: $(VENV)/.dev-stamp $(if $(filter restate,$(ENGINE)),$(VENV)/.restate-stamp)  ## start Temporal with a sample agent; ENGINE=restate, ARGS=--once to end by itself
 	@$(VENV)/bin/python -m examples.cluster $(ENGINE) $(ARGS)
 
-test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
+test: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp tests/protocol/node_modules/.stamp  ## run the tests; ARGS="-k name" or ARGS="-n0 tests/test_x.py" to choose
 	$(compile)
 	@$(PYTEST) $(ARGS) || $(PYTHON) .ci/again.py $$? $(VENV)/bin/python
 
@@ -58,7 +58,7 @@ test-all:  ## run the tests on every Python from 3.11 on that is found here; PYT
 	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
 
 # By default tests that kill a process at every boundary, or flip every bit, do so at some of them.
-thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp  ## run the tests, and try everything where `test` tries a part
+thorough: $(VENV)/.dev-stamp $(VENV)/.restate-stamp web/node_modules/.stamp tests/protocol/node_modules/.stamp  ## run the tests, and try everything where `test` tries a part
 	$(compile)
 	@HOLDFAST_THOROUGH=1 $(PYTEST) --timeout 3000 $(ARGS)
 
@@ -113,7 +113,7 @@ pins:  ## recompile requirements/*.txt (needs uv); ARGS=--upgrade for newer vers
 	done
 
 clean:  ## remove the environments and every cache
-	@rm -rf .venv .venv-* $(VENV) $(VENV_BENCH) web/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-* $(VENV) $(VENV_BENCH) web/node_modules tests/protocol/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define need_python
@@ -171,3 +171,9 @@ $(VENV_BENCH)/.bench-stamp: $(VENV_BENCH)/.made-by-$(VERSION) requirements/bench
 web/node_modules/.stamp: web/package.json web/package-lock.json
 	@cd web && npm install --no-save --silent --no-progress --fetch-retries 1 && touch node_modules/.stamp || \
 	  echo "npm could not install the tools of the page: tests that need them are skipped" >&2
+
+# The conformance suite and the inspector of the Model Context Protocol, for the tests of MCP.
+tests/protocol/node_modules/.stamp: tests/protocol/package.json tests/protocol/package-lock.json
+	@cd tests/protocol && npm install --no-save --silent --no-progress --fetch-retries 1 --ignore-scripts && \
+	  touch node_modules/.stamp || \
+	  echo "npm could not install the tools of the protocol: tests that need them are skipped" >&2

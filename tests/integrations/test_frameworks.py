@@ -15,6 +15,7 @@ INTEGRATIONS = {
     "langgraph": ("langgraph", ">=1.2,<1.3", ("1.1.9", "1.3.0")),
     "pydantic_ai": ("pydantic-ai-slim", ">=2.66,<3", ("2.65.9", "3.0.0")),
     "adk": ("google-adk", ">=2.13,<3", ("2.12.1", "3.0")),
+    "mcp": ("mcp", ">=2.3,<3", ("2.2.9", "3.0")),
     "openai_agents": ("openai-agents", ">=0.24,<0.25", ("0.23.4", "0.25.0")),
 }
 

@@ -13,9 +13,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from holdfast.agent.model import ToolInfo
-from holdfast.agent.tooling import BadCall, schema_of
+from holdfast.agent.tooling import BadCall
 from holdfast.codec import shape_of
 from holdfast.codec.scalars import name_of
+from holdfast.codec.schemas import schema_of
 from holdfast.core.decoding import Illegible, decode
 from holdfast.errors import BadInput, Undecodable
 

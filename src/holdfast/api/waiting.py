@@ -15,7 +15,8 @@ from hashlib import sha256
 from typing import Any, TypeVar, overload
 from uuid import UUID
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from holdfast.api.steps import step
@@ -40,6 +41,7 @@ from holdfast.errors import BadInput, Undecodable
 
 _times = shape_of(datetime)
 _LONGEST_QUESTION = 16 * 1024
+_LONGEST_SCHEMA = 16 * 1024
 
 
 class Done:
@@ -193,6 +195,7 @@ def ask(
         question=question,
         args_hash="",
         expects=name_of(type),
+        schema=_schema(type),
         default=UNSET if default is UNSET else scope.run.log.stow(shape.settle(default)[0]),
     )
 
@@ -201,6 +204,17 @@ def ask(
         return ask_flow(call, record, placed, timeout_s, partial(_misfit, scope, shape))
 
     return operation.perform(flow)
+
+
+def _schema(type: Any) -> Raw | UnsetType:
+    """What an answer has to look like, for those who make a form of it. The name says it all for
+    plain types, and a schema that is too long is left out."""
+    if type in (str, bool, int, float, list[str], list[int]):
+        return UNSET
+    from holdfast.codec.schemas import schema_of
+
+    data = msgspec.json.encode(schema_of(type))
+    return Raw(data) if len(data) <= _LONGEST_SCHEMA else UNSET
 
 
 @overload

@@ -74,6 +74,8 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     """For what waits: when it wakes, or gives up waiting."""
     default: Raw | UnsetType = UNSET
     expects: str = ""
+    schema: Raw | UnsetType = UNSET
+    """For a question: the JSON Schema of its answer, if the name of the type does not say all."""
     exhausted: bool = False
     unmade: bool = False
     """Whether it is known that no attempt so far had its effect."""

@@ -176,6 +176,8 @@ class QuestionAsked(Event, frozen=True, kw_only=True, tag="question_asked"):
     expects: str
     until: datetime | None = None
     default: Raw | UnsetType = UNSET
+    schema: Raw | UnsetType = UNSET
+    """The JSON Schema of an answer, for types that their name alone does not explain."""
 
 
 class QuestionAnswered(Event, frozen=True, kw_only=True, tag="question_answered"):

@@ -48,6 +48,7 @@ def question_asked(state: State, event: e.QuestionAsked) -> None:
         until=event.until,
         default=event.default,
         expects=event.expects,
+        schema=event.schema,
         seq=event.seq,
         approves=event.call,
     )

@@ -1,0 +1,1 @@
+"""A server of MCP whose long calls are durable: `python -m examples.mcp`."""

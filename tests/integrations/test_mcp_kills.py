@@ -1,0 +1,27 @@
+"""A server of MCP is killed at every boundary, and its client gets the one result all the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.thorough import every
+
+
+@pytest.mark.parametrize(
+    ("ends", "nth"), [((), 29), (("--agent",), 37)], ids=["a client", "an agent that is killed too"]
+)
+def test_each_effect_happens_once_wherever_the_server_is_killed(ends, nth):
+    command = [sys.executable, "-m", "tests.integrations.mcp_kills", *ends, *every(nth)]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+    )
+    report = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
+    assert report and not report["violations"] and report["tried"] > 2, (
+        report,
+        done.stderr[-3000:],
+    )
