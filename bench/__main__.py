@@ -23,6 +23,13 @@ from typing import Any
 from bench import engines, postgres, stores
 
 CONTENDERS = ["raw", "holdfast_files", "holdfast_nosync", "langgraph_sqlite", "dbos_sqlite"]
+GRAPHS = [
+    "SqliteSaver",
+    "SqliteSaver, delta channel",
+    "HoldfastSaver, files",
+    "HoldfastSaver, SQLite",
+    "HoldfastSaver, SQLite, delta channel",
+]
 IMPORTS = ["holdfast", "langgraph.graph", "dbos"]
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,6 +47,11 @@ def main() -> None:
                 if options.json
                 else projections_line(row)
             )
+            return
+        if options.graph_only:
+            rows = measure_graph(options.conversation, Path(folder))
+            shown = "\n".join(map(graph_line, rows))
+            print(json.dumps({"graph": rows}, indent=2) if options.json else shown)
             return
         if options.stores_only:
             rows = stores.measure(child, say, options, Path(folder))
@@ -64,6 +76,7 @@ def main() -> None:
             "listing": measure_listing(options, Path(folder)),
             "conversation": measure_talk("conversation", options.conversation, Path(folder)),
             "agent": measure_talk("agent", options.conversation, Path(folder)),
+            "graph": measure_graph(options.conversation, Path(folder)),
             "engines": engines.measure(say, options, Path(folder)),
             "contenders": measure_steps(
                 [CONTENDERS[0], *options.only], options.steps, options.rounds, Path(folder)
@@ -89,6 +102,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--projections-only", action="store_true", help="only what readable files cost"
+    )
+    parser.add_argument(
+        "--graph-only", action="store_true", help="only a conversation in a graph of LangGraph"
     )
     parser.add_argument(
         "--media", nargs="+", choices=stores.MEDIA, default=stores.MEDIA, help="default: all"
@@ -284,6 +300,19 @@ def measure_talk(module: str, turns: int, folder: Path) -> list[Json]:
     return found
 
 
+def measure_graph(turns: int, folder: Path) -> list[Json]:
+    """A conversation in a graph of LangGraph, by its own checkpointer and by ours."""
+    if importlib.util.find_spec("langgraph") is None:
+        return []
+    found: list[Json] = []
+    for name in GRAPHS:
+        say(f"a graph of {turns} turns: {name}")
+        # LangGraph's own takes gigabytes: each is deleted before the next one begins.
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            found.append(child("bench.graph", name, str(turns), place))
+    return found
+
+
 def child(module: str, *arguments: str) -> Json:
     """Run a module of ours in a fresh process; its last line of output is the answer."""
     done = subprocess.run(
@@ -325,6 +354,7 @@ def table(report: Json) -> str:
         *(listing_line(row) for row in report["listing"]),
         *(conversation_line(row) for row in report["conversation"]),
         *(agent_line(row) for row in report["agent"]),
+        *(graph_line(row) for row in report["graph"]),
     ]
     raw = report["contenders"][0]
     if raw["steps_per_s"] > 50_000:
@@ -345,6 +375,15 @@ def conversation_line(row: Json) -> str:
     return (
         f"a conversation of {row['turns']:,} turns of 1 KB in {row['store']}: {weight:.2f}× the "
         f"bytes of its messages; the second half takes {slower:.2f}× the time of the first"
+    )
+
+
+def graph_line(row: Json) -> str:
+    seconds_all = row["first_half_s"] + row["second_half_s"]
+    return (
+        f"a graph of {row['turns']:,} turns of 1 KB, {row['saver']}: {seconds_all:.0f} s, "
+        f"{row['disk_bytes'] / 1e6:,.1f} MB; the second half takes "
+        f"{row['second_half_s'] / row['first_half_s']:.2f}× the time of the first"
     )
 
 

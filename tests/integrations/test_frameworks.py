@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import re
+import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from holdfast.integrations.frameworks import FrameworkMissing, FrameworkUntested
+from tests.thorough import THOROUGH
+
+ROOT = Path(__file__).parents[2]
 
 INTEGRATIONS = {
     "langchain": ("langchain", ">=1.4,<1.5", ("1.3.9", "1.5.0")),
@@ -55,3 +61,25 @@ def test_an_untried_version_is_refused_with_the_range_that_was_tested(name, whic
     with pytest.raises(FrameworkUntested) as refused:
         imported(name)
     assert tested in str(refused.value) and versions[which] in str(refused.value)
+
+
+# A moment at which the framework alone repeats an effect: right after the first one.
+REPEATS = "2"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", INTEGRATIONS)
+def test_killed_at_the_same_moments_a_framework_alone_repeats_effects_and_ours_does_not(name):
+    script = f"examples.frameworks.{name}_killed"
+    words = [] if THOROUGH else [REPEATS]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", script, *words],
+        check=False, capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = re.search(
+        r"(\d+) effects were to be made; .* made (\d+), .* made (\d+)$", done.stdout, re.M
+    )
+    assert said is not None, done.stdout
+    needed, alone, ours = map(int, said.groups())
+    assert ours == needed < alone

@@ -12,12 +12,10 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
-from examples.frameworks import langgraph_killed
 from holdfast import Holdfast, NotDurable, ask, tool
 from holdfast.cli.root import root
 from holdfast.integrations.langgraph import HoldfastSaver, durable_node, durable_tool
 from tests.flavors import Crash
-from tests.thorough import THOROUGH
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 HELLO: Any = {"messages": [HumanMessage("hello")]}
@@ -151,10 +149,3 @@ def test_the_commands_show_a_thread_and_its_tasks_in_readable_form(tmp_path):
     assert "from=langgraph" in session and f"holdfast show {task}" in session
     shown = holdfast("show", task, "--url", str(tmp_path / "w"))
     assert "look_up_in_node" in shown and "AIMessage" in shown and "lc:serde" not in shown
-
-
-def test_killed_at_the_same_moments_langgraph_alone_repeats_and_ours_does_not(capsys):
-    moments = range(1, langgraph_killed.MOMENTS + 1) if THOROUGH else range(4, 5)
-    found = langgraph_killed.main(moments)
-    assert found["ours"] == 4 * len(moments) < found["plain"]
-    assert f"made {found['plain']}, HoldfastSaver" in capsys.readouterr().out

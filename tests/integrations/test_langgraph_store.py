@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 
 from holdfast import BadInput, Holdfast
+from holdfast.cli.root import root
 from holdfast.integrations.langgraph import HoldfastSaver, HoldfastStore, import_threads
 from holdfast.testing import Clock
 from tests.stores.every import KINDS, new_url, postgres_server  # noqa: F401
@@ -110,25 +114,50 @@ def shown(graph: Any, thread: str) -> list[Any]:
     ]
 
 
-def test_threads_of_sqlite_are_brought_along_and_gone_on_with(tmp_path):
-    with sqlite3.connect(tmp_path / "old.db", check_same_thread=False) as base:
-        old = SqliteSaver(base)
+@contextmanager
+def saver_of(kind: str, place: str) -> Iterator[Any]:
+    """A checkpointer of LangGraph's own, with two threads."""
+    opened: Any = PostgresSaver if kind == "postgres" else SqliteSaver
+    with opened.from_conn_string(place.removeprefix("sqlite:///")) as saver:
+        saver.setup()
         for thread in ("a", "b"):
             for number in range(5):
                 config: Any = {"configurable": {"thread_id": thread}}
-                graph_on(old).invoke({"messages": [HumanMessage(f"{thread} {number}")]}, config)
-        with Holdfast(tmp_path / "w") as hf:
-            found = import_threads(hf, old)
-            assert found.threads == ("a", "b") and found.checkpoints == 30
-            for thread in ("a", "b"):
-                assert shown(graph_on(HoldfastSaver(hf)), thread) == shown(graph_on(old), thread)
-            assert import_threads(hf, old).checkpoints == 0, "a second import adds what is new"
-            config = {"configurable": {"thread_id": "a"}}
-            graph = graph_on(HoldfastSaver(hf))
-            graph.invoke({"messages": [HumanMessage("on")]}, config)
-            assert len(graph.get_state(config).values["messages"]) == 12
-            assert {s.id: s.labels for s in hf.sessions().sessions} == {
-                "a": {"imported": "langgraph"}, "b": {"imported": "langgraph"},
-            }  # fmt: skip
-            assert hf.verify().sound
-    base.close()
+                graph_on(saver).invoke({"messages": [HumanMessage(f"{thread} {number}")]}, config)
+        yield saver
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_threads_of_langgraphs_checkpointers_are_brought_along_and_gone_on_with(
+    new_url,  # noqa: F811
+    kind,
+    tmp_path,
+):
+    with saver_of(kind, new_url(kind)) as old, Holdfast(tmp_path / "w") as hf:
+        found = import_threads(hf, old)
+        assert found.threads == ("a", "b") and found.checkpoints == 30
+        for thread in ("a", "b"):
+            assert shown(graph_on(HoldfastSaver(hf)), thread) == shown(graph_on(old), thread)
+        assert import_threads(hf, old).checkpoints == 0, "a second import adds what is new"
+        config: Any = {"configurable": {"thread_id": "a"}}
+        graph = graph_on(HoldfastSaver(hf))
+        graph.invoke({"messages": [HumanMessage("on")]}, config)
+        assert len(graph.get_state(config).values["messages"]) == 12
+        assert {s.id: s.labels for s in hf.sessions().sessions} == {
+            "a": {"imported": "langgraph"}, "b": {"imported": "langgraph"},
+        }  # fmt: skip
+        assert hf.verify().sound
+
+
+def test_the_command_line_imports_from_postgresql_and_says_what_is_wrong(new_url, tmp_path):  # noqa: F811
+    def holdfast(*words: str) -> Any:
+        return CliRunner().invoke(root, ["--url", str(tmp_path / "w"), "import", *words])
+
+    url = new_url("postgres")
+    empty = holdfast("langgraph", url)
+    assert empty.exit_code == 2 and "no checkpoints of LangGraph" in empty.output
+    with saver_of("postgres", url):
+        brought = holdfast("langgraph", url, "--only", "b")
+    assert brought.exit_code == 0 and "1 session; new: 15 checkpoints" in brought.output
+    nobody = holdfast("langgraph", "postgresql://127.0.0.1:1/none?connect_timeout=5")
+    assert nobody.exit_code == 2 and "127.0.0.1" in nobody.output

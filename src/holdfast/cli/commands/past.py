@@ -117,8 +117,13 @@ def _saver(source: str) -> Iterator[Any]:
             raise BadInput(
                 "checkpoints in PostgreSQL need: pip install langgraph-checkpoint-postgres"
             ) from None
-        with PostgresSaver.from_conn_string(source) as saver:
-            yield saver
+        import psycopg
+
+        try:
+            with PostgresSaver.from_conn_string(source) as saver:
+                yield saver
+        except psycopg.Error as error:
+            raise BadInput(f"no checkpoints of LangGraph could be read: {error}") from None
         return
     try:
         from langgraph.checkpoint.sqlite import SqliteSaver
