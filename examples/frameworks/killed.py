@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -33,15 +34,17 @@ class Effects:
     def __init__(self, folder: Path, moment: int) -> None:
         self.path = folder / "effects"
         self._left = moment
+        self._lock = threading.Lock()
 
     def book(self, city: str, key: str = "") -> str:
         """Book a room: the effect."""
-        self._pass()
-        with self.path.open("a") as file:
-            file.write(f"{city} {key}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self._pass()
+        with self._lock:  # a framework may call tools in threads, and each moment is one of them
+            self._pass()
+            with self.path.open("a") as file:
+                file.write(f"{city} {key}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            self._pass()
         return f"room in {city}"
 
     def _pass(self) -> None:

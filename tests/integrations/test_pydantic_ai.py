@@ -282,7 +282,8 @@ def test_the_tools_of_an_mcp_server_are_journaled_and_called_once(hf, tmp_path):
         transport = StdioTransport(sys.executable, [str(program), str(counted)])
         quiet = FunctionToolset(id="quiet")
         quiet.add_function(_crash, metadata={"holdfast": {"kind": "step"}})
-        agent = agent_at(model.url, toolsets=[MCPToolset(transport, id="counter"), quiet])
+        counter = MCPToolset(transport, id="counter", init_timeout=60)
+        agent = agent_at(model.url, toolsets=[counter, quiet])
         work = asking(agent)
         with pytest.raises(Crash):
             hf.run(work, "Count.", id="count-1")
