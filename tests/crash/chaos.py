@@ -53,6 +53,7 @@ class Report(Struct):
     left: list[str]
     seconds_after_last_fault: float
     longest_standstill_s: float
+    """After the last fault, while a healthy task was left: a poisoned one waits for its workers."""
 
 
 class Fleet:
@@ -191,7 +192,7 @@ def _watch(
         schedule.append(lambda: chaos.stop(signal.SIGINT, away_s))
     last_fault = moved_at = time.monotonic()
     next_fault = time.monotonic() + 2.0
-    longest, newest = 0.0, None
+    longest, newest, was_healthy = 0.0, None, True
     give_up_at = time.monotonic() + patience_s
     left: list[str] = []
     while time.monotonic() < give_up_at:
@@ -209,10 +210,12 @@ def _watch(
             continue
         left = [id for id, each in facts.items() if not is_over(each)]
         changed = max((each.updated_at for each in facts.values() if each), default=None)
-        if changed != newest:
-            if not schedule:
+        is_healthy = any(not id.startswith("poisoned") for id in left)
+        if changed != newest or not is_healthy:
+            if not schedule and was_healthy:
                 longest = max(longest, time.monotonic() - moved_at)
             newest, moved_at = changed, time.monotonic()
+        was_healthy = is_healthy
         if not left and not schedule:
             break
         time.sleep(0.2)

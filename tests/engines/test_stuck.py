@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, TaskStuck, Worker
+from holdfast import Holdfast, TaskBusy, TaskStuck, Worker
 from holdfast.core.events import Claimed, DriverDied, SetAside
 from holdfast.engines.remote import host as hosts
 from tests.engines import fleet_tasks as fleet
@@ -110,3 +110,37 @@ def test_workers_of_an_engine_that_die_while_a_task_only_waits_do_not_set_it_asi
         died = [event for event in view.events() if isinstance(event, DriverDied)]
         assert [event.deaths for event in died] == [1]
         assert view.status == "in_progress"
+
+
+def test_an_engine_drives_two_suspects_one_after_the_other_so_the_innocent_gets_on(
+    tmp_path, monkeypatch
+):
+    """Whenever a poisoned task ends a worker, all that it had in hand is delivered to the next."""
+    monkeypatch.setattr(hosts, "_SOON", 0.0001)
+    monkeypatch.setattr(hosts, "_BUSY_S", 0.0)
+    engine = Toy()
+    with Holdfast(f"sqlite:///{tmp_path}/fleet.db", engine=engine) as hf:
+        for id in ("guilty", "innocent"):
+            hf.start(fleet.plain, 1, id=id)
+        for number in range(3):
+            host = hosts.Host(hf._driving, engine.name, linger_s=3600)
+            hf._holding.process = f"worker {number}"
+            with host.hub.hold("guilty") as first:
+                if number < 2:
+                    with host.hub.hold("innocent") as second:
+                        pass
+                    for log in (first, second):  # it is killed with both in hand
+                        hf._holding._heartbeat.remove(log)
+                        hf.store.release([log.lease])
+                else:
+                    with pytest.raises(TaskBusy, match="'innocent' waits for its turn"):
+                        host.hub.take("innocent", 0)
+            if number < 2:
+                host.hub._held.clear()
+            else:
+                eventually(lambda host=host: not host.hub.holds("guilty"))
+                host.hub.take("innocent", 0)
+                assert host.hub.holds("innocent")
+            host.close()
+        died = [e.deaths for e in hf.task("innocent").events() if isinstance(e, DriverDied)]
+        assert died == [1, 2]

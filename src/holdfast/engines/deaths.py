@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast.core.crashes import death_of_driver, is_suspect, set_aside
@@ -45,6 +45,20 @@ def record_hindrance(log: Log, error: str, why: str, by: str) -> bool:
     return log.append(hindered)
 
 
+def must_be_alone(state: State, others: Iterable[tuple[Log, float]]) -> None:
+    """Refuse a suspect while another one is driven here. `others` are the logs in hand here, and
+    since when."""
+    if not is_suspect(state):
+        return
+    young = time.monotonic() - _ALONE_S
+    if any(since > young and is_suspect(log.state) for log, since in others):
+        raise TaskReleased(
+            state.id,
+            f"task {state.id!r} waits for its turn: its drivers died, and so did those of "
+            f"another task that is driven here now",
+        )
+
+
 class Suspects:
     """The tasks that this process drives and that may have ended their drivers."""
 
@@ -54,19 +68,8 @@ class Suspects:
 
     def must_be_free(self, state: State) -> None:
         """Refuse a suspect while another one is driven here."""
-        if not is_suspect(state):
-            return
         with self._lock:
-            if self._others():
-                raise TaskReleased(
-                    state.id,
-                    f"task {state.id!r} waits for its turn: its drivers died, and so did those of "
-                    f"another task that is driven here now",
-                )
-
-    def _others(self) -> bool:
-        young = time.monotonic() - _ALONE_S
-        return any(since > young and log.state.deaths for log, since in self._alone.items())
+            must_be_alone(state, self._alone.items())
 
     @contextmanager
     def watched(self, log: Log) -> Iterator[None]:

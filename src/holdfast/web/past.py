@@ -52,8 +52,8 @@ def known_at(store: Store, state: State, paths: Iterable[str]) -> Data:
         "plan": [msgspec.to_builtins(item) for item in view.plan],
         "calls": {call.path: shown_call(view, call) for call in calls_by(state, there)},
         "decisions": [
-            {"name": d.name, "choice": d.choice, "because": d.because}
-            for d in view.decisions[-_FEW:]
+            {"name": d.name, "choice": view.value(d.choice), "because": d.because}
+            for d in state.decisions[-_FEW:]  # `view.decisions` counts the steps before each
         ],
         "notes": [{"text": n.text, "data": n.data} for n in view.notes[-_FEW:]],
         "facts": [{"name": f.name, "value": f.value} for f in view.facts[-_FEW:]],

@@ -401,7 +401,8 @@ class Worker:
             # Whatever the store still thinks of it.
             self._put_off(task_id, _TROUBLE_S)
             self._say(f"{task_id}: {error or 'completed'}")
-        elif isinstance(error, TaskReleased):
+        elif isinstance(error, TaskReleased):  # it waits for its turn, so there is work left
+            self._told.add(task_id)
             self._put_off(task_id, _HELD_S)
         elif isinstance(error, TaskWaiting):
             self._say(f"{task_id}: released: {str(error).partition(chr(10))[0]}")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from holdfast.core.events import FORMAT, Claimed, Parked
 from holdfast.core.journal import Raised, Returned
 from holdfast.core.state import FINISHED, HALTED, State
-from holdfast.engines.deaths import record_death
+from holdfast.engines.deaths import must_be_alone, record_death
 from holdfast.engines.holder import Holding
 from holdfast.engines.loops import LoopThread, off_loop
 from holdfast.engines.port import Engine
@@ -247,7 +247,7 @@ class _Held:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.users = 0
-        self.idle_since = time.monotonic()
+        self.since = self.idle_since = time.monotonic()
 
 
 class Hub:
@@ -320,14 +320,20 @@ class Hub:
     def _take(self, task_id: str, since: int | None) -> _Held:
         holding = self.holding
         log = holding.open(task_id)
+        is_here = driven_by(log.state) == self.engine
         try:
             self._must_be_ours(log.state, since)
+            if is_here:  # who only looks at one that has left says nothing
+                record_death(log, holding)
+                must_be_alone(log.state, [(each.log, each.since) for each in self._held.values()])
         except Taken:
             holding.let_go(log)
             raise
+        except TaskReleased as error:
+            holding.let_go(log)
+            raise TaskBusy(str(error)) from None
         held = self._held[task_id] = _Held(log)
-        if driven_by(log.state) == self.engine:  # who only looks at one that has left says nothing
-            record_death(log, holding)
+        if is_here:
             epoch = max(log.lease.epoch, log.state.epoch + 1)
             log.append(
                 Claimed(
