@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -188,3 +190,19 @@ def page_report(topic: str) -> str:
 @task
 def page_writes() -> str:
     return f"{ask('What shall it say?', str, id='text')} x {ask('How often?', int, id='many')}"
+
+
+go_on = threading.Event()
+"""What the step below waits for, in the middle of its sentence."""
+
+
+@step
+def page_tells() -> Iterator[str]:
+    yield from ("The kettle ", "<b>is</b> ")
+    go_on.wait(60)
+    yield "on its way."
+
+
+@task
+def page_talks() -> str:
+    return "".join(page_tells())

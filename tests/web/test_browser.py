@@ -6,6 +6,7 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ from tests.web.agents import (
     doubtful,
     failed_task,
     finished_trip,
+    go_on,
     mission,
     page_report,
+    page_talks,
     page_writes,
 )
 from tests.web.browser import ROOT, Looking, give_up, launched, looking
@@ -351,6 +354,23 @@ def test_a_live_tasks_timeline_grows_without_a_reload(hf: Holdfast, look: Lookin
     expect(rows.filter(has_text="count_page_guests")).to_be_visible()
     assert rows.count() > before
     assert page.evaluate("window.stayed") is True
+
+
+def test_a_step_that_streams_is_read_as_it_is_written(hf: Holdfast, look: Looking) -> None:
+    go_on.clear()
+    with ThreadPoolExecutor(1) as threads:
+        talking = threads.submit(hf.run, page_talks, id="talks")
+        try:
+            page = look.open("/tasks/talks?call=1")
+            stream = page.get_by_label("Stream of call 1")
+            expect(stream).to_contain_text("The kettle <b>is</b>")
+            expect(stream).to_contain_text("streams now")
+        finally:
+            go_on.set()
+        assert talking.result(60) == "The kettle <b>is</b> on its way."
+    details = page.get_by_role("group", name="The call's details")
+    expect(details).to_contain_text("on its way.")
+    expect(page.locator(".task > header")).to_contain_text("completed")
 
 
 def test_a_conversation_shows_its_compaction(hf: Holdfast, look: Looking) -> None:

@@ -12,18 +12,22 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import to_builtins
+
 from holdfast.api.forms import away
-from holdfast.errors import StoreError, TaskNotFound
+from holdfast.engines.stream_follow import StreamFollow, StreamPart
+from holdfast.errors import HoldfastError, StoreError, TaskNotFound
 from holdfast.log.reading import stream_of
 from holdfast.stores.listing import page_of_tasks
 from holdfast.web.asked import Failing, PageRequest, Site, encoded
 from holdfast.web.logs import event_rows, head_of, state_at
 from holdfast.web.needs import gathered, row_of
+from holdfast.web.shapes import IN_LISTS, plain_value
 from holdfast.web.tasks import filters_of
 
 MOST_READERS = 24
 _TASK_S, _LIST_S, _INBOX_S, _BEAT_S = 0.25, 1.0, 3.0, 10.0
-_BATCH, _MOST_ROWS = 500, 200
+_BATCH, _MOST_ROWS, _MOST_TEXT = 500, 200, 16 * 1024
 _OVERLAP = timedelta(seconds=5)
 """How far back a list is looked at again: clocks of several machines differ."""
 
@@ -31,13 +35,13 @@ Data = dict[str, Any]
 Look = Callable[[], list[bytes]]
 
 
-def sent(event: str, data: Any, id: int | None = None) -> bytes:
+def sent(event: str, data: Any, id: int | str | None = None) -> bytes:
     """One server-sent event.
 
     >>> sent("events", {"head": 7}, 7)
     b'event: events\\nid: 7\\ndata: {"head":7}\\n\\n'
     """
-    numbered = b"" if id is None else b"id: %d\n" % id
+    numbered = b"" if id is None else f"id: {id}\n".encode()
     return b"event: %b\n%bdata: %b\n\n" % (event.encode(), numbered, encoded(data))
 
 
@@ -124,6 +128,17 @@ class _List:
         return found
 
 
+def _part_data(part: StreamPart) -> Data:
+    """A part as the page is sent it: text as text, anything else as a value."""
+    value = part.value
+    told: Data = {"number": part.number, "attempt": part.attempt, "begins_anew": part.begins_anew}
+    if isinstance(value, str):
+        return told | {"text": value[:_MOST_TEXT]}
+    if part.begins_anew:
+        return told
+    return told | {"value": plain_value(to_builtins(value, enc_hook=repr), "", IN_LISTS)}
+
+
 class Readers:
     """Everybody who follows something."""
 
@@ -141,6 +156,38 @@ class Readers:
         """Follow a list."""
         self._must_have_room()
         return self._follow((await away(_List, self._site, asked)).look, _LIST_S)
+
+    async def parts(self, asked: PageRequest) -> AsyncIterator[bytes]:
+        """Follow the parts of a step that streams."""
+        self._must_have_room()
+        await away(head_of, self._site.hf.store, asked.id)
+        after = asked.text("after")
+        told = self._site.hf.stream(asked.id, asked.part("path"), after=after or 0, poll_s=_TASK_S)
+        return self._streamed(told)
+
+    async def _streamed(self, told: StreamFollow) -> AsyncIterator[bytes]:
+        self.count += 1
+        coming, closing = aiter(told), asyncio.ensure_future(self.closing.wait())
+        ahead = asyncio.ensure_future(anext(coming, None))
+        try:
+            yield sent("hello", {"now": datetime.now(UTC)})
+            while not self.closing.is_set():
+                await asyncio.wait([ahead, closing], timeout=_BEAT_S, return_when="FIRST_COMPLETED")
+                if not ahead.done():
+                    yield b": still here\n\n"
+                    continue
+                part = ahead.result()
+                if part is None:
+                    break
+                ahead = asyncio.ensure_future(anext(coming, None))
+                yield sent("part", _part_data(part), part.id)
+            yield sent("end", {"problem": ""})
+        except HoldfastError as error:  # it failed, was rewound, or does not stream
+            yield sent("end", {"problem": str(error)[:500]})
+        finally:
+            ahead.cancel()
+            closing.cancel()
+            self.count -= 1
 
     def _must_have_room(self) -> None:
         if self.count >= MOST_READERS:

@@ -148,6 +148,7 @@ class Server:
         routes += [
             Route("/api/live", self._live),
             Route("/api/live/tasks/{id}", self._live),
+            Route("/api/live/tasks/{id}/calls/{path}", self._live),
             Route("/api/{rest:path}", _nowhere, methods=["GET", "POST"]),
             Route("/static/{path:path}", self._asset),
             Route("/", self._page),
@@ -199,12 +200,14 @@ class Server:
         return failed(Failing(status, code, self.site.hints.told(error), None, **data))
 
     async def _live(self, request: Request) -> Response:
-        last = request.headers.get("last-event-id", "")
-        asked = _asked(request, b"", after=last if last.isdecimal() else "")
+        last, readers = request.headers.get("last-event-id", ""), self.readers
+        follow, is_number = readers.tasks, last.isdecimal()
+        if "path" in request.path_params:  # of a part: 3-1-7
+            follow, is_number = readers.parts, last.replace("-", "").isdecimal()
+        elif "id" in request.path_params:
+            follow = readers.task
         try:
-            readers = self.readers
-            follow = readers.task if "id" in request.path_params else readers.tasks
-            events = await follow(asked)
+            events = await follow(_asked(request, b"", after=last if is_number else ""))
         except Exception as error:
             return self._told(error)
         return StreamingResponse(

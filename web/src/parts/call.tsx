@@ -1,13 +1,37 @@
 /** One call: what it was given, what came of it, each attempt, and why. */
 
 import { useState } from "preact/hooks";
-import { type CallDetail, type Message, type Saw, of, useGet } from "../api";
+import { type CallDetail, type Message, type Saw, type Value, of, useGet, useLive } from "../api";
 import { clock, coarse, count, duration, moment, money, plain } from "../format";
 import { taskAddress } from "../route";
 import { Command, Dialog, Loading, Refused, Status } from "./basics";
 import { FailureView } from "./failure";
 import { Turn, resultsOf } from "./messages";
-import { Changes, ValueView } from "./value";
+import { Changes, ValueView, briefValue } from "./value";
+
+const MOST = 20000;
+
+interface PartData { number: number; attempt: number; begins_anew: boolean; text?: string; value?: Value }
+
+/** What a step yields while it runs, as it comes. Nothing is shown for a step that yields nothing. */
+export function Parts({ task, path, name = "" }: { task: string; path: string; name?: string }) {
+  const [told, set] = useState({ text: "", parts: 0, anew: 0, over: false });
+  const on = (event: string, data: unknown) => {
+    if (event === "end") return set((old) => ({ ...old, over: true }));
+    const part = data as PartData;
+    if (part.begins_anew) return set((old) => ({ text: "", parts: 0, anew: old.anew + 1, over: false }));
+    const more = part.text ?? `${briefValue(part.value ?? null, 200)}\n`;
+    return set((old) => ({ ...old, parts: part.number, text: (old.text + more).slice(-MOST) }));
+  };
+  useLive(told.over ? null : `/api/live${of.call(task, path).slice(4)}`, on, ["part", "end"]);
+  if (told.parts === 0 && told.anew === 0) return null;
+  return (
+    <section class="section" aria-label={`Stream of call ${path}`}>
+      <h3>{name ? `${plain(path)} ${plain(name)} ` : ""}streams{told.over ? "ed" : " now"}<span class="quiet num">{count(told.parts)} parts{told.anew > 0 && ", begun anew"}</span></h3>
+      <p class="text" style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}><bdi>{plain(told.text)}</bdi></p>
+    </section>
+  );
+}
 
 function Attempts({ of: call }: { of: CallDetail }) {
   if (call.attempts.length < 2 && !call.attempts[0]?.failure) return null;
@@ -81,8 +105,8 @@ export function SawDialog({ task, path, onClose }: { task: string; path: string;
   );
 }
 
-export function CallPane({ task, path, at, onPlace }: { task: string; path: string; at: number | null; onPlace: (seq: number) => void }) {
-  const got = useGet<CallDetail>(of.call(task, path, at === null ? "" : `?at=${at}`));
+export function CallPane({ task, path, at, fresh = 0, onPlace }: { task: string; path: string; at: number | null; fresh?: number; onPlace: (seq: number) => void }) {
+  const got = useGet<CallDetail>(of.call(task, path, at === null ? "" : `?at=${at}`), fresh);
   const call = got.data;
   if (got.error) return <Refused error={got.error} />;
   if (!call) return <Loading />;
@@ -112,6 +136,7 @@ export function CallPane({ task, path, at, onPlace }: { task: string; path: stri
           {call.decision.options && <details><summary>of these options</summary><ValueView of={call.decision.options} /></details>}
         </section>
       )}
+      {at === null && !call.ended_at && (call.kind === "step" || call.kind === "tool") && <Parts task={task} path={path} />}
       {call.model && <Model task={task} path={path} usage={call.usage} />}
       {call.input && <section class="section"><h3>input</h3><ValueView of={call.input} open={call.model ? 1 : 2} /></section>}
       {call.output && !call.decision && <section class="section"><h3>output</h3><ValueView of={call.output} open={3} /></section>}

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type CallRow, type FileView, type Messages, type PlanView, type SessionView, type Why, of, useGet } from "../api";
 import { bytes, clock, coarse, count, duration, moment, plain } from "../format";
 import { Loading, Refused, Shape } from "../parts/basics";
-import { SawDialog } from "../parts/call";
+import { Parts, SawDialog } from "../parts/call";
 import { FailureView } from "../parts/failure";
 import { Talk } from "../parts/messages";
 import { DiffLines, ValueView, briefValue } from "../parts/value";
@@ -38,7 +38,7 @@ export function TreeTab({ calls, selected, seq, onSelect, moveTo }: { calls: Cal
 
 interface ModelCalls { calls: { path: string; name: string; at: string; tokens: number | null; left_out: number; messages: number }[] }
 
-export function ConversationTab({ id, session, seq, fresh, models }: { id: string; session: string; seq: number | null; fresh: number; models: boolean }) {
+export function ConversationTab({ id, session, seq, fresh, models, running }: { id: string; session: string; seq: number | null; fresh: number; models: boolean; running: CallRow[] }) {
   const [limit, setLimit] = useState(100);
   const got = useGet<Messages>(of.task(id, `/conversation?limit=${limit}${seq === null ? "&newest=1" : `&at=${seq}`}`), fresh);
   const about = useGet<SessionView>(session ? of.session(session) : null, fresh);
@@ -59,6 +59,7 @@ export function ConversationTab({ id, session, seq, fresh, models }: { id: strin
       {got.data.messages.length === 0 && <p class="empty">Nothing was said{seq === null ? "" : " by then"}.</p>}
       {got.data.offset > 0 && <p><button type="button" class="link" onClick={() => setLimit((n) => n * 2)}>{count(got.data.offset)} earlier messages</button></p>}
       <Talk messages={got.data.messages} summaries={summaries} />
+      {running.map((call) => <Parts key={call.path} task={id} path={call.path} name={call.name} />)}
       {open && <SawDialog task={id} path={open} onClose={() => setOpen("")} />}
     </div>
   );

@@ -144,6 +144,16 @@ function upperStyle(lower: boolean, split: number | null, rows: number | null): 
   return { "--tall": `0 1 ${px}px`, "--most": "60%", "--height": `${px}px` };
 }
 
+/** The calls that are being made, of a task that is shown whole: they may stream. */
+function runningIn(calls: Calls): CallRow[] {
+  const found: CallRow[] = [];
+  for (let i = 0; calls.whole && i < calls.total; i++) {
+    const call = calls.at(i);
+    if (call && !call.ended_at && (call.kind === "step" || call.kind === "tool") && call.status === "running") found.push(call);
+  }
+  return found.slice(-4);
+}
+
 interface Cursor { seq: number | null; head: number; move: (seq: number | null) => void }
 
 /** ← → [ ] and play: moving along the events. */
@@ -297,7 +307,7 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
           {tab === "timeline" && <TimelineView calls={calls} times={times.data} goesOn={placed === null && !OVER.has(view.status)} selected={selected} seq={placed} seqAt={event?.at ?? (asked === null ? null : view.updated_at)} search={search} zoom={zoom} moveTo={moveTo} onSelect={(call) => select(call)} />}
           {tab === "tree" && <TreeTab calls={calls} selected={selected} seq={placed} onSelect={(call) => select(call)} moveTo={moveTo} />}
           {tab === "log" && <LogTab id={id} head={head} seq={placed} fresh={fresh} onMove={(seq) => move(seq >= head ? null : seq)} search={search} />}
-          {tab === "conversation" && <ConversationTab id={id} session={view.session} seq={placed} fresh={fresh} models={view.model_calls} />}
+          {tab === "conversation" && <ConversationTab id={id} session={view.session} seq={placed} fresh={fresh} models={view.model_calls} running={placed === null ? runningIn(calls) : []} />}
           {tab === "files" && <FilesTab id={id} seq={placed} fresh={fresh} />}
           {tab === "plan" && <PlanTab id={id} seq={placed} fresh={fresh} onMove={(seq) => move(seq)} />}
           {tab === "why" && <WhyTab id={id} seq={placed} fresh={fresh} />}
@@ -311,7 +321,7 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
               <section class="pane" aria-label="The call">
                 <header><h2>{picked ? <><span class="quiet mono">{plain(picked.path)}</span> {plain(picked.name)}</> : selected || "the task"}</h2>{picked && <span class="quiet">{picked.kind}</span>}{picked && placed !== null && picked.seq > placed && <span class="tag">not begun at event {placed}</span>}</header>
                 <div class="inside" tabIndex={0} role="group" aria-label="The call's details">
-                  {selected ? <CallPane key={selected} task={id} path={selected} at={asked !== null && picked && picked.seq <= asked ? asked : null} onPlace={(seq) => move(seq >= head ? null : seq)} /> : <TaskFacts view={view} />}
+                  {selected ? <CallPane key={selected} task={id} path={selected} fresh={fresh} at={asked !== null && picked && picked.seq <= asked ? asked : null} onPlace={(seq) => move(seq >= head ? null : seq)} /> : <TaskFacts view={view} />}
                 </div>
               </section>
             </div>
