@@ -3,9 +3,10 @@
     python -m bench.soak sqlite --minutes 20
     python -m bench.soak postgres --minutes 20
 
-One worker, as `holdfast worker --serve` starts it, drives tasks with steps, tools, children, timers,
-questions and retries, that many a second, while somebody answers and scrapes its metrics. Prints a
-line for each minute, then what it had at the beginning and at the end. The exit code is 1 if it grew.
+One worker, as `holdfast worker --serve` starts it, drives tasks with steps, tools, children,
+timers, questions and retries, so many a second, while somebody answers and reads its metrics.
+Prints a line for each minute, then what it had at the beginning and at the end. Exits with 1 if
+it grew.
 """
 
 from __future__ import annotations

@@ -670,3 +670,21 @@ def test_a_spoiled_row_of_a_lease_keeps_nobody_from_a_stream(path, column, spoil
     with closing(SqliteStore(path)) as store:
         assert store.holder(STREAM) is None
         store.append(acquire_one(store, STREAM, "another", LONG_S), 1, [b"two"])
+
+
+def test_a_crowd_of_readers_leaves_few_connections_behind(tmp_path):
+    with closing(open_store(f"sqlite:///{tmp_path}/crowd.db")) as store:
+        many = 40
+        all_read = threading.Barrier(many)
+
+        def read() -> None:
+            with store._reader() as conn:
+                conn.execute("select 1").fetchall()
+                all_read.wait(60)
+
+        crowd = [threading.Thread(target=read) for _ in range(many)]
+        for each in crowd:
+            each.start()
+        for each in crowd:
+            each.join()
+        assert len(store._readers) <= 8

@@ -33,6 +33,8 @@ from holdfast.stores.sqlite.writer import SQL, Writer, tell
 
 _LARGEST_BYTES = 1_000_000_000
 _PAGE_BYTES = 1 << 20
+_IDLE_READERS = 8
+"""How many connections are kept for the next who reads. Each has a cache of up to 2 MB."""
 
 T = TypeVar("T")
 
@@ -184,7 +186,10 @@ class SqliteStore(DatabaseStore):
             if isinstance(error, sqlite3.Error):
                 raise failed(f"can't read {self.path}", error) from error
             raise
-        self._readers.append(conn)
+        if len(self._readers) < _IDLE_READERS:
+            self._readers.append(conn)
+        else:
+            conn.close()
         if self._closed:  # meanwhile: who closed it may not have seen this one
             self._close_readers()
 
