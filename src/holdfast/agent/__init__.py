@@ -13,6 +13,7 @@ from holdfast.agent.externals import Reading, external, fact
 from holdfast.agent.loop import AgentGaveUp, AgentResult, LimitReached, Limits, Loop
 from holdfast.agent.memories import Entry, Found, Memory, memory
 from holdfast.agent.model import Reply, Request, ToolInfo, transcript
+from holdfast.agent.money import Budget, BudgetExceeded, Metered, load_prices
 from holdfast.agent.orchestrator import Orchestrator
 from holdfast.agent.sessions import Session, open_session, session
 from holdfast.agent.state import AgentState, Phases, ToolCallRecord, WorkingMemory
@@ -39,6 +40,8 @@ __all__ = [
     "AgentGaveUp",
     "AgentResult",
     "AgentState",
+    "Budget",
+    "BudgetExceeded",
     "Calibrated",
     "Compaction",
     "Context",
@@ -52,6 +55,7 @@ __all__ = [
     "Media",
     "Memory",
     "Message",
+    "Metered",
     "Orchestrator",
     "Phases",
     "Prices",
@@ -78,6 +82,7 @@ __all__ = [
     "context",
     "external",
     "fact",
+    "load_prices",
     "memory",
     "open_session",
     "session",
