@@ -91,6 +91,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "loop": [["--agent", "true", "--items", "1"]],
     "replay": [["both"], ["--all"]],
     "testcase": [["both", "-o", "tests"]],
+    "evaluate": [["both"]],
     "check": [[]],
     "doctor": [[]],
     "verify": [[], ["trip-42"]],

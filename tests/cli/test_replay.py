@@ -391,6 +391,34 @@ def test_a_test_that_is_there_or_would_fail_is_not_written_unless_forced(agents)
     assert agents("testcase", "trip-42", "-o", "other", "--force").code == 0
 
 
+def test_recorded_runs_are_evaluated_with_the_code_of_today(agents):
+    Path("checks.py").write_text(
+        "def is_attic(run):\n    assert 'attic' in str(run.result), 'no attic'\n    return True\n"
+    )
+    assert agents("testcase", "trip-42").code == 0
+    code, out, err = agents("evaluate", "tests/trip_42.hfa", "--check", "checks:is_attic")
+    assert code == 0, err
+    head, case, last = out.splitlines()
+    assert head.split()[:3] == ["case", "outcome", "is_attic"]
+    assert case.split()[:3] == ["trip-42", "completed", "yes"]
+    assert last.startswith("1 of 1 passed")
+    assert "book" not in Path("effects").read_text(), "no tool is called"
+    agents.change("rooms[0]", "rooms[1]")
+    code, out, err = agents("evaluate", "trip-42", "--check", "checks:is_attic", "--json")
+    assert code == 1
+    found = json.loads(out)
+    assert (found["passed"], found["cases"][0]["scores"]) == (False, {"is_attic": False})
+    assert "cellar" in found["cases"][0]["problem"]
+    assert "trip-42: is_attic: no attic" in err
+
+
+def test_an_evaluation_needs_code_and_checks_that_are_there(agents, cli):
+    code, _, err = cli("evaluate", "trip-42")
+    assert (code, "say where it is with --app" in err) == (2, True)
+    code, _, err = agents("evaluate", "trip-42", "--check", "no_such_module:f")
+    assert (code, "there is no module" in err) == (2, True)
+
+
 def test_where_the_code_is_has_to_be_said(agents, cli):
     code, _, err = cli("testcase", "trip-42")
     assert (code, "say where it is with --app" in err) == (2, True)

@@ -16,6 +16,7 @@ from holdfast.cli.commands import (
     compare,
     control,
     drive,
+    evaluate,
     export,
     fork,
     integrity,
@@ -217,7 +218,8 @@ GROUPS = (
         "any earlier state, another way from there, the same way again",
         (
             *(compare.snapshot, compare.diff, compare.compare, fork.fork, fork.rewind),
-            *(fork.experiment, replay.replay, testcase.make_testcase, check.check),
+            *(fork.experiment, replay.replay, testcase.make_testcase, evaluate.evaluate),
+            check.check,
         ),
         (
             ("snapshot", "one task at one place: everything it knew there"),
@@ -230,6 +232,7 @@ GROUPS = (
                 "whole tasks side by side: where they part, and what each came to and cost",
             ),
             ("replay", "the code of a task run again over its log, without any effect"),
+            ("evaluate", "recorded tasks run anew: models are asked, tools answer from the log"),
             ("check", "whether today's code still fits the logs of open tasks, before you deploy"),
         ),
     ),

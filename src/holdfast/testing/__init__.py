@@ -10,6 +10,7 @@
 | `StoreMachine` | the rules of that, to add to |
 | `StoreProcesses` | stores in processes of their own, which can be killed |
 | `ScriptedModel` | a model server that says what a script says, or fails as it says |
+| `evaluate` | recorded runs, run anew with other prompts or models, and compared |
 | `replay_recorded` | the code of a task over a recorded log: what `holdfast testcase` writes |
 
 Loaded when asked for: the contracts need pytest and the machine Hypothesis, which come with
@@ -27,6 +28,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.testing.clock import Clock
     from holdfast.testing.engines import EngineContract
+    from holdfast.testing.evaluating import (
+        EvaluatedCase,
+        EvaluatedRun,
+        Evaluation,
+        evaluate,
+    )
     from holdfast.testing.machine import StoreMachine, run_store_machine
     from holdfast.testing.processes import StoreProcesses
     from holdfast.testing.recorded import replay_recorded
@@ -36,10 +43,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Clock",
     "EngineContract",
+    "EvaluatedCase",
+    "EvaluatedRun",
+    "Evaluation",
     "ScriptedModel",
     "StoreContract",
     "StoreMachine",
     "StoreProcesses",
+    "evaluate",
     "replay_recorded",
     "run_store_machine",
 ]
@@ -47,10 +58,14 @@ __all__ = [
 _HOMES = {
     "Clock": "clock",
     "EngineContract": "engines",
+    "EvaluatedCase": "evaluating",
+    "EvaluatedRun": "evaluating",
+    "Evaluation": "evaluating",
     "ScriptedModel": "scripted",
     "StoreContract": "stores",
     "StoreMachine": "machine",
     "StoreProcesses": "processes",
+    "evaluate": "evaluating",
     "replay_recorded": "recorded",
     "run_store_machine": "machine",
 }
