@@ -46,6 +46,14 @@ def test_an_answer_lets_the_task_go_on(asked, cli):
     assert "answered with true by ada" in err
 
 
+def test_a_task_that_asks_one_thing_needs_no_name_for_it(asked, cli):
+    code, out, _ = cli("answer", "q-1", "true")
+    assert code == 0
+    assert "answered: question book" in out
+    with Holdfast("workspace") as hf:
+        assert hf.run(asks_before_booking, id="q-1") == "booked"
+
+
 def test_a_question_that_stays_open_says_why_the_last_answer_did_not_fit(folder, cli, monkeypatch):
     (folder / "sizes.py").write_text(SIZES)
     monkeypatch.syspath_prepend(folder)
@@ -105,7 +113,7 @@ def test_hints_carry_the_store_and_survive_any_id(folder, cli):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["q-1", "book", "perhaps"], 2, 'question book expects bool, got "perhaps"\n'),
+        (["q-1", "book", "perhaps"], 2, 'question book expects bool, got "perhaps"'),
         (["q-1", "nope", "true"], 2, "no question 'nope'"),
         (["q-1", "book"], 2, "give the answer too: holdfast answer q-1 book ANSWER"),
         (["nobody", "book", "true"], 5, "nobody"),

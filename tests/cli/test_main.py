@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import errors
+from holdfast import Holdfast, errors, task
 from holdfast.cli.exits import MEANINGS, Exit, exit_of
 from holdfast.cli.reference import reference
 from holdfast.cli.root import GROUPS, TOPICS, root
 from holdfast.core.events import Failure
+from tests.flavors import Crash
 
 from .conftest import environment, run
 
@@ -46,6 +47,20 @@ def test_holdfast_alone_says_where_you_are(cli, recorded):
     assert out.startswith("store  ")
     assert "holdfast help" in out
     assert any(id in out for id in ("trip-42", "trip-43", "trip-1")) or "The newest" in out
+
+
+def test_holdfast_alone_names_a_task_that_stopped_and_how_it_goes_on(cli, tmp_path):
+    @task
+    def overview_dies() -> None:
+        raise Crash
+
+    with Holdfast(tmp_path / "w") as hf, pytest.raises(Crash):
+        hf.run(overview_dies, id="dead-1")
+    code, out, _ = cli("--url", str(tmp_path / "w"))
+    assert code == 0
+    assert "These need you" in out
+    assert "nobody is at work on it" in out
+    assert "holdfast resume dead-1" in out
 
 
 def test_holdfast_alone_says_so_if_there_is_no_store(cli, tmp_path):

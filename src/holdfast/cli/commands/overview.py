@@ -15,7 +15,7 @@ from rich.text import Text
 
 from holdfast.api.app import Holdfast
 from holdfast.cli.exits import Exit
-from holdfast.cli.hints import our_command
+from holdfast.cli.hints import our_command, resume_command
 from holdfast.cli.opening import StoreNotFound, must_exist, opened, read_task, store_url
 from holdfast.cli.options import store_command
 from holdfast.cli.output import console, print_json, print_lines, print_table, status_text
@@ -23,12 +23,12 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, cut, plain
 from holdfast.core.state import Status
 from holdfast.errors import BadInput, StoreError, TaskNotFound
-from holdfast.views.needs import doubts_of, questions_of
+from holdfast.views.needs import at_work, doubts_of, questions_of
 from holdfast.views.task import TaskView
 
 _MOST = 5
-_NEEDY: tuple[Status, ...] = ("awaiting_user", "stuck", "failed")
-"""The statuses in which a task waits for a person, the most urgent first."""
+_NEEDY: tuple[Status, ...] = ("awaiting_user", "stuck", "failed", "in_progress")
+"""The statuses in which a task may wait for a person, the most urgent first."""
 
 _NEXT = (
     ("holdfast ls", "the newest tasks"),
@@ -84,12 +84,20 @@ def _needy(hf: Holdfast) -> Iterator[TaskView]:
                 view = read_task(hf.store, record.id)
             except (TaskNotFound, StoreError):  # gone meanwhile, or damaged: `doctor` tells
                 continue
-            if view.status == status:
+            if view.status == status and (status != "in_progress" or _has_stopped(hf, view)):
                 yield view
+
+
+def _has_stopped(hf: Holdfast, view: TaskView) -> bool:
+    """Whether nobody is at work on a task that nobody released: its process died."""
+    state = view.state
+    return not state.parked and not state.driver and at_work(hf.store, view) is None
 
 
 def _needs(given: Given, hf: Holdfast, view: TaskView) -> tuple[str | Text, ...]:
     what, command = view.state.because, our_command(given, "show", view.id)
+    if view.status == "in_progress":
+        what, command = "nobody is at work on it", resume_command(given, view.state)
     if view.status == "failed" and view.failure is not None:
         what = view.failure.summary()
     for question in questions_of(view)[:1]:

@@ -67,7 +67,8 @@ def answer(
     \b
     Examples:
       holdfast answer                          what is asked
-      holdfast answer trip-42 book true        yes, book it
+      holdfast answer trip-42 true             yes, to the one question that it asks
+      holdfast answer trip-42 book true        yes, book it: of several questions, that one
       holdfast answer trip-42 6 '"3"'          the text 3, to the question asked by call 6
       holdfast answer trip-42 approve-7 true   let it make call 7
       holdfast answer book true --type trip    the same answer to many: QUESTION ANSWER
@@ -79,10 +80,9 @@ def answer(
             views, unreadable = ([find_task(hf, task)], []) if task else read_all(hf.store)
             wanted = [view for view in views if task or view.status not in FINISHED]
             return _list_questions(given, wanted, unreadable, as_json)
-        if answer is None:
-            command = our_command(given, "answer", task, question, "ANSWER")
-            raise click.UsageError(f"give the answer too: {command}")
         view = find_task(hf, task)
+        if answer is None:
+            question, answer = _the_one_asked(given, view, question)
         value = value_of(answer)
         try:
             hf.answer(task, value, question=question, by=by)
@@ -95,6 +95,20 @@ def answer(
     out.print(f"answered: question {plain(question)}")
     print_lines(out, plain(go_on_hint(given, view.state)))
     return Exit.OK
+
+
+def _the_one_asked(given: Given, view: TaskView, word: str) -> tuple[str, str]:
+    """The question and the answer, where one word was given for both: a task that asks one thing
+    needs no name for it."""
+    asked = view.questions
+    names = {name for call in asked for name in (call.key, call.path)}
+    if len(asked) == 1 and word not in names:
+        return asked[0].key, word
+    if word in names or not asked:
+        command = our_command(given, "answer", view.id, word, "ANSWER")
+        raise click.UsageError(f"give the answer too: {command}")
+    known = ", ".join(plain(call.key) for call in asked)
+    raise click.UsageError(f"task {view.id!r} asks {len(asked)} questions, say which: {known}")
 
 
 def _answer_many(
