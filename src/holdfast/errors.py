@@ -16,6 +16,7 @@
     ├── TaskCancelled               the task ended because somebody asked for it
     ├── StepFailed                  a step failed for good (raised inside the task)
     ├── StreamBroken                a step that was followed never came to its end
+    ├── ReplyLost                   raised by a tool that can't know whether it happened
     ├── EachFailed                  too many items of an `each` failed (raised inside the task)
     ├── TaskWaiting                 the task can't go on now; what it waits for is recorded
     │   ├── TaskPaused              it waits for somebody to let it go on
@@ -315,6 +316,17 @@ class StreamBroken(HoldfastError):
     ...     except StreamBroken as error:
     ...         print(error)
     task 'letter-1' is cancelled, and its step 1, dictate, did not come to its end
+    """
+
+
+class ReplyLost(HoldfastError):
+    """Raise it in a tool whose request went out and whose reply did not come back.
+
+    Another exception says that the tool failed, and did nothing. After this one nobody knows, as
+    after a timeout: the call is in doubt, and its policy applies.
+
+    >>> issubclass(ReplyLost, HoldfastError)
+    True
     """
 
 

@@ -13,10 +13,14 @@ from holdfast.agent.externals import Reading, external, fact
 from holdfast.agent.loop import AgentGaveUp, AgentResult, LimitReached, Limits, Loop
 from holdfast.agent.memories import Entry, Found, Memory, memory
 from holdfast.agent.model import Reply, Request, ToolInfo, transcript
+from holdfast.agent.model_calls import ModelStep
 from holdfast.agent.money import Budget, BudgetExceeded, Metered, load_prices
 from holdfast.agent.orchestrator import Orchestrator
 from holdfast.agent.sessions import Session, open_session, session
 from holdfast.agent.state import AgentState, Phases, ToolCallRecord, WorkingMemory
+from holdfast.agent.tool_calls import make_calls, results_of
+from holdfast.agent.tooling import AgentTool, tool_infos
+from holdfast.agent.turn import TurnDone, turn
 from holdfast.agent.values import Value, Values, values
 from holdfast.core.usage import Prices, Usage
 from holdfast.log.messages import (
@@ -40,6 +44,7 @@ __all__ = [
     "AgentGaveUp",
     "AgentResult",
     "AgentState",
+    "AgentTool",
     "Budget",
     "BudgetExceeded",
     "Calibrated",
@@ -56,6 +61,7 @@ __all__ = [
     "Memory",
     "Message",
     "Metered",
+    "ModelStep",
     "Orchestrator",
     "Phases",
     "Prices",
@@ -71,6 +77,7 @@ __all__ = [
     "ToolCallRecord",
     "ToolInfo",
     "ToolResult",
+    "TurnDone",
     "Usage",
     "Value",
     "Values",
@@ -83,13 +90,17 @@ __all__ = [
     "external",
     "fact",
     "load_prices",
+    "make_calls",
     "memory",
     "open_session",
+    "results_of",
     "session",
     "shown",
     "system",
+    "tool_infos",
     "tool_result",
     "transcript",
+    "turn",
     "turns",
     "user",
     "values",

@@ -13,18 +13,22 @@ import inspect
 from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
+from weakref import WeakKeyDictionary
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast.agent.book import book_of
 from holdfast.agent.flow import Flow, drive
+from holdfast.agent.model import ToolInfo
 from holdfast.agent.sessions import Session, means_in_task, must_be_session, session
 from holdfast.agent.state import AgentState, Phase
+from holdfast.agent.tooling import AgentTool
 from holdfast.api.checkpoints import checkpoint, restore
 from holdfast.api.steps import step
 from holdfast.api.tasks import current, task
 from holdfast.api.waiting import now
+from holdfast.core.decoding import decode
 from holdfast.core.scope import inside
 from holdfast.core.spec import Retry
 from holdfast.core.usage import Usage
@@ -95,7 +99,13 @@ class AgentResult(Struct, Generic[Out], frozen=True, omit_defaults=True):
     iterations: int = 0
     usage: Usage = Usage()
     session: str = ""
+    agent: str = ""
+    """The agent that gave the answer, where it was handed off to another one."""
     output: Out = cast("Out", None)
+
+    def for_model(self) -> str:
+        """The answer, for the agent that has this one as a tool."""
+        return self.answer
 
 
 class Loop(Generic[Out]):
@@ -150,12 +160,30 @@ class Loop(Generic[Out]):
     def session(self) -> Session:
         """The session of the task that is running; one of its own, if it was started in none."""
         run = inside("agent.session").run
-        if run.log.state.session:
+        if run.log.state.session and not _is_apart(run):
             return session()
         book = book_of(means_in_task(), run.task_id)
         if run.driver.writes:
             book.begin(run.log.state.user, {})
         return Session(book)
+
+    def as_tool(self, name: str = "", description: str = "") -> AgentTool:
+        """The agent as a tool of another one: `Orchestrator(…, tools=[researcher.as_tool()])`.
+
+        A call is a child task with a conversation of its own: the model of the other agent gives it
+        a request, and is told its answer.
+        """
+        schema = {
+            "type": "object",
+            "properties": {
+                "request": {"type": "string", "description": "All that it has to know."}
+            },
+            "required": ["request"],
+            "additionalProperties": False,
+        }
+        about = getattr(self, "about", "")
+        said = description or about or f"Have the agent {self.name!r} see to something."
+        return AgentTool(self.task, ToolInfo(name or self.name, said, schema))
 
     def begin(self, state: AgentState, goal: str) -> Any:
         """Add the user's words to the conversation, before the first step."""
@@ -175,20 +203,25 @@ class Loop(Generic[Out]):
         return cast("Out", None)
 
     def _body(self) -> Any:
-        async def agent_of_a_loop(goal: str) -> Any:
-            driven: Any = drive(self._flow(goal))
+        async def agent_of_a_loop(goal: str, apart: bool = False) -> Any:
+            driven: Any = drive(self._flow(goal, apart))
             return await driven
 
-        def loop(goal: str) -> Any:
-            return drive(self._flow(goal))
+        def loop(goal: str, apart: bool = False) -> Any:
+            return drive(self._flow(goal, apart))
 
         body = agent_of_a_loop if self.is_async else loop
         made: Any = AgentResult
         body.__annotations__["return"] = made[self.output_type]
         return body
 
-    def _flow(self, goal: str) -> Flow[AgentResult[Out]]:
-        state = restore(AgentState.new())
+    def acting(self, state: AgentState) -> Loop[Any]:
+        """The agent whose step comes next: this one, unless it handed off to another."""
+        return self
+
+    def _flow(self, goal: str, apart: bool) -> Flow[AgentResult[Out]]:
+        own = inside("an agent").run.task_id if apart else ""
+        state = restore(AgentState.new(own))
         if state.phase == "idle":
             state = yield from _made(partial(self.begin, state, goal))
             state = checkpoint(state)
@@ -197,10 +230,11 @@ class Loop(Generic[Out]):
                 raise LimitReached(reached)
             before, made = state, state
             if state.phase != "error":
-                made = yield from _made(partial(self.step, state))
+                made = yield from _made(partial(self.acting(state).step, state))
             if made.phase == "error":
                 made = yield from self._failed(before, made)
             state = checkpoint(made)
+        last = self.acting(state)
         return AgentResult(
             phase=state.phase,
             answer=state.final_answer or "",
@@ -208,6 +242,7 @@ class Loop(Generic[Out]):
             iterations=state.iteration,
             usage=state.usage,
             session=state.session_id,
+            agent="" if last is self else last.name,
             output=self.output_of(state.final_answer or ""),
         )
 
@@ -243,6 +278,18 @@ class Loop(Generic[Out]):
             if passed >= limits.wall_s:
                 return f"{limits.wall_s:g} s ({passed:.0f} s have passed)"
         return ""
+
+
+_apart: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def _is_apart(run: Any) -> bool:
+    """Whether the agent was started to talk in a conversation of its own."""
+    if run not in _apart:
+        args = run.log.state.args
+        given = decode(run.log.fetch(args)) if isinstance(args, Raw) else {}
+        _apart[run] = isinstance(given, dict) and given.get("apart") is True
+    return _apart[run]
 
 
 def _fails_once(message: str) -> None:

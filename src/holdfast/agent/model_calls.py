@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,9 +17,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.agent.adapters.base import ModelRejected
+from holdfast.agent.adapters.base import ModelRejected, model_retry
 from holdfast.agent.contexts import Context
 from holdfast.agent.model import Model, Reply, Request, ToolInfo, transcript
+from holdfast.agent.tooling import tool_infos
 from holdfast.api.steps import step
 from holdfast.api.tasks import current
 from holdfast.codec import args_hash
@@ -96,10 +97,23 @@ def tools_in(store: Any, artifact: Artifact) -> tuple[ToolInfo, ...]:
         return decode(file.read(), tuple[ToolInfo, ...])
 
 
-class Caller:
-    """A model, called in steps of a name."""
+class ModelStep:
+    """A model whose calls are steps of a task, named after `name`: recorded, and retried.
 
-    def __init__(self, name: str, model: Model, retry: Retry) -> None:
+    >>> from holdfast import Holdfast, task
+    >>> from holdfast.agent import assistant, context, session
+    >>> asks = ModelStep("polite", lambda request: Reply(assistant("Good morning.")))
+    >>> @task
+    ... def greets() -> str:
+    ...     return asks.ask(context(session(), budget_tokens=500)).message.text
+    >>> with Holdfast("memory://") as hf:
+    ...     hf.session("chat-step").run(greets)
+    'Good morning.'
+    """
+
+    def __init__(self, name: str, model: Model, retry: Retry = model_retry) -> None:
+        if not callable(model):
+            raise BadInput(f"{name!r:.40}: the model is a function, not {model!r:.60}")
         self.name = name
         # Whatever is to be retried: what would be refused again, or is a mistake in code, is not.
         self.retry = replace(retry, unless=(*retry.unless, ModelRejected, BadInput))
@@ -109,6 +123,15 @@ class Caller:
         """Whether it can be told the form that an answer has to have."""
         decorate: Callable[..., Any] = step(name=f"{name}_model", retry=self.retry)
         self.call: Callable[[ModelCall], Any] = decorate(self._body())
+
+    def ask(self, seen: Context, tools: Iterable[Any] = (), nudges: Iterable[Message] = ()) -> Any:
+        """Ask the model for a `Reply`, in a task; with an async model: `await asks.ask(…)`.
+
+        `nudges` are a few messages that come last and are in no conversation.
+        """
+        said = tuple(Nudge(each.role, each.text) for each in nudges)
+        call = ModelCall(context=seen, nudges=said, tools=kept_tools(tool_infos(tools)))
+        return self.call(call)
 
     def _body(self) -> Any:
         model: Any = self.model
@@ -195,7 +218,7 @@ def _with_own_id(call: ToolCall, number: int) -> ToolCall:
     return replace(call, id=f"call-{place}-{number}", extra=extra)
 
 
-def summarizing(caller: Caller) -> Callable[[Sequence[Message]], Any]:
+def summarizing(caller: ModelStep) -> Callable[[Sequence[Message]], Any]:
     """A function that has a model summarize messages."""
     model: Any = caller.model
     decorate: Callable[..., Any] = step(name=f"{caller.name}_summary", retry=caller.retry)

@@ -30,7 +30,7 @@ from holdfast.agent.fitting import cut_text
 from holdfast.agent.flow import Flow
 from holdfast.agent.loop import AgentGaveUp, Limits, Loop, Out
 from holdfast.agent.model import Model, Reply, ToolInfo
-from holdfast.agent.model_calls import Caller, ModelCall, Nudge, kept_tools, summarizing
+from holdfast.agent.model_calls import ModelCall, ModelStep, Nudge, kept_tools, summarizing
 from holdfast.agent.outputs import ANSWER_TOOL, AnswerForm
 from holdfast.agent.state import AgentState, ToolCallRecord
 from holdfast.agent.tool_calls import CallToMake, failure_text, making, prepared, results_of
@@ -39,7 +39,7 @@ from holdfast.api.app import door
 from holdfast.api.tasks import current
 from holdfast.api.waiting import ask
 from holdfast.core.spec import Retry, is_async
-from holdfast.errors import BadInput, StepFailed
+from holdfast.errors import BadInput, CodeMissing, StepFailed
 from holdfast.log.messages import Message, ToolCall, assistant
 from holdfast.log.tokens import Counter, Estimate
 
@@ -80,7 +80,18 @@ class Revise(Struct, frozen=True, forbid_unknown_fields=True):
 
 Builtin = MakePlan | UpdatePlan | AskUser | Accept | Revise
 
+
+class HandOff(Struct, frozen=True, forbid_unknown_fields=True):
+    """Let another agent go on with the conversation."""
+
+    reason: str = ""
+
+
+HAND_OFF = "hand_off_to_"
+_HANDS_OFF = "Let another agent go on with the conversation, and answer the user."
+
 NAMES: dict[type[Any], str] = {
+    HandOff: HAND_OFF,
     MakePlan: "make_plan",
     UpdatePlan: "update_plan",
     AskUser: "ask_user",
@@ -171,6 +182,7 @@ class Orchestrator(Loop[Out]):
         tools: Iterable[Any] = (),
         *,
         output: type[Out] | None = None,
+        about: str = "",
         system: str = "",
         limits: Limits | None = None,
         budget_tokens: int = 32_000,
@@ -180,15 +192,13 @@ class Orchestrator(Loop[Out]):
         summarize: Summarize | None = None,
         compact_at: float = 0.6,
         parallel: bool = True,
+        hands_off_to: Iterable[Orchestrator[Any]] = (),
         handoff: str | os.PathLike[str] | None = None,
         retry: Retry = model_retry,
         counter: Counter | None = None,
         version: int = 0,
     ) -> None:
-        if not callable(model):
-            raise BadInput(
-                f"Orchestrator({name!r:.40}): the model is a function, not {model!r:.60}"
-            )
+        self.name = name
         if not 0 < compact_at <= 1:
             raise BadInput(f"Orchestrator(compact_at={compact_at!r:.40}) is a share of the budget")
         self._asks = (AskUser,) if ask_user else ()
@@ -197,20 +207,25 @@ class Orchestrator(Loop[Out]):
         own = (ANSWER_TOOL,) if output is not None else ()
         self.tools.must_differ_from((*own, *(NAMES[kind] for kind in self._builtin(plan))))
         self.system = system
+        self.about = about
+        """What it is good at, in a few words: for agents that may call it, or hand off to it."""
         self.budget_tokens = budget_tokens
         self.plans, self.reflects = plan, reflect
         self.counter = counter or Estimate()
         self.compact_at = compact_at
         self.parallel = parallel
+        self._others: dict[str, Orchestrator[Any]] = {}
+        for other in hands_off_to:
+            self._add_other(other)
         self.handoff = handoff
-        self._caller = Caller(name, model, retry)
+        self._caller = ModelStep(name, model, retry)
         self.summarize = summarize or summarizing(self._caller)
         super().__init__(name, limits=limits, version=version)
 
     @property
     def is_async(self) -> bool:
         given = self._caller.is_async or self.tools.is_async or is_async(self.summarize)
-        return given or super().is_async
+        return given or super().is_async or any(each.is_async for each in self._others.values())
 
     @property
     def output_type(self) -> Any:
@@ -218,6 +233,59 @@ class Orchestrator(Loop[Out]):
 
     def output_of(self, answer: str) -> Out:
         return super().output_of(answer) if self.output is None else self.output.value(answer)
+
+    # Handing off
+
+    def may_hand_off_to(self, *others: Orchestrator[Any]) -> None:
+        """Let it hand off to more agents, such as one that was made later and hands off to it."""
+        for other in others:
+            if other.is_async and not self.is_async:
+                raise BadInput(
+                    f"{self.name} is sync, and {other.name} is async: give {self.name} an async "
+                    f"model, or name {other.name} in its hands_off_to=[…]"
+                )
+            self._add_other(other)
+
+    def _add_other(self, other: Orchestrator[Any]) -> None:
+        if not isinstance(other, Orchestrator):
+            raise BadInput(f"hands_off_to=… lists agents, not {other!r:.60}")
+        if other.output_type != self.output_type:
+            raise BadInput(
+                f"{self.name} can't hand off to {other.name}: their answers have other types, "
+                f"{self.output_type!r:.60} and {other.output_type!r:.60}"
+            )
+        name = HAND_OFF + other.name
+        if name in self._others or name in self.tools.functions:
+            raise BadInput(f"{self.name}: there is a tool {name!r} already")
+        self._others[name] = other
+
+    def _reached(self) -> dict[str, Orchestrator[Any]]:
+        """The agents that it may come to by handing off, by name, itself among them."""
+        found: dict[str, Orchestrator[Any]] = {self.name: self}
+        todo = [self]
+        while todo:
+            for other in todo.pop()._others.values():
+                if other.name not in found:
+                    found[other.name] = other
+                    todo.append(other)
+        return found
+
+    def acting(self, state: AgentState) -> Loop[Any]:
+        name = state.memory.notes.get("handed_to")
+        if not name or name == self.name:
+            return self
+        if (found := self._reached().get(name)) is None:
+            raise CodeMissing(
+                f"the task was handed off to the agent {name!r}, which {self.name} does not know "
+                f"any more: name it in hands_off_to=[…] again"
+            )
+        return found
+
+    def _hand_offs(self) -> list[ToolInfo]:
+        return [
+            replace(told_of(HandOff), name=name, description=f"{_HANDS_OFF} {other.about}".strip())
+            for name, other in self._others.items()
+        ]
 
     def step(self, state: AgentState) -> Next:
         """The next state: by the phase it is in. To change one of them, override it."""
@@ -293,6 +361,8 @@ class Orchestrator(Loop[Out]):
         for call in reply.message.calls:
             if self.output is not None and call.name == ANSWER_TOOL:
                 each, answer = _final(call, self.output, answer)
+            elif call.name in self._others:
+                each, state = self._handed(state, call)
             else:
                 each, state = self._prepared(state, call, builtin)
             if each.error and reply.stop == "length":
@@ -302,6 +372,8 @@ class Orchestrator(Loop[Out]):
         records = yield from making(asked, parallel=self.parallel)
         for record in records:
             state = state.record_observation(_short(record))
+            if record.usage is not None:
+                state = state.spend(record.usage)
         yield lambda: self.session.say(reply.message, *results_of(records))
         state = _without_draft(state)
         return (state if answer is None else state.note("draft", answer)).to_reflecting()
@@ -320,6 +392,13 @@ class Orchestrator(Loop[Out]):
             return CallToMake(call, result=text), state
         except BadCall as error:
             return CallToMake(call, error=str(error)), state
+
+    def _handed(self, state: AgentState, call: ToolCall) -> tuple[CallToMake, AgentState]:
+        """A call that hands off to another agent: the first of a reply counts."""
+        if (state.memory.notes.get("handed_to") or self.name) != self.name:
+            return CallToMake(call, error="it was handed off already"), state
+        other = self._others[call.name]
+        return CallToMake(call, result=f"{other.name} goes on"), state.note("handed_to", other.name)
 
     def _do(self, state: AgentState, own: Builtin) -> tuple[str, AgentState]:
         """Carry out a call of a built-in tool that changes the plan."""
@@ -381,6 +460,7 @@ class Orchestrator(Loop[Out]):
         """
         seen: Context = yield lambda: self.context(state, told)
         infos = [*map(told_of, builtin), *(tools.infos if tools is not None else ())]
+        infos += self._hand_offs() if tools is not None else []
         if answers and self.output is not None:
             infos.append(replace(self.output.info, is_answer=self._caller.is_structured))
         call = ModelCall(context=seen, nudges=tuple(nudges), tools=kept_tools(infos))

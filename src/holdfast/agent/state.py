@@ -173,6 +173,8 @@ class ToolCallRecord(Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     duration_ms: float | None = None
     at: datetime | None = None
+    usage: Usage | None = None
+    """For a call of another agent: what that took."""
 
     @property
     def observation(self) -> str:

@@ -6,7 +6,7 @@ A call that waits for a person, or is in doubt, waits alone: the others come to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agent.flow import Flow, adriven, drive, driven
+from holdfast.agent.loop import AgentResult
 from holdfast.agent.state import ToolCallRecord
 from holdfast.agent.tooling import BadCall, Tools, as_text
 from holdfast.api.branches import gather_in_turn
@@ -34,9 +35,24 @@ class CallToMake(Struct, frozen=True):
     """Whether it may be made beside others."""
 
 
+class MadeCalls(list[ToolCallRecord]):
+    """Calls that were made, in order. In an async task they are awaited, and so they may be
+    anywhere.
+
+    >>> MadeCalls([ToolCallRecord("c1", "ring", result="rang")])[0].observation
+    'rang'
+    """
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, MadeCalls]:
+        yield from ()
+        return self
+
+
 def make_calls(
     reply: Message | Iterable[ToolCall], tools: Iterable[Any], *, parallel: bool = True
-) -> list[ToolCallRecord]:
+) -> MadeCalls:
     """Make the calls that a model asks for, as it asked for them; in a task, durably.
 
     They run side by side, unless `parallel=False` is said here or of a tool; what came of them
@@ -73,10 +89,10 @@ def prepared(call: ToolCall, tools: Tools) -> CallToMake:
         return CallToMake(call, error=str(error))
 
 
-def making(calls: Sequence[CallToMake], *, parallel: bool = True) -> Flow[list[ToolCallRecord]]:
+def making(calls: Sequence[CallToMake], *, parallel: bool = True) -> Flow[MadeCalls]:
     """Make calls that were prepared."""
     if len(calls) == 1 or _were_made_one_by_one():
-        records = []
+        records = MadeCalls()
         for each in calls:
             records.append((yield from _made(each)))
         return records
@@ -85,7 +101,7 @@ def making(calls: Sequence[CallToMake], *, parallel: bool = True) -> Flow[list[T
     drives: Callable[..., Any] = adriven if is_async else driven
     branches = [[partial(_drive_one, drives, each) for each in group] for group in groups]
     made: list[ToolCallRecord] = yield lambda: gather_in_turn(branches)
-    return list(made)
+    return MadeCalls(made)
 
 
 def _were_made_one_by_one() -> bool:
@@ -120,7 +136,8 @@ def _made(each: CallToMake) -> Flow[ToolCallRecord]:
         return replace(record, result=each.result, error=each.error or None)
     try:
         value = yield each.make
-        return replace(record, result=as_text(value))
+        usage = value.usage if isinstance(value, AgentResult) else None
+        return replace(record, result=as_text(value), usage=usage)
     except StepFailed as error:
         return replace(record, error=failure_text(error))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,10 +17,11 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.model import ToolInfo
+from holdfast.api.children import start
 from holdfast.codec.schemas import schema_of, taken_apart
 from holdfast.codec.signature import hints_of
 from holdfast.core.decoding import Illegible, decode
-from holdfast.core.scope import scope_var
+from holdfast.core.scope import inside, scope_var
 from holdfast.core.spec import IdempotencyKey, Spec, is_async
 from holdfast.errors import BadInput, HoldfastError, Undecodable
 from holdfast.log.messages import ToolCall
@@ -39,16 +40,19 @@ class Tools:
         self.functions: dict[str, Callable[..., Any]] = {}
         self.infos: list[ToolInfo] = []
         for fn in tools:
-            spec = _spec_of(fn)
-            if spec.name in self.functions:
-                raise BadInput(f"two tools are named {spec.name!r}: a model could not tell them")
-            self.functions[spec.name] = fn
-            self.infos.append(info_of(fn))
+            info = info_of(fn)
+            if info.name in self.functions:
+                raise BadInput(f"two tools are named {info.name!r}: a model could not tell them")
+            self.functions[info.name] = fn
+            self.infos.append(info)
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        return iter(self.functions.values())
 
     @property
     def is_async(self) -> bool:
         """Whether one of them has to be awaited."""
-        return any(is_async(fn) for fn in self.functions.values())
+        return any(is_async(fn) for fn in self.functions.values() if not isinstance(fn, AgentTool))
 
     def must_differ_from(self, names: Iterable[str]) -> None:
         """Refuse a tool that is named like one that the agent has of itself."""
@@ -64,8 +68,12 @@ class Tools:
         if fn is None:
             known = ", ".join(sorted(self.functions)[:_MOST_SHOWN]) or "none"
             raise BadCall(f"there is no tool {call.name!r:.80}; there are: {known}")
-        spec = _spec_of(fn)
         data = arguments_of(call)
+        if isinstance(fn, AgentTool):
+            return partial(fn, fn.request_in(data))
+        if hasattr(fn, "holdfast_info"):  # whoever gave the schema takes what a model makes of it
+            return partial(_called, fn, (), {"arguments": data})
+        spec = _spec_of(fn)
         try:
             args, kwargs = spec.signature.accept(msgspec.json.encode(data))
             inspect.signature(fn).bind(*args, **kwargs, **_injected(spec))
@@ -76,25 +84,66 @@ class Tools:
     def may_be_parallel(self, name: str) -> bool:
         """Whether a tool may be called beside others."""
         fn = self.functions.get(name)
-        return fn is None or _spec_of(fn).parallel
+        return fn is None or isinstance(fn, AgentTool) or _spec_of(fn).parallel
 
 
 def _called(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Make the call; that of a sync tool off the loop, which other calls and tasks run on."""
     scope = scope_var.get()
+    if _spec_of(fn).streams:
+        return _whole(fn(*args, **kwargs))
     if scope is None or not scope.is_async or is_async(fn):
         return fn(*args, **kwargs)
     if not scope.run.driver.has_threads:
         from holdfast.engines import async_driver
 
         spec = _spec_of(fn)
-        if spec.is_method or spec.streams:
+        if spec.is_method:
             return fn(*args, **kwargs)
         # Its body runs elsewhere anyhow, and awaited it does not hold the others up.
         return async_driver.call(scope, spec, tuple(args), dict(kwargs))
     from holdfast.engines.loops import in_own_thread
 
     return in_own_thread(partial(fn, *args, **kwargs))
+
+
+def _whole(parts: Any) -> Any:
+    """The parts of a tool that streams, together: as a text, if all of them are."""
+    if hasattr(parts, "__aiter__"):
+        return _awhole(parts)
+    return _joined(list(parts))
+
+
+async def _awhole(parts: AsyncIterable[Any]) -> Any:
+    return _joined([part async for part in parts])
+
+
+def _joined(parts: list[Any]) -> Any:
+    return "".join(parts) if all(isinstance(part, str) for part in parts) else parts
+
+
+class AgentTool:
+    """Another agent as a tool: a call starts it as a child task, in a conversation of its own.
+
+    Made by `agent.as_tool(…)`. What it took counts as usage of the agent that called it.
+    """
+
+    def __init__(self, task: Callable[..., Any], info: ToolInfo) -> None:
+        self.task = task
+        self.holdfast_info = info
+
+    def request_in(self, data: dict[str, Any]) -> str:
+        """The request in the arguments that a model wrote, or `BadCall`."""
+        request = data.get("request")
+        if data.keys() != {"request"} or not isinstance(request, str) or not request.strip():
+            name = self.holdfast_info.name
+            raise BadCall(f"the arguments of {name} do not fit: give it a request, as text")
+        return request
+
+    def __call__(self, request: str) -> Any:
+        """Start it, and wait for its result; in an async task, to be awaited."""
+        child = start(self.task, request, apart=True)
+        return child if inside("an agent as a tool").is_async else child.result()
 
 
 def _injected(spec: Spec) -> dict[str, IdempotencyKey]:
@@ -122,12 +171,28 @@ def as_text(value: Any) -> str:
         return value
     if value is None:
         return "done"
+    if callable(said := getattr(value, "for_model", None)):
+        return str(said())
     return msgspec.json.encode(value, enc_hook=_plain).decode()
 
 
 def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)  # of pydantic
     return dump(mode="json") if callable(dump) else str(value)
+
+
+def tool_infos(tools: Iterable[Any]) -> list[ToolInfo]:
+    """Tools as a model is told them: name, description and JSON schema of each.
+
+    >>> from holdfast import tool
+    >>> @tool
+    ... def find_for_infos(number: int) -> str:
+    ...     "Look it up."
+    ...     return "shipped"
+    >>> [(each.name, each.parameters["required"]) for each in tool_infos([find_for_infos])]
+    [('find_for_infos', ['number'])]
+    """
+    return list((tools if isinstance(tools, Tools) else Tools(tools)).infos)
 
 
 def info_of(fn: Any) -> ToolInfo:
@@ -142,6 +207,9 @@ def info_of(fn: Any) -> ToolInfo:
     >>> info.description, info.parameters["required"], info.parameters["properties"]["number"]
     ('Look an order up.', ['number'], {'type': 'integer'})
     """
+    given = getattr(fn, "holdfast_info", None)
+    if isinstance(given, ToolInfo):
+        return given
     spec = _spec_of(fn)
     hints = hints_of(spec.fn)
     taken = [

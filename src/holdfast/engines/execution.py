@@ -45,6 +45,7 @@ from holdfast.errors import (
     Halt,
     HoldfastError,
     NotDurable,
+    ReplyLost,
     Stop,
     Suspend,
     TaskWaiting,
@@ -315,6 +316,7 @@ class Body:
         self.must_not_be_doomed()
         if isinstance(error, TaskWaiting):  # of a task that the body runs: this one waits with it
             self.run.park(self.asked.path, error)
+        timed_out = timed_out or isinstance(error, ReplyLost)
         final = isinstance(error, self.spec.retry.unless) and not timed_out
         failure = self._failure(error, timed_out)
         return Raised(failure, final, retry_after_s=retry_after_s(error))
