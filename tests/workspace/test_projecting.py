@@ -331,7 +331,7 @@ def test_damage_in_one_log_does_not_keep_the_files_of_others(tmp_path):
         projector = Projector(hf.store, tmp_path)
         log = task_folder(tmp_path, "bad") / "events.jsonl"
         log.write_bytes(log.read_bytes().replace(b'"a"', b'"b"', 1))
-        projector._changed |= {"tasks/bad", "tasks/good"}
+        projector.changed |= {"tasks/bad", "tasks/good"}
         projector.write()
         assert "tasks/bad" in projector.problem
         projector.close()

@@ -14,9 +14,10 @@ Internal. It uses `core`. Read `shape` first: how the values of one annotation b
 from holdfast.codec.growing import Growing, Listing, ListShape, naming
 from holdfast.codec.secrets import is_complete, is_whole
 from holdfast.codec.shape import Shape, args_hash, canonical, shape_of, shape_of_value
-from holdfast.codec.signature import Signature
+from holdfast.codec.signature import Given, Signature
 
 __all__ = [
+    "Given",
     "Growing",
     "ListShape",
     "Listing",

@@ -20,6 +20,9 @@ from holdfast.codec.shape import Shape, args_hash, shape_of
 from holdfast.core.lists import value_of
 from holdfast.errors import BadInput, HoldfastError, HoldsSecret, Undecodable, Unserializable
 
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+"""Arguments by position, and those by name."""
+
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -58,9 +61,12 @@ class Signature:
         by_position = len(self._positional) == len(stored)
         self._all_by_position = len(stored) if by_position else -1
         """How many arguments there are if all are given by position; -1 if they can't be."""
+        self._plain_by_position = -1 if injected else self._all_by_position
         self._bare = [slot.shape.bare if slot.shape else frozenset[type]() for slot in slots]
         self._required = {p.name for p in stored if p.default is p.empty}
-        self._has_defaults = len(self._required) < len(stored)
+        has_defaults = len(self._required) < len(stored)
+        self.digest = self._digest_of_essence if has_defaults else args_hash
+        """Makes a short name for the content of arguments, by which a call is known."""
 
     @classmethod
     def of(
@@ -137,22 +143,31 @@ class Signature:
         data = self._dumped(given, growing, secrets)
         return with_secrets(data, secrets) if secrets else data
 
-    def comes_back(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether `load` would give these very arguments: plain ones that nobody can change.
+    def take(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], growing: Growing | None = None
+    ) -> tuple[bytes, Given | None]:
+        """The arguments of a call that is made from here, as JSON and as `load` would give them.
+
+        Those that `load` would give are there only where they are the very same: plain values
+        that nobody can change. Others have to be loaded.
 
         >>> def add(x: int, y: float = 0) -> int: ...
-        >>> Signature.of(add).comes_back((1, 2.5), {}), Signature.of(add).comes_back((1, 2), {})
-        (False, False)
+        >>> Signature.of(add).take((1, 2), {})
+        (b'{"x":1,"y":2.0}', None)
         >>> def greet(name: str, times: int) -> str: ...
-        >>> Signature.of(greet).comes_back(("Ada", 2), {})
-        True
+        >>> Signature.of(greet).take(("Ada", 2), {})
+        (b'{"name":"Ada","times":2}', (('Ada', 2), {}))
         """
-        if kwargs or self.injected or len(args) != self._all_by_position:
-            return False
-        for value, bare in zip(args, self._bare, strict=True):
-            if type(value) not in bare or (type(value) is int and value not in INT64):
-                return False
-        return True
+        if len(args) == self._plain_by_position and not kwargs:
+            for value, bare in zip(args, self._bare, strict=True):
+                if type(value) not in bare or (type(value) is int and value not in INT64):
+                    break
+            else:
+                try:
+                    return encode(dict(zip(self.names, args, strict=True))), (args, kwargs)
+                except UnicodeEncodeError:
+                    pass  # which is told below, with its place
+        return self.dump_call(args, kwargs, growing), None
 
     def _dumped(
         self, given: dict[str, Any], growing: Growing | None, secrets: list[Secret] | None
@@ -216,8 +231,6 @@ class Signature:
         >>> Signature.of(add).essence(b'{"x":1,"y":0}')
         b'{"x":1}'
         """
-        if not self._has_defaults:
-            return data
         named = data.known if isinstance(data, Listing) else {}
         given = _split_object(value_of(data) if named else data)
         left = {
@@ -230,8 +243,7 @@ class Signature:
         rest = msgspec.json.encode(left)
         return naming(rest, named) if named else rest
 
-    def digest(self, data: bytes) -> str:
-        """A short name for the content of arguments, by which a call is known."""
+    def _digest_of_essence(self, data: bytes) -> str:
         return args_hash(self.essence(data))
 
     def is_same(self, recorded: bytes, digest: str) -> bool:

@@ -43,7 +43,6 @@ from holdfast.codec.secrets import kept, read_secret, write_secret
 
 _JSON = BARE | {int, float, list, dict}
 _TEXT = frozenset({str})
-_NUMBERS = frozenset({int, float})
 _is_tag = methodcaller("startswith", "$")
 
 
@@ -80,16 +79,7 @@ class Open:
 
     def dump(self, value: Any) -> bytes:
         """The value as JSON, or `Misfit`."""
-        if type(value) is list or type(value) is dict:
-            # Encoding first costs little and is sure to end: what contains itself fails here, and
-            # does not get to double on every level of `is_plain`.
-            try:
-                data = encode(value)
-            except (TypeError, ValueError, RecursionError):
-                data = b""
-            if data and is_plain(value):
-                return data
-        return encode(self._writers[type(value)](value, 1))
+        return plain_json(value) or encode(self._writers[type(value)](value, 1))
 
     def load(self, data: bytes) -> Any:
         """The value as it was."""
@@ -101,7 +91,9 @@ class Open:
 
     def settle(self, value: Any) -> tuple[bytes, Any]:
         """The value as JSON, and as it comes back; or `Misfit`."""
-        data = self.dump(value)
+        if data := plain_json(value):
+            return data, decode(data)
+        data = encode(self._writers[type(value)](value, 1))
         return data, self.load(data)
 
     def _list(self, items: list[Any], depth: int) -> list[Any]:
@@ -203,40 +195,50 @@ class Open:
         return record.build({part: self._read(content) for part, content in tag.items()})
 
 
-def is_plain(value: Any) -> bool:
-    """Whether a value is nothing but JSON types that come back as they are; by column, in C."""
-    column = [value]
+def plain_json(value: Any) -> bytes:
+    """A list or dict as JSON, if it is nothing but JSON types that come back as they are; else
+    nothing. By column, in C.
+
+    >>> plain_json([1, {"a": None}]), plain_json([(1, 2)]), plain_json({"$a": 1})
+    (b'[1,{"a":null}]', b'', b'')
+    """
+    if type(value) is not dict and type(value) is not list:
+        return b""
+    # Encoding first costs little and is sure to end: what contains itself fails here, and does
+    # not get to double on every level below.
+    try:
+        data = encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return b""
+    column: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         kinds = set(map(type, column))
         if kinds <= BARE:
-            return True
+            return data
         if not kinds <= _JSON:
-            return False
-        if not kinds.isdisjoint(_NUMBERS) and not _are_plain_numbers(column, kinds):
-            return False
-        inner = [*chain.from_iterable(_of(list, column, kinds))] if list in kinds else []
+            return b""
+        is_mixed = len(kinds) > 1
+        if int in kinds:
+            ints = [i for i in column if type(i) is int] if is_mixed else column
+            if min(ints) not in INT64 or max(ints) not in INT64:
+                return b""
+        if float in kinds:
+            floats = [f for f in column if type(f) is float] if is_mixed else column
+            if not all(map(math.isfinite, floats)):
+                return b""
+        inner: list[Any] = []
+        if list in kinds:
+            lists = [each for each in column if type(each) is list] if is_mixed else column
+            inner.extend(chain.from_iterable(lists))
         if dict in kinds:
-            dicts = _of(dict, column, kinds)
+            dicts = [each for each in column if type(each) is dict] if is_mixed else column
             if not set(map(type, chain.from_iterable(dicts))) <= _TEXT:
-                return False
+                return b""
             if any(map(_is_tag, set(chain.from_iterable(dicts)))):
-                return False
+                return b""
             inner.extend(chain.from_iterable(map(dict.values, dicts)))
         column = inner
-    return False
-
-
-def _are_plain_numbers(column: list[Any], kinds: set[type]) -> bool:
-    if float in kinds and not all(map(math.isfinite, _of(float, column, kinds))):
-        return False
-    ints = _of(int, column, kinds)
-    return not ints or (min(ints) in INT64 and max(ints) in INT64)
-
-
-def _of(kind: type, column: list[Any], kinds: set[type]) -> list[Any]:
-    if kind not in kinds:
-        return []
-    return column if len(kinds) == 1 else [value for value in column if type(value) is kind]
+    return b""
 
 
 class _Writers(dict[type, Writer]):

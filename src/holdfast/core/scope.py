@@ -17,6 +17,8 @@ import re
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
+
 from holdfast.errors import Halt, HoldfastError
 
 if TYPE_CHECKING:
@@ -26,35 +28,21 @@ if TYPE_CHECKING:
     from holdfast.core.state import Call
 
 
-class Scope:
+class Scope(Struct, eq=False):
     """One strand of code inside a task, and the numbers it has given out."""
 
-    __slots__ = (
-        "branch_of", "call", "calls", "closed", "fresh", "is_async", "named", "owner", "parent",
-        "path", "run", "said",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        run: Any,
-        path: str,
-        call: Call | None = None,
-        parent: Scope | None = None,
-        *,
-        is_async: bool = False,
-    ) -> None:
-        self.run = run
-        self.path = path
-        self.call = call
-        self.parent = parent
-        self.is_async = is_async
-        self.calls = 0
-        self.said = 0
-        self.named: dict[str, int] | None = None
-        self.closed = False
-        self.fresh = False
-        self.branch_of = ""
-        self.owner: Any = None
+    run: Any
+    path: str
+    call: Call | None = None
+    parent: Scope | None = None
+    is_async: bool = False
+    calls: int = 0
+    said: int = 0
+    named: dict[str, int] | None = None
+    closed: bool = False
+    fresh: bool = False
+    branch_of: str = ""
+    owner: Any = None
 
     def next_path(self) -> str:
         """The path of the next call of this strand."""

@@ -135,7 +135,9 @@ async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
 async def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
     """Make a call on this loop."""
     with under_way(run, asked.path):
-        body = Body(run, asked, data)
+        body = Body(run, asked, asked.spec, data, asked.given)
+        if asked.given is None:
+            body.must_fit()
         once, check = partial(run_body, body), partial(run_check, body)
         return await drive(perform(asked, record), run, asked.path, once, check)
 

@@ -7,6 +7,7 @@ machine that is paused from outside both stand still, and the time of day is set
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -41,8 +42,12 @@ class Moment:
 
     def is_within(self, seconds: float) -> bool:
         """Whether it is less than so long ago, by the clock that says the most."""
-        ran_s = time.clock_gettime(_RUNNING) - self._running_s
-        return ran_s < seconds and time.time() - self._day_s < seconds
+        ends_s, day_ends_s = self.ends(seconds)
+        return running_s() < ends_s and time.time() < day_ends_s
+
+    def ends(self, seconds: float) -> tuple[float, float]:
+        """When it will be so long ago: by the clock that nobody sets, and by the time of day."""
+        return self._running_s + seconds, self._day_s + seconds
 
 
 @runtime_checkable
@@ -127,19 +132,23 @@ def counting_down(run: Run, path: str, until: datetime) -> Iterator[Countdown]:
 # that shows the most elapsed time. An unneeded check costs one request to the store.
 
 
+_NEVER_SURE = (-math.inf, -math.inf)
+
+
 class Tenure:
     """The time for which a log is held, as far as its holder can be sure of it."""
 
-    __slots__ = ("_confirmed", "_lease_s", "_log")
+    __slots__ = ("_ends", "_lease_s", "_log")
 
     def __init__(self, log: Log, lease_s: float, since: Moment) -> None:
         self._log = log
         self._lease_s = lease_s
-        self._confirmed: Moment | None = since
+        self._ends = since.ends(lease_s)
 
     def is_sure(self) -> bool:
         """Whether nobody can have taken the log over, as far as the clocks can tell."""
-        return self._confirmed is not None and self._confirmed.is_within(self._lease_s)
+        ends_s, day_ends_s = self._ends
+        return time.clock_gettime(_RUNNING) < ends_s and time.time() < day_ends_s
 
     def confirm(self) -> None:
         """Renew the lease, which then holds for its whole time again. `LeaseLost` if it is lost."""
@@ -147,7 +156,7 @@ class Tenure:
         try:
             self._log.store.renew(self._log.lease)
         except LeaseLost as error:
-            self._confirmed = None
+            self._ends = _NEVER_SURE
             self._log.refuse(error)
             raise
-        self._confirmed = asked
+        self._ends = asked.ends(self._lease_s)

@@ -16,9 +16,9 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
-from holdfast.codec import Shape, is_complete, naming
+from holdfast.codec import Given, Shape, is_complete, naming
 from holdfast.codec.redact import Redact
 from holdfast.core.decoding import decode
 from holdfast.core.events import AnyEvent, Event, Failure
@@ -258,22 +258,23 @@ def as_recorded(run: Run, spec: Spec, record: Call, data: bytes) -> tuple[bytes,
 _LOOK_AFTER_CHILDREN = timedelta(minutes=10)
 
 
-class Body:
+class Body(Struct):
     """One call about to be made: what is asked for, and the arguments to run it with."""
 
-    __slots__ = ("_arguments", "asked", "data", "run", "spec")
+    run: Run
+    asked: Asked
+    spec: Spec
+    data: bytes
+    given: Given | None = None
+    """What the first attempt is called with; None if it has to be decoded."""
 
-    def __init__(self, run: Run, asked: Asked, data: bytes, *, is_whole: bool = True) -> None:
-        self.run = run
-        self.asked = asked
-        self.spec = asked.spec
-        self.data = data
-        # Decoded before anything is written, so that arguments that don't fit leave no trace.
-        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-        if is_whole:
-            self._arguments = asked.given or self._decoded()
+    def must_fit(self) -> None:
+        """Raise `Unserializable` for arguments that can't be decoded. Before anything is written,
+        so that they leave no trace."""
+        if self.given is None:
+            self.given = self._decoded()
 
-    def _decoded(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _decoded(self) -> Given:
         try:
             args, kwargs = self.spec.signature.load(self.data)
         except Undecodable as error:
@@ -282,13 +283,13 @@ class Body:
             kwargs[name] = IdempotencyKey(self.asked.key)
         return args, kwargs
 
-    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self) -> Given:
         """What to call the function with: a copy for each attempt, which it may change at will.
 
         A step that changes a list it was given would otherwise change its caller's on the first
         run but not on a replay, and that of its own next attempt unless a crash came between.
         """
-        given, self._arguments = self._arguments, None
+        given, self.given = self.given, None
         return given or self._decoded()
 
     def scope(self) -> Scope:
@@ -303,7 +304,11 @@ class Body:
         if self.run.doomed:
             self.must_not_be_doomed()
         try:
-            raw, settled = settle(self.run, self.spec.signature.returns, value)
+            shape = self.spec.signature.returns
+            if type(value) is list:
+                raw, settled = settle(self.run, shape, value)
+            else:
+                raw, settled = shape.settle(value)
             return Returned(self.run.log.stow(raw), settled)
         except Unserializable as error:
             named = type(error)(f"{self.spec.name} (step {self.asked.path}) returned: {error}")

@@ -48,7 +48,9 @@ class Here:
     def make(self, run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
         if record is not None and record.status == "completed":
             return record
-        body = Body(run, asked, data)
+        body = Body(run, asked, asked.spec, data, asked.given)
+        if asked.given is None:
+            body.must_fit()
         once, check = partial(local.run_body, body), partial(local.run_check, body)
         run.working.add(asked.path)
         try:

@@ -147,7 +147,8 @@ class Streaming:
         if record is not None and record.status in ("completed", "failed"):
             self.ended = record
             return
-        self.body = Body(self.run, asked, data)
+        self.body = Body(self.run, asked, spec, data)
+        self.body.must_fit()
         self._flow = perform(asked, record)
 
     def next_request(self, answer: Any) -> Request | None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from holdfast.codec import Given
 from holdfast.core.events import Claimed
 from holdfast.core.journal import (
     Append,
@@ -57,7 +58,6 @@ from holdfast.engines.run import Run, begun_here, beyond
 from holdfast.errors import HoldfastError, LeaseLost, Stop, TaskBusy, TaskWaiting
 
 T = TypeVar("T")
-Given = tuple[tuple[Any, ...], dict[str, Any]]
 FlowOf = Callable[[Asked, Call | None], Flow]
 
 POLL_S = 0.1
@@ -69,9 +69,7 @@ def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
     run: Run = scope.run
     if run.has_given_up:
         must_be_open(scope)
-    signature = spec.signature
-    data = signature.dump_call(args, kwargs, run.log.growing)
-    given = (args, kwargs) if signature.comes_back(args, kwargs) else None
+    data, given = spec.signature.take(args, kwargs, run.log.growing)
     return call_at(run, scope.next_path(), spec, data, given)
 
 

@@ -176,4 +176,7 @@ def _settling(run: Run, work: _Work) -> tuple[Flow, Body]:
     if not whole and spec.in_doubt == "retry":  # it can't be made again without its secrets
         spec = replace(spec, in_doubt="ask" if spec.check is None else "check")
     asked = Asked(run.task_id, call.path, spec, Raw(work.data), call.args_hash, call.key)
-    return settle(asked, call), Body(run, asked, work.data, is_whole=whole)
+    body = Body(run, asked, spec, work.data)
+    if whole:
+        body.must_fit()
+    return settle(asked, call), body

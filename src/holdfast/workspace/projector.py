@@ -61,7 +61,7 @@ class Projector:
 
     def start_anew(self) -> None:
         """Begin with nothing: also in a process that was forked, to which the thread is lost."""
-        self._changed: set[str] = set()
+        self.changed: set[str] = set()
         self._rested = True
         self._known: OrderedDict[str, Projection] = OrderedDict()
         self._wake, self._closing = threading.Event(), threading.Event()
@@ -70,9 +70,9 @@ class Projector:
 
     def hear(self, stream: str) -> None:
         """Something was appended to a stream, or it is gone. Returns at once."""
-        if stream in self._changed or not stream.startswith(_TASKS):
+        if stream in self.changed or not stream.startswith(_TASKS):
             return
-        self._changed.add(stream)
+        self.changed.add(stream)
         self._wake.set()
         if self._thread is None:
             self._start()
@@ -92,7 +92,7 @@ class Projector:
                 return
             self._wake.clear()
             worked_s = self._work()
-            if self._changed:
+            if self.changed:
                 self._wake.set()
             self._closing.wait(self.every_s + worked_s / _SHARE)
             self._rested = not self._wake.is_set()
@@ -127,24 +127,24 @@ class Projector:
         process that has just begun may fork, which must not meet an import half-way.
         """
         problem = ""
-        for stream in list(self._changed):
+        for stream in list(self.changed):
             if until is not None and time.monotonic() > until:
                 return
             if until is None and self._closing.is_set():
                 return
             # Before the log is read: what comes after that is heard of again.
-            self._changed.discard(stream)
+            self.changed.discard(stream)
             try:
                 if not self._update(stream, most, breathe, at_once):
-                    self._changed.add(stream)
+                    self.changed.add(stream)
             except TaskNotFound:
                 self._known.pop(stream, None)
             except TaskBusy:
-                self._changed.add(stream)
+                self.changed.add(stream)
             except FileNotFoundError:  # it was deleted
                 self._known.pop(stream, None)
             except OSError as error:
-                self._changed.add(stream)
+                self.changed.add(stream)
                 problem = str(failed(f"can't write the files of {stream}", error))
             except HoldfastError as error:  # its log is damaged, or something stands in the way
                 self._known.pop(stream, None)
@@ -189,12 +189,12 @@ class Projector:
         if thread is not None:
             thread.join()
         until = time.monotonic() + _LAST_S
-        while self._changed and time.monotonic() < until:
-            before = len(self._changed)
+        while self.changed and time.monotonic() < until:
+            before = len(self.changed)
             self.write(most=_MOST_EVENTS, until=until)
             if self.problem:
                 return
-            if len(self._changed) >= before:
+            if len(self.changed) >= before:
                 time.sleep(_PIECE_S)  # somebody else is at it
 
 
@@ -206,7 +206,7 @@ def projector_of(opened: Store, store: Store, *, must: bool, sealed: bool) -> Pr
     """
     where = getattr(opened, "root", None)
     refused = ""
-    if not isinstance(where, Path) or not hasattr(opened, "heard"):
+    if not isinstance(where, Path) or not hasattr(opened, "listener"):
         refused = f"{store.url} is no folder: keep them in one with `holdfast mirror DIR`"
     elif sealed:
         refused = (
@@ -219,7 +219,7 @@ def projector_of(opened: Store, store: Store, *, must: bool, sealed: bool) -> Pr
     if refused or not isinstance(where, Path):
         return None
     projector = Projector(store, where)
-    setattr(opened, "heard", projector.hear)  # noqa: B010  # the store knows nothing of us
+    setattr(opened, "listener", projector)  # noqa: B010  # the store knows nothing of us
     return projector
 
 

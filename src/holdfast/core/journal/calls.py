@@ -99,7 +99,19 @@ def perform(asked: Asked, record: Call | None) -> Flow:
             return seen
         if asked.spec.approve and (refused := (yield from _approval(asked))):
             return refused
-        record = yield Append(_first(asked), asked.spec.is_tool)
+        spec = asked.spec
+        begun = Started(
+            path=asked.path,
+            name=spec.name,
+            kind="tool" if spec.is_tool else "step",
+            args=asked.args,
+            args_hash=asked.args_hash,
+            key=asked.key,
+            undo=spec.undo is not None,
+            external=spec.kind == "external",
+            invalidates=spec.invalidates,
+        )
+        record = yield Append(begun, spec.is_tool)
     elif record.status == "running":  # in a process that died
         record = yield from _interrupted(asked, record)
     while record.status not in ("completed", "failed"):
@@ -277,18 +289,3 @@ _POLICIES: dict[Doubt, Callable[[Asked, Call, str], Onwards]] = {
     "check": _by_check,
     "ask": _by_asking,
 }
-
-
-def _first(asked: Asked) -> Started:
-    spec = asked.spec
-    return Started(
-        path=asked.path,
-        name=spec.name,
-        kind="tool" if spec.is_tool else "step",
-        args=asked.args,
-        args_hash=asked.args_hash,
-        key=asked.key,
-        undo=spec.undo is not None,
-        external=spec.kind == "external",
-        invalidates=spec.invalidates,
-    )

@@ -235,7 +235,7 @@ class Remote:
         if self.knew(path):
             return
         if record is None or record.status not in ("completed", "failed"):
-            Body(self.run, asked, data)  # which refuses arguments that don't fit
+            Body(self.run, asked, asked.spec, data).must_fit()
         self._renew_if_full(path)
         yield from self._made(path, lambda: self.carrier.call(asked, data), self._is_told_of)
 

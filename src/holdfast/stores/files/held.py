@@ -46,24 +46,26 @@ class HeldStreams(Workspace):
             raise LeaseLost(f"{handle.lease.stream} belongs to process {handle.pid}, which forked")
 
     def _must_hold(self, handle: HeldFile) -> Status:
+        """The log of a stream as it is now; `LeaseLost` if we do not hold it any more."""
         try:
-            found = self._held_log(handle)
+            if handle.log >= 0:
+                found = self._disk.status(handle.log)
+                if found.has_name and found.may_be_written:
+                    return found
+            else:
+                there = self._disk.status_of(f"{handle.way}/{LOG}", self._root)
+                if there is not None and self._has(handle, there):
+                    return there
         except OSError as error:
             raise failed(f"can't look at the log of {handle.lease.stream}", error) from error
-        if found is None:
-            raise self._lost(handle)
-        return found
+        raise self._lost(handle)
 
     def _is_held(self, handle: HeldFile) -> bool:
-        return self._held_log(handle) is not None
-
-    def _held_log(self, handle: HeldFile) -> Status | None:
-        """The log of a stream as it is now; None if we do not hold it any more."""
-        if handle.log >= 0:
-            found = self._disk.status(handle.log)
-            return found if found.has_name and found.may_be_written else None
-        there = self._disk.status_of(f"{handle.way}/{LOG}", self._root)
-        return there if self._has(handle, there) else None
+        try:
+            self._must_hold(handle)
+        except LeaseLost:
+            return False
+        return True
 
     def _has(self, handle: HeldFile, found: Status | None) -> bool:
         """Whether we still hold a stream, given the log as it was just found there."""

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.errors import Conflict, StoreError
 from holdfast.stores import groups as forks
@@ -43,11 +44,20 @@ _MOMENT_S = 30.0
 """For what is held only while a name is cleared for another stream."""
 
 
+class Listener(Protocol):
+    """Is told the name of each stream that was appended to, or got its name."""
+
+    changed: Container[str]
+    """The streams that it knows to have changed: it need not be told again."""
+
+    def hear(self, stream: str) -> None:
+        """A stream changed."""
+
+
 class FileStore(Syncing, Mail):
     """Streams as files under one folder, with one writer for each."""
 
-    heard: Callable[[str], None] | None = None
-    """Is told the name of each stream that was appended to, or got its name."""
+    listener: Listener | None = None
 
     def __init__(self, root: Path, *, sync: bool = True, disk: Disk | None = None) -> None:
         super().__init__(root, sync=sync, disk=disk)
@@ -225,8 +235,8 @@ class FileStore(Syncing, Mail):
             handle.appended += 1
             if facts is not None:
                 handle.news = handle.appended, facts, handle.size
-        if self.heard is not None:
-            self.heard(lease.stream)
+        if self.listener is not None and lease.stream not in self.listener.changed:
+            self.listener.hear(lease.stream)
 
     def _reopen(self, handle: HeldFile) -> None:
         """Open a log again that was closed to make room for others."""
@@ -305,8 +315,8 @@ class FileStore(Syncing, Mail):
                 raise Conflict(f"{stream} is there already") from None
             raise failed(f"can't rename {lease.stream} to {stream}", error) from error
         self.release([lease])
-        if self.heard is not None:
-            self.heard(stream)
+        if self.listener is not None:
+            self.listener.hear(stream)
 
     def _move(self, old: str, new: str) -> None:
         disk = self._disk

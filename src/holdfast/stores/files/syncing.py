@@ -165,7 +165,8 @@ class Syncing(HeldStreams):
         handle.used = True
         log = self._must_hold(handle)
         handle.synced = upto
-        self._tell_news(handle, log.written_ns)
+        if handle.news is not None:
+            self._tell_news(handle, log.written_ns)
 
     def _tell_news(self, handle: HeldFile, written_ns: int) -> None:
         # Not before: a crash may leave a log that has its new length, and zeros for its new lines,
