@@ -21,7 +21,7 @@ from holdfast.log.reading import no_task, stream_of
 from holdfast.log.store_calls import streams_in
 from holdfast.stores.port import Store
 from holdfast.stores.sealed.keys import Keys
-from holdfast.views.task import TaskView, view_task
+from holdfast.views.task import TaskView, view_newest
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import Session
@@ -130,7 +130,7 @@ def find_task(hf: Holdfast, task_id: str) -> TaskView:
 def read_task(store: Store, task_id: str) -> TaskView:
     """The task, or `TaskNotFound`, or what is wrong with its log."""
     with damage_in(stream_of(task_id)):
-        return view_task(store, task_id)
+        return view_newest(store, task_id)
 
 
 def not_found(store: Store, task_id: str) -> TaskNotFound:

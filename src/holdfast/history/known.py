@@ -193,9 +193,11 @@ _UNDONE = {"completed": "undone", "failed": "could not be undone", "in_doubt": "
 class Known:
     """The knowledge of a task after one event: five layers, with their values as plain data."""
 
-    def __init__(self, store: Store, state: State) -> None:
+    def __init__(self, store: Store, state: State, position: Position | None = None) -> None:
         self._store = store
         self.state = state
+        self._position = position
+        """Where the task is, if the state knows too few of its calls to tell."""
         stream = stream_of(state.id)
         values = partial(Reader, store, stream, state.lists, lambda: all_lists(store, stream))
         self._reader, self._stored = values(), values(tags=True)
@@ -304,6 +306,8 @@ class Known:
     @property
     def position(self) -> Position:
         """Layer 1: which step the task is on, which are committed, running and pending."""
+        if self._position is not None:
+            return self._position
         steps = [c for c in self.calls if self._is_step(c)]
         committed = tuple(c.path for c in steps if c.status == "completed")
         running = tuple(c.path for c in steps if c.status not in ("completed", "failed"))
@@ -348,6 +352,8 @@ class Known:
     @property
     def decisions(self) -> tuple[Choice, ...]:
         """Layer 3: what the agent chose at each branch point, and why."""
+        if not self.state.decisions:
+            return ()
         superseded = {d.supersedes: d.path for d in self.state.decisions if d.supersedes}
         steps = self.steps_before()
         return tuple(

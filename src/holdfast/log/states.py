@@ -29,7 +29,7 @@ from holdfast.core.decoding import NONSENSE, Illegible, decode, decoder
 from holdfast.core.events import AnyEvent, MemoryBegan, Pinned, Rewound, SessionBegan, Summarized
 from holdfast.core.facts import Facts, facts_of, facts_of_session
 from holdfast.core.fold import advance
-from holdfast.core.kinds import MEMORY, SESSION, kind_of
+from holdfast.core.kinds import MEMORY, SESSION, TASK, kind_of
 from holdfast.core.memories import Memories
 from holdfast.core.state import Call, Later, State
 from holdfast.errors import BadInput, LogDamaged, StoreError
@@ -101,15 +101,32 @@ def load(store: Store, id: str, at: int | None = None, *, missing_ok: bool = Fal
     return state
 
 
+def load_newest(store: Store, id: str) -> State:
+    """Everything a task knows, by the nearest waypoint: for readers of long logs.
+
+    Like every state that is had by a waypoint, it makes its calls when somebody looks at them, so
+    its store has to stay open. The lines before the waypoint are not read: `verify` checks them.
+    """
+    stream = stream_of(id)
+    state = _newest(store, stream)
+    if not state.seq:
+        raise no_task(store, id)
+    return state
+
+
+def _newest(store: Store, stream: str) -> State:
+    last = next(store.read(stream, backwards=True), None)
+    if last is None:
+        return State()
+    return _state_at(store, stream, decode(last, _Placed).seq + base_of(store, stream))
+
+
 def load_sound(store: Store, id: str) -> State:
-    """Everything a task knows, by the nearest waypoint; of a damaged log, what it came to before
-    the damage: that can still be looked at."""
+    """The same; of a damaged log, what it came to before the damage: that can still be looked
+    at."""
     stream = stream_of(id)
     try:
-        last = next(store.read(stream, backwards=True), None)
-        if last is None:
-            raise no_task(store, id)
-        return load(store, id, decode(last, _Placed).seq + base_of(store, stream))
+        return load_newest(store, id)
     except Illegible:
         return _before_damage(store, stream)
     except LogDamaged as error:
@@ -227,7 +244,7 @@ def _misfit(state: Conversation, event: AnyEvent) -> str:
 
 def read_facts(store: Store, stream: str) -> Facts | None:
     """The facts of a log, read from it, which the store then remembers; None if there is none."""
-    state = load_any(store, stream)
+    state = _newest(store, stream) if kind_of(stream) is TASK else load_any(store, stream)
     if state.seq == 0:
         return None
     facts = facts_in(state)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.core.events import AnyEvent
+from holdfast.core.fold.waits import perhaps_open
 from holdfast.core.kinds import TASK, id_of
-from holdfast.core.state import Call, Status
+from holdfast.core.state import FINISHED, Call, Status
 from holdfast.core.words import html_table
 from holdfast.engines.control import next_name
 from holdfast.engines.follow import Follow
 from holdfast.errors import BadInput, StoreError, TaskNotFound
-from holdfast.history.known import Known
+from holdfast.history.known import Known, Position
 from holdfast.history.snapshots import Snapshot, Tag, snapshot_of, tags
 from holdfast.log.places import When
 from holdfast.log.reading import read_events, stream_of
-from holdfast.log.states import load
+from holdfast.log.states import load, load_newest
 from holdfast.log.store_calls import inbox_of
 from holdfast.stores.listing import Filters, query_of, walk
 from holdfast.stores.port import Store
@@ -126,8 +129,48 @@ class TaskView(Known):
 
 
 def view_task(store: Store, task_id: str) -> TaskView:
-    """The task of that id, or `TaskNotFound`."""
+    """The task of that id, or `TaskNotFound`. All of its log is read, and checked."""
     return TaskView(store, load(store, task_id))
+
+
+def view_newest(store: Store, task_id: str) -> TaskView:
+    """The same by the nearest waypoint: quick for a long log, and good as long as the store is
+    open."""
+    return TaskView(store, load_newest(store, task_id))
+
+
+MANY = 2000
+"""Of a task with more calls than this, not all are looked at where a few will do."""
+
+
+def recent(view: TaskView, store: Store, most: int = 0) -> TaskView:
+    """The same with only the newest calls, so many, and those that may not have ended, if it made
+    very many."""
+    state = view.state
+    if len(state.calls) <= MANY:
+        return view
+    kept = {call.path: call for call in perhaps_open(state.calls)}
+    newest = list(islice(reversed(state.calls), most))
+    kept |= {path: state.calls[path] for path in reversed(newest)}
+    return TaskView(store, replace(state, calls=kept), position_of(view))
+
+
+def position_of(view: TaskView) -> Position:
+    """Where the task is. Of very many calls only the paths are looked at."""
+    state = view.state
+    if len(state.calls) <= MANY:
+        return view.position
+    # A step has a number; what stands beside the steps has a name.
+    steps = sum(1 for path in state.calls if path.isdigit())
+    running = tuple(
+        call.path
+        for call in perhaps_open(state.calls)
+        if call.status not in ("completed", "failed") and call.path.isdigit()
+    )
+    over = state.status in FINISHED or running
+    pending = tuple(item.text for item in state.plan if item.status == "pending")
+    of = len(state.plan) if len(state.plan) >= steps and state.plan else None
+    return Position(max(steps if over else steps + 1, 1), of, (), running, pending)
 
 
 _MOST_SHOWN = 100

@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast.core.state import Call
 from holdfast.core.words import plain
-from holdfast.views.task import TaskView
+from holdfast.views.task import TaskView, position_of
 from holdfast.web.asked import Download, PageRequest, Site
-from holdfast.web.logs import event_rows, head_of, position_of, view_at
+from holdfast.web.logs import event_rows, head_of, view_at
 from holdfast.web.needs import Needs
 from holdfast.web.shapes import ShownValues, call_words, calls_by, failure_of
 

@@ -21,19 +21,14 @@ from msgspec.structs import replace
 from holdfast.core import events as e
 from holdfast.core.decoding import Illegible, damage_in, decode
 from holdfast.core.events import AnyEvent, load_event
-from holdfast.core.fold.waits import perhaps_open
-from holdfast.core.state import FINISHED, Call, State
+from holdfast.core.state import Call, State
 from holdfast.core.usage import spent, used_by
 from holdfast.errors import BadInput, StoreError
-from holdfast.history.known import Position
 from holdfast.log.reading import advance_checked, base_of, fork_of, lineage, no_task, stream_of
 from holdfast.log.states import load, load_sound
 from holdfast.stores.port import Store
-from holdfast.views.task import TaskView
+from holdfast.views.task import MANY, TaskView
 from holdfast.web.shapes import calls_by, event_row
-
-MANY = 2000
-"""Of a task with more calls than this, not all are looked at for its header."""
 
 
 class _Numbered(Struct):
@@ -65,32 +60,6 @@ def state_at(store: Store, id: str, at: int | None) -> State:
 def view_at(store: Store, id: str, at: int | None = None) -> TaskView:
     """The task as of there."""
     return TaskView(store, state_at(store, id, at))
-
-
-def light(view: TaskView, store: Store) -> TaskView:
-    """The same with only those calls that may not have ended, if it made very many."""
-    state = view.state
-    if len(state.calls) <= MANY:
-        return view
-    return TaskView(store, replace(state, calls={c.path: c for c in perhaps_open(state.calls)}))
-
-
-def position_of(view: TaskView) -> Position:
-    """Where the task is. Of very many calls only the paths are looked at."""
-    state = view.state
-    if len(state.calls) <= MANY:
-        return view.position
-    # A step has a number; what stands beside the steps has a name.
-    steps = sum(1 for path in state.calls if path.isdigit())
-    running = tuple(
-        call.path
-        for call in perhaps_open(state.calls)
-        if call.status not in ("completed", "failed") and call.path.isdigit()
-    )
-    over = state.status in FINISHED or running
-    pending = tuple(item.text for item in state.plan if item.status == "pending")
-    of = len(state.plan) if len(state.plan) >= steps and state.plan else None
-    return Position(max(steps if over else steps + 1, 1), of, (), running, pending)
 
 
 def spent_by(view: TaskView) -> tuple[int | None, float | None]:

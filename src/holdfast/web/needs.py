@@ -20,9 +20,9 @@ from holdfast.errors import StoreError, TaskNotFound
 from holdfast.stores.listing import TaskRecord, page_of_tasks
 from holdfast.stores.port import LONGEST_PAGE, Store
 from holdfast.views.needs import DoubtView, QuestionView, at_work, doubts_of, questions_of
-from holdfast.views.task import TaskView
+from holdfast.views.task import TaskView, position_of, recent
 from holdfast.web.asked import PageRequest, Site
-from holdfast.web.logs import light, position_of, view_at
+from holdfast.web.logs import view_at
 from holdfast.web.shapes import ShownValues, failure_of
 
 Data = dict[str, Any]
@@ -48,7 +48,7 @@ class Needs:
 
     def __init__(self, site: Site, view: TaskView) -> None:
         self.site, self.store, self.hints = site, site.hf.store, site.hints
-        self.whole, self.view = view, light(view, self.store)
+        self.whole, self.view = view, recent(view, self.store)
         self.holder = at_work(self.store, view)
         self._values = ShownValues(self.store, view.state)
 

@@ -24,8 +24,9 @@ from holdfast.log.artifacts import Artifact, opened
 from holdfast.log.places import PastPlace, must_be_still, place_of
 from holdfast.log.states import load
 from holdfast.stores.port import Store
+from holdfast.views.task import MANY
 from holdfast.web.asked import Download, Failing, PageRequest, Site
-from holdfast.web.logs import MANY, event_at, head_of, state_at
+from holdfast.web.logs import event_at, head_of, state_at
 from holdfast.web.shapes import (
     IN_DETAIL,
     IN_LISTS,

@@ -17,16 +17,14 @@ from holdfast.history.known import chains
 from holdfast.log.places import ended_at_seq, left_at, newest_rewind, rewound_to
 from holdfast.log.states import load
 from holdfast.stores.listing import forks_of
-from holdfast.views.task import TaskView
+from holdfast.views.task import MANY, TaskView, position_of
 from holdfast.web.asked import Download, Failing, PageRequest, Site
 from holdfast.web.logs import (
-    MANY,
     Scan,
     calls_from,
     event_at,
     event_rows,
     head_of,
-    position_of,
     row_at,
     search,
     spent_by,

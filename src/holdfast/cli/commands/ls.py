@@ -30,7 +30,7 @@ from holdfast.stores.finding import cursor_of
 from holdfast.stores.listing import Filters, TaskPage
 from holdfast.stores.port import LONGEST_PAGE, PagePlace
 from holdfast.views.needs import at_work
-from holdfast.views.task import TaskView
+from holdfast.views.task import TaskView, position_of
 
 Listed: TypeAlias = tuple[TaskView, str | None]
 """A task, and who is at work on it."""
@@ -121,7 +121,7 @@ def _summary(view: TaskView, holder: str | None) -> dict[str, Any]:
         "id": view.id,
         "type": view.type,
         "status": view.status,
-        "position": view.position,
+        "position": position_of(view),
         "created_at": state.created_at,
         "updated_at": state.updated_at,
         "user": state.user,
@@ -179,7 +179,7 @@ def _rows(views: list[Listed]) -> Iterator[tuple[str | Text, ...]]:
             plain(view.id),
             _type(view),
             status,
-            str(view.position),
+            str(position_of(view)),
             ago(view.state.updated_at, now),
             plain(view.state.user),
         )

@@ -45,7 +45,7 @@ from holdfast.log.places import newest_rewind
 from holdfast.log.reading import stream_of
 from holdfast.stores.listing import forks_of
 from holdfast.views.needs import at_work, doubts_of, questions_of
-from holdfast.views.task import TaskView
+from holdfast.views.task import MANY, TaskView, recent
 
 # The calls of a task as a tree by path: what was made inside what, and how it went.
 
@@ -210,7 +210,8 @@ def show(
     what was undone; and of an unfinished task, who is at work on it.
 
     Of a task that made many calls, a terminal gets calls alike as one row, and the newest items;
-    --all, a pipe or a file get every one.
+    of one that made more than 2,000, only the newest calls are looked at. --all, a pipe or a file
+    get every one.
 
     \b
     Examples:
@@ -220,6 +221,11 @@ def show(
     """
     with opened(given) as hf:
         view = find_task(hf, task)
+        page = LayerPage(console(), full=full, every=every or as_json)
+        made = len(view.state.calls)
+        if not page.every:
+            view = recent(view, hf.store, MANY)
+        earlier = made - len(view.state.calls)
         seen = SeenNow(
             at_work(hf.store, view),
             doubts_of(hf.store, view),
@@ -233,10 +239,13 @@ def show(
             kept = ("id", "status", layer) if layer else tuple(data)
             print_json({name: data[name] for name in kept})
             return Exit.OK
-        page = LayerPage(console(), full=full, every=every)
         if len(view.calls) > layers.MOST_ITEMS:
             page.most = _SCREEN
         print_title(page, view)
+        if earlier:
+            page.line(
+                (f"… {earlier:,} earlier calls, and what they led to: --all shows them", "dim")
+            )
         if layer:
             LAYERS[layer](page, view)
         else:
