@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import engines, postgres, stores
+from bench import aims, engines, postgres, stores
 
 CONTENDERS = ["raw", "holdfast_files", "holdfast_nosync", "langgraph_sqlite", "dbos_sqlite"]
 GRAPHS = [
@@ -52,6 +52,12 @@ def main() -> None:
             rows = measure_graph(options.conversation, Path(folder))
             shown = "\n".join(map(graph_line, rows))
             print(json.dumps({"graph": rows}, indent=2) if options.json else shown)
+            return
+        if options.aims:
+            found = aims.measure(child, say, options, Path(folder))
+            if options.write:
+                aims.write(found, options)
+            print(aims.as_json(found) if options.json else aims.table(found))
             return
         if options.stores_only:
             rows = stores.measure(child, say, options, Path(folder))
@@ -88,6 +94,10 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer steps and rounds")
+    parser.add_argument("--aims", action="store_true", help="only what we aim at, beside the aims")
+    parser.add_argument(
+        "--write", action="store_true", help="with --aims: put them into docs/benchmarks.md"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--steps", type=int, help="steps of one run (2000; quick: 200)")
     parser.add_argument("--rounds", type=int, help="rounds of all contenders (5; quick: 3)")

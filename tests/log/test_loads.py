@@ -13,7 +13,8 @@ from holdfast import Holdfast, checkpoint, note, restore, step, task
 from holdfast.errors import LogDamaged, TaskNotFound
 from holdfast.log.log import open_log
 from holdfast.log.reading import read_events, stream_of
-from holdfast.log.states import load, load_any, load_sound, sum_at
+from holdfast.log.states import load, load_any, load_newest, load_sound, sum_at
+from holdfast.views.task import MANY, recent, view_newest
 
 
 class Counting:
@@ -131,3 +132,25 @@ def test_the_sum_of_an_event_is_that_of_its_line_also_in_what_a_fork_shares(hf):
     hf.fork("whole", at=2, effects="live", new_id="part")
     lines = list(hf.store.read(stream_of("whole")))
     assert sum_at(hf.store, "part", 3) == sum_at(hf.store, "whole", 3) == lines[2][-18:-2].decode()
+
+
+def test_the_newest_state_of_a_long_log_is_had_without_reading_all_of_it(hf: Holdfast) -> None:
+    hf.run(loads_plain, 1100, id="long")
+    counting: Any = Counting(hf.store)
+    newest = load_newest(counting, "long")
+    assert counting.lines < 400
+    whole = load(hf.store, "long")
+    assert (newest.seq, newest.status, newest.result) == (whole.seq, whole.status, whole.result)
+    assert newest.calls == whole.calls
+    with pytest.raises(TaskNotFound):
+        load_newest(hf.store, "none")
+
+
+def test_a_view_of_the_newest_calls_knows_where_the_task_is(hf: Holdfast) -> None:
+    hf.run(loads_plain, MANY + 10, id="very-long")
+    view = view_newest(hf.store, "very-long")
+    few = recent(view, hf.store, 5)
+    assert [call.path for call in few.calls][-5:] == [str(MANY + n) for n in range(6, 11)]
+    assert len(few.calls) < MANY
+    assert str(few.position) == str(view.position) == f"step {MANY + 10}"
+    assert recent(hf.task("very-long"), hf.store, MANY + 10).calls == view.calls

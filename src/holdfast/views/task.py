@@ -144,8 +144,8 @@ MANY = 2000
 
 
 def recent(view: TaskView, store: Store, most: int = 0) -> TaskView:
-    """The same with only the newest calls, so many, and those that may not have ended, if it made
-    very many."""
+    """The same with the newest calls, at least so many, and those that may not have ended, if it
+    made very many."""
     state = view.state
     if len(state.calls) <= MANY:
         return view
