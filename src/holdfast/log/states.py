@@ -118,7 +118,10 @@ def _newest(store: Store, stream: str) -> State:
     last = next(store.read(stream, backwards=True), None)
     if last is None:
         return State()
-    return _state_at(store, stream, decode(last, _Placed).seq + base_of(store, stream))
+    try:
+        return _state_at(store, stream, decode(last, _Placed).seq + base_of(store, stream))
+    except (Illegible, BadInput):  # the last line says no number, or not its own
+        return read_state(store, stream)  # which says what is wrong, and where
 
 
 def load_sound(store: Store, id: str) -> State:
@@ -127,8 +130,6 @@ def load_sound(store: Store, id: str) -> State:
     stream = stream_of(id)
     try:
         return load_newest(store, id)
-    except Illegible:
-        return _before_damage(store, stream)
     except LogDamaged as error:
         if error.stream != stream or error.seq < 2:
             raise
