@@ -21,6 +21,7 @@ from holdfast.codec.redact import Redact
 from holdfast.codec.secret import Secret
 from holdfast.core.events import VERSION, PlanItem
 from holdfast.core.plan import ready
+from holdfast.core.queues import Queue, Rate
 from holdfast.core.spec import Happened, IdempotencyKey, Retry
 from holdfast.engines.local.worker import Worker
 from holdfast.errors import (
@@ -124,6 +125,8 @@ __all__ = [
     "NotDurable",
     "NotFinished",
     "PlanItem",
+    "Queue",
+    "Rate",
     "Redact",
     "ReplyLost",
     "Results",

@@ -331,6 +331,30 @@ class Everything(Story):
         )  # fmt: skip
 
 
+def in_a_queue() -> list[AnyEvent]:
+    """The story of a task that waits for its time, then in a queue, twice, and is forked."""
+    ticket = e.QueueTicket("reports", 7, "ada", priority=2, ahead_s=120.0)
+    created = e.TaskCreated(
+        format=1, id="t-1", task="job", args=raw({}), args_hash="h", ticket=ticket,
+        not_before=AT + timedelta(seconds=1),
+    )  # fmt: skip
+    fork = e.Fork(of="t-1", seq=7, sum="s")
+    told: list[AnyEvent] = [
+        created,
+        e.Queued(),
+        e.Claimed(format=1, epoch=1, owner="w"),
+        e.Parked(until=AT + timedelta(seconds=9), why="waits"),
+        e.Queued(ticket=e.QueueTicket("reports", 8, "ada")),
+        e.PauseRequested(by="ada"),
+        e.TaskContinued(by="ada"),
+        e.TaskCreated(format=2, id="t-2", task="job", args=raw({}), args_hash="h", fork=fork),
+    ]
+    return [
+        msgspec.structs.replace(event, seq=seq, at=AT + timedelta(seconds=seq))
+        for seq, event in enumerate(told, 1)
+    ]
+
+
 def told(events: list[AnyEvent]) -> Iterator[dict[str, Any]]:
     """The events one by one, each with the fields of the state that it changed."""
     state = State()
@@ -369,6 +393,8 @@ def record() -> None:
         for seed in _SEEDS:
             for line in told(Everything(seed).go_on(_EVENTS)):
                 out.write(msgspec.json.encode(line, order="deterministic") + b"\n")
+        for line in told(in_a_queue()):
+            out.write(msgspec.json.encode(line, order="deterministic") + b"\n")
 
 
 if __name__ == "__main__":

@@ -24,12 +24,15 @@ from holdfast import (
     Holdfast,
     InDoubt,
     PlanItem,
+    Queue,
+    Rate,
     Retry,
     StepFailed,
     TaskCancelled,
     TaskFailed,
     TaskPaused,
     Unanswered,
+    Worker,
     ask,
     checkpoint,
     current,
@@ -69,6 +72,7 @@ from holdfast.core.events import (
     MemoryBegan,
     MissionSet,
     Moved,
+    QueueTurned,
     Remembered,
     Started,
 )
@@ -76,6 +80,7 @@ from holdfast.core.memories import Memories
 from holdfast.core.spec import task_spec
 from holdfast.engines.deaths import record_death, record_hindrance
 from holdfast.engines.local.tasks import TaskOptions
+from holdfast.engines.queues import QueueLog
 from holdfast.log.ledger import Ledger
 from holdfast.log.reading import memory_stream
 from holdfast.log.states import facts_in, load_any
@@ -597,6 +602,28 @@ def write_values(folder: Path) -> None:
     shutil.rmtree(folder / "w")
 
 
+@task
+def golden_queued(n: int) -> int:
+    return n
+
+
+def write_queue(folder: Path) -> None:
+    """A task that waited for its time and then in a queue, and the log of the queue's places."""
+    with Holdfast(folder / "w", clock=Clock(tick_s=0.001, skips=True)) as hf:
+        hf._holding.owner = "host process 1"
+        hf.queue(Queue("golden", concurrency=2, rate=Rate(9)))
+        told = {"id": "golden-queued", "queue": "golden", "key": "ada", "priority": 2}
+        hf.options(**told, delay_s=0.01).start(golden_queued, 7)
+        Worker(hf).run_until_idle()
+        QueueLog(hf._holding, "golden")._ledger.write(lambda state: QueueTurned())
+    for name, log in (("task", "tasks/golden-queued"), ("places", QUEUE_LOG)):
+        (folder / "w" / log / "events.jsonl").rename(folder / f"{name}.jsonl")
+    shutil.rmtree(folder / "w")
+
+
+QUEUE_LOG = f"queues/{safe_name('golden/1')}"
+
+
 def write(folder: Path, task_id: str, run_it: Callable[[Holdfast], None]) -> None:
     with Holdfast(folder / "w", clock=Clock(tick_s=0.001)) as hf:
         hf._holding.owner = "host process 1"
@@ -628,8 +655,10 @@ def main() -> None:
     others = FOLDER / f"format-{FORMAT}-sessions"
     forks = FOLDER / f"format-{NEWEST_FORMAT}-forks"
     values = FOLDER / f"format-{FORMAT}-values"
-    if not missing and others.exists() and forks.exists() and values.exists():
-        every = ", ".join((*logs, others.name, forks.name, values.name))
+    queue = FOLDER / f"format-{FORMAT}-queue"
+    rest = (others, forks, values, queue)
+    if not missing and all(each.exists() for each in rest):
+        every = ", ".join((*logs, *(each.name for each in rest)))
         sys.exit(f"{every} exist, and what is golden stays as it is")
     for name, (task_id, run_it) in missing.items():
         write(FOLDER / name, task_id, run_it)
@@ -639,6 +668,8 @@ def main() -> None:
         write_forks(forks)
     if not values.exists():
         write_values(values)
+    if not queue.exists():
+        write_queue(queue)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Holdfast, TaskCancelled
+from holdfast import Holdfast, TaskCancelled, Worker
 from holdfast.cli.root import root
 from holdfast.core.events import FORMAT, NEWEST_FORMAT, AnyEvent
 from holdfast.log.reading import read_events
@@ -22,7 +22,7 @@ from tests.golden import record
 EVERY = sorted(Path(__file__).parent.glob("format-*"))
 OTHERS = [folder for folder in EVERY if "-sessions" in folder.name]
 FORKS = [folder for folder in EVERY if "-forks" in folder.name]
-VALUES = [folder for folder in EVERY if "-values" in folder.name]
+VALUES = [folder for folder in EVERY if folder.name.endswith(("-values", "-queue"))]
 FOLDERS = [folder for folder in EVERY if folder not in (*OTHERS, *FORKS, *VALUES)]
 RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
 LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
@@ -33,6 +33,21 @@ ENGINE = [folder for folder in FOLDERS if "-engine" in folder.name]
 CONTROL = [folder for folder in FOLDERS if "-control" in folder.name]
 STUCK = [folder for folder in FOLDERS if "-stuck" in folder.name]
 CLASSES = [folder for folder in FOLDERS if "-classes" in folder.name]
+
+
+def test_a_task_of_a_queue_and_the_places_of_the_queue_can_still_be_read(tmp_path):
+    folder = Path(__file__).parent / f"format-{FORMAT}-queue"
+    for name, log in (("task", "tasks/golden-queued"), ("places", record.QUEUE_LOG)):
+        (tmp_path / "w" / log).mkdir(parents=True)
+        shutil.copy(folder / f"{name}.jsonl", tmp_path / "w" / log / "events.jsonl")
+    with Holdfast(tmp_path / "w") as hf:
+        assert hf.task("golden-queued").state.ticket.queue == "golden"
+        assert hf.handle("golden-queued").result(60) == 7
+        hf.queue(record.Queue("golden"))
+        hf.options(queue="golden").start(record.golden_queued, 8)
+        Worker(hf).run_until_idle()  # in the log that goes on
+        assert hf.queue("golden").info().running == 0
+        assert hf.verify().sound
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeVar, Unpack,
 from msgspec import UNSET, Struct
 
 from holdfast.api.forms import away, off_the_loop
-from holdfast.api.handle import Handle, Options
+from holdfast.api.handle import Handle, Options, must_fit_engine, not_before
 from holdfast.codec.redact import Redact
 from holdfast.codec.secret import Secrets
 from holdfast.core.crashes import MAX_CRASHES
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from holdfast.agent.sessions import Session
     from holdfast.agent.values import Values
     from holdfast.api.alerts import Alert, Hook, Reason, Watch
+    from holdfast.api.queues import QueueHandle
+    from holdfast.core.queues import Queue
     from holdfast.core.usage import Prices
     from holdfast.engines.rehearsal import Rehearsal
     from holdfast.engines.stream_follow import StreamFollow
@@ -226,11 +228,20 @@ class Holdfast:
         session: str = "",
         labels: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
+        queue: str = "",
+        key: str = "",
+        priority: int = 0,
+        at: datetime | None = None,
+        delay_s: float | None = None,
     ) -> Options:
         """How a task is to be started: `hf.options(…).run(fn, …)`, or `arun`, or `start`.
 
         The arguments after the function are checked by type checkers against its parameters, which
         may have any names. `timeout_s` takes the place of that of `@task`.
+
+        `start` alone takes the others: the `queue` that the task waits in, with the `key` whose
+        turn it is then and its `priority` (see `queue`); and when it may begin at the earliest,
+        `at` a time or in `delay_s` seconds.
 
         >>> from holdfast import task
         >>> @task
@@ -243,7 +254,10 @@ class Holdfast:
         given = TaskOptions(
             id=id, user=user, session=session, timeout_s=timeout_s, engine=self._going.driver,
             labels=dict(labels) if isinstance(labels, Mapping) else labels,
+            queue=queue, key=key, priority=priority,
+            not_before=not_before(at, delay_s, self._holding.clock()),
         )  # fmt: skip
+        must_fit_engine(given, self.engine.name)
         return Options(self, given)
 
     @overload
@@ -918,6 +932,33 @@ class Holdfast:
 
         return add if do is None and command is None and webhook is None else add(do)
 
+    def queue(self, queue: Queue | str) -> QueueHandle:
+        """Declare a queue, or name one that was declared. It is kept in the store, so every worker
+        and every `start` knows it; declared again, it has the new limits.
+
+        >>> from holdfast import Queue, Worker, task
+        >>> @task
+        ... def report(day: int) -> str:
+        ...     return f"day {day}"
+        >>> with Holdfast("memory://") as hf:
+        ...     reports = hf.queue(Queue("reports", concurrency=2))
+        ...     last = hf.options(queue="reports", priority=-1).start(report, 2)
+        ...     first = hf.options(queue="reports").start(report, 1)
+        ...     waiting = reports.info().waiting
+        ...     Worker(hf).run_until_idle()
+        ...     waiting, first.result(), last.result(), reports.info().running
+        (2, 'day 1', 'day 2', 0)
+        """
+        from holdfast.api.queues import open_queue
+
+        return open_queue(self._holding, queue)
+
+    def queues(self) -> list[QueueHandle]:
+        """The queues that were declared, by name."""
+        from holdfast.api.queues import all_queues
+
+        return all_queues(self._holding)
+
     def watch(self) -> int:
         """Look once for what the hooks of `on` are to be told of; returns how many alerts there
         are. Workers do so every few seconds.
@@ -1099,6 +1140,8 @@ class Holdfast:
     arestore_from = off_the_loop(restore_from, is_long=True)
     agc = off_the_loop(gc, is_long=True)
     awatch = off_the_loop(watch)
+    aqueue = off_the_loop(queue)
+    aqueues = off_the_loop(queues)
 
 
 _ABOUT_TASKS = frozenset({"id", "user", "session", "labels"})

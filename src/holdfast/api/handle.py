@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
@@ -15,7 +16,7 @@ from holdfast.core.state import State, Status
 from holdfast.engines.follow import Follow, Looks, await_end, looks, wait
 from holdfast.engines.local.tasks import TaskOptions, recorded_end
 from holdfast.engines.routing import waits_for
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadInput, HoldfastError
 from holdfast.log.reading import Tail
 from holdfast.log.states import load
 from holdfast.views.task import TaskView
@@ -79,8 +80,47 @@ class Options(Struct, frozen=True):
         """`start` for async code: it runs in a thread, off the event loop."""
         return await away(partial(self.start, fn), *args, **kwargs)
 
+    def _must_not_wait(self, fn: Any) -> None:
+        given = self.given
+        if given.queue or given.not_before is not None:
+            what = f"queue={given.queue!r}" if given.queue else "at= or delay_s="
+            raise BadInput(
+                f"{getattr(fn, '__name__', fn)}: a task with {what} waits for a worker: "
+                f"use hf.options(…).start(…), and result() of what that returns"
+            )
+
     def _starting(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begin:
+        self._must_not_wait(fn)
         return self.hf._driving.starting(task_spec(fn), args, kwargs, self.given)
+
+
+def not_before(at: Any, delay_s: Any, now: datetime) -> datetime | None:
+    """When a task may begin at the earliest, by what its options say."""
+    if delay_s is not None:
+        is_number = isinstance(delay_s, int | float) and not isinstance(delay_s, bool)
+        if at is not None or not is_number or not 0 <= delay_s < float("inf"):
+            raise BadInput(
+                f"delay_s={delay_s!r:.60} must be a number of seconds, and be given without at="
+            )
+        return now + timedelta(seconds=delay_s)
+    if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
+        raise BadInput(
+            f"at={at!r:.60} must be a datetime with its time zone, such as "
+            f"datetime(2026, 1, 1, 7, tzinfo=UTC)"
+        )
+    return None if at is None else at.astimezone(UTC)
+
+
+def must_fit_engine(given: TaskOptions, name: str) -> None:
+    """Refuse what only local workers keep to, for a task that another engine is to drive."""
+    if (given.key or given.priority) and not given.queue:
+        raise BadInput("key= and priority= are about a queue: give queue=, too")
+    if given.engine and (given.queue or given.not_before is not None):
+        raise BadInput(
+            f"queue=, at= and delay_s= are kept by local workers, and {name} drives the tasks of "
+            f"this Holdfast: use what {name} has for that (docs/how-to/queues.md has a table), or "
+            f"a Holdfast without engine="
+        )
 
 
 class NotFinished(HoldfastError, TimeoutError):

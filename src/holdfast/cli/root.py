@@ -30,6 +30,7 @@ from holdfast.cli.commands import (
     past,
     people,
     queries,
+    queue,
     reasons,
     replay,
     sessions,
@@ -203,6 +204,7 @@ GROUPS = (
         (
             *(drive.run, drive.start, worker.worker, drive.resume, drive.retry),
             *(control.pause, control.cancel, control.compensate, control.move),
+            queue.queue,
         ),
     ),
     CommandGroup(

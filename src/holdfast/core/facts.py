@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from holdfast.core.conversation import Conversation
 from holdfast.core.events import NEVER
+from holdfast.core.queues import line_time
 from holdfast.core.state import FINISHED, HALTED, State
 from holdfast.core.words import must_be_texts
 from holdfast.errors import BadInput
@@ -188,8 +189,10 @@ def wake_at(state: State) -> datetime | None:
         return BY_ENGINE
     if state.status in HALTED:
         return None
+    if state.in_line and state.ticket is not None:
+        return line_time(state.ticket, state.not_before or state.created_at)
     if state.status == "pending":
-        return state.created_at
+        return max(state.created_at, state.not_before or NEVER)
     if not state.parked:
         return NEVER
     tried = None if state.hindrance is None else TRIED_ONCE

@@ -18,6 +18,7 @@ from holdfast.core.events import (
     ListGrew,
     OnCancel,
     PlanItem,
+    QueueTicket,
     Unread,
 )
 
@@ -278,6 +279,12 @@ class State(Struct):
     """Whether its last writer released it because it waits."""
     wake_at: datetime | None = None
     """When a parked task goes on by itself."""
+    ticket: QueueTicket | None = None
+    """For a task of a queue: in which, and where in it."""
+    in_line: bool = False
+    """Whether it waits there for a place."""
+    not_before: datetime | None = None
+    """When a task that nobody drove yet may begin at the earliest."""
     cancelling: bool = False
     because: str = ""
     """Why it was paused or cancelled."""

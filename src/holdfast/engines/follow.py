@@ -220,6 +220,10 @@ class Going:
     ) -> str:
         """Make a task and leave it to the workers of its engine; returns its id."""
         if not self.driver:
+            if given.queue:
+                from holdfast.engines.queues import start_in_queue
+
+                return start_in_queue(self._driving, spec, args, kwargs, given)
             return self._driving.start(spec, args, kwargs, given)
         task = self._driving.starting(spec, args, kwargs, given)
         try:

@@ -25,6 +25,7 @@ from holdfast.core.events import (
     TaskCreated,
 )
 from holdfast.core.fold.task import carried
+from holdfast.core.queues import KEY, QUEUE
 from holdfast.core.spec import Spec, registry, task_spec
 from holdfast.core.state import State
 from holdfast.core.words import checked_id, must_be_texts
@@ -137,12 +138,17 @@ def fork(holding: Holding, id: str, wanted: WantedFork, changes: ForkChanges) ->
         args_hash=past.args_hash if args is None else _digest(past, changes, args),
         user=past.user if wanted.user is None else wanted.user,
         session=origin.sessions.get(past.session, past.session),
-        labels=dict(past.labels if wanted.labels is None else wanted.labels),
+        labels=_labels(past) if wanted.labels is None else dict(wanted.labels),
         version=past.version,
         timeout_s=past.timeout_s,
         fork=origin,
     )
     return _made(holding, past, created, changes, branches)
+
+
+def _labels(past: State) -> dict[str, str]:
+    """Those of the original. A fork is in no queue, so those that name one stay behind."""
+    return {name: text for name, text in past.labels.items() if name not in (QUEUE, KEY)}
 
 
 def _made(

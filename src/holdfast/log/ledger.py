@@ -127,13 +127,16 @@ class Ledger(Generic[S]):
         self.state, self._total, self._told = self._new(), chain.ROOT, None
         self.beginnings += 1
 
-    def write(self, make: Callable[[S], AnyEvent | None]) -> bool:
+    def write(
+        self, make: Callable[[S], AnyEvent | None], *, patience_s: float = _PATIENCE_S
+    ) -> bool:
         """Add the event that is made of the state as it is now; False if it makes none.
 
-        When this returns, the event is durable.
+        When this returns, the event is durable. `TaskBusy` if others hold the lease for longer
+        than `patience_s`.
         """
         with self._writing:
-            lease = self._lease()
+            lease = self._lease(patience_s)
             try:
                 return self._write(lease, make)
             finally:
@@ -190,14 +193,14 @@ class Ledger(Generic[S]):
         self._told = facts
         return facts
 
-    def _lease(self) -> Lease:
+    def _lease(self, patience_s: float = _PATIENCE_S) -> Lease:
         """The lease, when those who came before have given it back."""
-        give_up_at, wait_s = time.monotonic() + _PATIENCE_S, _FIRST_WAIT_S
+        give_up_at, wait_s = time.monotonic() + patience_s, _FIRST_WAIT_S
         while True:
             try:
                 return acquire_one(self.store, self.stream, self._owner, self._lease_s)
             except TaskBusy:
-                if time.monotonic() > give_up_at:
+                if time.monotonic() >= give_up_at:
                     raise
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)

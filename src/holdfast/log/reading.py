@@ -22,6 +22,7 @@ from holdfast.core.events import (
     Claimed,
     Fork,
     MemoryBegan,
+    QueueBegan,
     Rewound,
     SessionBegan,
     TaskCreated,
@@ -39,14 +40,15 @@ if TYPE_CHECKING:
     from holdfast.stores.port import Store
 
 _TYPES = {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
-_FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan]]] = {
+_FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan | QueueBegan]]] = {
     "tasks": ("task", TaskCreated),
     "sessions": ("session", SessionBegan),
     "memories": ("memory", MemoryBegan),
+    "queues": ("queue", QueueBegan),
 }
 """The kind of a log, and its first event, by the first part of its stream's name."""
 _BEGINS = frozenset(first for _, first in _FIRST.values())
-_SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan)
+_SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan, QueueBegan)
 _WHOLE_CHECKPOINT = b'"carried":{'
 _CHECKPOINT = b'{"type":"checkpointed"'
 _REWOUND = b'{"type":"rewound"'

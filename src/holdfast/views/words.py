@@ -300,8 +300,24 @@ def _forgotten(event: e.Forgotten, state: State) -> Words:
     return _words("forgotten", f"{event.id}{_because(event.because)}")
 
 
+def _queue(state: State) -> str:
+    ticket = state.ticket
+    if ticket is None:
+        return ""
+    return f"in {ticket.queue}" + (f", key {ticket.key}" if ticket.key else "")
+
+
+def _places(event: e.PlacesChanged) -> str:
+    taken = [f"taken by {', '.join(place.task for place in event.taken)}"] if event.taken else []
+    return "; ".join(taken + ([f"free again: {', '.join(event.freed)}"] if event.freed else []))
+
+
 WORDS: dict[type[AnyEvent], Callable[[Any, State], Words]] = {
     e.TaskCreated: _created,
+    e.Queued: lambda event, state: _words("queued", _queue(state), status="waits"),
+    e.QueueBegan: lambda event, _: _words("queue began", f"{len(event.places):,} places taken"),
+    e.PlacesChanged: lambda event, _: _words("places changed", _places(event)),
+    e.QueueTurned: lambda event, _: _words("queue turned", "a new log goes on"),
     e.Claimed: lambda event, _: _words(
         "claimed", f"by {event.owner}", _more(f", epoch {event.epoch}"), status="driven"
     ),

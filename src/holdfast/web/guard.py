@@ -186,11 +186,11 @@ def read_passwords(path: Path) -> dict[str, tuple[bytes, bytes]]:
     return found
 
 
-class Rate:
+class _Bucket:
     """So many a second, and as many at once.
 
     >>> now = iter([0.0, 0.0, 0.0, 0.0, 0.5])
-    >>> rate = Rate(2, lambda: next(now))
+    >>> rate = _Bucket(2, lambda: next(now))
     >>> rate.take(), rate.take(), rate.take(), rate.take()
     (True, True, False, True)
     """
@@ -217,8 +217,8 @@ class Gate:
     def __init__(self, app: Asgi, entry: WayIn) -> None:
         self._app = app
         self._entry = entry
-        self._requests, self._actions = Rate(_REQUESTS_PER_S), Rate(_ACTIONS_PER_S)
-        self._failed = Rate(_FAILED_PER_S)
+        self._requests, self._actions = _Bucket(_REQUESTS_PER_S), _Bucket(_ACTIONS_PER_S)
+        self._failed = _Bucket(_FAILED_PER_S)
         self._seal = secrets.token_bytes(32)
         self._known: set[bytes] = set()
         """Passwords that were right, sealed: hashing one takes as long as it is meant to."""

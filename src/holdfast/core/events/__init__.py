@@ -54,6 +54,13 @@ from holdfast.core.events.history import (
     Rewound,
     SessionRewound,
 )
+from holdfast.core.events.queue import (
+    PlacesChanged,
+    QueueBegan,
+    QueueEvent,
+    QueuePlace,
+    QueueTurned,
+)
 from holdfast.core.events.session import (
     Forgotten,
     MemoryBegan,
@@ -89,6 +96,8 @@ from holdfast.core.events.task import (
     PlanProgressed,
     PlanStatus,
     Progressed,
+    Queued,
+    QueueTicket,
     SetAside,
     TaskCompleted,
     TaskContinued,
@@ -101,7 +110,7 @@ from holdfast.core.events.task import (
     WorkspaceEvent,
 )
 
-AnyEvent = TaskEvent | WorkspaceEvent | HistoryEvent | SessionEvent | MemoryEvent
+AnyEvent = TaskEvent | WorkspaceEvent | HistoryEvent | SessionEvent | MemoryEvent | QueueEvent
 
 dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
 """The event as a JSON object, without `seq` and `at` while no log has taken it."""
@@ -158,6 +167,7 @@ __all__ = [
     "Patched",
     "PauseRequested",
     "Pinned",
+    "PlacesChanged",
     "PlanItem",
     "PlanProgressed",
     "PlanStatus",
@@ -166,6 +176,12 @@ __all__ = [
     "QuestionAnswered",
     "QuestionAsked",
     "QuestionExpired",
+    "QueueBegan",
+    "QueueEvent",
+    "QueuePlace",
+    "QueueTicket",
+    "QueueTurned",
+    "Queued",
     "Remembered",
     "Reused",
     "Rewound",

@@ -14,6 +14,17 @@ from holdfast.core.events.history import Effects, Fork
 PlanStatus = Literal["pending", "doing", "done", "failed", "skipped"]
 
 
+class QueueTicket(Struct, frozen=True, omit_defaults=True):
+    """In which queue a task waits, and where: see `core.queues`."""
+
+    queue: str
+    lane: int
+    key: str = ""
+    priority: int = 0
+    ahead_s: float = 0.0
+    """How many seconds its priority is worth."""
+
+
 class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     """The first event of every task."""
 
@@ -33,6 +44,17 @@ class TaskCreated(Event, frozen=True, kw_only=True, tag="task_created"):
     """For a fork: whose past it shares. Its own events count on from there."""
     engine: str = ""
     """The engine that is to drive it; '' for any process that has the code and looks for work."""
+    ticket: QueueTicket | None = None
+    """For a task of a queue. A fork of it has none."""
+    not_before: datetime | None = None
+    """When it may begin at the earliest."""
+
+
+class Queued(Event, frozen=True, kw_only=True, tag="queued"):
+    """The task waits in its queue: its time has come, or it was released before and can go on."""
+
+    ticket: QueueTicket | None = None
+    """Where, if that has changed."""
 
 
 class Claimed(Event, frozen=True, kw_only=True, tag="claimed"):
@@ -218,6 +240,7 @@ class Carried(Struct, frozen=True, omit_defaults=True):
     driven_since: int = 1
     taken_at: int = 0
     mail: tuple[Unread, ...] = ()
+    ticket: QueueTicket | None = None
 
 
 class Checkpointed(Event, frozen=True, kw_only=True, tag="checkpointed"):
@@ -287,6 +310,7 @@ class TaskRetried(Event, frozen=True, kw_only=True, tag="task_retried"):
 TaskEvent = (
     CallEvent
     | TaskCreated
+    | Queued
     | Claimed
     | DriverDied
     | SetAside

@@ -94,6 +94,7 @@ def _fold_effective(events: Iterable[AnyEvent]) -> State:
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.TaskCreated: task.created,
+    e.Queued: task.queued,
     e.Claimed: task.claimed,
     e.DriverDied: task.driver_died,
     e.SetAside: task.task_stuck,

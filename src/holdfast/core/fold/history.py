@@ -32,7 +32,7 @@ def _leave(state: State) -> None:
     """Close the age that ends here, and whatever spoke of how the task would end."""
     state.ages = (*state.ages, Age(state.name, dict(state.last)))
     state.result, state.failure, state.causes = UNSET, None, ()
-    state.parked, state.wake_at = False, None
+    state.parked, state.wake_at, state.in_line = False, None, False
     state.cancelling, state.ending = False, ""
     state.is_held, state.deaths, state.death, state.hindrance = False, {}, None, None
 

@@ -57,12 +57,20 @@ def created(state: State, event: e.TaskCreated) -> None:
     state.parent_path = event.parent_path
     state.timeout_s = event.timeout_s
     state.driver, state.driven_since = event.engine, event.seq
+    state.ticket, state.not_before = event.ticket, event.not_before
+    state.in_line = event.ticket is not None and event.not_before is None
     _set_deadline(state, event)
 
 
 def _set_deadline(state: State, event: e.TaskCreated | e.TaskRetried) -> None:
     if state.timeout_s is not None:
         state.until = event.at + timedelta(seconds=state.timeout_s)
+
+
+def queued(state: State, event: e.Queued) -> None:
+    state.in_line = True
+    if event.ticket is not None:
+        state.ticket = event.ticket
 
 
 def claimed(state: State, event: e.Claimed) -> None:
@@ -73,7 +81,7 @@ def claimed(state: State, event: e.Claimed) -> None:
     state.process = event.process
     state.is_held, state.hindrance = True, None
     state.claims += 1
-    state.parked, state.wake_at = False, None
+    state.parked, state.wake_at, state.in_line = False, None, False
     if state.status == "pending":
         state.status = "in_progress"
 
@@ -97,6 +105,7 @@ def hindered(state: State, event: e.Hindered) -> None:
     state.hindrance = Hindrance(event.at, event.error, event.why, event.by)
     if event.error != "CodeMissing":  # that is no matter for those who have the code
         state.parked, state.wake_at, state.is_held = True, None, False
+        state.in_line = False
 
 
 def parked(state: State, event: e.Parked) -> None:
@@ -243,6 +252,8 @@ def checkpointed(state: State, event: e.Checkpointed) -> None:
     state.checkpoint = event.state
     state.changes = []
     carried = event.carried
+    state.in_line = False  # somebody drives it: only then there is a checkpoint
+    state.ticket = carried.ticket or state.ticket
     state.status = carried.status  # type: ignore[assignment]
     state.because = carried.because
     state.plan = state.checkpoint_plan = numbered(carried.plan)
@@ -350,6 +361,7 @@ def carried(state: State, stow: Callable[[bytes], Raw]) -> e.Carried:
         state.driven_since,
         state.taken_at,
         state.mail,
+        state.ticket,
     )
 
 

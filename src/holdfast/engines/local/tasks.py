@@ -22,12 +22,14 @@ from holdfast.core.events import (
     Claimed,
     Compensating,
     Failure,
+    QueueTicket,
     TaskContinued,
     TaskCreated,
     TaskRetried,
 )
 from holdfast.core.facts import facts_of, wake_at
 from holdfast.core.journal import Raised, Returned, Stopped
+from holdfast.core.queues import KEY, QUEUE
 from holdfast.core.scope import scope_var
 from holdfast.core.spec import Spec, registry
 from holdfast.core.state import FINISHED, HALTED, UNDO, State
@@ -84,6 +86,8 @@ class Begin(Struct, frozen=True):
     """Whether it is let go on if it is paused."""
     reopens: bool = False
     """Whether one that has ended is opened again."""
+    confirm: Callable[[Log], None] | None = None
+    """For a task of a queue: makes sure that it has a place."""
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True):
@@ -99,6 +103,12 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     parent_path: str = ""
     engine: str = ""
     """The remote engine that is to drive it; '' for none."""
+    queue: str = ""
+    key: str = ""
+    priority: int = 0
+    not_before: datetime | None = None
+    ticket: QueueTicket | None = None
+    """Where it stands in its queue, which `engines.queues` decides."""
 
 
 class Driving:
@@ -157,6 +167,8 @@ class Driving:
                     parent=given.parent,
                     parent_path=given.parent_path,
                     engine=given.engine,
+                    ticket=given.ticket,
+                    not_before=given.not_before,
                 )
             )
 
@@ -179,7 +191,8 @@ class Driving:
         task = self.starting(spec, args, kwargs, given)
         try:
             with self.holding.hold(task.task_id) as log:
-                self._begin(task, log)
+                self._must_be_ours(task, log.state)
+                task.begin(log)
                 log.sync()
         except DrivenElsewhere:
             raise
@@ -200,7 +213,7 @@ class Driving:
 
         return Begin(id, spec, begin, lambda state: state.status in FINISHED, continues=True)
 
-    def taking(self, id: str, spec: Spec) -> Begin:
+    def taking(self, id: str, spec: Spec, confirm: Callable[[Log], None] | None = None) -> Begin:
         """Take the task as it is; one that was paused meanwhile stays so."""
 
         def begin(log: Log) -> None:
@@ -215,7 +228,8 @@ class Driving:
                 raise BadInput(f"task {id!r} is a {log.state.task}, not a {spec.name}")
             self._heed_deaths(log)
 
-        return Begin(id, spec, begin, lambda state: state.status in FINISHED)
+        ends = lambda state: state.status in FINISHED  # noqa: E731
+        return Begin(id, spec, begin, ends, confirm=confirm)
 
     def _heed_deaths(self, log: Log) -> None:
         """Record that the last driver died, and set the task aside if that was once too often."""
@@ -280,6 +294,10 @@ class Driving:
     def _begin(self, task: Begin, log: Log) -> None:
         """What is done to a task first, if it is ours to drive."""
         self._must_be_ours(task, log.state)
+        if log.state.ticket is not None and log.state.status not in FINISHED:
+            if task.confirm is None:
+                raise _has_a_queue(log.state)
+            task.confirm(log)
         task.begin(log)
 
     def _must_be_ours(self, task: Begin, state: State) -> None:
@@ -412,6 +430,15 @@ class Driving:
         )
 
 
+def _has_a_queue(state: State) -> BadInput:
+    name = state.ticket.queue if state.ticket is not None else ""
+    return BadInput(
+        f"task {state.id!r} is in queue {name!r}, and so only a worker drives it, when it has a "
+        f"place: wait for it by hf.handle({state.id!r}).result(), let it go on by "
+        f"hf.unpause({state.id!r}) or hf.retry({state.id!r}, worker=True)"
+    )
+
+
 def recorded_end(store: Store, state: State, spec: Spec) -> Any:
     """What a finished task returned or raised, from its log."""
     if state.status == "cancelled":
@@ -513,7 +540,7 @@ class Children:
             id=id,
             user=parent.user,
             session=parent.session,
-            labels=dict(parent.labels),
+            labels={k: v for k, v in parent.labels.items() if k not in (QUEUE, KEY)},
             parent=parent.id,
             parent_path=path,
             engine=parent.driver,

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from holdfast.core.events import NEVER
 from holdfast.core.facts import TRIED_ONCE, PagePlace, Query
 from holdfast.core.kinds import id_of
+from holdfast.core.queues import QUEUE, REGION
 from holdfast.core.spec import Spec, registry
 from holdfast.core.state import FINISHED
 from holdfast.engines.clocks import OwnTime
@@ -47,7 +48,7 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.log.reading import TellsNews, stream_of
+from holdfast.log.reading import TellsNews, first_event, stream_of
 from holdfast.log.states import load, read_facts
 from holdfast.log.store_calls import due_in
 from holdfast.stores.port import Facts, Store
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from holdfast.api.app import Holdfast
+    from holdfast.engines.holder import Holding
+    from holdfast.engines.local.desk import Desk
 
 
 _TASKS = "tasks/"
@@ -65,7 +68,6 @@ _MISSED_S = 60.0
 """How long a task may wait for somebody with its code before its log says so."""
 _TRY_AGAIN = 200
 _MOST_PUT_OFF = 1000
-_LATER = datetime(9000, 1, 1, tzinfo=UTC)
 _LISTEN_S, _CALM_S = 0.5, 0.05
 """How long to listen for news at a time, and how much to let come together before a look."""
 
@@ -126,6 +128,7 @@ class Worker:
         self.weather = Weather(self._say)
         """How the store does, as this worker sees it."""
         self._wake_ups = WakeUps(self._holding)
+        self._desk = _new_desk(self._holding, self._say)
         self._is_new = True
         self._shuffles = isinstance(self._store, TellsNews)
         """Whether many machines may share the store, and look for work at the same moment."""
@@ -170,7 +173,8 @@ class Worker:
     def _until_next_look(self) -> float:
         now = time.monotonic()
         put_off = [at - now for at in self._not_before.values() if at > now]
-        return min([self._poll_s, *put_off])
+        soon = self._desk.wait_s()
+        return min([self._poll_s, *put_off, *([] if soon is None else [soon])])
 
     def _listen(self, store: TellsNews, ended: threading.Event) -> None:
         """Look at once when there is news; by a thread, which ends soon after the worker."""
@@ -192,10 +196,16 @@ class Worker:
             return False
         later = (
             facts.wake_at
-            for _, facts in due_in(self._store, _TASKS, _LATER)
+            for _, facts in due_in(self._store, _TASKS, REGION)
             if facts is not None and facts.wake_at is not None and facts.wake_at > clock.now
         )
-        return clock.idle(self, min(later, default=None))
+        waits = [] if self._desk.waits_until is None else [self._desk.waits_until]
+        return clock.idle(self, min([*later, *waits], default=None))
+
+    def _waits_for_a_rate(self) -> bool:
+        """Whether a task of a queue starts soon by itself. The clock of a test does not go on."""
+        own = isinstance(self._holding.clock, OwnTime)
+        return self._desk.waits_until is not None and not own
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -225,16 +235,17 @@ class Worker:
                     continue
                 if self.weather.clears():
                     self._wake_ups.look_far_back()
-                is_idle = not (taken or self._active or self._is_told)
+                is_idle = not (taken or self._active or self._is_told or self._desk.is_busy)
                 if self._skips(is_idle):
                     continue
-                if until_idle and is_idle:
+                if until_idle and is_idle and not self._waits_for_a_rate():
                     break
                 self._wait(self._until_next_look())
         finally:
             ended.set()
             self._skips(is_idle=False)
             self._drain()
+            self._desk.close()
             threads.shutdown()
             if self._loop is not None:
                 self._loop.close()
@@ -269,7 +280,37 @@ class Worker:
             if spec is not None:
                 self._begin(task_id, spec, threads)
                 taken += 1
+        return taken + self._take_places(threads)
+
+    def _take_places(self, threads: Any) -> int:
+        """Begin tasks of queues, as far as there is room here and there."""
+        room = 0 if self._stopping else self._concurrency - len(self._active)
+        taken = 0
+        for task_id, facts in self._desk.take(room, self._is_for_us):
+            spec = self._known(facts.task)
+            if spec is None or task_id in self._active:
+                continue
+            self._begin(task_id, spec, threads)
+            taken += 1
         return taken
+
+    def _is_for_us(self, task_id: str, facts: Facts) -> bool:
+        """Whether a task that waits in a queue could be driven here now."""
+        if self._not_before.get(task_id, 0) > time.monotonic() or task_id in self._active:
+            return False
+        limit = self._limits.get(facts.task)
+        if limit is not None and self._count(facts.task) >= limit:
+            return False
+        return self._known(facts.task) is not None
+
+    def _known(self, name: str) -> Spec | None:
+        try:
+            return registry.task(name)
+        except CodeMissing as error:
+            if name not in self._unknown:
+                self._unknown.add(name)
+                self._say(f"leaves tasks of type {name} to others: {error}")
+            return None
 
     def _due(self, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         """What has something to do. A worker that is new also tries what others could not."""
@@ -328,7 +369,28 @@ class Worker:
                 self._told.add(stream.removeprefix(_TASKS))
             self._put_off(stream.removeprefix(_TASKS), _TOLD_S if ours else _HELD_S)
             return None
+        if QUEUE in found.labels and not self._desk.has(stream.removeprefix(_TASKS)):
+            return self._line_up(stream.removeprefix(_TASKS), found, spec)
         return spec
+
+    def _line_up(self, task_id: str, facts: Facts, spec: Spec) -> Spec | None:
+        """Have a task of a queue wait for its place; one that only has the label is driven."""
+        try:
+            created = first_event(self._store, stream_of(task_id))
+            if created is None or created.ticket is None:
+                return spec
+            why = self._desk.admit(task_id, facts)
+        except FAULTS:
+            raise
+        except TaskBusy:
+            self._put_off(task_id, _TOLD_S)
+            why = ""
+        except HoldfastError as error:
+            why = f"{error}"
+        if why:
+            self._pass_by(task_id, why)
+        self._is_told = self._is_told or not why
+        return None
 
     def _note_missing(self, task_id: str, due: datetime, now: datetime, error: CodeMissing) -> None:
         """Record that a task waits for somebody who has its code, once it has waited for long."""
@@ -362,7 +424,7 @@ class Worker:
     # Driving them
 
     def _begin(self, task_id: str, spec: Spec, threads: Any) -> None:
-        task = self._driving.taking(task_id, spec)
+        task = self._driving.taking(task_id, spec, self._desk.confirm)
         if task_id not in self._trouble:
             self._say(f"{task_id}: taken up ({spec.name})")
         if spec.is_async:
@@ -393,6 +455,10 @@ class Worker:
                     self._tell_end(task_id, error)
 
     def _tell_end(self, task_id: str, error: BaseException | None) -> None:
+        if type(error) is TaskBusy:
+            self._desk.again(task_id)
+        else:
+            self._desk.ended(task_id)
         is_elsewhere = isinstance(error, DrivenElsewhere)
         went_on = (TaskFailed, TaskCancelled, TaskWaiting, TaskBusy, LeaseLost)
         if error is None or (isinstance(error, went_on) and not is_elsewhere):
@@ -445,6 +511,12 @@ def _new_patrol(hf: Holdfast) -> Any:
     from holdfast.stores.patrol import Patrol  # only a worker has one
 
     return Patrol(hf.store)
+
+
+def _new_desk(holding: Holding, say: Callable[[str], None]) -> Desk:
+    from holdfast.engines.local.desk import Desk  # the same
+
+    return Desk(holding, say)
 
 
 def _new_loop() -> Any:

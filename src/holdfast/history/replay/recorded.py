@@ -27,6 +27,7 @@ from holdfast.core.events import (
     PauseRequested,
     Planned,
     PlanProgressed,
+    Queued,
     Rewound,
     SetAside,
     TaskCompleted,
@@ -152,7 +153,7 @@ Part = Literal["given", "held", "said", "apart"]
 for it (`held`); the code makes it (`said`); or it concerns the driver of the task (`apart`)."""
 
 _APART = (
-    *(Claimed, Parked, DriverDied, SetAside, Hindered),
+    *(Claimed, Parked, DriverDied, SetAside, Hindered, Queued),
     *(PauseRequested, TaskContinued, CancelRequested, Moved),
 )
 _ENDS = (TaskCompleted, TaskErrored, TaskStopped)

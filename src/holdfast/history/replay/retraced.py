@@ -32,6 +32,7 @@ from holdfast.core.events import (
     Moved,
     Observed,
     Parked,
+    Queued,
     SetAside,
     Settled,
     Started,
@@ -114,7 +115,7 @@ def is_cut_off(place: str, branches: Collection[str]) -> bool:
 
 
 _APART = (
-    *(Claimed, Parked, DriverDied, SetAside, Hindered),
+    *(Claimed, Parked, DriverDied, SetAside, Hindered, Queued),
     *(TaskContinued, CancelRequested, Moved),
 )
 _ONCE = (TaskCompleted, TaskErrored, TaskStopped, Compensating)

@@ -23,6 +23,9 @@ from holdfast.views.words import words_of
 OMITTED: dict[type[AnyEvent], str] = {
     e.ListGrew: "parts of values: these are shown whole, where they stand",
     e.ChildMade: "the child's log is there: how it went is in that log, and where it ended here",
+    e.QueueBegan: "of the log of a queue, which no audit is about",
+    e.PlacesChanged: "the same",
+    e.QueueTurned: "the same",
 }
 """The types of events that make no entry, and why."""
 
@@ -129,6 +132,11 @@ def _died(event: e.DriverDied | e.SetAside, seen: SeenTask) -> Fields:
 
 def _hindered(event: e.Hindered, seen: SeenTask) -> Fields:
     return {"who": event.by, "name": event.error, "text": event.why}
+
+
+def _queued(event: e.Queued, seen: SeenTask) -> Fields:
+    ticket = event.ticket or seen.state.ticket
+    return {"name": ticket.queue if ticket is not None else ""}
 
 
 def _parked(event: e.Parked, seen: SeenTask) -> Fields:
@@ -383,6 +391,7 @@ ENTRIES: dict[type[AnyEvent], Tell] = {
     e.TaskCreated: _created,
     e.Rewound: _rewound,
     e.Adopted: _adopted,
+    e.Queued: _queued,
     e.Claimed: _claimed,
     e.DriverDied: _died,
     e.SetAside: _died,

@@ -1,0 +1,194 @@
+"""The limits of queues hold at every instant, whatever happens to workers: a judge outside says so.
+
+The judge is a server that every task visits while it works. It counts those inside. A process that
+is killed leaves at once, because its connection ends.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from holdfast import Holdfast, Queue, Rate
+from holdfast.core.facts import Query
+from tests.crash.queue_agents import visit
+from tests.stores.postgres_server import postgres_server, postgres_url
+from tests.thorough import THOROUGH
+
+__all__ = ["postgres_server", "postgres_url"]
+
+LEASE_S = 10.0
+WORKERS = 4
+
+
+class Judge:
+    """Counts who is inside, and remembers who came when."""
+
+    def __init__(self, folder) -> None:
+        self.path = str(folder / "judge")
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(self.path)
+        self._server.listen(200)
+        self._inside: dict[socket.socket, str] = {}
+        self._lock = threading.Lock()
+        self.most, self.most_of_key = 0, Counter[str]()
+        self.came: list[tuple[float, int, str]] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                door, _ = self._server.accept()
+                threading.Thread(target=self._visit, args=(door,), daemon=True).start()
+
+    def _visit(self, door: socket.socket) -> None:
+        n, _, key = door.recv(100).decode().partition(" ")
+        if not key:  # it was killed at the door
+            return door.close()
+        with suppress(OSError):
+            with self._lock:
+                self._send_home()
+                self._inside[door] = key = key.strip()
+                self.came.append((time.monotonic(), int(n), key))
+                self.most = max(self.most, len(self._inside))
+                inside = Counter(self._inside.values())
+                self.most_of_key[key] = max(self.most_of_key[key], inside[key])
+            door.sendall(b".")
+
+    def _send_home(self) -> None:
+        for door in list(self._inside):
+            try:
+                is_gone = door.recv(1, socket.MSG_DONTWAIT) == b""
+            except BlockingIOError:
+                continue
+            except OSError:  # it was killed
+                is_gone = True
+            if is_gone:
+                del self._inside[door]
+                door.close()
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for door in self._inside:
+            door.close()
+
+
+@contextmanager
+def judged(folder) -> Iterator[Judge]:
+    judge = Judge(folder)
+    try:
+        yield judge
+    finally:
+        judge.close()
+
+
+def start_worker(url: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "tests.crash.queue_agents", url, str(LEASE_S)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+def end(worker: subprocess.Popen[str]) -> None:
+    with worker:
+        worker.kill()
+
+
+def disturb(workers: list[subprocess.Popen[str]], url: str, chance: random.Random) -> None:
+    """Kill a worker and start another, or stop one for a moment that is shorter than its lease."""
+    index = chance.randrange(len(workers))
+    if chance.random() < 0.4:
+        end(workers[index])
+        workers[index] = start_worker(url)
+    else:
+        pid = workers[index].pid
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(chance.uniform(0.01, 0.5))
+        os.kill(pid, signal.SIGCONT)
+
+
+def number_completed(hf: Holdfast) -> int:
+    return len(hf.store.find(Query(status=("completed",), limit=None)).found)
+
+
+def drive_all(hf: Holdfast, url: str, count: int, disturbances: int, seed: int) -> None:
+    """Have four workers drive everything, disturbed at random, until all is done."""
+    chance = random.Random(seed)
+    workers = [start_worker(url) for _ in range(WORKERS)]
+    try:
+        for worker in workers:
+            assert worker.stdout is not None and worker.stdout.readline().startswith("ready")
+        give_up_at = time.monotonic() + 60 + count / 5
+        # No place is lost: those of the dead come back with their leases.
+        while number_completed(hf) < count or hf.queue("visits").info().running:
+            assert time.monotonic() < give_up_at, "the queue does not get empty"
+            if disturbances:
+                disturbances -= 1
+                disturb(workers, url, chance)
+            time.sleep(0.2)
+    finally:
+        for worker in workers:
+            end(worker)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, tmp_path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/queue.db"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def test_a_limit_is_never_exceeded_while_workers_are_killed_and_stopped(url, tmp_path):
+    count, disturbances = (2000, 60) if THOROUGH else (80, 5)
+    with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
+        hf.queue(Queue("visits", concurrency=10, key_concurrency=4))
+        for n in range(count):
+            key = f"k{n % 5}"
+            hf.options(id=f"v-{n}", queue="visits", key=key).start(visit, n, judge.path, key)
+        drive_all(hf, url, count, disturbances, seed=count)
+        assert {n for _, n, _ in judge.came} == set(range(count))
+        assert judge.most <= 10
+        assert max(judge.most_of_key.values()) <= 4
+
+
+def test_a_rate_holds_for_all_workers_together(url, tmp_path):
+    count, rate = (2000, 100) if THOROUGH else (60, 30)
+    with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
+        hf.queue(Queue("visits", rate=Rate(rate, per_s=1)))
+        for n in range(count):
+            hf.options(id=f"v-{n}", queue="visits").start(visit, n, judge.path)
+        drive_all(hf, url, count, 0, seed=1)
+        places = [
+            event for event in queue_events(hf, "visits") if type(event).__name__ == "PlacesChanged"
+        ]
+        granted = sorted(place.at.timestamp() for event in places for place in event.taken)
+        assert len(granted) >= count
+        for window_s in (1.0, 10.0):
+            most = max(in_window(granted, at, window_s) for at in granted)
+            assert most <= rate * window_s + Rate(rate).at_once
+        # As the world outside saw it: within 5 % over 10 s, and not below what it may be.
+        came = sorted(at for at, _, _ in judge.came)
+        most = max(in_window(came, at, 10.0) for at in came)
+        assert most <= 1.05 * rate * 10.0
+
+
+def in_window(times: list[float], start: float, length: float) -> int:
+    return sum(start <= at < start + length for at in times)
+
+
+def queue_events(hf: Holdfast, name: str):
+    from holdfast.log.reading import read_events
+    from holdfast.log.store_calls import streams_in
+
+    for stream in sorted(streams_in(hf.store, f"queues/{name}/")):
+        yield from read_events(hf.store, stream)
