@@ -19,7 +19,8 @@ PINNED = {
     "Handle", "Happened", "Holdfast", "HoldfastError", "HoldsSecret", "IdempotencyKey",
     "IllegalTransition", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged",
     "MigrationNeeded",
-    "NewerFormat", "NotATask", "NotAnswered", "NotDurable", "NotFinished", "PlanItem", "Queue", "Rate", "Redact",
+    "NewerFormat", "NotATask", "NotAnswered", "NotDurable", "NotFinished", "PlanItem", "Queue",
+    "Rate", "Redact",
     "Results", "Retention", "Retry", "Secret", "SessionNotFound", "StepFailed", "StorageFailed",
     "StoreError", "StreamBroken", "StreamPart", "TaskBusy", "TaskCancelled", "TaskFailed",
     "TaskNotFound", "TaskPaused",
@@ -34,8 +35,10 @@ PINNED = {
 METHODS = {
     "answer", "archive_to", "arun", "astart", "audit", "cancel", "check", "close", "compare",
     "compensate", "copy_to", "experiment", "files", "follow", "fork", "from_env", "gc", "handle",
-    "heads", "memory", "move", "on", "open", "options", "page", "pause", "queue", "queues", "replay", "resolve",
-    "restore_from", "resume", "retry", "rewind", "run", "send", "session", "sessions", "snapshot",
+    "heads", "memory", "move", "on", "open", "options", "page", "pause", "queue",
+    "queues", "replay", "resolve",
+    "restore_from", "resume", "retry", "rewind", "run", "schedule", "schedules", "send",
+    "session", "sessions", "snapshot",
     "sql", "start", "stats", "stream", "task", "tasks", "unpause", "values", "verify", "watch",
 }  # fmt: skip
 

@@ -58,9 +58,11 @@ if TYPE_CHECKING:
     from holdfast.agent.values import Values
     from holdfast.api.alerts import Alert, Hook, Reason, Watch
     from holdfast.api.queues import QueueHandle
+    from holdfast.api.schedules import ScheduleHandle
     from holdfast.core.queues import Queue
     from holdfast.core.usage import Prices
     from holdfast.engines.rehearsal import Rehearsal
+    from holdfast.engines.schedules import CatchUp, Overlap
     from holdfast.engines.stream_follow import StreamFollow
     from holdfast.history.comparison import Comparison, Experiment, Variant
     from holdfast.history.replay import Replayed
@@ -959,6 +961,63 @@ class Holdfast:
 
         return all_queues(self._holding)
 
+    def schedule(
+        self,
+        fn: Callable[..., Any] | str,
+        /,
+        *args: Any,
+        cron: str = "",
+        tz: str = "UTC",
+        every_s: float | None = None,
+        at: datetime | None = None,
+        name: str = "",
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "last",
+        window_s: float = 86400.0,
+        jitter_s: float = 0.0,
+        user: str = "",
+        queue: str = "",
+        key: str = "",
+        priority: int = 0,
+        **kwargs: Any,
+    ) -> ScheduleHandle:
+        """Have a task start by itself: by `cron` in the time zone `tz`, every `every_s` seconds, or
+        once `at` a time. Or name a schedule that was declared.
+
+        It is kept in the store, under the `name` (that of the task, if none is given). Workers
+        start what is due, once for each due time: the task is named after it. `overlap` says what
+        happens if the one before has not ended: `skip`, `allow` both, or `cancel` that one. After
+        an outage, `catch_up` with the `last` due time that was missed, with `all` or `none` of
+        them, as far back as `window_s`. `jitter_s` spreads starts. `cron` needs the extra
+        `schedules`.
+
+        >>> from holdfast import task
+        >>> @task
+        ... def morning_report(city: str) -> None: ...
+        >>> with Holdfast("memory://") as hf:
+        ...     handle = hf.schedule(morning_report, "Oslo", cron="0 7 * * 1-5", tz="Europe/Oslo")
+        ...     handle.name, len(handle.next(3))
+        ('morning_report', 3)
+        """
+        from holdfast.api.schedules import ScheduleHandle, declare_schedule, schedule_of
+
+        if isinstance(fn, str):
+            handle = ScheduleHandle(self, fn)
+            _ = handle.schedule  # there is one
+            return handle
+        made = schedule_of(
+            fn, args, kwargs, name=name, cron=cron, tz=tz, every_s=every_s, at=at, overlap=overlap,
+            catch_up=catch_up, window_s=window_s, jitter_s=jitter_s, user=user, queue=queue,
+            key=key, priority=priority,
+        )  # fmt: skip
+        return declare_schedule(self, made)
+
+    def schedules(self) -> list[ScheduleHandle]:
+        """The schedules that were declared, by name."""
+        from holdfast.api.schedules import ScheduleHandle, all_schedules
+
+        return [ScheduleHandle(self, each.name) for each in all_schedules(self)]
+
     def watch(self) -> int:
         """Look once for what the hooks of `on` are to be told of; returns how many alerts there
         are. Workers do so every few seconds.
@@ -1142,6 +1201,8 @@ class Holdfast:
     awatch = off_the_loop(watch)
     aqueue = off_the_loop(queue)
     aqueues = off_the_loop(queues)
+    aschedule = off_the_loop(schedule)
+    aschedules = off_the_loop(schedules)
 
 
 _ABOUT_TASKS = frozenset({"id", "user", "session", "labels"})

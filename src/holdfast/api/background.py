@@ -1,4 +1,5 @@
-"""What a worker does beside driving tasks: it looks for alerts, and deletes what has grown old.
+"""What a worker does beside driving tasks: it starts what is scheduled, looks for alerts, and
+deletes what has grown old.
 
 One thread of its own. Nothing that goes wrong here disturbs a task: it is said, and tried again.
 The clean-up is the same as `hf.gc`, which works under a lease, so one worker at a time does it.
@@ -13,11 +14,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from holdfast.api.schedules import Scheduler
 from holdfast.errors import HoldfastError, TaskBusy
 
 if TYPE_CHECKING:
     from holdfast.api.app import Holdfast
 
+SCHEDULES_EVERY_S = 1.0
 LOOK_EVERY_S = 5.0
 CLEAN_EVERY_S = 3600.0
 
@@ -43,9 +46,8 @@ class Background:
         """How often this process has cleaned up."""
 
     def __enter__(self) -> Self:
-        if self._hf.hooks or self._hf.retention is not None:
-            self._thread = threading.Thread(target=self._run, name="holdfast upkeep", daemon=True)
-            self._thread.start()
+        self._thread = threading.Thread(target=self._run, name="holdfast upkeep", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(
@@ -61,13 +63,17 @@ class Background:
     def _run(self) -> None:
         # Workers that are started together don't all clean up at once.
         clean_at = time.monotonic() + random.uniform(0, min(60.0, self._clean_every_s))
+        scheduler = Scheduler(self._hf, self._say)
+        watch_at = time.monotonic()
         while not self._closing.is_set():
-            if self._hf.hooks:
+            self._try(scheduler.look)
+            if self._hf.hooks and time.monotonic() >= watch_at:
                 self._try(self._hf.watch)
+                watch_at = time.monotonic() + self._look_every_s
             if self._hf.retention is not None and time.monotonic() >= clean_at:
                 self._try(self._clean)
                 clean_at = time.monotonic() + self._clean_every_s
-            self._closing.wait(min(self._look_every_s, self._clean_every_s))
+            self._closing.wait(min(SCHEDULES_EVERY_S, self._look_every_s, self._clean_every_s))
 
     def _clean(self) -> None:
         swept = self._hf.gc(self._hf.retention)

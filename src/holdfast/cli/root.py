@@ -33,6 +33,7 @@ from holdfast.cli.commands import (
     queue,
     reasons,
     replay,
+    schedule,
     sessions,
     show,
     stores,
@@ -204,7 +205,7 @@ GROUPS = (
         (
             *(drive.run, drive.start, worker.worker, drive.resume, drive.retry),
             *(control.pause, control.cancel, control.compensate, control.move),
-            queue.queue,
+            *(queue.queue, schedule.schedule),
         ),
     ),
     CommandGroup(

@@ -84,10 +84,10 @@ def show(given: Given, name: str, as_json: bool) -> Exit:
     print_lines(out, "\n".join(lines))
     if info.places:
         rows = [(plain(each.task), plain(each.key), ago(each.since, now)) for each in info.places]
-        print_table(out, ("TASK", "KEY", "SINCE"), rows)
+        print_table(out, ("TASK", "KEY", "SINCE"), rows, cut_last=False)
     if len(info.waiting_by_key) > 1:
         rows = [(plain(key), f"{n:,}", "") for key, n in sorted(info.waiting_by_key.items())]
-        print_table(out, ("KEY", "WAITING", ""), rows)
+        print_table(out, ("KEY", "WAITING", ""), rows, cut_last=False)
     return Exit.OK
 
 
