@@ -612,8 +612,10 @@ def write_queue(folder: Path) -> None:
     with Holdfast(folder / "w", clock=Clock(tick_s=0.001, skips=True)) as hf:
         hf._holding.owner = "host process 1"
         hf.queue(Queue("golden", concurrency=2, rate=Rate(9)))
-        told = {"id": "golden-queued", "queue": "golden", "key": "ada", "priority": 2}
-        hf.options(**told, delay_s=0.01).start(golden_queued, 7)
+        options = hf.options(
+            id="golden-queued", queue="golden", key="ada", priority=2, delay_s=0.01
+        )
+        options.start(golden_queued, 7)
         Worker(hf).run_until_idle()
         QueueLog(hf._holding, "golden")._ledger.write(lambda state: QueueTurned())
     for name, log in (("task", "tasks/golden-queued"), ("places", QUEUE_LOG)):
