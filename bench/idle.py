@@ -97,7 +97,7 @@ def measure(
     try:
         settled(url)
         print(f"{tasks} tasks wait, made in {time.monotonic() - began:.0f} s", flush=True)
-        time.sleep(15)  # it starts, and looks around
+        time.sleep(45)  # it starts, and looks around
         before = used(worker.pid)
         time.sleep(seconds)
         after = used(worker.pid)

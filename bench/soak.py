@@ -27,10 +27,10 @@ from holdfast import Holdfast, HoldfastError, Retry, ask, current, sleep, start,
 from holdfast.testing.servers import free_ports
 from tests.stores.postgres_server import PostgresServer
 
-SAMPLE_S, WARM_S = 5.0, 60.0
+SAMPLE_S, WARM_S = 5.0, 300.0
 MOST_OPEN = 200
 GROWTH = 1.10
-"""What the worker may have more of at the end: its memory, after the first minute."""
+"""How much more the worker may have at the end than after its first minutes: caches fill first."""
 
 
 @step

@@ -101,6 +101,16 @@ def spans_in(kept: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in kept.read_text().splitlines()]
 
 
+def one_of_each(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A process that is killed right after it sent a span has it sent again, the same in all but
+    the process that sent it: by its id a backend keeps one."""
+    found: dict[str, dict[str, Any]] = {}
+    for span in spans:
+        known = found.setdefault(span["id"], span)
+        assert {**known, "resource": {}} == {**span, "resource": {}}
+    return list(found.values())
+
+
 def must_follow_the_conventions(span: dict[str, Any]) -> None:
     """What the conventions for generative AI ask of a span."""
     known = {v for k, v in vars(gen_ai_attributes).items() if k.startswith("GEN_AI")}
@@ -141,7 +151,7 @@ def test_an_agent_that_was_killed_twice_is_one_trace_with_one_span_for_each_call
         codes.append(done.returncode)
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
     assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    spans = spans_in(kept)
+    spans = one_of_each(spans_in(kept))
     assert len({span["trace"] for span in spans}) == 1
     assert Counter(span["name"] for span in spans) == {
         "chat claude-x": 1,
