@@ -56,6 +56,7 @@ CODE = r"(?:src|examples|deploy|tests|bench)/[^)#\s]*"
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(" + CODE + r")\)")
 BESIDE = re.compile(r"\[([^\]]*)\]\((\w+\.py)\)")
 ELSEWHERE = re.compile(r"\]\((?:\.\./)+(" + "|".join(map(re.escape, PAGES)) + r")(#[^)]*)?\)")
+FROM_ROOT = re.compile(r"\]\((" + "|".join(map(re.escape, PAGES)) + r")(#[^)]*)?\)")
 HOW_TO = "<!-- how-to: conf.py puts the groups of how-to/README.md here -->"
 
 
@@ -84,6 +85,7 @@ def read(app, docname, source):
 def include(app, path, parent, source):
     """Files from the root of the repository name the pages from there."""
     text = re.sub(r"\]\(docs/", "](/", source[0])
+    text = FROM_ROOT.sub(lambda m: f"]({PAGES[m[1]]}{m[2] or ''})", text)
     source[0] = BESIDE.sub(lambda m: f"`{m[2]}`", lead_inside(text))
 
 
