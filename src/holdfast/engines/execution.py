@@ -35,6 +35,7 @@ from holdfast.core.journal import (
     must_match,
     step_failed,
 )
+from holdfast.core.lists import REFERENCES
 from holdfast.core.scope import Scope, given_up, scope_var
 from holdfast.core.spec import Happened, IdempotencyKey, Spec
 from holdfast.core.state import UNDO, Call, State
@@ -161,9 +162,12 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
     hidden: tuple[str, ...] = ()
     if not redact.shows_all(spec.signature, spec.redact):
         shown, hidden = redact.arguments(spec.signature, spec.redact, data)
-    digest = spec.signature.digest(shown)
-    key = key_of(run.task_id, path, spec.name, digest, state.rewinds) if spec.is_tool else ""
     record = state.calls.get(path)
+    if record is not None and record.args == Raw(shown):
+        digest = record.args_hash  # the same bytes: on a replay nothing need be hashed
+    else:
+        digest = spec.signature.digest(shown)
+    key = key_of(run.task_id, path, spec.name, digest, state.rewinds) if spec.is_tool else ""
     if run.answers is not None:
         record = answered(run, path, spec, shown, digest, record)
     if record is not None:
@@ -377,8 +381,12 @@ def recorded_result(run: Run, spec: Spec, record: Call) -> Any:
     raw = record.result if isinstance(record.result, Raw) else Raw(b"null")
     shape = spec.signature.returns
     try:
-        known = run.log.recall(raw, shape)
-        value = shape.load(run.log.fetch(raw)) if known is None else known
+        data = bytes(raw)
+        known = None
+        if data.startswith(REFERENCES):  # else it is the value itself
+            known = run.log.recall(raw, shape)
+            data = run.log.fetch(raw) if known is None else data
+        value = shape.load(data) if known is None else known
         return value if spec.answer is None else spec.answer(record, value)
     except Undecodable as error:
         if record.settled_by not in ("", "check"):

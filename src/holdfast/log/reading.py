@@ -52,6 +52,7 @@ _SAYS_FORMAT = (TaskCreated, Claimed, SessionBegan, MemoryBegan, QueueBegan)
 _WHOLE_CHECKPOINT = b'"carried":{'
 _CHECKPOINT = b'{"type":"checkpointed"'
 _REWOUND = b'{"type":"rewound"'
+_REWOUND_OR_CHECKPOINT = (_REWOUND, _CHECKPOINT)
 
 
 class Readable(Protocol):
@@ -255,7 +256,9 @@ def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, byte
         if not newest:
             _must_be_ours_to_write(stream, line)
         newest.append(line)
-        may_begin_here = may_begin_here and not line.startswith(_REWOUND)
+        if not may_begin_here or not line.startswith(_REWOUND_OR_CHECKPOINT):
+            continue
+        may_begin_here = not line.startswith(_REWOUND)
         event = _whole_checkpoint(stream, line) if may_begin_here else None
         if event is None:
             continue

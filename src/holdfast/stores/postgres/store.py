@@ -50,7 +50,9 @@ from holdfast.stores.postgres.rows import (
 )
 from holdfast.stores.queries import facts_in, unpacked
 
-_LINES = 200
+_LINES, _MOST_LINES = 200, 4000
+"""How many lines of a log are asked for at first, and at most: long ones fill the memory."""
+_PAGE_BYTES = 1 << 20
 _NO_END = 1 << 62
 _TRIES = 5
 _KEPT_S = 20.0
@@ -261,19 +263,20 @@ class PostgresStore(DatabaseStore):
     def _read_on(self, stream: str, after_seq: int) -> Iterator[bytes]:
         seq, known = after_seq, self._look("stream", stream=stream)
         for id, head in known:
-            while rows := self._ask("read_on", id=id, after=seq, page=_LINES):
+            page = _LINES
+            while rows := self._ask("read_on", id=id, after=seq, page=page):
                 yield from (unpacked(bytes(line)) for _, _, line in rows)
-                seq = rows[-1][1]
+                seq, page = rows[-1][1], _next_page(rows)
             self._must_be_all(stream, id, head, seq)
 
     def _read_back(self, stream: str, after_seq: int) -> Iterator[bytes]:
         for id, head in self._look("stream", stream=stream):
-            before = _NO_END
-            while rows := self._ask("tail_on", id=id, after=after_seq, before=before, page=_LINES):
+            before, page = _NO_END, _LINES
+            while rows := self._ask("tail_on", id=id, after=after_seq, before=before, page=page):
                 if before == _NO_END:
                     self._must_be_all(stream, id, head, rows[0][1])
                 yield from (unpacked(bytes(line)) for _, _, line in rows)
-                before = rows[-1][1]
+                before, page = rows[-1][1], _next_page(rows)
             if before == _NO_END:
                 self._must_be_all(stream, id, head, after_seq)
 
@@ -380,3 +383,9 @@ class PostgresStore(DatabaseStore):
         self._own.close()
         self._pinging.close()
         self._pool.close()
+
+
+def _next_page(rows: Sequence[Any]) -> int:
+    """How many lines to ask for after these: more than before while they are short."""
+    size = sum(len(line) for _, _, line in rows)
+    return min(4 * len(rows), _MOST_LINES) if size < _PAGE_BYTES and len(rows) > 1 else _LINES
