@@ -67,6 +67,17 @@ class TestContract(StoreContract):
             conn.execute(spoil, [bytes.fromhex(digest)])
 
 
+def test_a_long_log_is_read_whole_and_in_order_however_long_its_pages_are(store):
+    (lease,) = store.acquire(["tasks/t"], "me", 30)
+    lines = [b'{"seq":%d}' % seq for seq in range(1, 1801)]
+    lines[400:440] = [b'{"seq":%d,"of":"%b"}' % (seq, b"x" * 40_000) for seq in range(401, 441)]
+    store.append(lease, 0, lines)
+    store.sync([lease])
+    assert list(store.read("tasks/t")) == lines
+    assert list(store.read("tasks/t", 399)) == lines[399:]
+    assert list(store.read("tasks/t", 7, backwards=True)) == lines[:6:-1]
+
+
 def test_a_deleted_stream_leaves_no_line_behind(store):
     lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one", b"two"])
