@@ -12,7 +12,7 @@ import pytest
 from holdfast import Handle, Holdfast, TaskNotFound, Unanswered, ask, step, task
 from holdfast.stores.memory import MemoryStore
 
-AT_ONCE = {"options", "follow", "memory", "on", "values"}
+AT_ONCE = {"options", "follow", "memory", "on", "stream", "values"}
 """They read nothing and write nothing: what they return does."""
 
 
