@@ -66,6 +66,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "start": [["agents:greet", "Ada", "--id", "greet-2"]],
     "worker": [["--until-idle"]],
     "ui": [["--no-browser", "--port", "0", "--timeout", "0.1"]],
+    "mcp": [["--http", "--timeout", "0.1"]],
+    "setup": [["--dry-run"]],
     "move": [["ask-1", "--engine", "local"]],
     "resume": [["ask-1"], ["both"]],
     "retry": [["mend-1"]],
@@ -127,7 +129,7 @@ ONLY_READ = {
     *("ls", "show", "why", "context", "log", "snapshot", "diff", "compare", "audit", "stats"),
     *("sql", "sessions", "session", "handoff", "doubt", "memory search", "memory ls", "doctor"),
     *("verify", "head", "keys new", "keys rotate", "copy", "archive", "restore", "gc", "mirror"),
-    *("rebuild", "completion", "alerts", "export", "migrate"),
+    *("rebuild", "completion", "alerts", "export", "migrate", "setup"),
 }
 """These may never declare anything."""
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 import holdfast
 from holdfast.cli.commands import (
     alerts,
+    assistants,
     audit,
     check,
     compare,
@@ -196,7 +197,7 @@ GROUPS = (
         (
             *(ls.ls, show.show, log.log, reasons.why, reasons.context, audit.audit),
             *(queries.stats, queries.sql, sessions.sessions, sessions.session, memory.memory),
-            ui.ui,
+            *(ui.ui, assistants.mcp, assistants.setup),
         ),
     ),
     CommandGroup(
