@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from holdfast import Holdfast, Queue, Rate, task
+from holdfast.cli.commands.queue import queue
+from holdfast.cli.commands.schedule import schedule
 
 
 @task(name="cli_queue_job")
 def job() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [(group, name) for group in (queue, schedule) for name in sorted(group.commands)],
+)
+def test_every_command_has_help_with_examples(cli, group, name):
+    code, out, _ = cli(group.name, name, "--help")
+    assert code == 0
+    assert f"holdfast {group.name} {name}" in out[out.index("Examples:") :]
+    assert "--json" in out and "--url" in out
 
 
 def test_a_queue_is_listed_shown_paused_and_resumed(cli, folder):

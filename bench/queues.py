@@ -1,0 +1,82 @@
+"""Queues: what limits cost a worker, and whether a long line makes anything slower.
+
+    python -m bench.queues [tasks] [line]
+
+The throughput of a worker on SQLite without a queue, with one, and with all limits on; then
+starting a task and taking places with a short and with a long line.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from holdfast import Holdfast, Queue, Rate, Worker, step, task
+from holdfast.engines.local.desk import Desk
+
+LIMITS = Queue("q", concurrency=16, key_concurrency=8, rate=Rate(1e6), key_rate=Rate(1e6))
+
+
+@step
+def look(n: int) -> int:
+    return n
+
+
+@task(name="bench_queued")
+def queued(n: int) -> int:
+    return sum(look(n) for _ in range(10))
+
+
+def throughput(folder: Path, tasks: int, queue: Queue | None) -> float:
+    """Tasks of ten steps a second, by one worker that has them all in front of it."""
+    with Holdfast(f"sqlite:///{folder}/{queue.name if queue else 'none'}.db") as hf:
+        options = hf.options()
+        for n in range(tasks):
+            if queue is not None:
+                hf.queue(queue)
+                options = hf.options(queue=queue.name, key=f"k{n % 4}")
+            options.start(queued, n)
+        began = time.perf_counter()
+        Worker(hf).run_until_idle()
+        return tasks / (time.perf_counter() - began)
+
+
+def in_line(folder: Path, line: int) -> tuple[float, float]:
+    """Milliseconds of a start, and of taking ten places, with so many tasks in line."""
+    with Holdfast(f"sqlite:///{folder}/line{line}.db", sync=False) as hf:
+        hf.queue(Queue("q", concurrency=10))
+        options = hf.options(queue="q")
+        for n in range(line):
+            options.start(queued, n)
+        began = time.perf_counter()
+        for n in range(20):
+            options.start(queued, n)
+        start_ms = (time.perf_counter() - began) / 20 * 1000
+        desk, took = Desk(hf._holding, lambda text: None), []
+        for _ in range(10):
+            began = time.perf_counter()
+            taken = desk.take(10, lambda id, facts: True)
+            took.append(time.perf_counter() - began)
+            for id, _facts in taken:
+                desk.ended(id)
+        return start_ms, sorted(took)[5] * 1000
+
+
+def main() -> None:
+    tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    longest = int(sys.argv[2]) if len(sys.argv) > 2 else 5_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        kinds = {"no queue": None, "a queue": Queue("plain"), "all limits": LIMITS}
+        found = {kind: throughput(folder, tasks, queue) for kind, queue in kinds.items()}
+        for kind, per_s in found.items():
+            print(f"{kind:12} {per_s:7.0f} tasks/s  {per_s / found['no queue']:.2f} of no queue")
+        for line in (100, longest):
+            start_ms, take_ms = in_line(folder, line)
+            print(f"{line:7,} in line: start {start_ms:.2f} ms, take ten places {take_ms:.2f} ms")
+
+
+if __name__ == "__main__":
+    main()
