@@ -26,13 +26,15 @@ MODULES = "tests.crash.flow_agents"
 class Workers:
     """Worker processes of an engine; each that is killed is started again."""
 
-    def __init__(self, store: str, world: str, engines: list[list[str]]) -> None:
+    def __init__(
+        self, store: str, world: str, engines: list[list[str]], modules: str = MODULES
+    ) -> None:
         self._environment = {**os.environ, "AGENT_WORLD": world}
-        self._store, self._engines = store, engines
+        self._store, self._engines, self._modules = store, engines, modules
         self._all = [self._start(n) for n in range(len(engines))]
 
     def _start(self, number: int) -> subprocess.Popen[str]:
-        module = [sys.executable, "-m", "tests.engines.serve", self._store, MODULES]
+        module = [sys.executable, "-m", "tests.engines.serve", self._store, self._modules]
         with self._said(number).open("w") as log:
             return subprocess.Popen(
                 [*module, *self._engines[number]],

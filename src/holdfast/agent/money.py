@@ -223,6 +223,7 @@ class Metered:
             if not isinstance(budget, Budget):
                 raise BadInput(f"Metered(budgets=…) are Budget(…), not {budget!r:.60}")
         self.is_async = is_awaited(model)
+        self.structured = getattr(model, "structured", False) is True
         known = load_prices() if prices is None else prices
         self.prices = price_of(self.model, known)
         if self.prices is None:

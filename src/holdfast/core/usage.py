@@ -34,7 +34,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     """The tokens and the cost of a model call. The cost is in the currency of the prices.
 
     >>> Usage(10, 2) + Usage(5, 1, cost=0.5)
-    Usage(input_tokens=15, output_tokens=3, cached_tokens=0, cost=0.5)
+    Usage(input_tokens=15, output_tokens=3, cached_tokens=0, cost=0.5, reasoning_tokens=0)
     """
 
     input_tokens: int = 0
@@ -42,6 +42,8 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     cached_tokens: int = 0
     """Those of the input that the provider had at hand."""
     cost: float = 0.0
+    reasoning_tokens: int = 0
+    """Those of the output that the model only thought."""
 
     @property
     def tokens(self) -> int:
@@ -54,6 +56,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.cost + other.cost,
+            self.reasoning_tokens + other.reasoning_tokens,
         )
 
 
@@ -169,7 +172,7 @@ def used_in(result: Any) -> Used | None:
     """The usage of a call, from its result as plain data; None if it asked no model.
 
     >>> used_in({"model": "m", "usage": {"prompt_tokens": 7, "completion_tokens": 2}}).usage
-    Usage(input_tokens=7, output_tokens=2, cached_tokens=0, cost=0.0)
+    Usage(input_tokens=7, output_tokens=2, cached_tokens=0, cost=0.0, reasoning_tokens=0)
     >>> used_in({"usage": {"input_tokens": 7, "first_token_s": 0.4}}).first_token_s
     0.4
     >>> used_in({"usage": "heavy"}) is None
@@ -195,10 +198,13 @@ def _usage(told: dict[str, Any]) -> Usage:
         cached = cached or _count(_fields(told.get(name)), "cached_tokens")
     # Anthropic tells what it read from its cache, and wrote to it, beside the input.
     read, written = (_count(told, f"cache_{how}_input_tokens") for how in ("read", "creation"))
+    thought = _count(told, "reasoning_tokens")
+    for name in ("completion_tokens_details", "output_tokens_details"):
+        thought = thought or _count(_fields(told.get(name)), "reasoning_tokens", "thinking_tokens")
     cost = _number(told.get("cost"))
     if not given and not made and not cost:
         return Usage()
-    return Usage(given + read + written, made, cached or read, float(cost))
+    return Usage(given + read + written, made, cached or read, float(cost), thought)
 
 
 def _fields(value: Any) -> dict[str, Any]:

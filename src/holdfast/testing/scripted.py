@@ -127,6 +127,9 @@ Script = Callable[[Seen], Answer] | Sequence[Answer]
 class ScriptedModel:
     """A server on this machine whose replies are a script: a function of what was asked, or a list.
 
+    It has a port of its own, unless you give it one: then an agent that was killed finds it where
+    it was.
+
     >>> from holdfast.agent.adapters import OpenAIChat
     >>> from holdfast.log.messages import user
     >>> from holdfast.agent.model import Request
@@ -139,8 +142,9 @@ class ScriptedModel:
     ['Hi']
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, *, port: int = 0) -> None:
         self._script = script
+        self._port = port
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self.requests: list[Seen] = []
@@ -148,7 +152,7 @@ class ScriptedModel:
 
     def __enter__(self) -> ScriptedModel:
         self._process = os.getpid()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(("127.0.0.1", self._port), _Handler)
         self._server.scripted = self
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="scripted-model", daemon=True

@@ -133,6 +133,7 @@ def _chat_usage(reply: Reply) -> Json:
         "completion_tokens": reply.usage.output_tokens,
         "total_tokens": reply.usage.tokens,
         "prompt_tokens_details": {"cached_tokens": reply.usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reply.usage.reasoning_tokens},
     }
 
 
@@ -206,7 +207,7 @@ def _response(reply: Reply) -> Json:
                 "cache_write_tokens": 0,
             },
             "output_tokens": reply.usage.output_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": reply.usage.reasoning_tokens},
             "total_tokens": reply.usage.tokens,
         },
     }
@@ -266,6 +267,7 @@ def _message(reply: Reply) -> Json:
             "input_tokens": fresh,
             "cache_read_input_tokens": reply.usage.cached_tokens,
             "output_tokens": reply.usage.output_tokens,
+            "output_tokens_details": {"thinking_tokens": reply.usage.reasoning_tokens},
         },
     }
 

@@ -133,7 +133,10 @@ def usage_of(data: Any) -> Usage:
     cached = int(data.get("cache_read_input_tokens") or 0)
     written = int(data.get("cache_creation_input_tokens") or 0)
     fresh = int(data.get("input_tokens") or 0)
-    return Usage(fresh + written + cached, int(data.get("output_tokens") or 0), cached)
+    details = data.get("output_tokens_details") or {}
+    thought = int(details.get("thinking_tokens") or 0)
+    made = int(data.get("output_tokens") or 0)
+    return Usage(fresh + written + cached, made, cached, reasoning_tokens=thought)
 
 
 class MessagePieces:

@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from inspect import isawaitable
 from json import JSONDecodeError
+from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from msgspec.structs import replace
@@ -181,6 +182,9 @@ OnText = Callable[[str], Any]
 
 _END = object()
 
+_pauses: dict[tuple[str, str], float] = {}
+"""Until when a provider asked everybody in this process to wait."""
+
 
 class BlockingClient(Protocol):
     """A client whose calls return the answer."""
@@ -227,6 +231,8 @@ class Adapter(Generic[Client_co]):
         """Whether the server takes the schema of an answer. If not, an agent with an `output` gives
         the model a tool to answer with."""
         self.options = options
+        self._limited = (str(getattr(client, "base_url", "")), model)
+        """What a provider limits: the calls of one model at one address."""
 
     @overload
     def __call__(self: Adapter[BlockingClient], request: Request) -> Reply: ...
@@ -246,7 +252,18 @@ class Adapter(Generic[Client_co]):
         return f"{type(self).__name__}({self.model!r})"
 
     def _priced(self, request: Request) -> Flow[Reply]:
-        reply = yield from self.flow(request)
+        pause = _pauses.get(self._limited)
+        if pause is not None and (left_s := pause - monotonic()) > 0:
+            # Another task of this process was told to wait: asking now would only be refused.
+            raise ModelBusy(
+                f"{self}: the provider asked to wait for {left_s:.1f} s", retry_after_s=left_s
+            )
+        try:
+            reply = yield from self.flow(request)
+        except ModelBusy as error:
+            if error.status == 429 and error.retry_after_s:
+                _pauses[self._limited] = monotonic() + error.retry_after_s
+            raise
         if self.prices is None:
             return reply
         return replace(reply, usage=replace(reply.usage, cost=self.prices.of(reply.usage)))

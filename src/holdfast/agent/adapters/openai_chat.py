@@ -100,10 +100,12 @@ def usage_of(data: Any) -> Usage:
     """The usage of a completion."""
     data = data or {}
     details = data.get("prompt_tokens_details") or {}
+    made = data.get("completion_tokens_details") or {}
     return Usage(
         int(data.get("prompt_tokens") or 0),
         int(data.get("completion_tokens") or 0),
         int(details.get("cached_tokens") or 0),
+        reasoning_tokens=int(made.get("reasoning_tokens") or 0),
     )
 
 

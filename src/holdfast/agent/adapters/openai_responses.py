@@ -92,8 +92,10 @@ def usage_of(data: Any) -> Usage:
     """The usage of a response."""
     data = data or {}
     details = data.get("input_tokens_details") or {}
+    made = data.get("output_tokens_details") or {}
     return Usage(
         int(data.get("input_tokens") or 0),
         int(data.get("output_tokens") or 0),
         int(details.get("cached_tokens") or 0),
+        reasoning_tokens=int(made.get("reasoning_tokens") or 0),
     )

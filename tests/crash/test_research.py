@@ -1,0 +1,71 @@
+"""The research agent of the examples, killed at every boundary, says the same byte for byte.
+
+Seven calls run side by side in one turn: reads, effects, an approval, a doubt, a stream and an
+agent. Each effect is made exactly once. Here on files, SQLite and PostgreSQL; `make thorough` kills
+it at every boundary, and `make test` at some.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from holdfast.testing.crash import Report
+from tests.crash.test_everywhere import ROOT, kill_everywhere
+from tests.stores.postgres_server import postgres_server, postgres_url
+from tests.thorough import THOROUGH, every
+
+__all__ = ["postgres_server", "postgres_url"]
+
+AGENTS = "tests.crash.research_agents"
+
+
+def must_be_the_same(report: Report) -> None:
+    assert report.violations == []
+    assert report.points > 0
+    # Four of the agent itself (by its key, looked up, asked for, approved), and one of the agent
+    # that it calls.
+    assert report.boundaries["before an effect"] == report.boundaries["after an effect"] == 5
+    assert report.boundaries["before a model call"] == 4
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("scenario", "options"),
+    [
+        ("sync_research", every(23)),
+        ("sync_research", ("--crashes", "3", *every(61))),
+        ("async_research", every(37)),
+    ],
+)
+def test_one_turn_of_seven_calls_ends_with_the_same_conversation(scenario, options):
+    must_be_the_same(kill_everywhere(f"{AGENTS}:{scenario}", *options))
+
+
+@pytest.mark.timeout(900)
+def test_so_it_does_on_postgresql(postgres_url):
+    nth = "1" if THOROUGH else "61"
+    command = [sys.executable, "-m", "tests.crash.on_postgres", f"{AGENTS}:sync_research"]
+    done = subprocess.run(
+        [*command, postgres_url, nth], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr
+    must_be_the_same(msgspec.json.decode(done.stdout.splitlines()[-1], type=Report))
+
+
+@pytest.mark.timeout(900)
+def test_so_it_does_on_sqlite():
+    nth = "1" if THOROUGH else "61"
+    command = [sys.executable, "-m", "tests.crash.on_sqlite", f"{AGENTS}:sync_research", nth]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    must_be_the_same(msgspec.json.decode(done.stdout.splitlines()[-1], type=Report))
+
+
+def test_the_harness_catches_a_build_without_intents():
+    """A deliberately broken build: a tool whose intent is not on disk is made twice."""
+    options = ("--no-intent", "--every", "7")
+    assert kill_everywhere(f"{AGENTS}:sync_research", *options).violations
