@@ -17,6 +17,7 @@ from holdfast.engines.local.desk import Desk
 from holdfast.engines.queues import QueueLog
 from holdfast.log.store_calls import streams_in
 from holdfast.testing import Clock
+from holdfast.views.metrics import standing
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 order: list[str] = []
@@ -140,6 +141,9 @@ def test_a_paused_queue_starts_nothing_and_goes_on_when_it_is_resumed(hf):
     handle = hf.options(queue="q").start(note_down, "a")
     Worker(hf).run_until_idle()
     assert handle.status == "pending" and queue.info().paused and queue.info().waiting == 1
+    metric = next(iter(standing(hf.store, datetime.now(UTC))))
+    assert metric.name == "holdfast_queue_tasks"
+    assert metric.values == {(("queue", "q"), ("status", "pending")): 1}
     queue.resume()
     Worker(hf).run_until_idle()
     assert handle.result(60) == "a"

@@ -19,7 +19,8 @@ from msgspec import Raw, Struct
 
 from holdfast.core import events as e
 from holdfast.core.events import NEVER, AnyEvent, load_event
-from holdfast.core.state import State, scope_of
+from holdfast.core.queues import QUEUE
+from holdfast.core.state import FINISHED, State, scope_of
 from holdfast.core.usage import Prices, Spent, spent
 from holdfast.engines.holder import Holding
 from holdfast.errors import LeaseLost
@@ -283,17 +284,24 @@ def _key(labels: dict[str, str], known: Mapping[Labels, object]) -> Labels:
 def standing(store: Store, now: datetime) -> Iterable[Metric]:
     """How many tasks there are by type and status, and how long the longest due one has waited."""
     counts: dict[Labels, float | Histogram] = {}
+    queued: dict[Labels, float | Histogram] = {}
     cursor: str | None = None
     while True:
         page = page_of_tasks(store, {}, limit=LONGEST_PAGE, cursor=cursor)
         for record in page.tasks:
             key = _key({"type": record.type, "status": record.status}, counts)
             counts[key] = counts.get(key, 0) + 1  # type: ignore[operator]
+            if QUEUE in record.labels and record.status not in FINISHED:
+                key = _key({"queue": record.labels[QUEUE], "status": record.status}, queued)
+                queued[key] = queued.get(key, 0) + 1  # type: ignore[operator]
         cursor = page.next
         if cursor is None:
             break
     due, age_s = _due(store, now)
+    text = "Unfinished tasks of queues; those that are pending wait for their first place."
+    of_queues = (Metric("holdfast_queue_tasks", "gauge", text, queued),) if queued else ()
     return (
+        *of_queues,
         Metric("holdfast_tasks", "gauge", "Tasks in the store, by type and status.", counts),
         Metric("holdfast_due_tasks", "gauge", "Tasks that wait for a worker now.", {(): due}),
         Metric(
