@@ -61,7 +61,8 @@ CALLS = {
 def system(monkeypatch):
     made = System()
     monkeypatch.setattr(disk, "os", made)
-    monkeypatch.setattr(disk, "fcntl", made)
+    monkeypatch.setattr(disk.system, "_fcntl", made)
+    monkeypatch.setattr(disk.system, "sync_all", made.fsync)
     monkeypatch.setattr(disk, "_sync_data", made.fdatasync)
     monkeypatch.setattr(disk, "_sync_all", lambda: made.failing(SYNC_ALL()))
     return made

@@ -41,7 +41,8 @@ def test_what_the_system_refused_is_told_with_what_to_do(number, advice):
 )
 def test_a_sync_is_believed_only_of_systems_that_keep_their_word(monkeypatch, release, believed):
     named = SimpleNamespace(sysname="Linux", release=release)
-    monkeypatch.setattr(syncing.os, "uname", lambda: named)
+    monkeypatch.setattr(syncing.platform, "system", lambda: named.sysname)
+    monkeypatch.setattr(syncing.platform, "release", lambda: named.release)
     monkeypatch.setattr(syncing, "_kind", lambda line, number: next(iter(syncing._KINDS)))
     assert _can_be_believed(os.makedev(8, 1)) is believed
     monkeypatch.setattr(syncing, "_kind", lambda line, number: "odd")
