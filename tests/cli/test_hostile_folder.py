@@ -122,6 +122,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "export": [["otel", "--status", "stuck"]],
     "migrate": [["--dry-run"]],
     "completion": [["bash"]],
+    "help": [[]],
+    "demo": [["--dir", "demo"]],
 }  # fmt: skip
 """Every command, with arguments that let it do what it is for."""
 
@@ -129,7 +131,7 @@ ONLY_READ = {
     *("ls", "show", "why", "context", "log", "snapshot", "diff", "compare", "audit", "stats"),
     *("sql", "sessions", "session", "handoff", "doubt", "memory search", "memory ls", "doctor"),
     *("verify", "head", "keys new", "keys rotate", "copy", "archive", "restore", "gc", "mirror"),
-    *("rebuild", "completion", "alerts", "export", "migrate", "setup"),
+    *("rebuild", "completion", "alerts", "export", "migrate", "setup", "help", "demo"),
 }
 """These may never declare anything."""
 
