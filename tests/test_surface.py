@@ -20,7 +20,7 @@ PINNED = {
     "IllegalTransition", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged",
     "MigrationNeeded",
     "NewerFormat", "NotATask", "NotAnswered", "NotDurable", "NotFinished", "PlanItem", "Queue",
-    "Rate", "Redact",
+    "Rate", "Redact", "ReplyLost",
     "Results", "Retention", "Retry", "Secret", "SessionNotFound", "StepFailed", "StorageFailed",
     "StoreError", "StreamBroken", "StreamPart", "TaskBusy", "TaskCancelled", "TaskFailed",
     "TaskNotFound", "TaskPaused",
