@@ -121,9 +121,9 @@ COMMANDS: dict[str, list[list[str]]] = {
     "rebuild": [[]],
     "export": [["otel", "--status", "stuck"]],
     "migrate": [["--dry-run"]],
-    "completion": [["bash"]],
-    "help": [[]],
     "demo": [["--dir", "demo"]],
+    "help": [[], ["answer"]],
+    "completion": [["bash"]],
 }  # fmt: skip
 """Every command, with arguments that let it do what it is for."""
 

@@ -146,8 +146,10 @@ def demo(given: Given, folder: Path, as_json: bool) -> Exit:
     """
     module, where = _trip()
     _must_be_ours(folder)
+    # Without -P, a json.py in the current folder would be imported.
+    safely = ["-P"] if where is None else []
     done = subprocess.run(
-        [sys.executable, "-m", module, str(folder.resolve())],
+        [sys.executable, *safely, "-m", module, str(folder.resolve())],
         cwd=where,
         stdout=sys.stderr if as_json else None,
         check=False,
