@@ -176,6 +176,7 @@ def said_in(
 
     clock = Clock()
     monkeypatch.setattr(caring, "_EVERY_S", 0)
+    monkeypatch.setattr(caring, "_SELDOM_S", 0)
     monkeypatch.setattr(caring, "time", clock)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(look_after(hf.store, toy, lambda text: said.append((clock.passed, text))))
@@ -311,3 +312,27 @@ def test_a_pass_with_nothing_to_do_asks_two_questions_whatever_the_number_of_tas
         counting.calls.clear()
         assert sweep(counting, toy, memory, 1.0) == SweepResult()
         assert (counting.calls, toy.queries) == (["find", "get_side"], 50)
+
+
+class Counted(Toy):
+    """It counts how often it is asked."""
+
+    asked = 0
+
+    def query(self, job: Job) -> Driven | None:
+        self.asked += 1
+        return super().query(job)
+
+
+def test_many_tasks_at_rest_are_looked_at_no_more_than_twice_a_second() -> None:
+    toy = Counted()
+    with Holdfast("memory://", engine=toy) as hf:
+        for number in range(300):
+            hf.start(swept, "Ada", id=f"many-{number}")
+        memory = SweepMemory()
+        for now_s in range(0, 10):  # those that it has not seen yet are looked at soon
+            sweep(hf.store, toy, memory, float(now_s))
+        toy.asked = 0
+        for now_s in range(10, 310):
+            sweep(hf.store, toy, memory, float(now_s))
+        assert 0 < toy.asked <= 2 * 300 + 10

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from time import thread_time
 from typing import Any, Protocol
 
 from holdfast.core.events import FORMAT, Claimed, Parked
@@ -18,7 +19,7 @@ from holdfast.engines.deaths import must_be_alone, record_death
 from holdfast.engines.holder import Holding
 from holdfast.engines.loops import LoopThread, off_loop
 from holdfast.engines.port import Engine
-from holdfast.engines.remote.sweep import SweepMemory, sweep
+from holdfast.engines.remote.sweep import SweepMemory, SweepResult, sweep
 from holdfast.engines.routing import Taken, driven_by, must_not_be_taken
 from holdfast.engines.run import Family, Run
 from holdfast.errors import HoldfastError, StoreError, TaskBusy, TaskReleased
@@ -186,7 +187,9 @@ def _must_go_on(child: str, is_ending: bool) -> None:
 # Looking after the tasks of an engine, for as long as a worker of it runs.
 
 
-_EVERY_S = 1.0
+_EVERY_S, _SELDOM_S, _SHARE = 1.0, 10.0, 0.005
+"""How often a pass is made: each second, or more seldom if the tasks are so many that it would cost
+more than that share of a core."""
 
 
 async def look_after(
@@ -199,11 +202,17 @@ async def look_after(
     once, until it changes or is gone. With `serve` the engine is told who has the code of a type of
     task: it may have forgotten."""
     memory, said, patrol = SweepMemory(), set[str](), Patrol(store)
+
+    def swept_at_cost() -> tuple[SweepResult, float]:
+        began = thread_time()
+        return sweep(store, engine, memory, time.monotonic()), thread_time() - began
+
     while True:
+        cost_s = 0.0
         try:
             for wrong in await off_loop(patrol.step):
                 say(wrong)
-            swept = await off_loop(sweep, store, engine, memory, time.monotonic())
+            swept, cost_s = await off_loop(swept_at_cost)
             trouble = list(swept.trouble)
             for id in swept.started:
                 say(f"{id}: started, as {engine.name} did not drive it")
@@ -217,7 +226,7 @@ async def look_after(
             if text not in said:
                 say(text)
         said = set(trouble)
-        await asyncio.sleep(_EVERY_S)
+        await asyncio.sleep(min(max(_EVERY_S, cost_s / _SHARE), _SELDOM_S))
 
 
 # The logs that a worker holds for the tasks it drives on a remote engine.

@@ -30,8 +30,9 @@ from holdfast.log.store_calls import due_in, inbox_of
 from holdfast.stores.port import Post, Store
 
 _TASKS = "tasks/"
-_AGAIN_S = 60.0
-"""After how long a task is looked at again."""
+_AGAIN_S, _LOOKS_PER_S = 60.0, 2.0
+"""After how long a task is looked at again; and how many are, if they are many: each look reads a
+log and asks the engine, and hardly ever finds anything."""
 _MOST_LOOKS = 200
 """How many tasks one pass looks at, at most: the next one goes on."""
 _MOST_FAILURES = 3
@@ -123,7 +124,8 @@ class _Pass:
 
     def _look_at(self, stream: str, posts: Sequence[Post]) -> None:
         """Do what is to be done for a task, or take note of what stands in the way."""
-        self._memory.look_at[stream] = self._now_s + _AGAIN_S
+        again_s = max(_AGAIN_S, len(self._memory.look_at) / _LOOKS_PER_S)
+        self._memory.look_at[stream] = self._now_s + again_s
         try:
             self._look_after(stream, posts)
         except TaskBusy:  # a worker has not released it yet, though its run is over
