@@ -330,7 +330,7 @@ def test_many_tasks_at_rest_are_looked_at_no_more_than_twice_a_second() -> None:
         for number in range(300):
             hf.start(swept, "Ada", id=f"many-{number}")
         memory = SweepMemory()
-        for now_s in range(0, 10):  # those that it has not seen yet are looked at soon
+        for now_s in range(10):  # those that it has not seen yet are looked at soon
             sweep(hf.store, toy, memory, float(now_s))
         toy.asked = 0
         for now_s in range(10, 310):
