@@ -16,7 +16,7 @@ HOLDFAST_MODULES = {
     "holdfast.api.checkpoints",
     "holdfast.api.children",
     "holdfast.api.decisions",
-    "holdfast.api.forms",
+    "holdfast.api.async_forms",
     "holdfast.api.handle",
     "holdfast.api.steps",
     "holdfast.api.tasks",

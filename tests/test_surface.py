@@ -48,7 +48,7 @@ ASYNC_FORMS = {
     for name in METHODS
     - {"arun", "astart", "follow", "from_env", "memory", "on", "options", "stream", "values"}
 } - {"arun", "astart"}
-"""Made by `off_the_loop`, or a line each; `tests/api/test_forms.py` holds them."""
+"""Made by `off_the_loop`, or a line each; `tests/api/test_async_forms.py` holds them."""
 
 
 def test_the_public_names_are_pinned_and_sorted():

@@ -29,7 +29,7 @@ from holdfast.agent.adapters.base import ModelFailed, ModelRejected
 from holdfast.agent.flow import Flow, adriven, driven
 from holdfast.agent.model import Model, Reply, Request
 from holdfast.agent.model_calls import is_awaited
-from holdfast.api.forms import away
+from holdfast.api.async_forms import away
 from holdfast.core.decoding import Illegible, decode
 from holdfast.core.scope import scope_var
 from holdfast.core.usage import ANY, Prices, Usage

@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 
 from holdfast.agent.flow import Flow, drive, once
 from holdfast.agent.memories import call_key, must_write
-from holdfast.api.forms import AsyncForm, away
+from holdfast.api.async_forms import AsyncForm, away
 from holdfast.codec import Shape, shape_of
 from holdfast.core.events import NEVER
 from holdfast.core.memories import KeptValue

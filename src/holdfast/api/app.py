@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeVar, Unpack,
 
 from msgspec import UNSET, Struct
 
-from holdfast.api.forms import away, off_the_loop
+from holdfast.api.async_forms import away, off_the_loop
 from holdfast.api.handle import Handle, Options, must_fit_engine, not_before
 from holdfast.codec.redact import Redact
 from holdfast.codec.secret import Secrets
@@ -454,8 +454,9 @@ class Holdfast:
     def answer(self, id: str, answer: Any, *, question: str | None = None, by: str = "") -> None:
         """Answer a question that a task asked. The task is not driven: `resume` it afterwards.
 
-        `question` is the question's id; it may be left out while only one is open. The answer is
-        checked against the type the question asks for, and a question is answered once.
+        `question` is the question's id; it may be left out while only one is open. A plain type is
+        checked at once, any other when the task goes on: an answer that does not fit leaves the
+        question open and says why. A question is answered once.
         """
         control.answer(self._holding, id, answer, question, by)
 

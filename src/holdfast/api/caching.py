@@ -65,7 +65,7 @@ def cached(fn: Callable[..., Any], name: str, cache: Any) -> Callable[..., Any]:
     async def acall(*args: Any, **kwargs: Any) -> Any:
         if scope_var.get() is None:
             return await fn(*args, **kwargs)
-        from holdfast.api.forms import away
+        from holdfast.api.async_forms import away
 
         where = place(args, kwargs)
         is_known, result = await away(known, *where)

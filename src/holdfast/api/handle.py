@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from msgspec import Struct
 
-from holdfast.api.forms import away, off_the_loop
+from holdfast.api.async_forms import away, off_the_loop
 from holdfast.core.spec import Spec, task_spec
 from holdfast.core.state import State, Status
 from holdfast.engines.follow import Follow, Looks, await_end, looks, wait

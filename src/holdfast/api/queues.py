@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from holdfast.api.forms import off_the_loop
+from holdfast.api.async_forms import off_the_loop
 from holdfast.core.queues import KEY, LANES, Queue
 from holdfast.engines.holder import Holding
 from holdfast.engines.local.desk import waiting_page

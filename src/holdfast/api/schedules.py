@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from holdfast.api.forms import off_the_loop
+from holdfast.api.async_forms import off_the_loop
 from holdfast.core.decoding import decoder
 from holdfast.core.kinds import id_of
 from holdfast.core.spec import Spec, registry, task_spec

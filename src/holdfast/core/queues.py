@@ -11,7 +11,8 @@ lane, and the next lane that is not empty, are each one step in an index, whatev
 Lanes take turns, so that keys do; within a lane the lowest rank goes first. Nothing has to be
 changed as a task grows older, because all of them do.
 
-**How many** may be served is counted in the log of the queue's places: see `engines.local.queues`.
+**How many** may be served is counted in the log of the queue's places: see `engines.queues` (the
+log) and `engines.local.desk` (who takes places).
 """
 
 from __future__ import annotations

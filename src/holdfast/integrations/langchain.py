@@ -29,7 +29,7 @@ from langgraph.config import get_config  # noqa: E402
 from langgraph.types import interrupt  # noqa: E402
 
 from holdfast.api.app import Holdfast  # noqa: E402
-from holdfast.api.forms import away  # noqa: E402
+from holdfast.api.async_forms import away  # noqa: E402
 from holdfast.codec import Shape, shape_of  # noqa: E402
 from holdfast.core.scope import scope_var  # noqa: E402
 from holdfast.errors import BadInput  # noqa: E402

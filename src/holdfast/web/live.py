@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from holdfast.api.forms import away
+from holdfast.api.async_forms import away
 from holdfast.engines.stream_follow import StreamFollow, StreamPart
 from holdfast.errors import HoldfastError, StoreError, TaskNotFound
 from holdfast.log.reading import stream_of

@@ -23,7 +23,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
-from holdfast.api.forms import away
+from holdfast.api.async_forms import away
 from holdfast.engines import control
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.web import actions, fleet, needs, past, talks, task, tasks
@@ -62,7 +62,7 @@ def operator_server(site: Site, *, allow_actions: bool = False) -> MCPServer[Any
     server: MCPServer[Any] = MCPServer(
         "holdfast", instructions=INSTRUCTIONS, log_level="ERROR", subscriptions=False
     )
-    desk = Desk(site)
+    desk = OperatorDesk(site)
     for each in (*_reading(desk), *(_acting(desk) if allow_actions else ())):
         acts = each.__name__ in _ACTIONS
         server.add_tool(
@@ -73,7 +73,7 @@ def operator_server(site: Site, *, allow_actions: bool = False) -> MCPServer[Any
     return server
 
 
-class Desk:
+class OperatorDesk:
     """Asks the handlers of the page, and makes bounded answers of what they say."""
 
     def __init__(self, site: Site) -> None:
@@ -168,7 +168,7 @@ def _cut(value: Any, longest: int, most: int) -> Any:
 # What can be read
 
 
-def _reading(desk: Desk) -> tuple[Callable[..., Any], ...]:
+def _reading(desk: OperatorDesk) -> tuple[Callable[..., Any], ...]:
     hf = desk.site.hf
 
     async def list_tasks(
@@ -279,7 +279,7 @@ _ACTIONS = frozenset(
 )  # fmt: skip
 
 
-def _acting(desk: Desk) -> tuple[Callable[..., Any], ...]:
+def _acting(desk: OperatorDesk) -> tuple[Callable[..., Any], ...]:
     site = desk.site
 
     async def answer(task_id: str, question: str, answer: Any, ctx: Ctx) -> CallToolResult:
@@ -360,7 +360,7 @@ def _acting(desk: Desk) -> tuple[Callable[..., Any], ...]:
 # The same to be read as resources, and two prompts
 
 
-def _add_resources(server: MCPServer[Any], desk: Desk) -> None:
+def _add_resources(server: MCPServer[Any], desk: OperatorDesk) -> None:
     kind = "application/json"
 
     async def read(handler: Handler, place: dict[str, str], **query: Any) -> str:

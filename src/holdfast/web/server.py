@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 import holdfast
 from holdfast import errors
-from holdfast.api.forms import away
+from holdfast.api.async_forms import away
 from holdfast.engines.routing import LOCAL
 from holdfast.web import actions, fleet, needs, past, talks, task, tasks
 from holdfast.web.asked import Download, Failing, Handler, PageRequest, Site, encoded

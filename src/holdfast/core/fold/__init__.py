@@ -17,8 +17,6 @@ from msgspec.structs import replace
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent
 from holdfast.core.fold import calls, history, task, waits
-from holdfast.core.fold import task as workspace
-from holdfast.core.fold import waits as reads
 from holdfast.core.state import State
 
 
@@ -46,7 +44,7 @@ def fold(events: Iterable[AnyEvent], start: State | None = None) -> State:
 def advance(state: State, event: AnyEvent) -> None:
     """Change `state`, which the caller alone owns, by one event. For those who keep it current."""
     if event.at < state.updated_at:
-        reads.clock_set_back(state, event.seq)
+        waits.clock_set_back(state, event.seq)
     _APPLY[type(event)](state, event)
     state.seq = event.seq
     state.updated_at = event.at
@@ -106,11 +104,11 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.CancelRequested: task.cancel_requested,
     e.Planned: task.planned,
     e.PlanProgressed: task.plan_progressed,
-    e.MissionSet: workspace.mission_set,
-    e.FileKept: workspace.file_kept,
-    e.FileRemoved: workspace.file_removed,
+    e.MissionSet: task.mission_set,
+    e.FileKept: task.file_kept,
+    e.FileRemoved: task.file_removed,
     e.Started: calls.started,
-    e.Reused: reads.reused,
+    e.Reused: waits.reused,
     e.AttemptFailed: calls.attempt_failed,
     e.Failed: calls.failed,
     e.Completed: calls.completed,
@@ -118,7 +116,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.Doubted: calls.doubted,
     e.Decided: task.decided,
     e.Noted: task.noted,
-    e.Derived: reads.derived,
+    e.Derived: waits.derived,
     e.TimerSet: waits.timer_set,
     e.Woke: waits.woke,
     e.Observed: task.observed,

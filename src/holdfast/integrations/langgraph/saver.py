@@ -24,7 +24,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.api.app import Holdfast
-from holdfast.api.forms import away, off_the_loop
+from holdfast.api.async_forms import away, off_the_loop
 from holdfast.errors import BadInput
 from holdfast.integrations.langgraph.encoding import Encoding, fingerprint
 from holdfast.integrations.langgraph.threads import (

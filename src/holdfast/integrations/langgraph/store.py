@@ -29,7 +29,7 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from holdfast.api.app import Holdfast
-from holdfast.api.forms import away
+from holdfast.api.async_forms import away
 from holdfast.core.decoding import decode
 from holdfast.core.memories import KeptValue
 from holdfast.errors import BadInput

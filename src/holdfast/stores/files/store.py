@@ -3,7 +3,7 @@
     workspace/
       tasks/<safe id>/events.jsonl    the log, one JSON object a line
       tasks/<safe id>/lock            who is writing (see `locks`)
-      tasks/<safe id>/inbox/          messages for who is writing (see `inbox`)
+      tasks/<safe id>/inbox/          messages for who is writing (see `held`)
       holders/                        the processes that are writing (see `holders`)
       index.jsonl                     what the logs say, for lists (see `catalog`)
       blobs/ab/abcdef…                content-addressed, for what is too large for a line
