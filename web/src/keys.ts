@@ -1,6 +1,6 @@
 /** The keyboard: places and parts say which keys they answer, and the newest that does so wins. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export type Keys = Record<string, (event: KeyboardEvent) => void>;
 
@@ -54,7 +54,8 @@ export function listen(): void {
 export function useKeys(keys: Keys): void {
   const held = useRef(keys);
   held.current = keys;
-  useEffect(() => {
+  // Not after the next paint: keys typed at once after a dialog has closed are for what was under it.
+  useLayoutEffect(() => {
     stack.push(held);
     return () => {
       stack.splice(stack.indexOf(held), 1);
