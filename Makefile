@@ -128,10 +128,12 @@ define need_python
 	    "Install pip for it, or name another: make PYTHON=python3.12" >&2; exit 1; }
 endef
 
+# The files name everything that is needed, so pip resolves nothing: where one package asks for another
+# with an extra, pip would look for a newer one, without a hash.
 # $(call install,<environment>,<requirements name>)
 define install
 	@echo "installing requirements/$(2).txt into $(1)"
-	@$(PIP) $(1)/bin/python install $(QUIET) --require-hashes -r requirements/$(2).txt
+	@$(PIP) $(1)/bin/python install $(QUIET) --require-hashes --no-deps -r requirements/$(2).txt
 	@echo "installing holdfast into $(1)"
 	@$(PIP) $(1)/bin/python install $(QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
@@ -155,7 +157,7 @@ $(VENV)/.docs-stamp: $(VENV)/.dev-stamp requirements/docs.txt
 
 $(VENV_DIST)/.dist-stamp: $(VENV_DIST)/.made-by-$(VERSION) requirements/dist.txt
 	@echo "installing requirements/dist.txt into $(VENV_DIST)"
-	@$(PIP) $(VENV_DIST)/bin/python install $(QUIET) --require-hashes -r requirements/dist.txt
+	@$(PIP) $(VENV_DIST)/bin/python install $(QUIET) --require-hashes --no-deps -r requirements/dist.txt
 	@touch $@
 
 $(VENV_BENCH)/.bench-stamp: $(VENV_BENCH)/.made-by-$(VERSION) requirements/bench.txt pyproject.toml

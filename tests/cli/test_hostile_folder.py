@@ -13,7 +13,7 @@ import click
 import msgspec
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Queue, task
 from holdfast.api.settings import Setting, _Table
 from holdfast.cli.options import imports_of
 from holdfast.cli.root import root
@@ -132,6 +132,8 @@ ONLY_READ = {
     *("sql", "sessions", "session", "handoff", "doubt", "memory search", "memory ls", "doctor"),
     *("verify", "head", "keys new", "keys rotate", "copy", "archive", "restore", "gc", "mirror"),
     *("rebuild", "completion", "alerts", "export", "migrate", "setup", "help", "demo"),
+    *("queue ls", "queue show", "queue pause", "queue resume", "queue set"),
+    *("schedule ls", "schedule show", "schedule pause", "schedule resume", "schedule delete"),
 }
 """These may never declare anything."""
 
@@ -152,6 +154,11 @@ def commands(of: click.Command = root, *path: str) -> dict[str, click.Command]:
     }
 
 
+@task
+def rest() -> None:
+    """For a schedule."""
+
+
 @pytest.fixture(scope="module")
 def hostile(_recorded, tmp_path_factory) -> Path:
     """A folder with a store of everything, where each setting names code that leaves a mark."""
@@ -162,6 +169,8 @@ def hostile(_recorded, tmp_path_factory) -> Path:
         hf.session("chat-1", user="ada").say("hello")
         hf.memory.remember("Ada likes tea", id="tea")
         init(hf, "Refactor it", id="mission-1")
+        hf.queue(Queue("q", concurrency=1))
+        hf.schedule(rest, every_s=86_400, name="s")
         hf.archive_to(place / "some.hfa")
     (place / "spans.json").write_text("[]")
     (place / "some.key").write_text(key := Keys.new())

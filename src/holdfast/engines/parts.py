@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import filterfalse
+from operator import attrgetter
 from weakref import WeakSet
 
 from msgspec import Raw
@@ -110,7 +112,7 @@ class PartsKeeper:
             is_closing = self._closing.wait(EVERY_S)
             with self._lock:
                 writers = list(self._writers)
-                self._writers = [each for each in writers if not each.has_ended]
+                self._writers = list(filterfalse(attrgetter("has_ended"), writers))
                 is_last = is_closing or not self._writers
                 if is_last:
                     self._thread, self._writers = None, []

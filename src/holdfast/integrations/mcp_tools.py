@@ -157,7 +157,7 @@ class MCPTools:
         """The tools that the server has; it is asked once."""
         with self._lock:
             if self._tools is None:
-                found = [each for each in self._line.list_tools() if self._has(each.name)]
+                found = list(filter(self._has, self._line.list_tools()))
                 self._must_have_all(found)
                 self._tools = [self._made(each) for each in found]
             return self._tools
@@ -166,8 +166,8 @@ class MCPTools:
         """End the connection. A later call makes a new one."""
         self._line.close()
 
-    def _has(self, name: str) -> bool:
-        return self._only is None or name in self._only
+    def _has(self, tool: Tool) -> bool:
+        return self._only is None or tool.name in self._only
 
     def _must_have_all(self, found: list[Tool]) -> None:
         named = {each.name for each in found}
