@@ -86,8 +86,8 @@ PUBLIC = re.findall(
 @pytest.mark.parametrize("name", PUBLIC)
 def test_what_a_generated_page_lists_is_public_and_has_a_docstring(name):
     module = importlib.import_module(name)
-    if name == "holdfast.errors":
-        return
+    if name in {"holdfast.errors", "holdfast.testing"}:
+        return  # no list of its own; and a contract that is loaded here has plain asserts elsewhere
     for public in module.__all__:
         it = getattr(module, public)
         assert not callable(it) or inspect.getdoc(it), f"{name}.{public} has no docstring"

@@ -16,6 +16,7 @@ from holdfast.cli.options import store_command
 from holdfast.cli.output import console, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
+from holdfast.core.decoding import decode
 from holdfast.engines.schedules import Schedule
 from holdfast.errors import BadInput
 
@@ -198,7 +199,7 @@ def _tell(handle: ScheduleHandle, as_json: bool) -> Exit:
 
 
 def _shown(handle: ScheduleHandle) -> dict[str, Any]:
-    shown: dict[str, Any] = msgspec.to_builtins(handle.schedule)
+    shown: dict[str, Any] = decode(msgspec.json.encode(handle.schedule))  # its arguments are raw
     return {**shown, "next": [due.isoformat() for due in handle.next()]}
 
 
