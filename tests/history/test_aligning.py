@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from random import Random
 from typing import Any
 
@@ -272,13 +271,12 @@ def test_many_are_compared_with_the_first_and_one_alone_with_nothing():
         align(RanTask("a", (Made("1", "x"), Made("1", "y"))), one)
 
 
+@pytest.mark.timeout(60)  # comparing each call with each would take minutes
 def test_long_tasks_are_quick():
     calls = tuple(Made(str(n), f"step{n % 7}", input=[n]) for n in range(1, 10_001))
     shifted = tuple(replace(made, path=str(n + 2)) for n, made in enumerate(calls[5_000:], 5_000))
     b = RanTask("b", (*calls[:5_000], Made("5001", "more"), *shifted))
-    began = time.perf_counter()
     found = align(RanTask("a", calls), b)
-    assert time.perf_counter() - began < 2
     assert found.first is not None and found.first.path == "5001"
     assert sum(row.what != "" for row in found.rows) == 1
 
