@@ -24,6 +24,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from holdfast.api.async_forms import away
+from holdfast.core.decoding import decode
 from holdfast.engines import control
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.web import actions, fleet, needs, past, talks, task, tasks
@@ -139,7 +140,7 @@ def bounded(made: Any) -> str:
     """
     if isinstance(made, Download):
         made = b"".join(made.pieces).decode("utf-8", "replace")
-    plain = msgspec.json.decode(encoded(made))
+    plain = decode(encoded(made))
     for longest, most in _CUTS:
         data = _cut(plain, longest, most) if longest else plain
         answer: dict[str, Any] = {"notice": NOTICE, "data": data}

@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.decoding import Illegible, decode
 from holdfast.errors import BadInput
 
 NAME = "holdfast"
@@ -100,8 +101,8 @@ def with_server(file: ClientFile, text: str, entry: ServerEntry) -> str:
 
 def _read(file: ClientFile, text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(text) if text.strip() else {}
-    except ValueError as error:
+        found = decode(text) if text.strip() else {}
+    except Illegible as error:
         raise BadInput(
             f"{file.path} is no plain JSON ({error}): add the server there by hand"
         ) from None
