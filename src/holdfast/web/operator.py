@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import unquote
 
-import msgspec
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
