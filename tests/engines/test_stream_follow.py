@@ -95,12 +95,12 @@ def one() -> int:
     return 1
 
 
-@task
+@task(name="reading_aloud")
 def reading(n: int) -> int:
     return len(list(words(n)))
 
 
-@task
+@task(name="areading_aloud")
 async def areading(n: int) -> int:
     return len([word async for word in awords(n)])
 

@@ -29,7 +29,7 @@ from holdfast.core.decoding import NONSENSE, Illegible, decode, decoder
 from holdfast.core.events import AnyEvent, MemoryBegan, Pinned, Rewound, SessionBegan, Summarized
 from holdfast.core.facts import Facts, facts_of, facts_of_session
 from holdfast.core.fold import advance
-from holdfast.core.kinds import MEMORY, SESSION, TASK, kind_of
+from holdfast.core.kinds import MEMORY, SESSION, kind_of
 from holdfast.core.memories import Memories
 from holdfast.core.state import Call, Later, State
 from holdfast.errors import BadInput, LogDamaged, StoreError
@@ -245,7 +245,7 @@ def _misfit(state: Conversation, event: AnyEvent) -> str:
 
 def read_facts(store: Store, stream: str) -> Facts | None:
     """The facts of a log, read from it, which the store then remembers; None if there is none."""
-    state = _newest(store, stream) if kind_of(stream) is TASK else load_any(store, stream)
+    state = load_any(store, stream)
     if state.seq == 0:
         return None
     facts = facts_in(state)
