@@ -153,7 +153,7 @@ class Signature:
 
         >>> def add(x: int, y: float = 0) -> int: ...
         >>> Signature.of(add).take((1, 2), {})
-        (b'{"x":1,"y":2.0}', None)
+        (b'{"x":1,"y":2}', None)
         >>> def greet(name: str, times: int) -> str: ...
         >>> Signature.of(greet).take(("Ada", 2), {})
         (b'{"name":"Ada","times":2}', (('Ada', 2), {}))
