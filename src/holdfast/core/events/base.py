@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """Of Holdfast itself, which archives and reports name."""
 
 FORMAT = 1
