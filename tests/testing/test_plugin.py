@@ -147,6 +147,42 @@ def test_the_page_about_tests_is_true(project: Project) -> None:
     assert "5 passed" in said
 
 
+def test_a_test_finds_the_tasks_of_its_own_module_first(project: Project) -> None:
+    """pytest loads all modules of tests at once, and two of them may use one name."""
+    of_a_module = """
+from holdfast import Holdfast, task
+
+@task
+def greets():
+    "Greet.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def waves():
+    ...     return greets()
+    >>> with Holdfast('memory://') as hf:
+    ...     _ = hf.run(waves, id='t')
+    ...     hf.replay('t').same
+    True
+    "
+    return __name__
+
+def test_here(hf):
+    @task
+    def waves():
+        return greets()
+
+    assert hf.run(waves, id="t") == __name__
+    assert hf.replay("t").same and not hf.replay("t").divergence
+    hf.run(greets, id="g")
+    assert hf.replay("g").same
+""".replace('    "', '    """')
+    (project.folder / "test_other.py").write_text(of_a_module)
+    code, said = project.test(of_a_module, "--doctest-modules", "-W", "error")
+    assert code == 0, said
+    assert "4 passed" in said
+
+
 def test_a_user_s_own_fixtures_win(project: Project) -> None:
     code, said = project.test(
         """

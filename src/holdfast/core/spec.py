@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -190,17 +190,26 @@ class Registry:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], dict[str, Spec]] = {}
+        self.prefers: str | None = None
+        """A module whose functions go before others of the same name: that of the test at work."""
 
     def add(self, spec: Spec) -> None:
         """Remember a function. The same function defined again (a reload) takes its place."""
         group = "task" if spec.kind == "task" else "call"
         self._found.setdefault((group, spec.name), {})[spec.where] = spec
 
-    def forget_within(self, where: str) -> None:
-        """Forget the functions that were defined inside another one, such as a test."""
-        inside = f"{where}.<locals>."
+    def places(self) -> set[str]:
+        """Where the functions stand that are known now."""
+        return {place for found in self._found.values() for place in found}
+
+    def forget(self, within: str, but: Container[str] = ()) -> None:
+        """Forget the functions that a test defined, which stand within it."""
         for key, found in list(self._found.items()):
-            kept = {place: spec for place, spec in found.items() if not place.startswith(inside)}
+            kept = {
+                place: spec
+                for place, spec in found.items()
+                if place in but or not place.startswith(within)
+            }
             if not kept:
                 del self._found[key]
             elif len(kept) < len(found):
@@ -228,6 +237,9 @@ class Registry:
                 f"{known}). Import its module first (on the command line: --app MODULE); if it was "
                 f"renamed, keep its old name in the log: @{_decorator(group)}(name={name!r})"
             )
+        own = [spec for place, spec in found.items() if place.startswith(f"{self.prefers}.")]
+        if len(found) > 1 and len(own) == 1:
+            return own[0]
         if len(found) > 1:
             places = " and ".join(sorted(found))
             raise CodeMissing(

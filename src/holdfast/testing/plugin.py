@@ -7,7 +7,7 @@ not. So each fixture imports what it needs when a test asks for it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,14 +38,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("holdfast_url", mark.args, indirect=True, ids=kinds)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Forget the tasks, steps and tools that a test defined inside itself. Another test may use
-    their names, and a replay that looks one up by its name must not find two."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """While a test runs, the tasks, steps and tools of its own module go before others of the same
+    names, and what it defines inside itself is forgotten at its end. A replay looks them up by
+    their names, and pytest has loaded every module of tests at once."""
     spec = sys.modules.get("holdfast.core.spec")
-    function = getattr(item, "function", None)
-    if spec is not None and function is not None:
-        spec.registry.forget_within(f"{function.__module__}.{function.__qualname__}")
+    if spec is None:
+        return (yield)
+    registry = spec.registry
+    if (function := getattr(item, "function", None)) is not None:
+        module, known = function.__module__, set[str]()
+        inside = f"{module}.{function.__qualname__}.<locals>."
+    elif (example := getattr(item, "dtest", None)) is not None:  # a doctest: they are like globals
+        module, known = str(example.globs.get("__name__")), registry.places()
+        inside = f"{module}."
+    else:
+        return (yield)
+    registry.prefers = module
+    try:
+        return (yield)
+    finally:
+        registry.prefers = None
+        registry.forget(inside, known)
 
 
 @pytest.fixture
