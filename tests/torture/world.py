@@ -20,7 +20,12 @@ from holdfast.stores.files.folder import safe_name
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LONG, PENDING, ASKED, MAILED, LARGE = "long", ("job-1", "job-2"), "asks", "mailed", "large"
-_LOGS = {"task_created": "tasks", "session_began": "sessions", "memory_began": "memories"}
+_LOGS = {
+    "task_created": "tasks",
+    "session_began": "sessions",
+    "memory_began": "memories",
+    "queue_began": "queues",
+}
 _MANY = 1030
 """Events, for a waypoint stands after each 1,024."""
 
