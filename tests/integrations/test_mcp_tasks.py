@@ -264,6 +264,7 @@ def test_cancelling_ends_the_task_and_undoes_what_it_did(hf):
                 await TaskFollower().follow(client.session, view.id)
             await following.cancel(client.session, view.id)
             calling.cancel()
+            await asyncio.wait([calling])
             return view.id
 
     id = asyncio.run(main())
