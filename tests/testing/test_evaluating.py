@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from holdfast import BadInput, Holdfast, StepFailed, TaskNotFound, ask, step, task, tool
+from holdfast import BadInput, Holdfast, StepFailed, TaskNotFound, ask, gather, step, task, tool
 from holdfast.agent import (
     Metered,
     Orchestrator,
@@ -19,6 +21,7 @@ from holdfast.agent import (
     assistant,
 )
 from holdfast.testing import EvaluatedRun, Evaluation, evaluate
+from tests.flavors import BOUND_S
 
 done: list[Any] = []
 says: dict[str, str] = {}
@@ -165,6 +168,28 @@ def test_people_are_not_asked_again(hf):
     (case,) = evaluate("l", hf=hf).cases
     assert (case.outcome, case.result, done) == ("completed", "Dear Ada: sent", [])
     assert case.divergence.startswith('step 2: eval_word returned "Dear"')
+
+
+@task
+def eval_side_by_side() -> list[str]:
+    done_first = threading.Event()
+
+    def look(number: int) -> str:
+        if says["first"] != str(number):
+            done_first.wait(BOUND_S)
+        found = eval_status(number)
+        done_first.set()
+        return found
+
+    return gather(partial(look, 1), partial(look, 2))
+
+
+def test_which_of_two_branches_came_first_is_no_divergence(hf):
+    says["first"] = "2"
+    hf.run(eval_side_by_side, id="s")
+    says["first"] = "1"
+    (case,) = evaluate("s", hf=hf).cases
+    assert (case.outcome, case.divergence) == ("completed", "")
 
 
 @task

@@ -24,6 +24,7 @@ from holdfast.core.state import Call, scope_of
 from holdfast.core.usage import Spent, used_in
 from holdfast.core.words import must_be_texts
 from holdfast.errors import BadInput, HoldfastError, Unanswered
+from holdfast.history.alignment import Made, in_tree
 from holdfast.history.comparison import figures
 from holdfast.views.task import TaskView
 
@@ -322,9 +323,12 @@ def _divergence(recorded: TaskView, now: TaskView) -> str:
 
 
 def _moves(view: TaskView, recorded: TaskView | None = None) -> list[_Move]:
-    tools = {call.path for call in view.calls if call.kind == "tool"}
+    calls = {call.path: call for call in view.calls}
+    tools = {path for path, call in calls.items() if call.kind == "tool"}
     found = []
-    for call in sorted(view.calls, key=lambda call: call.seq):
+    # By their places in the tree: which of several branches came first is chance.
+    for place in in_tree(Made(path, call.name) for path, call in calls.items()):
+        call = calls[place.path]
         if call.kind in ("step", "tool") and scope_of(call.path) not in tools:
             move = _move(view, call)
             if recorded is not None:
