@@ -78,7 +78,9 @@ def make(
     return kind(f"talker_{next(_numbers)}", model, tools, **options)
 
 
-def talk(hf: Holdfast, agent: Orchestrator, goal: str = "Go.", id: str = "t1") -> AgentResult:
+def talk(
+    hf: Holdfast, agent: Orchestrator, goal: str | Message = "Go.", id: str = "t1"
+) -> AgentResult:
     """Run it in the session of the test."""
     return agent.run(hf.session("s1", user="ada"), goal, id=id)
 

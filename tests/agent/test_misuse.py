@@ -37,6 +37,21 @@ def test_a_tool_can_not_have_the_name_of_one_that_every_agent_has():
         Orchestrator("two_of_a_name", says_yes, [asks_otherwise])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"limits": 3}, r"limits=… takes Limits\(…\), not 3"),
+        ({"retry": 3}, r"retry=… takes Retry\(…\), not 3"),
+        ({"budget_tokens": 0}, r"budget_tokens=0\) must be a whole number"),
+        ({"budget_tokens": "8k"}, r"budget_tokens='8k'\) must be a whole number"),
+        ({"tools": asks_otherwise}, r"is a list of tools.*: write \[asks_otherwise\]"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_when_the_agent_is_made(wrong, told):
+    with pytest.raises(BadInput, match=told):
+        Orchestrator("senseless", says_yes, **wrong)
+
+
 @task
 def compacts_by_id() -> str:
     try:

@@ -239,6 +239,15 @@ def test_parts_that_are_no_text_are_in_the_log_and_named_to_the_model(hf, server
 
 
 @pytest.mark.parametrize("over", ["stdio"], indirect=True)
+def test_a_model_is_shown_pictures(hf, server, tools_of):
+    said = Model([calls(("picture", "{}")), "A bell."])
+    assert talk(hf, make(said, [*tools_of(only=["picture"])])).answer == "A bell."
+    text, media = said.requests[-1].messages[-1].results[0].content
+    assert (text.text, media.kind, media.media_type) == ("a bell", "image", "image/png")
+    assert said.requests[-1].load(media.artifact) == b"\x89PNG"
+
+
+@pytest.mark.parametrize("over", ["stdio"], indirect=True)
 def test_what_the_server_refuses_is_a_failure_of_the_call(hf, server, tools_of):
     tools = {each.__name__: each for each in tools_of()}
 

@@ -33,6 +33,7 @@ from holdfast.core.scope import inside
 from holdfast.core.spec import Retry
 from holdfast.core.usage import Usage
 from holdfast.errors import BadInput, HoldfastError, StepFailed
+from holdfast.log.messages import Message
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -130,6 +131,8 @@ class Loop(Generic[Out]):
 
     def __init__(self, name: str, *, limits: Limits | None = None, version: int = 0) -> None:
         self.name = name
+        if limits is not None and not isinstance(limits, Limits):
+            raise BadInput(f"{name}: limits=… takes Limits(…), not {limits!r:.60}")
         self.limits = limits or Limits()
         self.task = task(name=name, version=version)(self._body())
         """The task that it is: for `hf.run`, `hf.start` and a worker."""
@@ -144,15 +147,24 @@ class Loop(Generic[Out]):
         """The next state. It may call steps and tools, and may be `async def`."""
         raise NotImplementedError(f"{type(self).__name__} says what it does in step(state)")
 
-    def run(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult[Out]:
-        """Run it in a session, or go on with it: the same call does both."""
+    def run(
+        self, session: Session, goal: str | Message, *, id: str | None = None
+    ) -> AgentResult[Out]:
+        """Run it in a session, or go on with it: the same call does both.
+
+        The goal is a text, or a message of the user with images and files in it.
+        """
         must_be_session(f"{self.name}.run()", session)
+        _must_be_goal(f"{self.name}.run()", goal)
         result: AgentResult[Out] = session.run(self.task, goal, id=id)
         return result
 
-    async def arun(self, session: Session, goal: str, *, id: str | None = None) -> AgentResult[Out]:
+    async def arun(
+        self, session: Session, goal: str | Message, *, id: str | None = None
+    ) -> AgentResult[Out]:
         """`run` for async code."""
         must_be_session(f"{self.name}.arun()", session)
+        _must_be_goal(f"{self.name}.arun()", goal)
         result: AgentResult[Out] = await session.arun(self.task, goal, id=id)
         return result
 
@@ -185,13 +197,14 @@ class Loop(Generic[Out]):
         said = description or about or f"Have the agent {self.name!r} see to something."
         return AgentTool(self.task, ToolInfo(name or self.name, said, schema))
 
-    def begin(self, state: AgentState, goal: str) -> Any:
+    def begin(self, state: AgentState, goal: str | Message) -> Any:
         """Add the user's words to the conversation, before the first step."""
         return self._begin(state, goal)
 
-    def _begin(self, state: AgentState, goal: str) -> Flow[AgentState]:
+    def _begin(self, state: AgentState, goal: str | Message) -> Flow[AgentState]:
+        _must_be_goal(self.name, goal)
         yield lambda: self.session.say(goal)
-        return state.to_planning(goal=goal)
+        return state.to_planning(goal=goal if isinstance(goal, str) else goal.text)
 
     @property
     def output_type(self) -> Any:
@@ -203,11 +216,11 @@ class Loop(Generic[Out]):
         return cast("Out", None)
 
     def _body(self) -> Any:
-        async def agent_of_a_loop(goal: str, apart: bool = False) -> Any:
+        async def agent_of_a_loop(goal: str | Message, apart: bool = False) -> Any:
             driven: Any = drive(self._flow(goal, apart))
             return await driven
 
-        def loop(goal: str, apart: bool = False) -> Any:
+        def loop(goal: str | Message, apart: bool = False) -> Any:
             return drive(self._flow(goal, apart))
 
         body = agent_of_a_loop if self.is_async else loop
@@ -219,7 +232,7 @@ class Loop(Generic[Out]):
         """The agent whose step comes next: this one, unless it handed off to another."""
         return self
 
-    def _flow(self, goal: str, apart: bool) -> Flow[AgentResult[Out]]:
+    def _flow(self, goal: str | Message, apart: bool) -> Flow[AgentResult[Out]]:
         own = inside("an agent").run.task_id if apart else ""
         state = restore(AgentState.new(own))
         if state.phase == "idle":
@@ -278,6 +291,13 @@ class Loop(Generic[Out]):
             if passed >= limits.wall_s:
                 return f"{limits.wall_s:g} s ({passed:.0f} s have passed)"
         return ""
+
+
+def _must_be_goal(what: str, goal: object) -> None:
+    """Raise `BadInput` if something else was given where a goal is wanted."""
+    if isinstance(goal, str) or (isinstance(goal, Message) and goal.role == "user"):
+        return
+    raise BadInput(f"{what} takes a goal: a text, or a message from user([…]), not {goal!r:.60}")
 
 
 _apart: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()

@@ -114,6 +114,8 @@ class ModelStep:
     def __init__(self, name: str, model: Model, retry: Retry = model_retry) -> None:
         if not callable(model):
             raise BadInput(f"{name!r:.40}: the model is a function, not {model!r:.60}")
+        if not isinstance(retry, Retry):
+            raise BadInput(f"{name!r:.40}: retry=… takes Retry(…), not {retry!r:.60}")
         self.name = name
         # Whatever is to be retried: what would be refused again, or is a mistake in code, is not.
         self.retry = replace(retry, unless=(*retry.unless, ModelRejected, BadInput))

@@ -201,6 +201,9 @@ class Orchestrator(Loop[Out]):
         self.name = name
         if not 0 < compact_at <= 1:
             raise BadInput(f"Orchestrator(compact_at={compact_at!r:.40}) is a share of the budget")
+        if type(budget_tokens) is not int or budget_tokens < 1:
+            given = f"Orchestrator(budget_tokens={budget_tokens!r:.40})"
+            raise BadInput(f"{given} must be a whole number above 0")
         self._asks = (AskUser,) if ask_user else ()
         self.tools = Tools(tools)
         self.output = None if output is None else AnswerForm(output)

@@ -30,7 +30,7 @@ from holdfast.core.events import PlanItem, PlanStatus
 from holdfast.core.scope import scope_var
 from holdfast.core.usage import Usage
 from holdfast.errors import BadInput, IllegalTransition, Undecodable, Unserializable
-from holdfast.log.messages import Message, assistant, tool_result, user
+from holdfast.log.messages import Media, Message, Text, assistant, tool_result, user
 
 # Phases: what an agent may do next, declared once.
 #
@@ -175,11 +175,20 @@ class ToolCallRecord(Struct, frozen=True, omit_defaults=True):
     at: datetime | None = None
     usage: Usage | None = None
     """For a call of another agent: what that took."""
+    parts: tuple[Text | Media, ...] = ()
+    """The result, if it holds images or files: the model is sent these, and not the text."""
 
     @property
     def observation(self) -> str:
         """Its text for the model."""
         return self.result or "" if self.error is None else f"error: {self.error}"
+
+    @property
+    def message(self) -> Message:
+        """The message that brings its result to the model."""
+        is_error = self.error is not None
+        said = self.observation if is_error or not self.parts else self.parts
+        return tool_result(self.id, said, is_error=is_error)
 
 
 class WorkingMemory(Struct, frozen=True, omit_defaults=True):
@@ -295,13 +304,12 @@ executing, done, error
         """
         at = at or _time()
         memory = self.memory
-        kept = replace(call, at=call.at or at)
+        kept = replace(call, at=call.at or at, parts=())
         memory = replace(memory, tool_calls=(*memory.tool_calls, kept))
         state = self._with(at, memory=memory)
         if call.id not in _open_calls(self.history):
             return state
-        is_error = call.error is not None
-        return state.say(tool_result(call.id, call.observation, is_error=is_error), at=at)
+        return state.say(call.message, at=at)
 
     def note(self, key: str, value: Any, *, at: datetime | None = None) -> AgentState:
         """Keep something in mind under a name: plain data."""

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from holdfast.agent.flow import Flow, adriven, drive, driven
 from holdfast.agent.loop import AgentResult
 from holdfast.agent.state import ToolCallRecord
-from holdfast.agent.tooling import BadCall, Tools, as_text
+from holdfast.agent.tooling import BadCall, Tools, as_text, parts_of
 from holdfast.api.branches import gather_in_turn
 from holdfast.core.scope import inside
 from holdfast.errors import StepFailed
-from holdfast.log.messages import Message, ToolCall, tool_result
+from holdfast.log.messages import Message, ToolCall
 
 
 class CallToMake(Struct, frozen=True):
@@ -137,7 +137,7 @@ def _made(each: CallToMake) -> Flow[ToolCallRecord]:
     try:
         value = yield each.make
         usage = value.usage if isinstance(value, AgentResult) else None
-        return replace(record, result=as_text(value), usage=usage)
+        return replace(record, result=as_text(value), usage=usage, parts=parts_of(value))
     except StepFailed as error:
         return replace(record, error=failure_text(error))
 
@@ -149,7 +149,4 @@ def failure_text(error: StepFailed) -> str:
 
 def results_of(records: Iterable[ToolCallRecord]) -> list[Message]:
     """Calls that were made, as messages that follow the one that asked for them."""
-    return [
-        tool_result(record.id, record.observation, is_error=record.error is not None)
-        for record in records
-    ]
+    return [record.message for record in records]

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.model import ToolInfo
+from holdfast.agent.model import ToolInfo, media_text
 from holdfast.api.children import start
 from holdfast.codec.schemas import schema_of, taken_apart
 from holdfast.codec.signature import hints_of
@@ -24,7 +24,7 @@ from holdfast.core.decoding import Illegible, decode
 from holdfast.core.scope import inside, scope_var
 from holdfast.core.spec import IdempotencyKey, Spec, is_async
 from holdfast.errors import BadInput, HoldfastError, Undecodable
-from holdfast.log.messages import ToolCall
+from holdfast.log.messages import Media, Text, ToolCall
 
 _MOST_SHOWN = 10
 
@@ -39,6 +39,8 @@ class Tools:
     def __init__(self, tools: Iterable[Any]) -> None:
         self.functions: dict[str, Callable[..., Any]] = {}
         self.infos: list[ToolInfo] = []
+        if not isinstance(tools, Iterable):
+            raise BadInput(f"tools=… is a list of tools, not {tools!r:.60}: write [{_name(tools)}]")
         for fn in tools:
             info = info_of(fn)
             if info.name in self.functions:
@@ -173,7 +175,24 @@ def as_text(value: Any) -> str:
         return "done"
     if callable(said := getattr(value, "for_model", None)):
         return str(said())
+    if parts := parts_of(value):
+        return "\n".join(p.text if isinstance(p, Text) else media_text(p) for p in parts)
     return msgspec.json.encode(value, enc_hook=_plain).decode()
+
+
+def parts_of(value: Any) -> tuple[Text | Media, ...]:
+    """A result that holds images or files, as a model is sent it; nothing for any other.
+
+    >>> parts_of(["The first page:", Media(kind="image", data=b"png")])[0]
+    Text(text='The first page:', extra={})
+    """
+    if callable(given := getattr(value, "parts_for_model", None)):
+        return tuple(given())
+    parts = value if isinstance(value, list | tuple) else [value]
+    is_one = all(isinstance(part, str | Text | Media) for part in parts)
+    if not is_one or not any(isinstance(part, Media) for part in parts):
+        return ()
+    return tuple(Text(part) if isinstance(part, str) else part for part in parts)
 
 
 def _plain(value: Any) -> Any:
@@ -305,9 +324,14 @@ def described(doc: str) -> tuple[str, dict[str, str]]:
     return "\n".join(kept).strip(), told
 
 
+def _name(fn: Any) -> str:
+    return getattr(fn, "__name__", None) or repr(fn)
+
+
 def _spec_of(fn: Any) -> Spec:
     spec = getattr(fn, "holdfast_spec", None)
     if not isinstance(spec, Spec) or spec.kind == "task":
-        name = getattr(fn, "__name__", None) or repr(fn)
-        raise BadInput(f"{name:.60} can't be a tool of an agent: decorate it with @tool or @step")
+        raise BadInput(
+            f"{_name(fn):.60} can't be a tool of an agent: decorate it with @tool or @step"
+        )
     return spec

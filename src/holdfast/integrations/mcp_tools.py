@@ -20,6 +20,7 @@ import asyncio
 import json
 import os
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -34,6 +35,7 @@ from holdfast.core.decoding import decode
 from holdfast.core.spec import Doubt, IdempotencyKey, Retry
 from holdfast.errors import BadInput, HoldfastError, ReplyLost
 from holdfast.integrations.frameworks import need
+from holdfast.log.messages import Media, Text
 
 need("mcp", mcp=">=2.3,<3")
 
@@ -48,6 +50,7 @@ KEY = "holdfast/key"
 _CLOSED, _TIMED_OUT = -32000, -32001
 """The codes of an `MCPError` that the client made itself."""
 
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _NO_KEY = IdempotencyKey()
 _GRACE_S, _CONNECT_S = 5.0, 60.0
 
@@ -82,6 +85,11 @@ class MCPPart(Struct, frozen=True):
     """Its bytes in base64, if the server sent them."""
     text: str = ""
 
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is a picture of a kind that models take."""
+        return self.type == "image" and bool(self.data) and self.media_type in _PICTURES
+
     def __str__(self) -> str:
         words = [each for each in (self.name, self.uri, self.media_type) if each]
         return f"({self.type}{': ' * bool(words)}{', '.join(words)})"
@@ -107,6 +115,19 @@ class MCPResult(Struct, frozen=True):
         """The result as a model reads it: pictures and files by what they are."""
         said = (part.text or str(part) for part in self.parts)
         return "\n".join(each for each in (self.text, *said) if each) or "done"
+
+    def parts_for_model(self) -> tuple[Text | Media, ...]:
+        """The result with its pictures, which a model is shown; nothing if it has none."""
+        if not any(part.is_picture for part in self.parts):
+            return ()
+        parts: list[Text | Media] = [Text(self.text)] if self.text else []
+        for part in self.parts:
+            if part.is_picture:
+                data = b64decode(part.data)
+                parts.append(Media(kind="image", media_type=part.media_type, data=data))
+            else:
+                parts.append(Text(part.text or str(part)))
+        return tuple(parts)
 
 
 class MCPTools:

@@ -167,13 +167,20 @@ def assistant(text: str = "", calls: Iterable[ToolCall] = (), **options: Any) ->
     return Message("assistant", (*((Text(text),) if text else ()), *asked), **options)
 
 
-def tool_result(call_id: str, content: str, *, is_error: bool = False, **options: Any) -> Message:
+def tool_result(
+    call_id: str,
+    content: str | Iterable[Text | Media | Foreign],
+    *,
+    is_error: bool = False,
+    **options: Any,
+) -> Message:
     """A message that brings the result of a call.
 
     >>> tool_result("c1", "shipped").results[0].content
     'shipped'
     """
-    return Message("tool", (ToolResult(call_id, content, is_error),), **options)
+    said = content if isinstance(content, str) else tuple(content)
+    return Message("tool", (ToolResult(call_id, said, is_error),), **options)
 
 
 def turns(messages: Iterable[Message]) -> Iterator[tuple[Message, ...]]:
