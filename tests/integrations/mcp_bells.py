@@ -7,6 +7,7 @@ Each call is written to a file, with its idempotency key, before anything else h
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -70,6 +71,15 @@ def die_once(ctx: Context[Any, Any]) -> str:
 def die_once_for_good(ctx: Context[Any, Any]) -> str:
     """The same, and may not be repeated."""
     return _dies_once(ctx, "die_once_for_good")
+
+
+@server.tool(annotations=ToolAnnotations(destructive_hint=True))
+async def ring_last(ctx: Context[Any, Any]) -> str:
+    """Ring while the server shuts down: calls under way go on, and no more are taken."""
+    noted(ctx, "ring_last", "")
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(600)
+    return "never"
 
 
 @server.tool()

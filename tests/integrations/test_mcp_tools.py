@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from mcp import StdioServerParameters
 
-from holdfast import BadInput, InDoubt, Retry, StepFailed, TaskFailed, Unanswered, task
+from holdfast import BadInput, InDoubt, Retry, StepFailed, TaskFailed, Unanswered, gather, task
 from holdfast.integrations.mcp_tools import MCPServerAway, MCPTools
 from tests.agent.talking import AsyncModel, Model, calls, conversation, make, talk
 from tests.flavors import BOUND_S, Crash
@@ -188,6 +188,33 @@ def test_a_server_that_is_not_there_did_nothing_and_the_task_says_so(hf, server,
     assert hf.retry("t") == "rang 1 times for ada"
     with pytest.raises(MCPServerAway, match="can't be reached"):
         list(MCPTools("http://127.0.0.1:9/mcp"))
+
+
+@pytest.mark.parametrize("over", ["http"], indirect=True)
+def test_a_call_that_is_refused_says_nothing_of_one_that_is_under_way(hf, server, tools_of):
+    tools = {each.__name__: each for each in tools_of()}
+
+    def looks_late() -> str:
+        while True:  # until the server takes no more
+            try:
+                socket.create_connection(("127.0.0.1", server.port)).close()
+            except OSError:
+                break
+            time.sleep(0.01)
+        try:
+            return str(tools["bells"]({}).text)
+        except StepFailed as error:
+            return error.failure.type
+
+    @task(name="rings_and_looks")
+    def rings_and_looks() -> list[str]:
+        return gather(lambda: tools["ring_last"]({}).text, looks_late)
+
+    with pytest.raises(InDoubt, match="ring_last") as doubt:
+        hf.run(rings_and_looks, id="t")
+    assert [each["name"] for each in server.calls()] == ["ring_last"]
+    hf.resolve("t", doubt.value.path, happened=True, result={"text": "it rang"})
+    assert hf.run(rings_and_looks, id="t") == ["it rang", "MCPServerAway"]
 
 
 @pytest.mark.parametrize("over", ["stdio"], indirect=True)

@@ -12,6 +12,7 @@ tool decides what becomes of a call in doubt: one that only reads (`readOnlyHint
 twice (`idempotentHint`) is made again, any other waits for a person. The same holds for a server
 that is gone in the middle of a call, and for an answer that does not come in time: nobody knows
 whether the tool did its work. A server that could not be reached did nothing, and is tried again.
+Calls that share a connection lose it together, so then all of them are in doubt.
 """
 
 from __future__ import annotations
@@ -303,6 +304,8 @@ class _Connection:
         self._open: Future[None] = Future()
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
+        self._unanswered = 0
+        """How many calls have no answer yet, or have lost it with the connection."""
         self._leaving = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast mcp", daemon=True)
         self._thread.start()
@@ -344,23 +347,31 @@ class _Connection:
             raise ReplyLost(f"{whose}: it did not answer within {timeout_s:g} s") from None
         except _Gone as error:
             raise self._lost(whose) from error
+        except _Unsent as error:
+            raise MCPServerAway(f"{whose}: the connection had ended before the call") from error
 
     def _lost(self, whose: str) -> HoldfastError:
         self.close(wait=False)
-        if self._why is not None and _never_connected(self._why):
+        # One call that is refused ends the connection under all the others, and those may have
+        # reached the server. So it counts only for a call that was alone.
+        if self._why is not None and _never_connected(self._why) and self._unanswered == 1:
             return MCPServerAway(f"{whose}: it can't be reached")
         return ReplyLost(f"{whose}: the connection ended before the answer came")
 
     async def _asked(self, what: Callable[[Client], Any]) -> Any:
         if self._client is None or self._ended.is_set():
-            raise _Gone
+            raise _Unsent
+        self._unanswered += 1
         doing = asyncio.ensure_future(what(self._client))
         ending = asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait({doing, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if doing.done() and not doing.cancelled():
-                return doing.result()
-            raise _Gone
+            if not doing.done() or doing.cancelled():
+                raise _Gone
+            error = doing.exception()
+            if not isinstance(error, MCPError) or error.code != _CLOSED:
+                self._unanswered -= 1
+            return doing.result()
         finally:
             doing.cancel()
             ending.cancel()
@@ -404,6 +415,10 @@ class _Gone(Exception):
     """The connection ended under a call."""
 
 
+class _Unsent(Exception):
+    """The connection had ended before the call."""
+
+
 def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -413,7 +428,7 @@ def _innermost(error: BaseException) -> BaseException:
 def _never_connected(error: BaseException) -> bool:
     """Whether a request never left: the server did not listen."""
     if isinstance(error, BaseExceptionGroup):
-        return any(map(_never_connected, error.exceptions))
+        return all(map(_never_connected, error.exceptions))
     return isinstance(error, ConnectionRefusedError) or type(error).__name__ == "ConnectError"
 
 
