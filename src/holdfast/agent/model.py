@@ -49,6 +49,9 @@ class Request(Struct, frozen=True):
     output: ToolInfo | None = None
     """The form that the answer has to have: its `parameters` are a JSON schema. Only a model with
     a true attribute `structured` is given one."""
+    on_text: Callable[[str], Any] | None = None
+    """Told each piece of the reply's text as it comes, by a model that streams, for those who
+    follow the call."""
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):

@@ -27,6 +27,7 @@ from holdfast.codec import args_hash
 from holdfast.core.decoding import decode
 from holdfast.core.scope import inside
 from holdfast.core.spec import Retry
+from holdfast.engines.parts import text_as_it_comes
 from holdfast.errors import BadInput
 from holdfast.log.artifacts import Artifact, kept, opened
 from holdfast.log.messages import Message, Part, Role, ToolCall, media_bytes, system, user
@@ -63,7 +64,7 @@ class ModelCall(Struct, frozen=True):
     """The text that comes last."""
     tools: Artifact | None = None
 
-    def request(self) -> Request:
+    def request(self, on_text: Callable[[str], Any] | None = None) -> Request:
         """It, whole. Inside of a task."""
         store = inside("a call of a model").run.log.store
         infos = tools_in(store, self.tools) if self.tools is not None else ()
@@ -73,6 +74,7 @@ class ModelCall(Struct, frozen=True):
             tuple(info for info in infos if not info.is_answer),
             partial(media_bytes, store),
             next((info for info in infos if info.is_answer), None),
+            on_text,
         )
 
 
@@ -140,14 +142,16 @@ class ModelStep:
         if self.is_async:
 
             async def acall_model(call: ModelCall) -> Reply:
-                request = call.request()
-                return checked(await model(request), request)
+                with text_as_it_comes() as on_text:
+                    request = call.request(on_text)
+                    return checked(await model(request), request)
 
             return acall_model
 
         def call_model(call: ModelCall) -> Reply:
-            request = call.request()
-            return checked(model(request), request)
+            with text_as_it_comes() as on_text:
+                request = call.request(on_text)
+                return checked(model(request), request)
 
         return call_model
 

@@ -560,8 +560,9 @@ class Holdfast:
         `call` is the path of the step, or its name: then it is the newest call of it, or the first
         to come. A reader that comes back gives the `id` of the last part it has, or how many it
         has. If the step began anew (its process died), a part of number 0 says so: forget those
-        before it. On an event loop read it with `async for`. Raises `StepFailed` if the step
-        failed, and `StreamBroken` if the task ended without it.
+        before it. The step of an agent's model gives the pieces of its text. On an event loop read
+        it with `async for`. Raises `StepFailed` if the step failed, and `StreamBroken` if the task
+        ended without it.
 
         >>> from collections.abc import Iterator
         >>> from holdfast import step, task

@@ -9,14 +9,16 @@ larger pages, not slower streams. `stream_follow` reads them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import filterfalse
 from operator import attrgetter
 from weakref import WeakSet
 
+import msgspec
 from msgspec import Raw
 
+from holdfast.core.scope import scope_var
 from holdfast.errors import HoldfastError
 from holdfast.log.log import Log
 from holdfast.log.parts import (
@@ -37,9 +39,10 @@ EVERY_S = 0.05
 class PartsWriter:
     """The pages of one attempt. `raws` is the list that the step adds its parts to."""
 
-    def __init__(self, log: Log, path: str, raws: list[bytes]) -> None:
+    def __init__(self, log: Log, path: str, raws: list[bytes], of_text: bool = False) -> None:
         self.log = log
         self.raws = raws
+        self._of_text = of_text
         self.has_ended = False
         """Whether the call has ended, and its record has every part."""
         self._path = path
@@ -59,8 +62,12 @@ class PartsWriter:
             epoch=self.log.lease.epoch,
             first=self._first + 1,
             parts=[Raw(raw) for raw in raws],
+            of_text=self._of_text,
         )
-        for raw in raws[self._put - self._first :]:
+        news = self.raws[self._put : upto]
+        if self._of_text:  # a secret may come in two pieces
+            news = [b'"%b"' % b"".join(raw[1:-1] for raw in self.raws[:upto])]
+        for raw in news:
             self.log.redact.must_be_free(raw)
         put_page(self.log.store, self.log.lease.stream, self._page, page)
         self._put = upto
@@ -86,9 +93,9 @@ class PartsKeeper:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, log: Log, path: str, raws: list[bytes]) -> PartsWriter:
+    def begin(self, log: Log, path: str, raws: list[bytes], of_text: bool = False) -> PartsWriter:
         """Look after the parts of an attempt that begins, until it has ended."""
-        writer = PartsWriter(log, path, raws)
+        writer = PartsWriter(log, path, raws, of_text)
         with self._lock:
             self._writers.append(writer)
             if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
@@ -134,3 +141,27 @@ class PartsKeeper:
             # Those of attempts that were cut off by a crash, here or elsewhere.
             stale = set(page_names(log.store, log.lease.stream)) - ours
             drop_pages(log.store, log.lease.stream, stale)
+
+
+@contextmanager
+def text_as_it_comes() -> Iterator[Callable[[str], None]]:
+    """In a step: a function that takes the pieces of the text which the step is about to return,
+    for those who follow it. Elsewhere it takes them for nobody."""
+    scope = scope_var.get()
+    log = None if scope is None or scope.call is None else scope.run.log
+    keeper = None if log is None else log.keeper
+    raws: list[bytes] = []
+    kept: list[PartsWriter] = []
+
+    def take(piece: str) -> None:
+        if keeper is None or scope is None or scope.call is None:
+            return
+        raws.append(msgspec.json.encode(piece))
+        if not kept:
+            kept.append(keeper.begin(log, scope.call.path, raws, of_text=True))
+
+    try:
+        yield take
+    finally:
+        for writer in kept:
+            writer.has_ended = True

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
 from msgspec import Raw, Struct
 
-from holdfast.core.decoding import damage_in, decode
+from holdfast.core.decoding import Illegible, damage_in, decode
 from holdfast.core.events import Rewound
 from holdfast.core.journal import step_failed
 from holdfast.core.state import Call
 from holdfast.engines.follow import Following
 from holdfast.errors import BadInput, HoldfastError, StreamBroken
-from holdfast.log.parts import StreamAttempt, attempt_of, read_pages
+from holdfast.log.messages import Message
+from holdfast.log.parts import PartsPage, StreamAttempt, attempt_of, read_pages
 from holdfast.log.reading import Tail, stream_of, value_in
 from holdfast.log.states import load_sound, sum_at
 from holdfast.stores.port import Store
@@ -62,7 +64,13 @@ class StreamPart(Struct, frozen=True):
         return self.number == 0
 
 
-_ID = re.compile(r"([0-9]{1,18})-([0-9]{1,9})-([0-9]{1,18})")
+_ID = re.compile(r"([0-9]{1,18})-([0-9]{1,9})-([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+class _Reply(Struct, frozen=True):
+    """What the step of a model returns, as far as it matters here."""
+
+    message: Message
 
 
 class StreamFollow(Following[StreamPart]):
@@ -82,12 +90,17 @@ class StreamFollow(Following[StreamPart]):
         self._record: Call | None = None
         self._whole: list[Raw] | None = None
         """What the record of the call has, once that has ended."""
+        self._text: str | None = None
+        """The recorded text, of a step that asked a model."""
         self._has_ended = False
-        self._attempt, self._number = _place(after)
-        """Up to where its reader has the stream; of any attempt, if none is named."""
+        self._attempt, self._number, self._length = _place(after)
+        """Up to where its reader has the stream; of any attempt, if none is named. Of a text also
+        how many characters these are, if that is known."""
         self._told = sha256()
         """Of the parts that it has seen of that attempt, from the first on."""
         self._seen = 0
+        self._heard = ""
+        """The text of these parts, if they are of one."""
         self._page = 0
         self._epoch = 0
 
@@ -123,7 +136,7 @@ class StreamFollow(Following[StreamPart]):
         for _, event in self._tail.read():
             record, path = self._record, getattr(event, "path", "")
             if isinstance(event, Rewound) and record is not None and record.seq > event.to:
-                self._record = self._whole = None
+                self._record = self._whole = self._text = None
             call = self._tail.state.calls.get(path)
             if not has_path and call is not None and self._is_asked(call):
                 self._path, has_path = path, not is_first  # of those in the past, the newest
@@ -134,7 +147,7 @@ class StreamFollow(Following[StreamPart]):
         call = tail.state.calls.get(path)
         if call is None or call is self._record:
             return
-        self._record, self._whole = call, None
+        self._record, self._whole, self._text = call, None, None
         if call.status in ("completed", "failed"):
             # Now: a later event may drop what the value refers to.
             value = call.result if call.status == "completed" else call.parts
@@ -144,6 +157,10 @@ class StreamFollow(Following[StreamPart]):
         if not isinstance(value, Raw):
             return []
         data = value_in(self._store, tail.state, value)
+        if data.startswith(b"{"):
+            with suppress(Illegible):
+                self._text = decode(data, _Reply).message.text
+                return []
         if not data.startswith(b"["):
             raise BadInput(
                 f"task {self._id!r}: step {call.path}, {call.name}, does not stream. Its result "
@@ -162,7 +179,10 @@ class StreamFollow(Following[StreamPart]):
         attempt = attempt_of(record)
         if attempt is not None and attempt != self._attempt:
             yield from self._begun(record, attempt)
-        if self._whole is not None:
+        if self._text is not None:
+            yield from self._rest_of_text(record, self._text)
+            self._has_ended = True
+        elif self._whole is not None:
             yield from self._rest(record, self._whole)
             self._has_ended = True
         elif attempt is not None and record.status == "running":
@@ -188,14 +208,19 @@ class StreamFollow(Following[StreamPart]):
     def _begun(self, record: Call, attempt: StreamAttempt) -> Iterator[StreamPart]:
         """Take notice of an attempt. A reader that has parts of another one is told."""
         had, of = self._number, self._attempt
-        self._attempt, self._told, self._seen, self._page, self._epoch = attempt, sha256(), 0, 0, 0
+        self._attempt, self._epoch = attempt, 0
+        self._forget()
         if of is not None:
             self._number = 0
             if had:
                 yield self._anew(record, attempt)
 
+    def _forget(self) -> None:
+        """Look at the parts from the first on."""
+        self._told, self._seen, self._heard, self._page = sha256(), 0, "", 0
+
     def _anew(self, record: Call, attempt: StreamAttempt) -> StreamPart:
-        self._number = 0
+        self._number, self._length = 0, None
         return StreamPart(0, None, attempt.number, f"{attempt}-0")
 
     def _from_pages(self, record: Call, attempt: StreamAttempt) -> Iterator[StreamPart]:
@@ -204,30 +229,38 @@ class StreamFollow(Following[StreamPart]):
             pages = list(read_pages(self._store, self._stream, self._path, attempt, wanted))
             for page in pages:
                 if self._epoch not in (0, page.epoch):  # another writer, of the same attempt
-                    self._told, self._seen, self._page = sha256(), 0, 0
+                    self._forget()
                     self._epoch = page.epoch
                     if self._number:
                         yield self._anew(record, attempt)
                     return
                 self._epoch = page.epoch
-                yield from self._tell(attempt, page.parts[self._seen + 1 - page.first :])
+                yield from self._tell(attempt, page, self._seen + 1 - page.first)
             self._page += max(len(pages) - 1, 0)
             if len(pages) < _PAGES_AT_ONCE:
                 return
 
-    def _tell(self, attempt: StreamAttempt, parts: list[Raw]) -> Iterator[StreamPart]:
+    def _tell(self, attempt: StreamAttempt, page: PartsPage, begin: int) -> Iterator[StreamPart]:
         """The parts after those that were seen; of them, those that the reader does not have."""
-        for part in parts:
+        for part in page.parts[begin:]:
             self._seen += 1
             self._told.update(b"%d:%b" % (len(part), part))
+            if page.of_text:
+                with damage_in(self._stream):
+                    self._heard += decode(part, str)
             if self._seen > self._number:
                 self._number = self._seen
+                self._length = len(self._heard) if page.of_text else None
                 yield self._part(attempt, self._seen, part)
 
     def _part(self, attempt: StreamAttempt, number: int, part: Raw) -> StreamPart:
         with damage_in(self._stream):
             value = decode(part, object)
-        return StreamPart(number, value, attempt.number, f"{attempt}-{number}")
+        return StreamPart(number, value, attempt.number, self._id_of(attempt, number))
+
+    def _id_of(self, attempt: StreamAttempt, number: int) -> str:
+        length = "" if self._length is None or not number else f"-{self._length}"
+        return f"{attempt}-{number}{length}"
 
     def _rest(self, record: Call, whole: list[Raw]) -> Iterator[StreamPart]:
         """What the reader does not have of the recorded whole; all of it, if what the reader has is
@@ -243,16 +276,30 @@ class StreamFollow(Following[StreamPart]):
             yield self._part(attempt, number, part)
         self._number = len(whole)
 
+    def _rest_of_text(self, record: Call, text: str) -> Iterator[StreamPart]:
+        """What the reader does not have of the recorded text, as one part; all of it, if what the
+        reader has is something else."""
+        attempt = attempt_of(record) or StreamAttempt(record.seq, 1)
+        has = self._length if self._number else 0
+        if has is None or has > len(text) or not text.startswith(self._heard):
+            yield self._anew(record, attempt)
+            has = 0
+        if has < len(text):
+            self._number, self._length = self._number + 1, len(text)
+            id = self._id_of(attempt, self._number)
+            yield StreamPart(self._number, text[has:], attempt.number, id)
 
-def _place(after: str | int) -> tuple[StreamAttempt | None, int]:
+
+def _place(after: str | int) -> tuple[StreamAttempt | None, int, int | None]:
     """Up to where a reader has a stream: so many parts, or up to the part of that id."""
     if type(after) is int and after >= 0:
-        return None, after
+        return None, after, None
     given = after if isinstance(after, str) else ""
     if given.isdecimal() and len(given) <= 18:
-        return None, int(given)
+        return None, int(given), None
     if (found := _ID.fullmatch(given)) is not None:
-        return StreamAttempt(int(found[1]), int(found[2])), int(found[3])
+        length = None if found[4] is None else int(found[4])
+        return StreamAttempt(int(found[1]), int(found[2])), int(found[3]), length
     raise BadInput(
         f"after={after!a:.60} must be how many parts the reader has, or the id of the last one"
     )

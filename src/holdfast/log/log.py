@@ -133,9 +133,9 @@ class Watching(Protocol):
 class KeepsParts(Protocol):
     """Who writes the parts of steps that stream where others can follow them."""
 
-    def begin(self, log: Log, path: str, raws: list[bytes]) -> Any:
-        """An attempt begins, and adds its parts to `raws`. What is returned has a field
-        `has_ended`, to be set when the call has its record."""
+    def begin(self, log: Log, path: str, raws: list[bytes], of_text: bool = False) -> Any:
+        """An attempt begins, and adds its parts to `raws`, or the pieces of a text. What is
+        returned has a field `has_ended`, to be set when the call has its record."""
 
 
 class Log:

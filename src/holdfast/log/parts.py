@@ -9,6 +9,10 @@ A page is written again, with more in it, until it is full. Nothing here is dura
 takes away is streamed again, by the next attempt. Once the call has ended, its record has every
 part, and the pages are dropped.
 
+The text of a model is kept likewise, piece by piece, while its step runs. That step is recorded as
+the reply that it returned, and not as a list of pieces: so a page says whether its parts are pieces
+of one text, which a reader counts by their length.
+
 A page says of which call and which attempt it is. A reader takes no other: a writer that lost its
 task to another one may write a last page under a name that the other uses too.
 """
@@ -55,6 +59,8 @@ class PartsPage(Struct, frozen=True, omit_defaults=True):
     first: int
     """The number of the first part here; they count from 1."""
     parts: list[Raw]
+    of_text: bool = False
+    """Whether the parts are pieces of one text."""
 
 
 _load = decoder(PartsPage)

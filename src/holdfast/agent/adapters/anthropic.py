@@ -74,7 +74,7 @@ class AnthropicMessages(Adapter[Client_co]):
             return self.reply((yield from self.whole(create, asked)))
         pieces = MessagePieces()
         stream = yield from self.ask(create, {"stream": True} | asked)
-        yield from self.each(stream, pieces.take)
+        yield from self.each(stream, pieces.take, request)
         if not pieces.is_whole:
             raise self.broken_off()
         return self.reply(pieces.data)

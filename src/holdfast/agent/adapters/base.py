@@ -293,8 +293,11 @@ class Adapter(Generic[Client_co]):
         found: dict[str, Any] = answer.to_dict(mode="json", warnings=False)
         return found
 
-    def each(self, stream: Any, take: Callable[[dict[str, Any]], str | None]) -> Flow[None]:
+    def each(
+        self, stream: Any, take: Callable[[dict[str, Any]], str | None], request: Request
+    ) -> Flow[None]:
         """Take each event of a stream; what `take` returns is the next piece of text."""
+        told = [on_text for on_text in (request.on_text, self.on_text) if on_text is not None]
         if not hasattr(stream, "close"):
             raise ModelBusy(f"{self}: an answer that is no stream: {stream!r:.200}")
         try:
@@ -309,8 +312,9 @@ class Adapter(Generic[Client_co]):
                     piece = take(self.plain(event))
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise ModelBusy(f"{self}: an event that makes no sense: {error!r}") from error
-                if piece and self.on_text is not None:
-                    yield partial(self.on_text, piece)
+                if piece:
+                    for on_text in told:
+                        yield partial(on_text, piece)
         finally:
             yield stream.close
 

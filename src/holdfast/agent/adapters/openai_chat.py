@@ -45,7 +45,7 @@ class OpenAIChat(Adapter[Client_co]):
         pieces = ChatPieces()
         options = {"stream": True, "stream_options": {"include_usage": True}}
         stream = yield from self.ask(create, options | asked)
-        yield from self.each(stream, pieces.take)
+        yield from self.each(stream, pieces.take, request)
         if not pieces.is_whole:
             raise self.broken_off()
         return self.reply(pieces.data)

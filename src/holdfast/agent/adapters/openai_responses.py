@@ -48,7 +48,7 @@ class OpenAIResponses(Adapter[Client_co]):
             return event.get("delta") if event.get("type") == "response.output_text.delta" else None
 
         stream = yield from self.ask(create, {"stream": True} | asked)
-        yield from self.each(stream, take)
+        yield from self.each(stream, take, request)
         if not ends:
             raise self.broken_off()
         return self.reply(ends[-1])
