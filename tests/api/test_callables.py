@@ -189,6 +189,15 @@ def test_a_method_is_a_tool_of_a_model():
     assert tools.prepared(ToolCall("1", "get", '{"path":"x"}'))() == "c/xc/x"
 
 
+def test_a_function_of_a_builtin_class_is_one_too(hf):
+    shout, glue = step(name="shout")(str.upper), step(name="glue")("x".join)
+
+    def shouts() -> list[str]:
+        return [shout("a"), glue(["a", "b"])]
+
+    assert run_twice(hf, shouts) == ["A", "axb"]
+
+
 def test_what_can_not_be_one_is_refused_where_it_is_decorated():
     with pytest.raises(BadInput, match=r'has no name of its own: step\(name="…"\)'):
         step(Times(3))
@@ -237,6 +246,20 @@ def test_the_same_holds_for_async_bodies(hf):
 
     assert run_twice(hf, apaints_both) == ["blue", "none"]
     assert color.get() == "none"
+
+
+def test_what_a_task_sets_in_a_context_variable_is_not_seen_by_its_caller(hf):
+    @task
+    def sets() -> None:
+        color.set("grey")
+
+    @task
+    async def asets() -> None:
+        color.set("grey")
+
+    for setting in (sets, asets):
+        hf.run(setting)
+        assert color.get() == "none"
 
 
 def test_a_body_sees_what_its_caller_set(hf):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from holdfast import (
     AlreadyAnswered,
     BadInput,
+    CodeChanged,
     Holdfast,
     Retry,
     StepFailed,
@@ -20,13 +23,16 @@ from holdfast import (
     Unserializable,
     aask,
     ask,
+    each,
     now,
     random,
+    receive,
     sleep,
     step,
     task,
     uuid,
 )
+from holdfast.core.events import AnswerRefused, MessageRefused
 from holdfast.core.spec import is_async
 from holdfast.engines import async_driver as aio
 from holdfast.engines import loops as alarm
@@ -46,6 +52,119 @@ def clock():
 def hf(tmp_path, clock):
     with Holdfast(tmp_path / "w", clock=clock) as opened:
         yield opened
+
+
+refuses: list[str] = []
+
+
+@dataclass
+class Trip:
+    city: str
+
+    def __post_init__(self) -> None:
+        if refuses:
+            raise ValueError(refuses[0])
+
+
+@pytest.fixture
+def mind() -> Iterator[list[str]]:
+    """What the class of the answers has against each of them, all of a sudden."""
+    yield refuses
+    refuses.clear()
+
+
+@step
+def book_trip(city: str) -> str:
+    return f"booked {city}"
+
+
+@task
+def asks_and_books() -> str:
+    trip = ask("Where to?", Trip)
+    booked = book_trip(trip.city)
+    if not refuses:
+        raise Crash
+    return booked
+
+
+@task
+def asks_and_books_each() -> str:
+    trip = ask("Where to?", Trip)
+    (booked,) = each(book_trip, [trip.city])
+    if not refuses:
+        raise Crash
+    return booked
+
+
+@task
+async def asks_and_books_async() -> str:
+    trip = await aask("Where to?", Trip)
+    booked = book_trip(trip.city)
+    if not refuses:
+        raise Crash
+    return booked
+
+
+@task
+def receives_and_books() -> str:
+    trip = receive("trip", Trip)
+    booked = book_trip(trip.city)
+    if not refuses:
+        raise Crash
+    return booked
+
+
+@task
+def asks_alone() -> str:
+    trip = ask("Where to?", Trip)
+    if not refuses:
+        raise Crash
+    return trip.city
+
+
+def begun(hf: Holdfast, of: Any) -> None:
+    """The task has its value, and crashed after what it did with it."""
+    hf.start(of, id="t")
+    if of is receives_and_books:
+        hf.send("t", "trip", {"city": "Oslo"})
+    else:
+        with pytest.raises(Unanswered):
+            hf.resume("t")
+        hf.answer("t", {"city": "Oslo"})
+    with pytest.raises(Crash):
+        hf.resume("t")
+
+
+GO_ON = [asks_and_books, asks_and_books_each, asks_and_books_async, receives_and_books]
+
+
+@pytest.mark.parametrize("of", GO_ON)
+def test_an_answer_that_the_task_went_on_with_is_not_asked_for_again(hf, mind, of):
+    begun(hf, of)
+    mind.append("no trips any more")
+    with pytest.raises(CodeChanged, match="no trips any more"):
+        hf.resume("t")
+    view = hf.task("t")
+    assert not view.questions
+    assert not [e for e in view.events() if isinstance(e, AnswerRefused | MessageRefused)]
+
+
+def test_an_answer_that_nothing_came_of_is_judged_by_the_code_that_takes_it(hf, mind):
+    begun(hf, asks_alone)
+    mind.append("no trips any more")
+    with pytest.raises(Unanswered, match="no trips any more"):
+        hf.resume("t")
+
+
+@pytest.mark.parametrize("waits", [ask, receive])
+def test_a_default_that_does_not_fit_is_refused_at_once_and_by_name(hf, waits):
+    @task
+    def would_wait() -> None:
+        waits("where", Trip, timeout_s=60, default=None)
+
+    expected = rf"{waits.__name__}\(\): its default None is no Trip; .* expect Trip \| None"
+    with pytest.raises(TaskFailed, match=expected):
+        hf.run(would_wait)
 
 
 def test_a_crash_in_a_sleep_waits_out_only_the_rest(hf, clock, monkeypatch):
@@ -304,9 +423,9 @@ def test_a_question_past_its_time_takes_its_default_or_fails(hf, clock):
         except StepFailed as failed:
             return failed.failure.type
 
-    for each in (with_default, without_default):
+    for asking in (with_default, without_default):
         with pytest.raises(Unanswered, match="by 2026-01-01"):
-            hf.run(each, id=each.__name__)
+            hf.run(asking, id=asking.__name__)
     clock.advance(61)
     assert hf.run(with_default, id="with_default") is False
     assert hf.run(without_default, id="without_default") == "NoAnswer"

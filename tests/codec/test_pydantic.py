@@ -12,7 +12,7 @@ import sys
 import tempfile
 import typing
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -22,12 +22,25 @@ from zoneinfo import ZoneInfo
 import attrs
 import msgspec
 import pydantic
+import pydantic.dataclasses
+import pydantic_core
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, HttpUrl, SecretBytes, SecretStr
 
-from holdfast import Holdfast, HoldsSecret, TaskFailed, Undecodable, Unserializable, step, task
+from holdfast import (
+    Holdfast,
+    HoldsSecret,
+    TaskFailed,
+    Unanswered,
+    Undecodable,
+    Unserializable,
+    ask,
+    each,
+    step,
+    task,
+)
 from holdfast.codec import Signature, shape_of
 from tests.flavors import Crash
 from tests.thorough import THOROUGH
@@ -295,6 +308,219 @@ OLD = b'{"$type":"Plain","of":{"city":"Oslo","beds":3},"set":["beds","city"]}'
 )  # fmt: skip
 def test_what_an_older_version_wrote_with_tags_is_still_read(annotation, data, value):
     assert shape_of(annotation).load(data) == value
+
+
+# What is recorded is not judged again
+
+closed: set[date] = set()
+
+
+def is_open(day: date) -> date:
+    if day in closed:
+        raise ValueError("we are closed on that day")
+    return day
+
+
+OpenDay = Annotated[date, pydantic.AfterValidator(is_open)]
+
+
+class Stay(BaseModel):
+    arrives: date
+    leaves: OpenDay
+    also: list[OpenDay] = []
+    place: Path | None = None
+
+    @pydantic.field_validator("arrives")
+    @classmethod
+    def is_open(cls, day: date) -> date:
+        return is_open(day)
+
+    @pydantic.model_validator(mode="after")
+    def has_an_end(self) -> Stay:
+        assert not closed, "we are closed for ever"
+        return self
+
+
+@pydantic.dataclasses.dataclass
+class StayData:
+    leaves: OpenDay
+    nested: list[Stay] = dataclasses.field(default_factory=list)
+
+
+DAY = date(2026, 5, 1)
+STAY = Stay(arrives=DAY, leaves=DAY, also=[DAY])
+
+
+@pytest.fixture
+def closes():
+    yield lambda: closed.add(DAY)
+    closed.clear()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Stay, STAY),
+        (list[Stay], [STAY]),
+        (Box[Stay], Box[Stay](content=STAY)),
+        (Box[OpenDay], Box[OpenDay](content=DAY)),
+        (OpenDay, DAY),
+        (dict[str, OpenDay], {"a": DAY}),
+        (StayData, StayData(DAY, [STAY])),
+    ],
+    ids=lambda x: repr(x)[:40],
+)
+def test_a_recorded_value_that_a_validator_refuses_today_comes_back_as_it_was(
+    annotation, value, closes
+):
+    shape = shape_of(annotation)
+    data = shape.dump(value)
+    closes()
+    assert shape.load(data) == value
+    assert type(shape.load(data)) is type(value)
+    with pytest.raises(Undecodable, match="closed on that day"):
+        shape.accept(data)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "data", "value"),
+    [
+        (pydantic.FutureDate, b'"2001-01-01"', date(2001, 1, 1)),
+        (
+            list[pydantic.FutureDatetime],
+            b'["2001-01-01T00:00:00Z"]',
+            [datetime(2001, 1, 1, tzinfo=UTC)],
+        ),
+        (pydantic.FilePath, b'"/nowhere/a.txt"', Path("/nowhere/a.txt")),
+        (pydantic.NewPath, b'"/"', Path("/")),
+    ],
+)
+def test_neither_the_clock_nor_the_disk_takes_back_what_is_recorded(annotation, data, value):
+    assert shape_of(annotation).load(data) == value
+    with pytest.raises(Undecodable):
+        shape_of(annotation).accept(data)
+
+
+def test_what_is_recorded_still_has_to_fit_its_types_and_constraints(closes):
+    closes()
+    for data in (b'{"arrives":"2026-05-01"}', b'{"arrives":7.5,"leaves":"2026-05-01"}'):
+        with pytest.raises(Undecodable, match=r"leaves\n|arrives\n"):
+            shape_of(Stay).load(data)
+    with pytest.raises(Undecodable, match="greater than 0"):
+        shape_of(Box[pydantic.PositiveInt]).load(b'{"content":0}')
+
+
+class Code:
+    """A type of somebody else's, which pydantic makes of JSON by a function."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        def made(text: str) -> Code:
+            if text == "bad":
+                raise ValueError("no code")
+            return cls(text)
+
+        return pydantic_core.core_schema.no_info_after_validator_function(made, handler(str))
+
+
+class Ticket(BaseModel):
+    code: Code
+    day: OpenDay
+
+
+def test_a_function_that_makes_a_type_of_json_keeps_its_veto(closes):
+    closes()
+    ticket = shape_of(Ticket).load(b'{"code":"a","day":"2026-05-01"}')
+    assert (type(ticket.code), ticket.code.text, ticket.day) == (Code, "a", DAY)
+    with pytest.raises(Undecodable, match="no code"):
+        shape_of(Ticket).load(b'{"code":"bad","day":"2026-05-01"}')
+
+
+@step
+def find_stay() -> Stay:
+    return STAY
+
+
+@step
+def book_stay(stay: Stay) -> str:
+    return f"booked {stay.arrives}"
+
+
+@step
+def book_day(day: OpenDay) -> str:
+    return f"booked {day}"
+
+
+@step
+async def abook_day(day: OpenDay) -> str:
+    return f"booked {day}"
+
+
+@step
+def stream_day(day: OpenDay) -> Iterator[str]:
+    yield f"booked {day}"
+
+
+@task
+def book_all(stay: Stay) -> list[Any]:
+    found = find_stay()
+    day = found.arrives
+    booked = [book_stay(found), book_day(day), *stream_day(day), *each(book_day, [day])]
+    if not closed:
+        raise Crash
+    return booked
+
+
+@task
+async def abook_all(stay: Stay) -> list[Any]:
+    day = find_stay().arrives
+    booked = [await abook_day(day), *(await each(abook_day, [day]))]
+    if not closed:
+        raise Crash
+    return booked
+
+
+@pytest.mark.parametrize("books", [book_all, abook_all], ids=["sync", "async"])
+def test_a_task_goes_on_after_the_day_on_which_its_values_were_valid(books, closes):
+    with Holdfast("memory://") as hf:
+        with pytest.raises(Crash):
+            hf.run(books, STAY, id="t")
+        closes()
+        booked = hf.resume("t")
+        assert set(booked) == {"booked 2026-05-01"}
+        assert hf.task("t").result == booked
+
+
+@task
+def asks_for_a_stay() -> str:
+    booked = book_stay(ask("When?", Stay))
+    if not closed:
+        raise Crash
+    return booked
+
+
+def test_an_answer_that_came_in_time_stays_the_answer(closes):
+    with Holdfast("memory://") as hf:
+        with pytest.raises(Unanswered):
+            hf.run(asks_for_a_stay, id="t")
+        hf.answer("t", {"arrives": "2026-05-01", "leaves": "2026-05-01"})
+        with pytest.raises(Crash):
+            hf.resume("t")
+        closes()
+        assert hf.resume("t") == "booked 2026-05-01"
+
+
+def test_a_value_that_comes_too_late_is_refused_where_it_enters(closes):
+    @task
+    def books_late() -> str:
+        return book_day(DAY)
+
+    closes()
+    with Holdfast("memory://") as hf, pytest.raises(TaskFailed, match="closed on that day"):
+        hf.run(books_late, id="t")
 
 
 # Any model, anywhere

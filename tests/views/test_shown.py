@@ -96,6 +96,7 @@ def test_a_repr_is_a_line(hf):
 def test_they_say_what_matters(hf):
     assert repr(hf.task("long")) == "TaskView('long', shown, completed, step 1, seq 5)"
     assert repr(hf.handle("long")) == "Handle('long')"
+    assert repr(hf) == f"Holdfast({hf.store.url!r})"
     assert repr(hf.page(limit=1)) == "TaskPage(['fails'], and more)"
     assert repr(hf.replay("long")) == "Replayed('long', 'the same: completed, as recorded')"
     hf.run(shown, LONG, id="again")

@@ -206,6 +206,9 @@ class Holdfast:
             **options_of(given, partial(warnings.warn, stacklevel=5)),
         )
 
+    def __repr__(self) -> str:
+        return f"Holdfast({self.store.url!r})"
+
     def __enter__(self) -> Self:
         return self
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Generic, TypeVar, overload
 
 from msgspec import Struct
@@ -20,7 +21,12 @@ from holdfast.core.journal import describe
 from holdfast.core.scope import Scope, inside, scope_var
 from holdfast.core.spec import Spec
 from holdfast.engines import sync_driver as local
-from holdfast.engines.execution import must_be_open, must_hold_no_call, recorded_result
+from holdfast.engines.execution import (
+    must_be_open,
+    must_hold_no_call,
+    recorded_result,
+    taken_again,
+)
 from holdfast.engines.functions import make_spec
 from holdfast.engines.run import Run
 from holdfast.errors import (
@@ -30,6 +36,7 @@ from holdfast.errors import (
     Signal,
     StepFailed,
     Suspend,
+    Unserializable,
 )
 
 A = TypeVar("A")
@@ -281,7 +288,14 @@ class Each:
                 self.items[self.count] = item
             else:
                 self.replayed += 1
-            yield path, self.spec.signature.dump_call((item,), {}, self.run.log.growing)
+            yield path, self._arguments(path, item)
+
+    def _arguments(self, path: str, item: Any) -> bytes:
+        dump = partial(self.spec.signature.dump_call, (item,), {}, self.run.log.growing)
+        try:
+            return dump()
+        except Unserializable as refused:
+            return taken_again(self.run, path, refused, dump)
 
     def _say(self, done: int, total: int | None) -> None:
         said = self.run.log.state.progress.get(self.path)

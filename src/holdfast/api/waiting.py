@@ -20,11 +20,11 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from holdfast.api.steps import step
-from holdfast.codec import Shape, shape_of
+from holdfast.codec import Shape, shape_of, without_veto
 from holdfast.codec.scalars import name_of
 from holdfast.codec.secret import Secret
 from holdfast.core.events import MessageAwaited, Observed, QuestionAsked
-from holdfast.core.journal import Asked, Flow
+from holdfast.core.journal import Asked, Flow, describe
 from holdfast.core.journal import ask as ask_flow
 from holdfast.core.journal import receive as receive_flow
 from holdfast.core.journal import sleep as sleep_flow
@@ -37,7 +37,7 @@ from holdfast.engines.control import message_name
 from holdfast.engines.execution import conclude, family_of, must_be_open, seen_before
 from holdfast.engines.functions import make_spec
 from holdfast.engines.run import Run
-from holdfast.errors import BadInput, Undecodable
+from holdfast.errors import BadInput, CodeChanged, Undecodable, Unserializable
 
 _times = shape_of(datetime)
 _LONGEST_QUESTION = 16 * 1024
@@ -196,7 +196,7 @@ def ask(
         args_hash="",
         expects=name_of(type),
         schema=_schema(type),
-        default=UNSET if default is UNSET else scope.run.log.stow(shape.settle(default)[0]),
+        default=_stowed(scope, "ask()", shape, default),
     )
 
     def flow(call: Asked, record: Call | None) -> Flow:
@@ -301,7 +301,7 @@ def receive(
     _must_be_no_secret("receive()", type)
     shape = shape_of(type)
     expects = name_of(type)
-    given = UNSET if default is UNSET else scope.run.log.stow(shape.settle(default)[0])
+    given = _stowed(scope, "receive()", shape, default)
     operation = _Operation(_RECEIVE, {"name": name, "expects": expects}, shape)
 
     def flow(call: Asked, record: Call | None) -> Flow:
@@ -371,11 +371,50 @@ def _send(task_id: str, name: str, value: Any) -> bool:
 
 
 def _misfit(scope: Scope, shape: Shape, record: Call) -> str:
+    if _has_gone_on(scope, record):
+        return ""  # it was let in: to ask again would change what later calls were made of
     try:
         shape.accept(scope.run.log.fetch(_raw(record)))
     except Undecodable as error:
         return str(error)
     return ""
+
+
+def _has_gone_on(scope: Scope, record: Call) -> bool:
+    """Whether the task made a call because of an answer or a message, which it then took.
+
+    That is a later call of the same strand which began after the answer came. A branch counts if
+    it began after the answer too: others of its calls may have been made meanwhile.
+    """
+    prefix = f"{scope.path}." if scope.path else ""
+    number = int(record.path[len(prefix) :])
+    branches: set[str] = set()
+    for call in reversed(scope.run.log.state.calls.values()):
+        if not call.path.startswith(prefix):
+            continue
+        place = call.path[len(prefix) :].partition(".")[0]
+        if call.seq <= record.ended_seq:
+            if not branches:
+                return False
+            branches.discard(place)
+        elif not place.isdigit():
+            branches.add(place)
+        elif int(place) > number:
+            return True
+    return bool(branches)
+
+
+def _stowed(scope: Scope, what: str, shape: Shape, default: Any) -> Any:
+    """The default of a wait as it goes into the log."""
+    if default is UNSET:
+        return UNSET
+    try:
+        return scope.run.log.stow(shape.settle(default)[0])
+    except Unserializable as error:
+        expected = name_of(shape.annotation)
+        hint = f"; to allow None, expect {expected} | None" if default is None else ""
+        said = f"{what}: its default {default!r:.60} is no {expected}{hint}: {error}"
+        raise type(error)(said) from error.__cause__
 
 
 def _must_be_askable(question: Any, type: Any) -> None:
@@ -419,7 +458,13 @@ class _Operation:
         """What the task gets of the record that a flow ended with."""
         if self.returns is None or record.status == "failed":
             return conclude(run, self.spec, record) if record.status == "failed" else None
-        return self.returns.accept(run.log.fetch(_raw(record)))
+        try:
+            with without_veto():  # it was let in, and is recorded
+                return self.returns.accept(run.log.fetch(_raw(record)))
+        except Undecodable as error:
+            asked = f"expects a value of another type ({error})"
+            got = f"a value for {describe(record)}"
+            run.halt(CodeChanged(run.task_id, record.path, got, asked), record.path)
 
 
 def _raw(record: Call) -> Raw:

@@ -12,6 +12,7 @@ Internal. It uses `core`. Read `shape` first: how the values of one annotation b
 """
 
 from holdfast.codec.growing import Growing, Listing, ListShape, naming
+from holdfast.codec.pydantic_types import without_veto
 from holdfast.codec.secrets import is_complete, is_whole
 from holdfast.codec.shape import Shape, args_hash, canonical, shape_of, shape_of_value
 from holdfast.codec.signature import Given, Signature
@@ -30,4 +31,5 @@ __all__ = [
     "naming",
     "shape_of",
     "shape_of_value",
+    "without_veto",
 ]

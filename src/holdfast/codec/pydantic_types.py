@@ -4,6 +4,10 @@ A value under a pydantic annotation is validated when it enters, dumped by pydan
 again when it is read. Dumps hold field names, whatever the aliases are, so that pydantic always
 reads back what it wrote; data from outside may use either.
 
+What was recorded is not judged again. A validator may ask the clock or the disk (`FutureDate`,
+`FilePath`, "must be after today"), and what it says of a value may change while a task waits. So a
+value in the log has to fit its types and constraints, and the validators have no veto.
+
 Nothing here imports pydantic. A value or an annotation can only be of one of its types once
 somebody else has imported it.
 """
@@ -12,7 +16,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 from holdfast.codec.scalars import Misfit
@@ -62,6 +69,7 @@ class PydanticAdapter:
         pydantic: Any = sys.modules["pydantic"]  # loaded, or there would be no such annotation
         if tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 11):
             raise BadInput(f"pydantic {pydantic.VERSION} is too old: holdfast needs 2.11 or newer")
+        self._annotation = annotation
         self._adapter = pydantic.TypeAdapter(annotation)
         self._refused = pydantic.ValidationError
         self._hides = hides
@@ -80,6 +88,9 @@ class PydanticAdapter:
         try:
             return self._adapter.validate_python(value, **_EITHER)
         except self._refused as error:
+            if _has_no_veto.get():
+                with suppress(Exception):
+                    return self._forgiving.validate_python(value, **_EITHER)
             raise Misfit(self.message(error)) from None
 
     def write(self, value: Any) -> bytes:
@@ -94,13 +105,26 @@ class PydanticAdapter:
         try:
             return self._adapter.validate_json(data, **_BY_NAME)
         except self._refused as error:
+            with suppress(Exception):
+                return self._forgiving.validate_json(data, **_BY_NAME)
             raise Misfit(self.message(error)) from None
+
+    @functools.cached_property
+    def _forgiving(self) -> Any:
+        schema = self._adapter.core_schema
+        vetoing = [*_vetoing_in(self._annotation), *_vetoing_of(schema)]
+        made = sys.modules["pydantic_core"].SchemaValidator
+        # Pydantic would take the validators that the classes of fields have already.
+        return made(_forgiving_schema(schema, vetoing), _use_prebuilt=False)
 
     def accept(self, data: bytes) -> Any:
         """The value of some JSON from outside, or `Misfit` with pydantic's message."""
         try:
             return self._adapter.validate_json(data, **_EITHER)
         except self._refused as error:
+            if _has_no_veto.get():
+                with suppress(Exception):
+                    return self._forgiving.validate_json(data, **_EITHER)
             raise Misfit(self.message(error)) from None
 
     def schema(self) -> dict[str, Any]:
@@ -156,6 +180,107 @@ def _place(loc: Iterable[Any]) -> str:
 def adapter_of(cls: Any) -> PydanticAdapter:
     """The adapter of a class of pydantic's, or of a model."""
     return PydanticAdapter(cls)
+
+
+# Validators without a veto: pydantic's schema of an annotation is rewritten.
+
+_has_no_veto: ContextVar[bool] = ContextVar("_has_no_veto", default=False)
+
+
+@contextmanager
+def without_veto() -> Iterator[None]:
+    """Let in, meanwhile, what validators refuse now and let in once: it is recorded."""
+    before = _has_no_veto.set(True)
+    try:
+        yield
+    finally:
+        _has_no_veto.reset(before)
+
+
+_PLAIN_DATA = frozenset(
+    {
+        "metadata",
+        "serialization",
+        "default",
+        "expected",
+        "members",
+        "config",
+        "custom_error_context",
+    }
+)
+_BY_CLOCK = frozenset({"now_op", "now_utc_offset"})
+_NAMED_SCHEMAS = ("fields", "choices")
+
+
+def _forgiving_schema(schema: Any, vetoing: list[Any]) -> Any:
+    """A part of a schema whose validators still convert, and refuse nothing."""
+    if isinstance(schema, list | tuple):
+        return type(schema)(_forgiving_schema(each, vetoing) for each in schema)
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, Any] = {}
+    for key, part in schema.items():
+        if key in _NAMED_SCHEMAS and isinstance(part, dict):
+            made[key] = {name: _forgiving_schema(each, vetoing) for name, each in part.items()}
+        elif key in _PLAIN_DATA:
+            made[key] = part
+        elif key not in _BY_CLOCK:
+            made[key] = _forgiving_schema(part, vetoing)
+    function = schema.get("function")
+    if isinstance(function, dict) and function.get("function") in vetoing:
+        forgiving = _forgiving(function["function"], is_wrap=schema["type"] == "function-wrap")
+        made["function"] = {**function, "function": forgiving}
+    return made
+
+
+def _forgiving(validate: Callable[..., Any], *, is_wrap: bool) -> Callable[..., Any]:
+    def forgiving(value: Any, *more: Any) -> Any:
+        try:
+            return validate(value, *more)
+        except Exception:  # whatever it may raise, it is no reason to lose what is recorded
+            return more[0](value) if is_wrap else value
+
+    return forgiving
+
+
+def _vetoing_of(schema: Any) -> Iterator[Any]:
+    """The validators that the classes of a schema declare, for themselves and for their fields.
+
+    The function by which a type is made of JSON (of an `ObjectId`, say) looks the same in a schema.
+    It is not among them: without it, the value would be of another type.
+    """
+    path_type = sys.modules["pydantic.types"].PathType
+    yield from (item for name in vars(path_type) if callable(item := getattr(path_type, name)))
+    todo = [schema]
+    while todo:
+        this = todo.pop()
+        if isinstance(this, list | tuple):
+            todo.extend(this)
+        if not isinstance(this, dict):
+            continue
+        todo.extend(part for key, part in this.items() if key not in _PLAIN_DATA)
+        cls = this.get("cls")
+        if this.get("type") in ("model", "dataclass", "typed-dict") and isinstance(cls, type):
+            declared = getattr(cls, "__pydantic_decorators__", None)
+            for kind in ("validators", "field_validators", "root_validators", "model_validators"):
+                yield from (each.func for each in getattr(declared, kind, {}).values())
+            for field in getattr(cls, "__pydantic_fields__", {}).values():
+                yield from _vetoing_in(field.rebuild_annotation())
+            with suppress(Exception):  # a name that only a type checker knows
+                for hint in typing.get_type_hints(cls, include_extras=True).values():
+                    yield from _vetoing_in(hint)
+
+
+def _vetoing_in(annotation: Any) -> Iterator[Any]:
+    """The validators that an annotation adds: `Annotated[date, AfterValidator(is_open)]`."""
+    for mark in getattr(annotation, "__metadata__", ()):
+        if _is_from_pydantic(type(mark)) and hasattr(mark, "func"):
+            yield mark.func
+    alias = getattr(annotation, "__value__", None)
+    inner = getattr(annotation, "__origin__", None)
+    for part in (alias, inner, *typing.get_args(annotation)):
+        if part is not None and part is not annotation and not isinstance(part, type):
+            yield from _vetoing_in(part)
 
 
 # Models taken apart into their fields: the way of tags, for what a dump does not bring back.

@@ -49,6 +49,10 @@ class Scope(Struct, eq=False):
         self.calls += 1
         return f"{self.path}.{self.calls}" if self.path else str(self.calls)
 
+    def coming_path(self) -> str:
+        """The path that the next call will get."""
+        return f"{self.path}.{self.calls + 1}" if self.path else str(self.calls + 1)
+
     def named_path(self, name: str, mark: str) -> str:
         """A path by name and count, for what must not shift the numbers of the calls."""
         label = re.sub(r"\W+", "_", name) + mark

@@ -143,7 +143,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     def where(self) -> str:
         """Where the function stands in the code."""
         named = getattr(self.fn, "func", self.fn)  # of a functools.partial
-        named = named if hasattr(named, "__qualname__") else type(named)
+        if not (hasattr(named, "__qualname__") and hasattr(named, "__module__")):
+            named = type(named)
         return f"{named.__module__}.{named.__qualname__}"
 
 

@@ -53,6 +53,7 @@ from holdfast.engines.execution import (
     must_be_open,
     sleeping,
     stopped,
+    taken_again,
     task_arguments,
     task_raised,
     task_returned,
@@ -76,6 +77,7 @@ from holdfast.errors import (
     Stop,
     TaskBusy,
     TaskWaiting,
+    Unserializable,
 )
 
 T = TypeVar("T")
@@ -91,7 +93,11 @@ def call(
     must_be_open(scope)
     _must_be_one_strand(scope)
     path = scope.next_path()
-    data = spec.signature.dump_call(args, kwargs, scope.run.log.growing)
+    dump = partial(spec.signature.dump_call, args, kwargs, scope.run.log.growing)
+    try:
+        data = dump()
+    except Unserializable as refused:
+        data = taken_again(scope.run, path, refused, dump)
     made: Any = call_at(scope.run, path, spec, data)
     made.__qualname__ = spec.name  # as Python calls it, if nobody awaits it
     scope.run.unawaited[path] = (spec.name, weakref.ref(made))

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.codec import Given, Shape, is_complete, naming
+from holdfast.codec import Given, Shape, is_complete, naming, without_veto
 from holdfast.codec.redact import Redact
 from holdfast.core.decoding import decode
 from holdfast.core.events import AnyEvent, Event, Failure
@@ -55,6 +55,8 @@ from holdfast.errors import (
     failed_paths,
 )
 from holdfast.log.log import Appended
+
+T = TypeVar("T")
 
 # Exceptions as facts that can be written down.
 
@@ -190,6 +192,15 @@ def look_up(run: Run, path: str, spec: Spec, data: bytes) -> tuple[Asked, Call |
         raise type(error)(f"{spec.name} (step {path}) was called with: {error}") from None
     except HoldfastError as error:
         run.halt(error)
+
+
+def taken_again(run: Run, path: str, refused: Unserializable, take: Callable[[], T]) -> T:
+    """The arguments of a recorded call, which were let in when it was made: what a validator makes
+    of them may have changed since, with the clock. Those of another call are `refused`."""
+    if path not in run.log.state.calls:
+        raise refused
+    with without_veto():
+        return take()
 
 
 def seen_before(run: Run, path: str) -> Call | None:

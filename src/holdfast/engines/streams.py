@@ -23,7 +23,14 @@ from holdfast.core.scope import Scope, scope_var
 from holdfast.core.spec import Spec
 from holdfast.core.state import Call
 from holdfast.engines import sync_driver as local
-from holdfast.engines.execution import Body, altered, look_up, must_be_open, recorded_result
+from holdfast.engines.execution import (
+    Body,
+    altered,
+    look_up,
+    must_be_open,
+    recorded_result,
+    taken_again,
+)
 from holdfast.engines.run import Run
 from holdfast.errors import Unserializable
 
@@ -32,7 +39,11 @@ def stream(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, An
     """Make a call that streams; it gets its path now, and runs as its parts are asked for."""
     must_be_open(scope)
     path = scope.next_path()
-    data = spec.signature.dump_call(args, kwargs, scope.run.log.growing)
+    dump = partial(spec.signature.dump_call, args, kwargs, scope.run.log.growing)
+    try:
+        data = dump()
+    except Unserializable as refused:
+        data = taken_again(scope.run, path, refused, dump)
     run: Run = scope.run
     run.has_streamed = True
     if spec.is_async:

@@ -49,13 +49,21 @@ from holdfast.engines.execution import (
     must_be_open,
     sleeping,
     stopped,
+    taken_again,
     task_arguments,
     task_raised,
     task_returned,
     to_append,
 )
 from holdfast.engines.run import Run, begun_here, beyond
-from holdfast.errors import HoldfastError, LeaseLost, Stop, TaskBusy, TaskWaiting
+from holdfast.errors import (
+    HoldfastError,
+    LeaseLost,
+    Stop,
+    TaskBusy,
+    TaskWaiting,
+    Unserializable,
+)
 
 T = TypeVar("T")
 FlowOf = Callable[[Asked, Call | None], Flow]
@@ -69,7 +77,11 @@ def call(scope: Scope, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]
     run: Run = scope.run
     if run.has_given_up:
         must_be_open(scope)
-    data, given = spec.signature.take(args, kwargs, run.log.growing)
+    try:
+        data, given = spec.signature.take(args, kwargs, run.log.growing)
+    except Unserializable as refused:
+        take = partial(spec.signature.take, args, kwargs, run.log.growing)
+        data, given = taken_again(run, scope.coming_path(), refused, take)
     return call_at(run, scope.next_path(), spec, data, given)
 
 
@@ -112,7 +124,8 @@ def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     token = scope_var.set(run.root)
     running[run] = begun_here(run)
     try:
-        value = spec.fn(*args, **kwargs)
+        # What it sets in its context stays there: a task that is recorded sets nothing either.
+        value = copy_context().run(spec.fn, *args, **kwargs)
         close_streams(run)
     except Stop as signal:
         return stopped(signal)
