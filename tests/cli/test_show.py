@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Unanswered, ask, receive, task
 from holdfast.cli.text import clock
 from holdfast.core.events import FORMAT, Claimed, TaskCreated, TimerSet
 from holdfast.log.log import open_log
@@ -40,6 +40,24 @@ def test_outputs_are_verbatim(recorded, cli):
     assert 'search({"city":"Oslo"})' in out
     assert '[{"name":"Oslo Inn","price":70},{"name":"Oslo Lodge","price":95}]' in out
     assert "     line 59 of https://Oslo.example\n" in out
+
+
+def test_what_came_from_outside_is_shown_with_what_was_asked_for(cli):
+    @task
+    def asks_and_receives() -> None:
+        ask("Book it?", bool, id="book")
+        receive("where", str)
+
+    with Holdfast("workspace") as hf:
+        hf.start(asks_and_receives, id="t")
+        hf.send("t", "where", "the door")
+        with pytest.raises(Unanswered):
+            hf.resume("t")
+        hf.answer("t", True)
+        hf.resume("t")
+    out = cli("show", "t", "--layer", "outputs").out
+    assert '1  ask("Book it?")\n     true\n' in out
+    assert '2  receive("where")\n     "the door"\n' in out
 
 
 def test_decisions_come_with_options_and_reasons(recorded, cli):

@@ -150,6 +150,13 @@ class Login(BaseModel):
         return value.get_secret_value()
 
 
+class TwoBoxes(BaseModel):
+    """Pydantic makes a class for each of them, with the same name."""
+
+    one: Box[Annotated[int, Field(gt=0)]]
+    two: Box[Annotated[int, Field(gt=0)]]
+
+
 NATURAL: list[tuple[Any, Any, str]] = [
     (Plain, Plain(city="Oslo"), '{"city":"Oslo","beds":1}'),
     (list[Plain], [Plain(city="Oslo")], '[{"city":"Oslo","beds":1}]'),
@@ -161,6 +168,11 @@ NATURAL: list[tuple[Any, Any, str]] = [
     (Closed, Closed(x=1), '{"x":1}'),
     (Box[int], Box[int](content=1), '{"content":1}'),
     (Numbers, Numbers([1, 2]), "[1,2]"),
+    (
+        TwoBoxes,
+        TwoBoxes.model_validate({"one": {"content": 1}, "two": {"content": 2}}),
+        '{"one":{"content":1},"two":{"content":2}}',
+    ),
     (Pet, Cat(nLives=3), '{"kind":"cat","lives":3}'),
     (list[Pet], [Dog(), Cat()], '[{"kind":"dog","name":"Rex"},{"kind":"cat","lives":9}]'),
     (Held, Held(Plain(city="a")), '{"plain":{"city":"a","beds":1},"n":0}'),
@@ -740,3 +752,15 @@ def test_a_step_that_returns_what_does_not_fit_fails_in_pydantics_words():
     with Holdfast("memory://") as hf, pytest.raises(TaskFailed, match="beds") as failed:
         hf.run(asks_half_right, id="t")
     assert "valid integer" in str(failed.value)
+
+
+def test_an_instance_that_was_valid_once_is_stored_on_any_day(closes):
+    @task
+    def ends_later() -> Stay:
+        stay = find_stay()
+        closes()
+        return stay
+
+    with Holdfast("memory://") as hf:
+        assert hf.run(ends_later, id="t") == STAY
+        assert hf.run(ends_later, id="t") == STAY

@@ -16,7 +16,7 @@ from holdfast.cli.output import print_lines, status_text
 from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
 from holdfast.core.events import PlanItem
 from holdfast.core.state import Attempt, Call
-from holdfast.history.known import Choice, RetryContext
+from holdfast.history.known import Choice, Output, RetryContext
 from holdfast.log.messages import Message
 from holdfast.views.task import TaskView
 from holdfast.views.words import raised_at
@@ -121,8 +121,15 @@ def print_outputs(page: LayerPage, view: TaskView) -> None:
     """Layer 2: what each call returned, verbatim."""
     page.heading("Outputs", "" if view.outputs else "none yet")
     for each in page.newest(view.outputs):
-        page.line((plain(each.path), "cyan"), "  ", _call(each.name, each.input))
+        page.line((plain(each.path), "cyan"), "  ", _call(each.name, _given(view, each)))
         page.block(shown(each.output))
+
+
+def _given(view: TaskView, output: Output) -> Any:
+    """What a call was given; a question its text, and a wait for a message the name of that."""
+    if output.kind == "question":
+        return view.state.calls[output.path].why
+    return output.key if output.kind == "message" else output.input
 
 
 def print_decisions(page: LayerPage, view: TaskView) -> None:

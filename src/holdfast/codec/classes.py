@@ -284,7 +284,9 @@ def names_for(classes: list[type]) -> dict[str, type]:
                 holders.append(cls)
     names = {name: holders[0] for name, holders in found.items() if len(holders) == 1}
     for cls in classes:
-        if cls not in names.values():
+        # Pydantic makes a class anew for each `Box[Annotated[int, Field(gt=0)]]`. Such a one has no
+        # tag, and none is needed for natural JSON.
+        if cls not in names.values() and not pydantic_types.is_parametrized(cls):
             raise BadInput(f"the annotation names two classes {_full(cls)}: rename one of them")
     return names
 

@@ -34,6 +34,11 @@ def is_model(cls: Any) -> bool:
     return hasattr(cls, "model_dump") and hasattr(cls, "model_validate")
 
 
+def is_parametrized(cls: Any) -> bool:
+    """Whether pydantic made a class for a generic model with its parameters, as for `Box[int]`."""
+    return bool(getattr(cls, "__pydantic_generic_metadata__", {}).get("origin"))
+
+
 def is_leaf(cls: Any) -> bool:
     """Whether a class is one that comes with pydantic, such as `HttpUrl`."""
     # What pydantic makes of an Iterable is read once, and then it is gone.
@@ -88,7 +93,7 @@ class PydanticAdapter:
         try:
             return self._adapter.validate_python(value, **_EITHER)
         except self._refused as error:
-            if _has_no_veto.get():
+            if _has_no_veto.get() or _is_of_instances(error):
                 with suppress(Exception):
                     return self._forgiving.validate_python(value, **_EITHER)
             raise Misfit(self.message(error)) from None
@@ -170,6 +175,12 @@ class PydanticAdapter:
             return f"{len(found)} validation {errors} for {error.title}: " + "; ".join(found)
         lines = str(error).splitlines()
         return "\n".join(line for line in lines if not line.startswith("    For further"))
+
+
+def _is_of_instances(error: Any) -> bool:
+    """Whether models themselves are refused, which were valid when they were made. Pydantic asks
+    the validators of a whole model again, and those of its fields not."""
+    return all(is_model(type(each["input"])) for each in error.errors())
 
 
 def _place(loc: Iterable[Any]) -> str:
