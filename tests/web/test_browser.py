@@ -7,17 +7,30 @@ import re
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
-from holdfast import Holdfast, TaskFailed, Unanswered, Worker, sleep, step, task
-from holdfast.agent import Message, Session, compact
+from holdfast import (
+    Holdfast,
+    InDoubt,
+    Queue,
+    TaskFailed,
+    Unanswered,
+    Worker,
+    sleep,
+    step,
+    task,
+    tool,
+)
+from holdfast.agent import Media, Message, Session, compact
 from holdfast.agent import session as current_session
 from holdfast.workspace import files, next_item
+from tests.flavors import Crash
 from tests.thorough import THOROUGH
 from tests.web.agents import (
     approval,
@@ -136,6 +149,37 @@ def test_a_doubt_is_settled_where_the_task_says_what_to_do(hf: Holdfast, look: L
     assert hf.task("invite-1").result == "invited by hand"
 
 
+lost_notes: set[str] = set()
+
+
+@tool(in_doubt="ask")
+def leave_a_note(to: str) -> None:
+    if to in lost_notes:
+        lost_notes.discard(to)
+        raise Crash
+
+
+@task
+def leaves_a_note(to: str) -> str:
+    leave_a_note(to)
+    return f"{to} has a note"
+
+
+def test_a_doubt_about_a_call_that_returns_nothing_needs_no_result(
+    hf: Holdfast, look: Looking
+) -> None:
+    lost_notes.add("ada")
+    with suppress(Crash):
+        hf.run(leaves_a_note, "ada", id="note")
+    with pytest.raises(InDoubt):
+        hf.resume("note")
+    page = look.open("/")
+    page.get_by_role("button", name="It happened").click()
+    page.get_by_role("dialog").get_by_role("button", name="It happened").click()
+    until(lambda: hf.task("note").status == "completed")
+    assert hf.task("note").result == "ada has a note"
+
+
 def test_the_slider_goes_to_step_6_and_shows_the_state_before_it(
     hf: Holdfast, look: Looking
 ) -> None:
@@ -191,6 +235,64 @@ def test_a_rewind_lists_what_was_done_since_and_needs_a_choice(hf: Holdfast, loo
     expect(dialog).to_have_count(0)
     expect(page).to_have_url(re.compile("/tasks/trip-1$"))
     until(lambda: any(type(e).__name__ == "Rewound" for e in hf.task("trip-1").events()))
+
+
+BIG = 2**64 + 1
+
+
+@step
+def weigh() -> dict[str, Any]:
+    return {"grams": BIG, "litres": 2.0, "name": "attic"}
+
+
+@task
+def weighs() -> Any:
+    return weigh()
+
+
+def test_numbers_are_shown_and_edited_with_every_digit(hf: Holdfast, look: Looking) -> None:
+    hf.run(weighs, id="weighs")
+    page = look.open("/tasks/weighs?call=1")
+    details = page.get_by_role("group", name="The call's details")
+    expect(details).to_contain_text(f"grams: {BIG}")
+    expect(details).to_contain_text("litres: 2.0")
+    look.press("f")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Give it another result").click()
+    result = dialog.locator("#fork-result")
+    result.fill(result.input_value().replace("attic", "cellar"))
+    dialog.get_by_role("radio", name=re.compile("^reuse")).check()
+    dialog.get_by_role("button", name="Fork", exact=True).click()
+    expect(page).to_have_url(re.compile("/compare/weighs/"))
+    fork = page.url.rsplit("/", 1)[1]
+    until(lambda: hf.task(fork).status == "completed")
+    assert hf.task(fork).result == {"grams": BIG, "litres": 2.0, "name": "cellar"}
+    assert isinstance(hf.task(fork).result["litres"], float)
+
+
+@tool
+def tells(to: str) -> str:
+    return f"told {to}"
+
+
+@task
+def tells_it(to: str) -> str:
+    return tells(to)
+
+
+def test_a_fork_may_say_what_tools_return(hf: Holdfast, look: Looking) -> None:
+    hf.run(tells_it, "ada", id="tells")
+    page = look.open("/tasks/tells?call=1")
+    expect(page.get_by_role("option", selected=True)).to_be_visible()
+    look.press("f")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("radio", name=re.compile("^stub")).check()
+    dialog.get_by_label("What tools return").fill('{"tells": "told nobody"}')
+    dialog.get_by_role("button", name="Fork", exact=True).click()
+    expect(page).to_have_url(re.compile("/compare/tells/"))
+    fork = page.url.rsplit("/", 1)[1]
+    until(lambda: hf.task(fork).status == "completed")
+    assert hf.task(fork).result == "told nobody"
 
 
 @task
@@ -297,6 +399,66 @@ def test_all_tasks_that_match_are_stopped_not_only_those_that_are_shown(
     assert hf.task("breaks-1").status == "failed"
 
 
+def test_tasks_that_are_picked_are_compared_as_a_grid(hf: Holdfast, look: Looking) -> None:
+    for id in ("one", "two", "three"):
+        hf.run(tells_it, id, id=id)
+    page = look.open("/tasks")
+    for id in ("one", "two", "three"):
+        page.get_by_label(f"Select {id}").check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page).to_have_url(re.compile("/compare/one/two\\?and=three$"))
+    grid = page.get_by_role("group", name="Figures")
+    expect(grid.get_by_role("columnheader")).to_have_text(["", "one", "two", "three"])
+
+
+def test_a_rare_text_is_searched_for_to_the_end_of_the_list(
+    hf: Holdfast, look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.tasks._MOST_S", -1.0)
+    monkeypatch.setattr("holdfast.web.tasks._AT_ONCE", 1)
+    for number in range(6):
+        hf.run(tells_it, "x", id=f"{'rare' if number == 0 else 'task'}-{number}")
+    page = look.page
+
+    def few(route: Route) -> None:
+        route.continue_(url=route.request.url.replace("limit=100", "limit=1"))
+
+    page.route("**/api/tasks?*", few)
+    look.open("/tasks?text=rare")
+    expect(page.get_by_role("row")).to_have_count(1)
+    expect(page.get_by_role("row")).to_contain_text("rare-0")
+
+
+def test_logs_are_searched_from_everywhere(hf: Holdfast, look: Looking) -> None:
+    finished_trip(hf)
+    page = look.open("/fleet")
+    expect(page.get_by_role("heading", name="Workers")).to_be_visible()
+    look.press("/")
+    dialog = page.get_by_role("dialog", name="Find")
+    dialog.get_by_label("look into the logs too").check()
+    dialog.get_by_role("searchbox").fill("Lodge")
+    dialog.get_by_role("link", name=re.compile("^trip-2@")).first.click()
+    expect(page).to_have_url(re.compile("/tasks/trip-2@"))
+    look.press("3")
+    expect(page.get_by_role("row", selected=True)).to_be_visible()
+    look.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("Oslo Lodge")
+
+
+def test_queues_say_what_waits_in_them(hf: Holdfast, look: Looking) -> None:
+    hf.queue(Queue("reports", concurrency=2)).pause(because="the printer is out", by="ada")
+    hf.options(id="waits", queue="reports").start(tells_it, "ada")
+    hf.start(tells_it, "bob", id="loose")
+    page = look.open("/fleet")
+    row = page.get_by_role("row").filter(has_text="reports")
+    expect(row).to_contain_text("paused by ada, because the printer is out")
+    expect(row.get_by_role("cell").nth(2)).to_have_text("1")
+    loose = page.get_by_role("row").filter(has_text="in no queue")
+    expect(loose.get_by_role("cell").nth(2)).to_have_text("1")
+    row.get_by_role("link", name="reports").click()
+    expect(page.get_by_role("grid", name="Tasks").get_by_role("row")).to_have_count(1)
+
+
 def test_a_failed_child_is_crossed_and_leads_to_its_own_timeline(
     hf: Holdfast, look: Looking
 ) -> None:
@@ -382,6 +544,24 @@ def test_a_conversation_shows_its_compaction(hf: Holdfast, look: Looking) -> Non
     expect(page.get_by_label("user, message 1")).to_contain_text("question 0")
     expect(page.get_by_label("user, message 5")).to_contain_text("question 2")
     assert page.locator(".turn.left-out").count() == 4
+
+
+def test_images_of_a_conversation_are_shown_and_long_texts_can_be_had_whole(
+    hf: Holdfast, look: Looking
+) -> None:
+    session = hf.session("talk-2", user="ada")
+    session.say(Message("user", [Media(kind="image", media_type="image/png", data=b64decode(DOT))]))
+    session.say(Message("user", [Media(kind="image", media_type="image/png", data=b"<script>")]))
+    session.say("long " * 10_000)
+    page = look.open("/sessions/talk-2")
+    image = page.get_by_label("user, message 1").get_by_role("img")
+    expect(image).to_have_js_property("naturalWidth", 10)
+    second = page.get_by_label("user, message 2")
+    expect(second).to_contain_text("image/png")
+    expect(second.get_by_role("img")).to_have_count(0)
+    with page.expect_download() as told:
+        page.get_by_label("user, message 3").get_by_role("link", name="Download it").click()
+    assert Path(told.value.path()).read_text() == "long " * 10_000
 
 
 def in_short(messages: Sequence[Message]) -> str:

@@ -1,6 +1,7 @@
 /** The server's API: its shapes, and how to ask for them. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { type Json, written } from "./parts/json";
 import { escaped } from "./route";
 
 export type Value = null | { json: string; size: number } | { cut: string; size: number; href: string };
@@ -104,11 +105,11 @@ export interface PlanView {
 export interface FileVersion { seq: number; at: string; by: string; path: string; size: number; digest: string }
 export interface FileView extends FileVersion { name: string; media_type: string; versions: FileVersion[] }
 export type Block =
-  | { kind: "text"; text: string; size: number; cut: boolean }
+  | { kind: "text"; text: string; size: number; cut: boolean; href: string }
   | { kind: "tool_call"; id: string; name: string; input: Value }
-  | { kind: "tool_result"; id: string; name: string; output: Value; text: string; is_error: boolean }
-  | { kind: "thinking"; text: string }
-  | { kind: "media"; media_type: string; size: number; href: string | null }
+  | { kind: "tool_result"; id: string; name: string; output: Value; text: string; is_error: boolean; size: number; cut: boolean; href: string }
+  | { kind: "thinking"; text: string; size: number; cut: boolean; href: string }
+  | { kind: "media"; media_type: string; name: string; size: number; href: string | null }
   | { kind: "other"; value: Value };
 export interface Message {
   number: number; role: string; at: string | null; task: string; path: string; pinned: boolean;
@@ -215,7 +216,7 @@ export async function post<T = Done>(path: string, body: unknown): Promise<T> {
       method: "POST",
       credentials: "same-origin",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
+      body: written(body as Json),
     });
   } catch {
     throw new Refusal("gone", "The server does not answer. Is `holdfast ui` still running?", "holdfast ui", 0);
@@ -225,6 +226,43 @@ export async function post<T = Done>(path: string, body: unknown): Promise<T> {
 
 export interface Got<T> { data: T | null; error: Refusal | null; loading: boolean; again: () => void; of: string | null }
 
+interface Asking<T> { began?: () => void; came: (data: T) => void; failed?: (error: unknown) => void }
+
+/** Ask a path, and ask it again whenever `fresh` changes. One question at a time: while an answer is
+ * on its way the next question waits for it, so that a slow store is not asked for ever in vain. */
+export function useAsking<T>(path: string | null, fresh: unknown, then: Asking<T>): void {
+  const held = useRef(then);
+  held.current = then;
+  const asking = useRef<{ path: string; again: boolean; stop: AbortController } | null>(null);
+  const leave = () => {
+    asking.current?.stop.abort();
+    asking.current = null;
+  };
+  const ask = (path: string) => {
+    const mine = { path, again: false, stop: new AbortController() };
+    asking.current = mine;
+    held.current.began?.();
+    const over = (tell: () => void) => {
+      if (asking.current !== mine) return;
+      asking.current = null;
+      tell();
+      if (mine.again) ask(path);
+    };
+    get<T>(path, mine.stop.signal).then(
+      (data) => over(() => held.current.came(data)), (error: unknown) => over(() => held.current.failed?.(error)),
+    );
+  };
+  useEffect(() => {
+    if (path !== null && asking.current?.path === path) {
+      asking.current.again = true;
+      return;
+    }
+    leave();
+    if (path !== null) ask(path);
+  }, [path, fresh]);
+  useEffect(() => leave, []);
+}
+
 /** What a path gives. While the next is on its way the last stays, so that nothing jumps. */
 export function useGet<T>(path: string | null, fresh: number = 0): Got<T> {
   const [got, set] = useState<{ data: T | null; error: Refusal | null; loading: boolean; of: string | null }>({
@@ -232,24 +270,34 @@ export function useGet<T>(path: string | null, fresh: number = 0): Got<T> {
   });
   const [round, next] = useState(0);
   const again = useCallback(() => next((n) => n + 1), []);
+  useAsking<T>(path, `${round} ${fresh}`, {
+    began: () => set((last) => ({ ...last, loading: true })),
+    came: (data) => set({ data, error: null, loading: false, of: path }),
+    failed: (error) => {
+      const refusal = error instanceof Refusal ? error : new Refusal("internal", String(error), null, 0);
+      set((last) => ({ data: last.of === path ? last.data : null, error: refusal, loading: false, of: path }));
+    },
+  });
+  useEffect(() => { if (path === null) set({ data: null, error: null, loading: false, of: null }); }, [path === null]);
+  return { ...got, again };
+}
+
+/** A number that grows every so often: after each answer, and later after a slow one. */
+export function useEvery(ms: number, loading: boolean): number {
+  const [n, set] = useState(0);
+  const began = useRef(Date.now());
   useEffect(() => {
-    if (path === null) {
-      set({ data: null, error: null, loading: false, of: null });
+    if (loading) {
+      began.current = Date.now();
       return;
     }
-    const stop = new AbortController();
-    set((last) => ({ ...last, loading: true }));
-    get<T>(path, stop.signal).then(
-      (data) => set({ data, error: null, loading: false, of: path }),
-      (error: unknown) => {
-        if (stop.signal.aborted) return;
-        const refusal = error instanceof Refusal ? error : new Refusal("internal", String(error), null, 0);
-        set((last) => ({ data: last.of === path ? last.data : null, error: refusal, loading: false, of: path }));
-      },
-    );
-    return () => stop.abort();
-  }, [path, round, fresh]);
-  return { ...got, again };
+    const rest = Math.max(ms, 5 * (Date.now() - began.current));
+    let timer = 0;
+    const tick = () => { if (document.hidden) timer = window.setTimeout(tick, ms); else set((n) => n + 1); };
+    timer = window.setTimeout(tick, rest);
+    return () => clearTimeout(timer);
+  }, [loading]);
+  return n;
 }
 
 /** Server-sent events while the page can be seen. `on` is given each with its data. */

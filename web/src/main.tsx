@@ -19,8 +19,8 @@ import "./style.css";
 
 const KEYS: [string, [string, string][]][] = [
   ["Everywhere", [["g i", "inbox"], ["g t", "tasks"], ["g s", "sessions"], ["g m", "missions"], ["g f", "fleet"], ["/", "search"], ["?", "this help"], ["esc", "close, let go"]]],
-  ["Lists", [["j k", "next, previous"], ["enter", "open"], ["x", "select"], ["c", "compare two selected"]]],
-  ["One task", [["j k", "next, previous call"], ["← →", "an event back, on"], ["[ ]", "a step back, on"], ["b", "before or after the call"], ["space", "play the events"], ["enter", "open the call"], ["1 … 7", "timeline, tree, log …"]]],
+  ["Lists", [["j k", "next, previous"], ["enter", "open"], ["x", "select"], ["c", "compare those selected"]]],
+  ["One task", [["j k", "next, previous call"], ["← →", "an event back, on"], ["[ ]", "a step back, on"], ["b", "before or after the call"], ["space", "play the events"], ["enter", "open the call; in the log, the event"], ["1 … 7", "timeline, tree, log …"]]],
   ["Another way", [["f", "fork here"], ["r", "rewind to here"], ["p", "replay the code over the log"], ["c", "compare with its original or a fork"], ["+ −", "zoom the timeline"], ["0", "the whole timeline"], ["a", "readings of the clock too"], ["y", "copy the address"]]],
 ];
 
@@ -102,16 +102,15 @@ function Where({ route, fresh }: { route: Route; fresh: number }) {
 function Page() {
   const route = useRoute();
   const [fresh, setFresh] = useState(0);
-  const me = useGet<Me>("/api/me");
+  const me = useGet<Me>("/api/me?quick=1");
   const [count, setCount] = useState<number | null>(null);
   const [help, setHelp] = useState(false);
   const [find, setFind] = useState(false);
   const open = useCallback((address: string) => () => go(address), []);
-  useLive(me.data ? "/api/live?limit=1" : null, (_, data) => {
+  useLive(me.data ? "/api/live?only=inbox" : null, (_, data) => {
     setCount((data as { count: number }).count);
     setFresh((n) => n + 1);
   }, ["inbox"]);
-  useEffect(() => { if (me.data?.inbox !== undefined && me.data.inbox !== null) setCount((old) => old ?? me.data!.inbox); }, [me.data]);
   useKeys({
     "g i": open("/"), "g t": open("/tasks"), "g f": open("/fleet"), "g s": open("/sessions"), "g m": open("/missions"),
     "?": () => setHelp(true), "/": () => setFind(true),

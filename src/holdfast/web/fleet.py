@@ -17,10 +17,11 @@ from typing import Any, get_args
 import msgspec
 
 from holdfast.core.plan import ready
+from holdfast.core.queues import QUEUE
 from holdfast.core.state import FINISHED, State, Status
 from holdfast.core.usage import Spent
 from holdfast.core.words import cut
-from holdfast.errors import StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.log.reading import stream_of
 from holdfast.stores.listing import TaskRecord, page_of_tasks
 from holdfast.stores.port import LONGEST_PAGE, Store
@@ -34,8 +35,8 @@ from holdfast.workspace.missions import last_try, mission_text
 
 Data = dict[str, Any]
 _MOST_COUNTED, _MOST_LOOKED_AT, _BUCKETS = 20_000, 1000, 48
-_FIGURES_S, _ONE_LOG_S = 2.0, 0.5
-"""How long logs are read for figures, and how long any one of them."""
+_FIGURES_S, _ONE_LOG_S, _COUNTING_S = 2.0, 0.5, 1.5
+"""How long logs are read for figures, how long any one of them, and how long tasks are counted."""
 _ALWAYS_TASKS, _ALWAYS_EVENTS = 20, 1000
 """So much is read however long it takes: a few tasks, and logs that are short."""
 
@@ -46,61 +47,74 @@ def now() -> datetime:
 
 
 def fleet(site: Site, asked: PageRequest) -> Data:
-    """Workers, what waits, and what was done of late."""
+    """Workers, what waits, and what was done of late. The index is asked for few lists, each of
+    several statuses: a store of files looks at all its logs for each."""
     hours = int(asked.number("hours", 24, least=1, most=24 * 90) or 24)
     store, current = site.hf.store, now()
     since = current - timedelta(hours=hours)
-    statuses = {status: _count(store, status) for status in get_args(Status)}
-    recent, exact = _since(store, since)
-    pending = page_of_tasks(store, {"status": "pending"}, LONGEST_PAGE).tasks
-    oldest = min((each.created_at for each in pending), default=None)
-    workers, waiting = _workers(store)
-    failures = page_of_tasks(store, {"status": "failed"}, 20).tasks
+    unfinished, whole = _listed(store, status=[s for s in get_args(Status) if s not in FINISHED])
+    failures, all_failed = _listed(store, status="failed")
+    ended, all_ended = _listed(store, status=["completed", "cancelled"])
+    recent, all_recent = _listed(store, updated_after=since)
+    statuses = Counter(each.status for each in (*unfinished, *failures, *ended))
+    workers, waiting = _workers(store, [t for t in unfinished if t.status == "in_progress"])
     bucket_s = hours * 3600 / _BUCKETS
     return {
         "workers": workers,
-        "statuses": {name: count for name, (count, _) in statuses.items()},
-        "queues": [
-            {
-                "name": "",
-                "pending": statuses["pending"][0],
-                "oldest_at": oldest,
-                "oldest_s": None if oldest is None else (current - oldest).total_seconds(),
-            }
-        ],
+        "statuses": {status: statuses[status] for status in get_args(Status)},
+        "queues": _queues(site, [t for t in unfinished if t.status == "pending"], current),
         "waiting": waiting,
         "throughput": _buckets(recent, since, bucket_s),
         "bucket_s": bucket_s,
-        "failures": [row_of(each) for each in failures],
-        "exact": exact and all(whole for _, whole in statuses.values()),
+        "failures": [row_of(each) for each in failures[:20]],
+        "exact": whole and all_failed and all_ended and all_recent,
     }
 
 
-def _count(store: Store, status: str) -> tuple[int, bool]:
-    """How many there are, and whether those are all."""
-    count, cursor = 0, None
+def _listed(store: Store, **filters: Any) -> tuple[list[TaskRecord], bool]:
+    """The newest tasks that match, as many as are counted, and whether those are all."""
+    found, cursor, until = list[TaskRecord](), None, time.monotonic() + _COUNTING_S
     while True:
-        page = page_of_tasks(store, {"status": status}, LONGEST_PAGE, cursor)
-        count, cursor = count + len(page.tasks), page.next
-        if cursor is None or count >= _MOST_COUNTED:
-            return count, cursor is None
-
-
-def _since(store: Store, since: datetime) -> tuple[list[TaskRecord], bool]:
-    found, cursor = list[TaskRecord](), None
-    while True:
-        page = page_of_tasks(store, {"updated_after": since}, LONGEST_PAGE, cursor)
+        page = page_of_tasks(store, filters, LONGEST_PAGE, cursor)
         found += page.tasks
         cursor = page.next
-        if cursor is None or len(found) >= _MOST_COUNTED:
+        if cursor is None or len(found) >= _MOST_COUNTED or time.monotonic() > until:
             return found, cursor is None
 
 
-def _workers(store: Store) -> tuple[list[Data], Data]:
+def _queues(site: Site, pending: list[TaskRecord], current: datetime) -> list[Data]:
+    """What waits: in each queue that was declared, and in none."""
+    loose = [each.created_at for each in pending if QUEUE not in each.labels]
+    rows = [_queue("", len(loose), min(loose, default=None), current)]
+    for handle in site.hf.queues():
+        with suppress(HoldfastError):  # it was dropped meanwhile
+            info = handle.info()
+            told = {"running": info.running, "concurrency": info.queue.concurrency}
+            told |= {"paused": info.paused, "by": info.by, "because": cut(info.because, 300)}
+            rows.append(_queue(info.name, info.waiting, info.oldest_at, current) | told)
+    return rows
+
+
+def _queue(name: str, pending: int, oldest_at: datetime | None, current: datetime) -> Data:
+    waits_s = None if oldest_at is None else (current - oldest_at).total_seconds()
+    return {
+        "name": name,
+        "pending": pending,
+        "oldest_at": oldest_at,
+        "oldest_s": waits_s,
+        "running": None,
+        "concurrency": None,
+        "paused": False,
+        "by": "",
+        "because": "",
+    }
+
+
+def _workers(store: Store, at_work: list[TaskRecord]) -> tuple[list[Data], Data]:
     """Who holds a task now, by what they call themselves; and what nobody holds."""
     held: dict[str, list[str]] = {}
     stopped = sleeping = 0
-    for record in page_of_tasks(store, {"status": "in_progress"}, _MOST_LOOKED_AT).tasks:
+    for record in at_work[:_MOST_LOOKED_AT]:
         with suppress(StoreError):
             owner = store.holder(stream_of(record.id))
             if owner is not None:
@@ -110,8 +124,7 @@ def _workers(store: Store) -> tuple[list[Data], Data]:
             else:
                 stopped += 1
     workers = [
-        {"owner": owner, "tasks": len(ids), "ids": ids[:20], "since": None}
-        for owner, ids in sorted(held.items())
+        {"owner": owner, "tasks": len(ids), "ids": ids[:20]} for owner, ids in sorted(held.items())
     ]
     return workers, {"stopped": stopped, "sleeping": sleeping}
 

@@ -8,6 +8,8 @@ each look runs in a thread, off the event loop.
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,10 +25,12 @@ from holdfast.web.asked import Failing, PageRequest, Site, encoded
 from holdfast.web.logs import event_rows, head_of, state_at
 from holdfast.web.needs import gathered, row_of
 from holdfast.web.shapes import IN_LISTS, plain_value
-from holdfast.web.tasks import filters_of
+from holdfast.web.tasks import filters_of, holds
 
 MOST_READERS = 24
 _TASK_S, _LIST_S, _INBOX_S, _BEAT_S = 0.25, 1.0, 3.0, 10.0
+_REST = 4
+"""A reader rests this much longer than its look took, so that a slow store is not kept busy."""
 _BATCH, _MOST_ROWS, _MOST_TEXT = 500, 200, 16 * 1024
 _OVERLAP = timedelta(seconds=5)
 """How far back a list is looked at again: clocks of several machines differ."""
@@ -85,33 +89,53 @@ class _Task:
         return told
 
 
-class _List:
-    """One reader of the list of tasks, and of the inbox's count."""
+class _InboxCount:
+    """How much needs somebody: counted once for all readers, now and then."""
 
-    def __init__(self, site: Site, asked: PageRequest) -> None:
-        self._site, self._filters = site, filters_of(asked)
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._due = 0.0
+        self._count: int | None = None
+        self._counting = threading.Lock()
+
+    def newest(self) -> int | None:
+        """The count; None until it is known. Who comes while it is counted gets the last one."""
+        if self._counting.acquire(blocking=False):
+            try:
+                began = time.monotonic()
+                if began >= self._due:
+                    self._count = gathered(self._site).count
+                    ended = time.monotonic()
+                    self._due = ended + max(_INBOX_S, _REST * (ended - began))
+            finally:
+                self._counting.release()
+        return self._count
+
+
+class _List:
+    """One reader of the list of tasks, and of the inbox's count; or of that alone."""
+
+    def __init__(self, site: Site, asked: PageRequest, inbox: _InboxCount) -> None:
+        self._site, self._filters, self._inbox = site, filters_of(asked), inbox
+        self._only_inbox = asked.text("only") == "inbox"
         self._text = asked.text("text").casefold()
         self._since = datetime.now(UTC) - _OVERLAP
         self._seen: dict[str, tuple[str, datetime]] = {}
         self._count: int | None = None
-        self._looks = 0
         page_of_tasks(site.hf.store, self._filters, 1)  # a wrong filter is told at once
 
     def look(self) -> list[bytes]:
         """What changed since the last look."""
         told = list[bytes]()
         try:
-            rows = self._changed()
-            if rows:
+            if not self._only_inbox and (rows := self._changed()):
                 told.append(sent("tasks", {"tasks": rows}))
-            if self._looks % round(_INBOX_S / _LIST_S) == 0:
-                count = gathered(self._site).count
-                if count != self._count:
-                    self._count = count
-                    told.append(sent("inbox", {"count": count}))
+            count = self._inbox.newest()
+            if count is not None and count != self._count:
+                self._count = count
+                told.append(sent("inbox", {"count": count}))
         except StoreError as error:
             told.append(sent("problem", {"message": str(error)[:500]}))
-        self._looks += 1
         return told
 
     def _changed(self) -> list[Data]:
@@ -121,7 +145,7 @@ class _List:
         found = []
         for record in page.tasks:
             stood = (record.status, record.updated_at)
-            if self._seen.get(record.id) != stood and self._text in record.id.casefold():
+            if self._seen.get(record.id) != stood and holds(record, self._text):
                 found.append(row_of(record))
         self._seen = {each.id: (each.status, each.updated_at) for each in page.tasks}
         self._since = now - _OVERLAP
@@ -144,6 +168,7 @@ class Readers:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._inbox = _InboxCount(site)
         self.count = 0
         self.closing = asyncio.Event()
 
@@ -155,7 +180,7 @@ class Readers:
     async def tasks(self, asked: PageRequest) -> AsyncIterator[bytes]:
         """Follow a list."""
         self._must_have_room()
-        return self._follow((await away(_List, self._site, asked)).look, _LIST_S)
+        return self._follow((await away(_List, self._site, asked, self._inbox)).look, _LIST_S)
 
     async def parts(self, asked: PageRequest) -> AsyncIterator[bytes]:
         """Follow the parts of a step that streams."""
@@ -200,14 +225,16 @@ class Readers:
             yield sent("hello", {"now": datetime.now(UTC)})
             beat = loop.time()
             while not self.closing.is_set():
+                began = loop.time()
                 for message in await away(look):
                     yield message
                     beat = loop.time()
+                rest_s = max(every_s, _REST * (loop.time() - began))
                 if loop.time() - beat >= _BEAT_S:
                     yield b": still here\n\n"
                     beat = loop.time()
                 try:
-                    async with asyncio.timeout(every_s):
+                    async with asyncio.timeout(rest_s):
                         await self.closing.wait()
                 except TimeoutError:
                     continue

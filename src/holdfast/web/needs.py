@@ -27,7 +27,9 @@ from holdfast.web.shapes import ShownValues, failure_of
 
 Data = dict[str, Any]
 _MAY = re.compile(r"May it call ([^(\s]+)\(")
-_MOST_SHOWN, _MOST_FAILED, _MOST_LOOKED_AT, _MOST_COUNTED = 500, 50, 400, 20_000
+_MOST_SHOWN, _MOST_FAILED, _MOST_LOOKED_AT, _MOST_COUNTED = 500, 50, 400, 80_000
+_OPEN = ("awaiting_user", "stuck", "in_progress", "pending")
+"""The statuses of tasks that may need somebody; those that failed are asked for by themselves."""
 
 
 def action(
@@ -346,11 +348,12 @@ class Inbox(Struct, frozen=True):
         return len(self.needs) + self.beyond
 
 
-def _in(store: Store, status: str) -> list[TaskRecord]:
-    """The tasks in a status, the oldest first."""
+def _open(store: Store) -> list[TaskRecord]:
+    """The tasks that may need somebody, the oldest first. Asked for at once: a store of files looks
+    at all its logs for a status, however many statuses are asked for."""
     found, cursor = list[TaskRecord](), None
     while True:
-        page = page_of_tasks(store, {"status": status}, LONGEST_PAGE, cursor)
+        page = page_of_tasks(store, {"status": _OPEN}, LONGEST_PAGE, cursor)
         found, cursor = [*found, *page.tasks], page.next
         if cursor is None or len(found) >= _MOST_COUNTED:
             return found[::-1]
@@ -379,11 +382,13 @@ def gathered(site: Site) -> Inbox:
     """Every need there is: of so many of the oldest tasks, and of the newest that failed."""
     store = site.hf.store
     found, unreadable, running = list[Data](), list[str](), list[Data]()
-    waiting = [*_in(store, "awaiting_user"), *_in(store, "stuck")]
+    at_hand = _open(store)
+    waiting = [one for one in at_hand if one.status in ("awaiting_user", "stuck")]
     records, beyond = waiting[:_MOST_LOOKED_AT], len(waiting[_MOST_LOOKED_AT:])
-    awake = [one for one in _in(store, "in_progress") if not _sleeps(one)]
+    awake = [one for one in at_hand if one.status == "in_progress" and not _sleeps(one)]
     records += awake[:_MOST_LOOKED_AT]  # most of them need nobody
-    records += _in(store, "pending")[:_MOST_FAILED]  # the oldest may wait for code that is gone
+    pending = [one for one in at_hand if one.status == "pending"]
+    records += pending[:_MOST_FAILED]  # the oldest may wait for code that is gone
     records += page_of_tasks(store, {"status": "failed"}, _MOST_FAILED).tasks
     for record in records:
         try:

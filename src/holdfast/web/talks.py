@@ -160,23 +160,31 @@ def message_data(
     }
 
 
-def _text(kind: str, text: str) -> Data:
-    size = len(text)
-    return {"kind": kind, "text": cut(text, _MOST_TEXT), "size": size, "cut": size > _MOST_TEXT}
+def _text(kind: str, text: str, href: str) -> Data:
+    """A text, or its beginning and where to have all of it."""
+    size, is_long = len(text), len(text) > _MOST_TEXT
+    return {
+        "kind": kind,
+        "text": cut(text, _MOST_TEXT),
+        "size": size,
+        "cut": is_long,
+        "href": href if is_long else "",
+    }
 
 
 def _block(session: str, number: int, place: int, part: Any) -> Data:
+    # What the harness adds is no message of the session: it has no number to be asked for by.
+    href = address("sessions", session, "media", number=number, place=place) if number else ""
     match part:
         case Text() | Refusal():
-            return _text("text", part.text)
+            return _text("text", part.text, href)
         case Thinking():
-            return _text("thinking", part.text)
+            return _text("thinking", part.text, href)
         case ToolCall():
             given = text_value(part.arguments, "", IN_LISTS)
             return {"kind": "tool_call", "id": part.id, "name": part.name, "input": given}
         case ToolResult():
-            text = part.content if isinstance(part.content, str) else _texts(part.content)
-            told = _text("tool_result", text)
+            told = _text("tool_result", _texts(part.content), href)
             return told | {
                 "id": part.call_id,
                 "name": "",
@@ -184,7 +192,6 @@ def _block(session: str, number: int, place: int, part: Any) -> Data:
                 "output": None,
             }
         case Media():
-            href = address("sessions", session, "media", number=number, place=place)
             size = part.artifact.size_bytes if part.artifact is not None else 0
             return {
                 "kind": "media",
@@ -196,17 +203,23 @@ def _block(session: str, number: int, place: int, part: Any) -> Data:
     return {"kind": "other", "value": plain_value(part, "", IN_LISTS)}
 
 
-def _texts(parts: Iterable[Any]) -> str:
+def _texts(parts: str | Iterable[Any]) -> str:
+    if isinstance(parts, str):
+        return parts
     return "\n".join(each.text if isinstance(each, Text) else "(no text)" for each in parts)
 
 
 def media(site: Site, asked: PageRequest) -> Download:
-    """An image or a file that was said in a conversation. Only images are shown in place."""
+    """A part of a message, whole: a text, an image or a file. Only images are shown in place."""
     store, number = site.hf.store, int(asked.number("number", 0) or 0)
     place = int(asked.number("place", 0) or 0)
     message = next(iter(open_session(store, asked.id).messages(number, number)), None)
     parts = message.parts if message is not None else ()
     part = parts[place] if place < len(parts) else None
+    if isinstance(part, Text | Refusal | Thinking | ToolResult):
+        text = _texts(part.content) if isinstance(part, ToolResult) else part.text
+        data = text.encode("utf-8", "replace")
+        return Download(iter([data]), f"message-{number}-{place}.txt", "text/plain; charset=utf-8")
     if not isinstance(part, Media) or part.artifact is None:
         raise Failing(404, "not_found", "there is no such part of a message")
     content = opened(store, part.artifact)

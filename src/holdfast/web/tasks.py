@@ -19,7 +19,7 @@ _MOST_S = 0.08
 """How long a list is searched by text, before its caller is asked to go on."""
 _AT_ONCE = 250
 """How many tasks are looked at at once for a text: all of them may hold it, and become rows."""
-_DEEP_S = 2.0
+_DEEP_S, _COUNTING_S = 2.0, 1.5
 _MOST_COUNTED = 20_000
 _MATCHED = ("type", "user", "session", "parent", "origin")
 
@@ -61,7 +61,7 @@ def _page(
         unreadable = [str(error)[:300] for error in page.unreadable[:20]]
         if not text:
             return list(page.tasks), page.next, unreadable, False
-        found += [each for each in page.tasks if _holds(each, text)]
+        found += [each for each in page.tasks if holds(each, text)]
         cursor = page.next
         if cursor is None or len(found) >= limit:
             return found, cursor, unreadable, False
@@ -69,7 +69,8 @@ def _page(
             return found, cursor, unreadable, True
 
 
-def _holds(record: TaskRecord, text: str) -> bool:
+def holds(record: TaskRecord, text: str) -> bool:
+    """Whether a list that was searched for a text, in small letters, has the task."""
     words = (record.id, record.type, record.user, record.session, *record.labels.values())
     return any(text in word.casefold() for word in words)
 
@@ -77,14 +78,15 @@ def _holds(record: TaskRecord, text: str) -> bool:
 def counted(site: Site, asked: PageRequest) -> Data:
     """How many tasks there are in each status."""
     filters, counts, looked_at = filters_of(asked), dict.fromkeys(get_args(Status), 0), 0
+    until = time.monotonic() + _COUNTING_S
     text, cursor = asked.text("text").casefold(), None
     while True:
         page = page_of_tasks(site.hf.store, filters, LONGEST_PAGE, cursor)
         for record in page.tasks:
-            if not text or _holds(record, text):
+            if not text or holds(record, text):
                 counts[record.status] += 1
         looked_at, cursor = looked_at + len(page.tasks), page.next
-        if cursor is None or looked_at >= _MOST_COUNTED:
+        if cursor is None or looked_at >= _MOST_COUNTED or time.monotonic() > until:
             return {
                 "counts": counts,
                 "total": sum(counts.values()),

@@ -5,7 +5,7 @@ import { type CallDetail, type Replayed, Refusal, type TaskView, of, post, useGe
 import { plain, plural } from "../format";
 import { escaped, go, taskAddress } from "../route";
 import { Command, Dialog, Refused, useMe } from "./basics";
-import { parsed } from "./json";
+import { type Json, isObject, parsed, written } from "./json";
 import { useDoing } from "./needs";
 import { ValueView } from "./value";
 
@@ -29,14 +29,14 @@ function EffectsChoice({ at, onPick, name }: { at: string; onPick: (name: string
 }
 
 /** Text as a value: JSON where it is, else the text itself. */
-function asValue(text: string): unknown {
-  const value = parsed(text);
-  return value === undefined ? text : JSON.parse(text);
+function asValue(text: string): Json {
+  return parsed(text) ?? text;
 }
 
 function shown(value: CallDetail["output"]): string {
   if (!value || !("json" in value)) return "";
-  try { return JSON.stringify(JSON.parse(value.json), null, 2); } catch { return value.json; }
+  const found = parsed(value.json);
+  return found === undefined ? value.json : written(found, "  ");
 }
 
 export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call: string; seq: number | null; onClose: () => void }) {
@@ -47,6 +47,7 @@ export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call:
   const [result, setResult] = useState<string | null>(null);
   const [input, setInput] = useState<string | null>(null);
   const [code, setCode] = useState<string | null>(null);
+  const [stubs, setStubs] = useState("");
   const [because, setBecause] = useState("");
   const [newId, setNewId] = useState("");
   const [run, setRun] = useState(true);
@@ -56,13 +57,18 @@ export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call:
   const given = useMemo(() => shown(task.input), [task.input]);
   const send = async () => {
     if (!effects) return setWrong("Choose what becomes of the tools first.");
-    const body: Record<string, unknown> = { effects };
+    const body: { [key: string]: Json } = { effects };
     if (where === "call") { body.at = call; body.when = result !== null ? "after" : "before"; } else body.seq = seq ?? task.seq;
     if (result !== null) body.results = { [call]: asValue(result) };
     if (input !== null) {
       const value = asValue(input);
-      if (typeof value !== "object" || value === null || Array.isArray(value)) return setWrong("The task's input must be a JSON object: a name and a value for each argument.");
+      if (!isObject(value)) return setWrong("The task's input must be a JSON object: a name and a value for each argument.");
       body.input = value;
+    }
+    if (effects === "stub" && stubs.trim()) {
+      const value = asValue(stubs);
+      if (!isObject(value)) return setWrong("What tools return must be a JSON object: the name of each tool and its result.");
+      body.stubs = value;
     }
     if (code) body.task = code;
     if (because) body.because = because;
@@ -89,6 +95,7 @@ export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call:
         ? <p><button type="button" class="link" onClick={() => setCode("")}>Run another task function…</button></p>
         : <label class="field">The task function that goes on from there, by its name<input type="text" value={code} placeholder={task.type} onInput={(event) => setCode(event.currentTarget.value)} /></label>}
       <EffectsChoice at={effects} onPick={setEffects} name="effects" />
+      {effects === "stub" && <label class="field">What tools return, by their names, as JSON; empty if the original has all answers<textarea rows={3} value={stubs} placeholder={'{"send_mail": {"id": 4}}'} onInput={(event) => setStubs(event.currentTarget.value)} /></label>}
       <label class="field">Why<input type="text" value={because} onInput={(event) => setBecause(event.currentTarget.value)} placeholder="what if the weather had been fine" /></label>
       <label class="field">Its id; empty for one of its own<input type="text" value={newId} onInput={(event) => setNewId(event.currentTarget.value)} /></label>
       {me?.can_drive && <label class="check"><input type="checkbox" checked={run} onChange={(event) => setRun(event.currentTarget.checked)} /> run it here at once</label>}

@@ -14,7 +14,7 @@ interface Source { source?: string }
 /** The parsed value, or undefined if the text is no JSON that a browser can hold. */
 export function parsed(text: string): Json | undefined {
   try {
-    if (!/\d{16}|[\d.]e/i.test(text)) return JSON.parse(text) as Json;
+    if (!/\d{16}|[\d.]e|\.\d*0(?!\d)/i.test(text)) return JSON.parse(text) as Json;
     const exact = (_: string, value: Json, context?: Source): Json =>
       typeof value === "number" && context?.source !== undefined && String(value) !== context.source
         ? new Digits(context.source) : value;
@@ -22,6 +22,18 @@ export function parsed(text: string): Json | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The value as JSON, with every digit that it was read with. */
+export function written(value: Json, indent = "", end = ""): string {
+  if (value instanceof Digits) return value.text;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  const inner = indent && `${end || "\n"}${indent}`;
+  const all = Array.isArray(value)
+    ? value.map((one) => written(one, indent, inner))
+    : Object.entries(value).flatMap(([key, one]) => one === undefined ? [] : [`${JSON.stringify(key)}:${indent && " "}${written(one, indent, inner)}`]);
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  return all.length ? `${open}${inner}${all.join(`,${inner}`)}${indent && (end || "\n")}${close}` : `${open}${close}`;
 }
 
 /** The value as Python writes it. */

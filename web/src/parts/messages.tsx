@@ -1,5 +1,6 @@
 /** Messages of a conversation: who said what, with each tool call folded into its result. */
 
+import { useState } from "preact/hooks";
 import type { Block, Message, Summary, Value } from "../api";
 import { bytes, clock, count, moment, plain } from "../format";
 import { taskAddress } from "../route";
@@ -12,7 +13,7 @@ function ToolCall({ name, input, result }: { name: string; input: Value; result:
     <details class="tool-call">
       <summary>
         <b class="mono">{plain(name)}</b> <span class="mono dim"><bdi>{plain(briefValue(input, 70))}</bdi></span>
-        {result && <span class={result.is_error ? "bad" : "dim"}> → <bdi class="mono">{plain(result.text ? result.text.slice(0, 90) : briefValue(result.output, 90))}</bdi></span>}
+        {result && <span class={result.is_error ? "bad" : "dim"}> → <bdi class="mono">{plain(result.text ? `${result.text.slice(0, 90)}${result.text.length > 90 ? "…" : ""}` : briefValue(result.output, 90))}</bdi></span>}
         {!result && <span class="quiet"> → no result yet</span>}
       </summary>
       <h3 class="section">input</h3>
@@ -23,16 +24,36 @@ function ToolCall({ name, input, result }: { name: string; input: Value; result:
 }
 
 function Result({ of }: { of: Result }) {
-  return of.output ? <ValueView of={of.output} /> : <pre>{plain(of.text)}</pre>;
+  return of.output ? <ValueView of={of.output} /> : <><pre>{plain(of.text)}</pre><Rest of={of} /></>;
+}
+
+/** What is not shown of a long text, and where to have it. */
+function Rest({ of }: { of: { cut: boolean; size: number; href: string } }) {
+  if (!of.cut) return null;
+  return <p class="quiet">{bytes(of.size)} in all, the beginning is shown. {of.href && <a href={of.href} download>Download it</a>}</p>;
+}
+
+const IMAGE = /^image(\/(png|jpeg|gif|webp))?$/;
+
+/** An image as one. The server shows it only if its bytes are those of an image. */
+function Picture({ of }: { of: Extract<Block, { kind: "media" }> }) {
+  const [failed, fail] = useState(false);
+  const name = plain(of.name || of.media_type);
+  return (
+    <p class="quiet">
+      {of.href && IMAGE.test(of.media_type) && !failed && <><img class="said-image" alt={name} src={of.href} loading="lazy" onError={() => fail(true)} /><br /></>}
+      {name}, {bytes(of.size)} {of.href && <a href={of.href} download>download</a>}
+    </p>
+  );
 }
 
 function Part({ of, results }: { of: Block; results: Map<string, Result> }) {
   switch (of.kind) {
-    case "text": return <p class="text"><bdi>{plain(of.text)}</bdi>{of.cut && <span class="quiet"> … {bytes(of.size)} in all</span>}</p>;
-    case "thinking": return <details><summary>thought</summary><p class="text dim"><bdi>{plain(of.text)}</bdi></p></details>;
+    case "text": return <><p class="text"><bdi>{plain(of.text)}</bdi></p><Rest of={of} /></>;
+    case "thinking": return <details><summary>thought</summary><p class="text dim"><bdi>{plain(of.text)}</bdi></p><Rest of={of} /></details>;
     case "tool_call": return <ToolCall name={of.name} input={of.input} result={results.get(of.id)} />;
     case "tool_result": return <details class="tool-call"><summary><b class="mono">{plain(of.name)}</b> result</summary><Result of={of} /></details>;
-    case "media": return <p class="quiet">{plain(of.media_type)}, {bytes(of.size)} {of.href && <a href={of.href} download>download</a>}</p>;
+    case "media": return <Picture of={of} />;
     case "other": return <ValueView of={of.value} />;
   }
 }

@@ -108,15 +108,14 @@ function SettleDialog({ need, doing, onClose }: { need: Need; doing: Doing; onCl
   const [because, setBecause] = useState("");
   const [unchecked, setUnchecked] = useState(false);
   const send = async () => {
-    const body: Record<string, unknown> = { path: need.path, happened: true, because, unchecked };
-    if (result.trim()) body.result_text = result;
+    const body = { path: need.path, happened: true, because, unchecked, result_text: result.trim() || "null" };
     if (await doing.run(of.task(need.task, "/resolve"), body)) onClose();
   };
   return (
     <Dialog title={`${need.call?.name ?? need.path} happened`} onClose={onClose} onSubmit={send}
       footer={<><button type="button" onClick={onClose}>Leave it</button><button class="main" disabled={doing.busy}>It happened</button></>}>
       <p>The task goes on with the result you give here, as if the call had returned it. It is recorded with your name.</p>
-      <label class="field">What it returned (JSON, or text); empty for nothing
+      <label class="field">What it returned, as JSON (a text needs quotes); empty for nothing
         <textarea value={result} onInput={(event) => setResult(event.currentTarget.value)} />
       </label>
       <label class="field">How you know
@@ -159,6 +158,7 @@ export function NeedActions({ need, onDone }: { need: Need; onDone: (done: Done)
           ))}
         </div>
       )}
+      {offered.filter((action) => !action.enabled && action.why_not).map((action) => <p class="quiet" key={action.do}>{plain(action.label)}: {plain(action.why_not)}</p>)}
       {doing.error && !settling && <Refused error={doing.error} />}
       {settling && <SettleDialog need={need} doing={doing} onClose={() => { doing.clear(); settle(false); }} />}
     </>

@@ -1,14 +1,18 @@
 /** The fleet: workers, queues, rates, failures and cost over time. */
 
 import { useEffect, useState } from "preact/hooks";
-import { type TaskRow, useGet } from "../api";
+import { type TaskRow, useEvery, useGet } from "../api";
 import { ago, clock, coarse, count, duration, moment, money, plain } from "../format";
 import { Loading, Refused, Status, statusWord, useTitle } from "../parts/basics";
 import { taskAddress } from "../route";
 
+interface Queue {
+  name: string; pending: number; oldest_at: string | null; oldest_s: number | null;
+  running: number | null; concurrency: number | null; paused: boolean; by: string; because: string;
+}
 interface Fleet {
-  workers: { owner: string; tasks: number; ids: string[]; since: string | null }[]; statuses: Record<string, number>;
-  queues: { name: string; pending: number; oldest_at: string | null; oldest_s: number | null }[];
+  workers: { owner: string; tasks: number; ids: string[] }[]; statuses: Record<string, number>;
+  queues: Queue[];
   waiting: { stopped: number; sleeping: number };
   throughput: { at: string; started: number; completed: number; failed: number; cancelled: number }[];
   bucket_s: number; failures: TaskRow[]; exact: boolean;
@@ -40,14 +44,11 @@ const secs = (s: number | null): string => (s === null ? "–" : duration(s * 10
 
 export function FleetPlace() {
   const [hours, setHours] = useState(24);
-  const [fresh, setFresh] = useState(0);
-  const got = useGet<Fleet>(`/api/fleet?hours=${hours}`, fresh);
+  const [loading, setLoading] = useState(true);
+  const got = useGet<Fleet>(`/api/fleet?hours=${hours}`, useEvery(5000, loading));
   const figures = useGet<Figures>(`/api/figures?hours=${hours}`);
   useTitle("Fleet");
-  useEffect(() => {
-    const timer = window.setInterval(() => { if (!document.hidden) setFresh((n) => n + 1); }, 5000);
-    return () => clearInterval(timer);
-  }, []);
+  useEffect(() => setLoading(got.loading), [got.loading]);
   if (got.error && !got.data) return <div class="column"><Refused error={got.error} /></div>;
   if (!got.data) return <Loading what="Counting…" />;
   const fleet = got.data;
@@ -71,11 +72,11 @@ export function FleetPlace() {
       <p class="dim section">{Object.entries(fleet.statuses).filter(([, n]) => n > 0).map(([status, n]) => <span key={status} style={{ marginRight: "16px" }}><a href={`/tasks?status=${status}`}>{count(n)} {statusWord(status)}</a></span>)}{fleet.waiting.stopped > 0 && <span class="doubt">{count(fleet.waiting.stopped)} stopped, with nobody driving</span>}</p>
       <section class="section"><h2>Workers</h2>
         {fleet.workers.length === 0 ? <p class="quiet">Nobody drives a task now.</p> : (
-          <table class="sheet"><thead><tr><th scope="col">who</th><th scope="col" class="n">tasks</th><th scope="col">since</th><th scope="col">which</th></tr></thead>
-            <tbody>{fleet.workers.map((one) => <tr key={one.owner}><td class="mono">{plain(one.owner)}</td><td class="n">{one.tasks}</td><td class="dim">{ago(one.since)}</td><td>{one.ids.slice(0, 4).map((id) => <a key={id} class="mono" style={{ marginRight: "10px" }} href={taskAddress(id)}>{plain(id)}</a>)}{one.tasks > 4 && <span class="quiet">and {one.tasks - 4} more</span>}</td></tr>)}</tbody></table>
+          <table class="sheet"><thead><tr><th scope="col">who</th><th scope="col" class="n">tasks</th><th scope="col">which</th></tr></thead>
+            <tbody>{fleet.workers.map((one) => <tr key={one.owner}><td class="mono">{plain(one.owner)}</td><td class="n">{one.tasks}</td><td>{one.ids.slice(0, 4).map((id) => <a key={id} class="mono" style={{ marginRight: "10px" }} href={taskAddress(id)}>{plain(id)}</a>)}{one.tasks > 4 && <span class="quiet">and {one.tasks - 4} more</span>}</td></tr>)}</tbody></table>
         )}
       </section>
-      {fleet.queues.length > 0 && <section class="section"><h2>Queues</h2><table class="sheet"><thead><tr><th scope="col">queue</th><th scope="col" class="n">pending</th><th scope="col" class="n">oldest waits for</th></tr></thead><tbody>{fleet.queues.map((one) => <tr key={one.name}><td class="mono">{plain(one.name || "no queue")}</td><td class="n">{count(one.pending)}</td><td class="n">{one.oldest_s === null ? "–" : coarse(one.oldest_s * 1000)}</td></tr>)}</tbody></table></section>}
+      {fleet.queues.length > 0 && <section class="section"><h2>Queues</h2><table class="sheet"><thead><tr><th scope="col">queue</th><th scope="col" class="n">running</th><th scope="col" class="n">pending</th><th scope="col" class="n">oldest waits for</th></tr></thead><tbody>{fleet.queues.map((one) => <tr key={one.name}><td><a class={one.name ? "mono" : ""} href={one.name ? `/tasks?status=pending&label=${encodeURIComponent(`queue=${one.name}`)}` : "/tasks?status=pending"}>{plain(one.name || "in no queue")}</a>{one.paused && <span class="doubt"> paused{one.by && ` by ${plain(one.by)}`}{one.because && `, because ${plain(one.because)}`}</span>}</td><td class="n">{one.running === null ? "–" : count(one.running)}{one.concurrency !== null && ` of ${count(one.concurrency)}`}</td><td class="n">{count(one.pending)}</td><td class="n">{one.oldest_s === null ? "–" : coarse(one.oldest_s * 1000)}</td></tr>)}</tbody></table></section>}
       {fleet.failures.length > 0 && <section class="section rows"><h2>Newest failures</h2>{fleet.failures.slice(0, 8).map((task) => <a class="row" key={task.id} href={taskAddress(task.id)}><span class="mono cut grow">{plain(task.id)}</span><span class="dim">{plain(task.type)}</span><Status status={task.status} /><span class="quiet num">{ago(task.updated_at)}</span></a>)}</section>}
       {figures.data && (
         <>

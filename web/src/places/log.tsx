@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type EventRow, type Value, get, of, useGet } from "../api";
 import { bytes, clock, plain } from "../format";
+import { useKeys } from "../keys";
 import { Dialog, Loading } from "../parts/basics";
 import { ValueView } from "../parts/value";
 import { Pages, reveal, useSeen } from "../parts/virtual";
@@ -35,6 +36,7 @@ export function LogTab({ id, head, seq, fresh, onMove, search }: { id: string; h
   const box = useRef<HTMLDivElement>(null);
   const [, paint] = useState(0);
   const [open, setOpen] = useState<number | null>(null);
+  useKeys({ enter: () => setOpen(seq ?? head) });
   const seen = useSeen(box, ROW, head);
   const pages = useMemo(() => new Pages<EventRow>(PAGE, async (offset, limit) => {
     const page = await get<Page>(of.task(id, `/events?after=${offset}&limit=${limit}`));
@@ -50,7 +52,7 @@ export function LogTab({ id, head, seq, fresh, onMove, search }: { id: string; h
   for (let i = seen.first; i < seen.last; i++) rows.push(pages.at(i));
   const wanted = search.toLowerCase();
   return (
-    <div class="scroller" ref={box} tabIndex={0} role="grid" aria-label="Events" aria-rowcount={head}
+    <div class="scroller" ref={box} tabIndex={0} role="grid" aria-label="Events" aria-rowcount={head} aria-activedescendant={seq !== null && seq > seen.first && seq <= seen.last ? `event-${seq}` : undefined}
       onScroll={(event) => { const b = event.currentTarget; atEnd.current = b.scrollTop + b.clientHeight > b.scrollHeight - ROW * 2; }}>
       <div class="space" role="rowgroup" style={{ height: `${head * ROW}px` }}>
         {rows.map((event, i) => {
@@ -58,7 +60,7 @@ export function LogTab({ id, head, seq, fresh, onMove, search }: { id: string; h
           if (!event) return <div class="event" role="row" key={number} style={{ top: `${(number - 1) * ROW}px` }}><span role="gridcell" class="quiet num">{number}</span></div>;
           const dim = wanted !== "" && !event.sentence.toLowerCase().includes(wanted);
           return (
-            <div class={`event${event.strong ? " strong" : ""}${(seq !== null && number > seq) || dim ? " later" : ""}`} role="row" aria-rowindex={number} key={number} aria-selected={number === seq}
+            <div class={`event${event.strong ? " strong" : ""}${(seq !== null && number > seq) || dim ? " later" : ""}`} role="row" id={`event-${number}`} aria-rowindex={number} key={number} aria-selected={number === seq}
               style={{ top: `${(number - 1) * ROW}px` }} onClick={() => onMove(number)} onDblClick={() => setOpen(number)}>
               <span role="gridcell" class="quiet num">{number}</span>
               <span role="gridcell" class="quiet num">{clock(event.at, true)}</span>

@@ -1,21 +1,32 @@
 /** Sessions: a conversation as a conversation, and the tasks that it had. */
 
 import { useEffect, useState } from "preact/hooks";
-import { type Messages, Refusal, type SessionRow, type SessionView, of, post, useGet } from "../api";
+import { type Messages, Refusal, type SessionRow, type SessionView, get, of, post, useEvery, useGet } from "../api";
 import { ago, count, moment, plain, plural } from "../format";
 import { useKeys } from "../keys";
-import { Command, Loading, Refused, Status, useMe, useTitle } from "../parts/basics";
+import { Command, Loading, Refused, Status, say, useMe, useTitle } from "../parts/basics";
 import { Talk } from "../parts/messages";
 import { escaped, go, taskAddress } from "../route";
 
 const FOLLOW_MS = 2500;
+const PAGE = 100;
+
+interface SessionsPage { sessions: SessionRow[]; next: string | null }
 
 export function SessionsPlace() {
-  const [limit, setLimit] = useState(100);
-  const got = useGet<{ sessions: SessionRow[]; next: string | null }>(`/api/sessions?limit=${limit}`);
+  const got = useGet<SessionsPage>(`/api/sessions?limit=${PAGE}`);
+  const [further, setFurther] = useState<SessionsPage[]>([]);
   const [at, setAt] = useState(0);
   useTitle("Sessions");
-  const rows = got.data?.sessions ?? [];
+  const pages = got.data ? [got.data, ...further] : [];
+  const rows = pages.flatMap((page) => page.sessions);
+  const next = pages.at(-1)?.next ?? null;
+  const more = async (cursor: string) => {
+    try {
+      const page = await get<SessionsPage>(`/api/sessions?limit=${PAGE}&cursor=${encodeURIComponent(cursor)}`);
+      setFurther((old) => (old.some((one) => one.next === page.next) ? old : [...old, page]));
+    } catch (problem) { if (problem instanceof Refusal) say(problem.message); }
+  };
   useKeys({
     j: () => setAt((n) => Math.min(rows.length - 1, n + 1)), k: () => setAt((n) => Math.max(0, n - 1)),
     enter: () => rows[at] && go(`/sessions/${escaped(rows[at]!.id)}`),
@@ -31,7 +42,7 @@ export function SessionsPlace() {
           <span class="mono cut grow">{plain(one.id)}</span><span class="dim">{plain(one.user)}</span><span class="dim">{one.status}</span><span class="quiet num" title={moment(one.updated_at)}>{ago(one.updated_at)}</span>
         </a>
       ))}</div>
-      {got.data.next && limit < 200 && <p class="section"><button type="button" class="link" onClick={() => setLimit(200)}>more</button></p>}
+      {next && <p class="section"><button type="button" class="link" onClick={() => void more(next)}>{count(rows.length)} are shown: more</button></p>}
     </div>
   );
 }
@@ -60,10 +71,8 @@ export function SessionPlace({ id }: { id: string }) {
   const about = useGet<SessionView>(of.session(id), fresh);
   const got = useGet<Messages>(of.session(id, `/messages?newest=1&limit=${limit}`), fresh);
   useTitle(id);
-  useEffect(() => {
-    const timer = window.setInterval(() => { if (!document.hidden) setFresh((n) => n + 1); }, FOLLOW_MS);
-    return () => clearInterval(timer);
-  }, []);
+  const followed = useEvery(FOLLOW_MS, about.loading || got.loading);
+  useEffect(() => setFresh((n) => n + 1), [followed]);
   if (about.error && !about.data) return <div class="column"><Refused error={about.error} /></div>;
   if (!about.data || !got.data) return <Loading what="Reading the conversation…" />;
   const view = about.data;

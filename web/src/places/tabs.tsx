@@ -22,10 +22,10 @@ export function TreeTab({ calls, selected, seq, onSelect, moveTo }: { calls: Cal
   const rows: { call: CallRow; index: number }[] = [];
   for (let i = seen.first; i < seen.last; i++) { const call = calls.at(i); if (call) rows.push({ call, index: i }); }
   return (
-    <div class="lanes tree grow" ref={box} role="listbox" tabIndex={0} aria-label="Calls as a tree">
+    <div class="lanes tree grow" ref={box} role="listbox" tabIndex={0} aria-label="Calls as a tree" aria-activedescendant={rows.some((row) => row.call.path === selected) ? `call-${selected}` : undefined}>
       <div role="presentation" style={{ height: `${calls.total * ROW}px`, position: "relative" }}>
         {rows.map(({ call, index }) => (
-          <div class={`lane${seq !== null && call.seq > seq ? " later" : ""}`} role="option" key={index} aria-selected={call.path === selected} style={{ top: `${index * ROW}px` }} onClick={() => onSelect(call)} data-path={call.path}>
+          <div class={`lane${seq !== null && call.seq > seq ? " later" : ""}`} role="option" id={`call-${call.path}`} key={index} aria-selected={call.path === selected} style={{ top: `${index * ROW}px` }} onClick={() => onSelect(call)} data-path={call.path}>
             <div class="name" style={{ paddingLeft: `${12 + Math.min(call.depth, 12) * 16}px` }}><Shape status={call.status} /><span class="path">{plain(call.path)}</span><span class={`call ${call.kind}`}><bdi>{plain(call.name)}</bdi></span><span class="quiet">{call.kind}</span></div>
             <div class="out cut"><bdi class="cut">{plain(call.words)}</bdi></div>
             <div class="took">{call.ended_at ? duration(Date.parse(call.ended_at) - Date.parse(call.at)) : call.status.replaceAll("_", " ")}</div>
@@ -77,12 +77,12 @@ function FileRow({ id, file }: { id: string; file: FileView }) {
     <section style={{ borderBottom: "1px solid var(--line)", padding: "8px 0" }}>
       <p><button type="button" class="link mono" aria-expanded={open} onClick={() => setOpen(!open)}><bdi>{plain(file.name)}</bdi></button> <span class="dim num">{bytes(file.size)} · {moment(file.at)}{file.by && ` · by ${plain(file.by)}`}{file.path && ` · call ${plain(file.path)}`}</span> <a href={of.task(id, `/files/${name}?seq=${file.seq}`)} download>download</a></p>
       {versions.length > 1 && (
-        <p class="dim">{versions.length} versions: {versions.slice(0, 12).map((one, i) => {
+        <p class="dim">{versions.length} versions: {versions.length > 12 && "the newest: "}{versions.slice(-12).map((one, i) => {
           const before = versions.filter((other) => other.seq < one.seq).sort((a, b) => b.seq - a.seq)[0];
           return <span key={one.seq}>{i > 0 && " · "}<button type="button" class="link" disabled={!before} onClick={() => before && setPair([before.seq, one.seq])}>event {one.seq}</button></span>;
         })}</p>
       )}
-      {pair && diff.data && <DiffLines lines={diff.data.lines} />}
+      {pair && diff.data && (diff.data.lines.length ? <DiffLines lines={diff.data.lines} /> : <p class="quiet">{diff.data.binary ? "It is no text." : "Nothing changed."}</p>)}
       {open && image && <img alt={file.name} style={{ maxWidth: "100%", maxHeight: "420px" }} src={of.task(id, `/files/${name}?seq=${file.seq}&image=1`)} />}
       {open && !image && text.data && (text.data.binary ? <p class="quiet">It is no text.</p> : <pre class="trace" tabIndex={0}>{plain(text.data.text ?? "")}{text.data.truncated && "\n…"}</pre>)}
     </section>

@@ -1,7 +1,7 @@
 /** One task. Time is a place: moving the slider moves everything, and the address with it. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { type CallRow, type EventRow, type StateView, type TaskView, type Timeline, get, of, useGet, useLive } from "../api";
+import { type CallRow, type EventRow, type StateView, type TaskView, type Timeline, get, of, useAsking, useGet, useLive } from "../api";
 import { ago, count, duration, moment, money, plain, plural } from "../format";
 import { useKeys } from "../keys";
 import { Command, Dialog, Loading, Refused, Status, Tabs, copy, say, useMe, useSettled, useTitle } from "../parts/basics";
@@ -126,12 +126,8 @@ function TaskFacts({ view }: { view: TaskView }) {
 /** The events of a log that fits: for the marks of the slider, and for the sentence of each place. */
 function useEvents(id: string, head: number): EventRow[] {
   const [events, set] = useState<EventRow[]>([]);
-  useEffect(() => {
-    if (head === 0 || head > FEW) return;
-    const stop = new AbortController();
-    get<{ events: EventRow[] }>(of.task(id, `/events?after=0&limit=${FEW}`), stop.signal).then((page) => set(page.events), () => undefined);
-    return () => stop.abort();
-  }, [id, head]);
+  const path = head === 0 || head > FEW ? null : of.task(id, `/events?after=0&limit=${FEW}`);
+  useAsking<{ events: EventRow[] }>(path, head, { came: (page) => set(page.events) });
   return events;
 }
 

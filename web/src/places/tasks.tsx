@@ -29,19 +29,24 @@ function useTasks(filters: string) {
   const [waiting, setWaiting] = useState<TaskRow[]>([]);
   const [error, setError] = useState<Refusal | null>(null);
   const [ready, setReady] = useState(false);
+  const [partial, setPartial] = useState(false);
   const next = useRef<string | null>(null);
   const busy = useRef(false);
   const round = useRef(0);
+  const short = useRef(false);
   const load = useCallback(async (first: boolean) => {
     if (busy.current && !first) return;
     const mine = first ? ++round.current : round.current;
     busy.current = true;
     try {
       const cursor = first || next.current === null ? "" : `&cursor=${encodeURIComponent(next.current)}`;
+      short.current = false;
       const page = await get<Page>(`/api/tasks?${filters}&limit=${PAGE}&details=1${cursor}`);
       if (mine !== round.current) return;
       next.current = page.next;
+      short.current = page.partial && page.next !== null;
       setRows((old) => first ? page.tasks : merged(old, page.tasks));
+      setPartial(page.partial && page.next !== null);
       setError(null);
       setReady(true);
     } catch (problem) {
@@ -49,6 +54,8 @@ function useTasks(filters: string) {
     } finally {
       if (mine === round.current) busy.current = false;
     }
+    // A text may be rare: what was looked at held too little of it, so the search goes on.
+    if (mine === round.current && short.current) void load(false);
   }, [filters]);
   useEffect(() => { setWaiting([]); next.current = null; void load(true); }, [load]);
   const arrive = (changed: TaskRow[], atTop: boolean) => {
@@ -69,7 +76,8 @@ function useTasks(filters: string) {
     });
   };
   const takeWaiting = () => { setRows((old) => merged(waiting, old)); setWaiting([]); };
-  return { rows, waiting, takeWaiting, error, ready, more: () => next.current !== null && void load(false), again: () => void load(true), arrive };
+  useEffect(() => () => { round.current = -1; }, []);
+  return { rows, waiting, takeWaiting, error, ready, partial, more: () => next.current !== null && void load(false), again: () => void load(true), arrive };
 }
 
 function merged(first: TaskRow[], then: TaskRow[]): TaskRow[] {
@@ -95,7 +103,7 @@ function Filters({ query, counts }: { query: URLSearchParams; counts: Counts | n
         onInput={(event) => setText(event.currentTarget.value)} />
       {STATUSES.map((status) => (
         <button type="button" class="chip" key={status} aria-pressed={picked.has(status)} onClick={() => toggle(status)}>
-          {statusWord(status)} {counts?.counts[status] !== undefined && <span class="quiet num">{count(counts.counts[status]!)}</span>}
+          {statusWord(status)} {counts?.counts[status] !== undefined && (picked.size === 0 || picked.has(status)) && <span class="quiet num">{count(counts.counts[status]!)}</span>}
         </button>
       ))}
       <select aria-label="Type" value={query.get("type") ?? ""} onChange={(event) => setQuery({ type: event.currentTarget.value })}>
@@ -127,6 +135,13 @@ async function idsOf(filters: string, tell: (words: string) => void): Promise<st
     cursor = page.next ?? "";
   } while (cursor);
   return ids;
+}
+
+/** The first two beside each other, and all of them as a grid. */
+function compareAll(ids: string[]): void {
+  const [first, second, ...others] = ids.slice(0, 20);
+  const more = others.map((id) => `and=${encodeURIComponent(id)}`).join("&");
+  go(`/compare/${escaped(first!)}/${escaped(second!)}${more && `?${more}`}`);
 }
 
 interface Told { id: string; ok: boolean; words: string; error: string | null }
@@ -163,6 +178,7 @@ function Bulk({ picked, filters, counts, onDone }: { picked: string[]; filters: 
       {["retry", "resume", "pause", "cancel"].map((verb) => (
         <button type="button" key={verb} disabled={me?.read_only} onClick={() => { setError(null); ask(verb); }}>{verb[0]!.toUpperCase() + verb.slice(1)}…</button>
       ))}
+      <button type="button" disabled={all || picked.length < 2} title={picked.length < 2 ? "select two or more" : "c"} onClick={() => compareAll(picked)}>Compare</button>
       <button type="button" class="plain" disabled={all} onClick={() => copy(picked.join("\n"), "ids copied")}>copy ids</button>
       {asking && (
         <Dialog title={`${asking[0]!.toUpperCase()}${asking.slice(1)} ${many}?`} onClose={() => ask(null)} onSubmit={run}
@@ -208,7 +224,7 @@ export function TasksPlace({ route }: { route: Route }) {
     pagedown: () => move(at + 20), pageup: () => move(at - 20),
     enter: () => tasks.rows[at] && go(taskAddress(tasks.rows[at]!.id)),
     x: () => tasks.rows[at] && toggle(tasks.rows[at]!.id),
-    c: () => { const ids = [...picked]; if (ids.length >= 2) go(`/compare/${escaped(ids[0]!)}/${escaped(ids[1]!)}`); else say("Select two tasks with x, then c compares them."); },
+    c: () => { const ids = [...picked]; if (ids.length >= 2) compareAll(ids); else say("Select two tasks with x, then c compares them."); },
     escape: () => pick(new Set()),
   });
   return (
@@ -222,13 +238,14 @@ export function TasksPlace({ route }: { route: Route }) {
       </div>
       {tasks.error && <div style={{ padding: "12px" }}><Refused error={tasks.error} /></div>}
       {!tasks.ready && <Loading what="Reading the list…" />}
-      {tasks.ready && !tasks.error && tasks.rows.length === 0 && <p class="empty">{filters ? "No task matches." : "There is no task in this store yet."}</p>}
-      <div class="scroller" ref={box} tabIndex={0} role="grid" aria-label="Tasks" aria-rowcount={counts.data?.total ?? tasks.rows.length}>
+      {tasks.ready && tasks.partial && <p class="empty" role="status">Searching further down…</p>}
+      {tasks.ready && !tasks.error && !tasks.partial && tasks.rows.length === 0 && <p class="empty">{filters ? "No task matches." : "There is no task in this store yet."}</p>}
+      <div class="scroller" ref={box} tabIndex={0} role="grid" aria-label="Tasks" aria-activedescendant={tasks.rows[at] && at >= seen.first && at < seen.last ? `row-${at}` : undefined} aria-rowcount={counts.data?.total ?? tasks.rows.length}>
         <div class="space" role="rowgroup" style={{ height: `${tasks.rows.length * ROW}px` }}>
           {tasks.rows.slice(seen.first, seen.last).map((task, i) => {
             const index = seen.first + i;
             return (
-              <div class={`line tasks-grid${index === at ? " here" : ""}`} role="row" key={task.id} aria-rowindex={index + 1} aria-selected={picked.has(task.id)}
+              <div class={`line tasks-grid${index === at ? " here" : ""}`} role="row" id={`row-${index}`} key={task.id} aria-rowindex={index + 1} aria-selected={picked.has(task.id)}
                 style={{ top: `${index * ROW}px` }} onClick={() => setAt(index)}>
                 <span role="gridcell"><input type="checkbox" aria-label={`Select ${task.id}`} checked={picked.has(task.id)} onChange={() => toggle(task.id)} /></span>
                 <span role="gridcell" class="mono"><a href={taskAddress(task.id)}><bdi>{plain(task.id)}</bdi></a></span>

@@ -2,7 +2,7 @@
  * in the order that they began where they are many. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type CallRow, type EventRow, get, of } from "../api";
+import { type CallRow, type EventRow, get, of, useAsking } from "../api";
 import { Pages } from "../parts/virtual";
 import { INSTANT, treeOrder } from "./bars";
 
@@ -44,13 +44,8 @@ export function useCalls(id: string, total: number | null, fresh: number, all: b
       return { rows: page.calls, total: page.total };
     }, () => paint((n) => n + 1), 8);
   }
-  useEffect(() => {
-    if (total === null || !whole) return;
-    const stop = new AbortController();
-    get<Page>(of.task(id, `/calls?offset=0&limit=${WHOLE}`), stop.signal)
-      .then((page) => setRows(treeOrder(page.calls)), () => undefined);
-    return () => stop.abort();
-  }, [id, total, whole, fresh]);
+  const path = total === null || !whole ? null : of.task(id, `/calls?offset=0&limit=${WHOLE}`);
+  useAsking<Page>(path, `${total} ${fresh}`, { came: (page) => setRows(treeOrder(page.calls)) });
   useEffect(() => { if (!whole && fresh > 0) pages.current?.refresh(); }, [fresh, whole]);
   const index = useMemo(() => new Map((rows ?? []).map((call, i) => [call.path, i])), [rows]);
   return useMemo<Calls>(() => {

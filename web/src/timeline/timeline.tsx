@@ -140,10 +140,10 @@ function Axis({ scale, view, width, times, names }: { scale: Scale; view: Window
   let free = -1;
   const flags: { at: number; kind: string; words: string; whole: string }[] = [];
   const add = (at: number, kind: string, words: string, whole: string) => {
-    if (at < -1 || at > width || at < free) return;
+    if (at < -1 || at > width) return;
     const room = words.length * 6.2 + 14;
-    const left = Math.min(at, width - room);
-    if (left < free) return;
+    const left = Math.max(Math.min(at, width - room), free);  // beside the one before, if that is near
+    if (left > at + 110 || left > width - room) return;
     flags.push({ at: left, kind, words, whole });
     free = left + room;
   };
