@@ -550,8 +550,10 @@ def test_images_of_a_conversation_are_shown_and_long_texts_can_be_had_whole(
     hf: Holdfast, look: Looking
 ) -> None:
     session = hf.session("talk-2", user="ada")
-    session.say(Message("user", [Media(kind="image", media_type="image/png", data=b64decode(DOT))]))
-    session.say(Message("user", [Media(kind="image", media_type="image/png", data=b"<script>")]))
+    session.say(
+        Message("user", (Media(kind="image", media_type="image/png", data=b64decode(DOT)),))
+    )
+    session.say(Message("user", (Media(kind="image", media_type="image/png", data=b"<script>"),)))
     session.say("long " * 10_000)
     page = look.open("/sessions/talk-2")
     image = page.get_by_label("user, message 1").get_by_role("img")

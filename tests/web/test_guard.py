@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.errors import BadInput
+from holdfast.cli.commands.ui import PageWords
+from holdfast.cli.settings import Given
+from holdfast.errors import BadInput, TaskNotFound
 from holdfast.web.guard import entry_for, password_line, read_passwords
 from holdfast.web.server import GETS, POSTS
 from tests.web.agents import asked_trip, failed_task
@@ -173,6 +175,17 @@ def test_too_many_requests_are_told_to_wait(hf: Holdfast, monkeypatch: pytest.Mo
     assert answer.status_code == 429
     assert answer.headers["retry-after"] == "1"
     assert answer.json()["error"]["code"] == "too_many"
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://ada:s3c@ret@db/agents", "postgresql://ada@db/agents?password=s3cret"]
+)
+def test_no_command_and_no_error_has_the_password_of_the_database(hf: Holdfast, url: str) -> None:
+    words, id = PageWords(Given(url=url)), asked_trip(hf)
+    state = hf.task(id).state
+    for said in (words.command("show", id), words.go_on(state), words.told(TaskNotFound(id))):
+        assert "s3c" not in said and "ret@" not in said
+    assert "--url postgresql://ada@db/agents" in words.command("show", id)
 
 
 # Binding elsewhere.

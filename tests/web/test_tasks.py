@@ -188,6 +188,16 @@ def test_every_part_can_be_had_as_of_any_event(hf: Holdfast, page: Page) -> None
     assert page.get("tasks", id, at=10_000, expect=400)["error"]["code"] == "bad_input"
 
 
+def test_a_plan_of_steps_says_what_became_of_each(hf: Holdfast, page: Page) -> None:
+    asked, over = asked_trip(hf), finished_trip(hf)
+    plan = page.get("tasks", asked, "plan")
+    assert [item["status"] for item in plan["items"]] == ["done", "doing", "pending"]
+    assert plan["place"] == 2
+    assert {item["status"] for item in page.get("tasks", over, "plan")["items"]} == {"done"}
+    early = page.get("tasks", over, "plan", at=3)
+    assert [item["status"] for item in early["items"]] == ["pending"] * 3
+
+
 def test_the_state_before_a_step_and_what_changed(hf: Holdfast, page: Page) -> None:
     id = finished_trip(hf)
     call = page.get("tasks", id, "calls", "1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import BadId, BadInput
 
@@ -69,6 +70,23 @@ def cut(text: str, most: int) -> str:
     'book th…'
     """
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def without_password(url: str) -> str:
+    """The address of a store as it can be shown.
+
+    >>> without_password("postgresql://ada:secret@db/trips?password=secret&sslmode=require")
+    'postgresql://ada@db/trips?sslmode=require'
+    >>> without_password("sqlite:////var/trips.db")
+    'sqlite:////var/trips.db'
+    """
+    parts = urlsplit(url)
+    if not parts.password and "password" not in parts.query.lower():
+        return url
+    user, at, host = parts.netloc.rpartition("@")
+    place = f"{user.partition(':')[0]}{at}{host}"
+    given = [(k, v) for k, v in parse_qsl(parts.query, True) if "password" not in k.lower()]
+    return urlunsplit(parts._replace(netloc=place, query=urlencode(given, safe="/")))
 
 
 def _escaped(character: str) -> str:

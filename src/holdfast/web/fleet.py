@@ -89,9 +89,10 @@ def _queues(site: Site, pending: list[TaskRecord], current: datetime) -> list[Da
     for handle in site.hf.queues():
         with suppress(HoldfastError):  # it was dropped meanwhile
             info = handle.info()
-            told = {"running": info.running, "concurrency": info.queue.concurrency}
-            told |= {"paused": info.paused, "by": info.by, "because": cut(info.because, 300)}
-            rows.append(_queue(info.name, info.waiting, info.oldest_at, current) | told)
+            row = _queue(info.name, info.waiting, info.oldest_at, current)
+            row |= {"running": info.running, "concurrency": info.queue.concurrency}
+            row |= {"paused": info.paused, "by": info.by, "because": cut(info.because, 300)}
+            rows.append(row)
     return rows
 
 

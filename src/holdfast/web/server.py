@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -25,6 +25,7 @@ from starlette.routing import Route
 import holdfast
 from holdfast import errors
 from holdfast.api.async_forms import away
+from holdfast.core.words import without_password
 from holdfast.engines.routing import LOCAL
 from holdfast.web import actions, fleet, needs, past, talks, task, tasks
 from holdfast.web.asked import Download, Failing, Handler, PageRequest, Site, encoded
@@ -51,19 +52,6 @@ def me(site: Site, asked: PageRequest) -> dict[str, Any]:
         "inbox": None if asked.flag("quick") else needs.gathered(site).count,
         "now": fleet.now(),
     }
-
-
-def without_password(url: str) -> str:
-    """A store's address as it may be shown.
-
-    >>> without_password("postgresql://ada:secret@db/agents")
-    'postgresql://ada@db/agents'
-    """
-    parts = urlsplit(url)
-    if not parts.password:
-        return url
-    user = quote(parts.username or "", safe="")
-    return urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}", query=""))
 
 
 _TASK = "/api/tasks/{id}"

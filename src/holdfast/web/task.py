@@ -435,17 +435,20 @@ def plan(site: Site, asked: PageRequest) -> Data:
     view = _view(site, asked)
     state = view.state
     reasons = {v.marked: v.because for v in state.plans if v.marked and v.because}
+    place = place_in(state.plan, is_over=state.status in FINISHED)
+    reached = _reached(view) if place is None else []
     return {
         "mission": _text(view, state.mission),
         "items": [
             {
-                **{n: getattr(item, n) for n in ("text", "status", "after")},
+                **{n: getattr(item, n) for n in ("text", "after")},
+                "status": reached[number - 1] if number <= len(reached) else item.status,
                 "id": item.id or str(number),
                 "because": reasons.get(item.id or str(number), ""),
             }
             for number, item in enumerate(state.plan, 1)
         ],
-        "place": place_in(state.plan, is_over=state.status in FINISHED),
+        "place": place or (position_of(view).step if reached else None),
         "versions": [
             {
                 **{n: getattr(v, n) for n in ("seq", "at", "marked", "because", "by")},
@@ -454,6 +457,16 @@ def plan(site: Site, asked: PageRequest) -> Data:
             for v in state.plans[-500:]
         ],
     }
+
+
+def _reached(view: TaskView) -> list[str]:
+    """What became of the items of a plan that says it of none: each is the step of its number."""
+    told, calls = position_of(view), view.state.calls
+    if told.of is None or len(calls) > MANY:
+        return []
+    known = dict.fromkeys(told.committed, "done") | dict.fromkeys(told.running, "doing")
+    steps = [p for p in calls if p in known or (p.isdecimal() and calls[p].status == "failed")]
+    return [known.get(path, "failed") for path in steps[: told.of]]
 
 
 def _text(view: TaskView, raw: Raw | UnsetType) -> str | None:

@@ -67,7 +67,7 @@ export function LogTab({ id, head, seq, fresh, onMove, search }: { id: string; h
               <span role="gridcell" class="mono quiet hide-narrow">{plain(event.path)}</span>
               <span role="gridcell" class="hide-narrow"><bdi>{plain(event.name)}</bdi></span>
               <span role="gridcell" class={`what hide-narrow ${event.tone}`}>{event.what}</span>
-              <span role="gridcell" class={`sentence ${event.tone === "quiet" || event.minor ? "quiet" : ""}`}><Sentence of={event} /></span>
+              <span role="gridcell" class={`sentence ${event.tone === "quiet" || event.minor ? "quiet" : ""}`}><span class="only-narrow"><b>{plain(event.name)}</b> <span class={event.tone}>{event.what}</span> </span><Sentence of={event} /></span>
             </div>
           );
         })}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.cli.exits import Exit, in_words
 from holdfast.cli.hints import our_command, resume_command
@@ -19,24 +20,30 @@ from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
 from holdfast.core.state import State
+from holdfast.core.words import without_password
 from holdfast.errors import BadInput
 
 
 class PageWords(Struct, frozen=True):
-    """The words of the command line, for the page."""
+    """The words of the command line, for the page. Who may look at the page need not know the
+    password of the database, so no command has it."""
 
     given: Given
+
+    @property
+    def _shown(self) -> Given:
+        return replace(self.given, url=without_password(self.given.url))
 
     def command(
         self, command: str, *words: str, options: Sequence[str] = (), code: bool = False
     ) -> str:
-        return our_command(self.given, command, *words, options=options, code=code)
+        return our_command(self._shown, command, *words, options=options, code=code)
 
     def go_on(self, state: State, command: str = "resume") -> str:
-        return resume_command(self.given, state, command)
+        return resume_command(self._shown, state, command)
 
     def told(self, error: Exception) -> str:
-        return in_words(self.given, error)
+        return in_words(self._shown, error)
 
 
 @click.command(short_help="Open the debugger in the browser.")

@@ -3,7 +3,6 @@ fails."""
 
 from __future__ import annotations
 
-import re
 import select
 import sys
 import threading
@@ -18,6 +17,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from holdfast.core.words import without_password
 from holdfast.errors import BadInput, NewerFormat, StorageFailed
 from holdfast.stores.postgres.presence import Connection
 from holdfast.stores.queries import migration, must_be_current, queries, schema
@@ -276,18 +276,6 @@ def _version_of(conn: Connection, url: str, known: int) -> int:
             f"knows {known}. Nothing was changed: open it with that Holdfast, or upgrade this one"
         )
     return int(version)
-
-
-def without_password(url: str) -> str:
-    """A URL that can be shown.
-
-    >>> without_password("postgresql://ada:secret@db/trips?password=secret&sslmode=require")
-    'postgresql://ada@db/trips?sslmode=require'
-    """
-    parts = urlsplit(url)
-    place = re.sub(r"^([^@:]*):[^@]*@", r"\1@", parts.netloc)
-    given = [(k, v) for k, v in parse_qsl(parts.query, True) if "password" not in k.lower()]
-    return urlunsplit(parts._replace(netloc=place, query=urlencode(given, safe="/")))
 
 
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (

@@ -25,6 +25,7 @@ import msgspec
 import psycopg
 from psycopg import errors
 
+from holdfast.core.words import without_password
 from holdfast.errors import Conflict, StorageFailed, StoreError
 from holdfast.stores.database import PAGE, DatabaseStore
 from holdfast.stores.files.blobs import say_mended
@@ -39,7 +40,6 @@ from holdfast.stores.postgres.database import (
     failed,
     prepare,
     with_pool_size,
-    without_password,
 )
 from holdfast.stores.postgres.presence import Connection, Presence
 from holdfast.stores.postgres.rows import (
