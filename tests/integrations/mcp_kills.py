@@ -6,7 +6,9 @@ Boundaries are: before and after each write of the log, after each sync, on eith
 effect, and on either side of each request. A new server takes the place of the one that was
 killed, on the same socket. The client makes its call again with the same key until it has a
 handle, and then asks after the task. It must get the one result, and the world must have seen one
-effect. With `--agent` the client is a task too, and is killed at its own boundaries as well.
+effect. With `--agent` the client is a task too, and is killed at its own boundaries as well. With
+`--session` the client knows no tasks: it has a session of the protocol of 2025, and waits for the
+answer to its one call, which `DurableSessions` has to bring over the restart.
 The last line that it prints is JSON; it exits with 1 if anything was violated.
 """
 
@@ -35,13 +37,13 @@ from mcp.server import MCPServer
 
 from holdfast import Happened, Holdfast, IdempotencyKey, ask, step, task, tool
 from holdfast.engines.holder import Heartbeat
-from holdfast.integrations.mcp import KEY, DurableTasks, TaskFollower
+from holdfast.integrations.mcp import KEY, DurableSessions, DurableTasks, TaskFollower
 from holdfast.stores.files.store import FileStore
 from holdfast.testing import crash
 from holdfast.testing.crash import CrashDisk, boundary
 
 MOST_S = 120.0
-PLAN = "mcp_kills_plan"
+PLAN, BOOKING = "mcp_kills_plan", "mcp_kills_booking"
 ROOT = Path(os.environ.get("MCP_KILLS", "/nonexistent"))
 
 
@@ -79,6 +81,11 @@ def plan(city: str) -> str:
     return f"{book(room)} {room}"
 
 
+@task(name=BOOKING)
+def booking(city: str) -> str:
+    return f"{book(city)} {look(city)}"
+
+
 class Boundaries:
     """A boundary on either side of each request."""
 
@@ -97,9 +104,9 @@ def serve(listening: socket.socket, folder: Path, kill_at: int) -> None:
     Heartbeat.flushes = False
     crash._left = kill_at
     hf = Holdfast(FileStore(folder, disk=CrashDisk()))
-    tasks = DurableTasks(hf, [plan], poll_s=0.05)
+    tasks = DurableTasks(hf, [plan, booking], poll_s=0.05)
     server = MCPServer("kills", extensions=[tasks], lifespan=tasks.lifespan, log_level="CRITICAL")
-    app = Boundaries(server.streamable_http_app(host="127.0.0.1"))
+    app = Boundaries(DurableSessions(hf).app(server, host="127.0.0.1", retry_interval=50))
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
     running = uvicorn.Server(config)
     signal.signal(signal.SIGTERM, lambda *_: setattr(running, "should_exit", True))
@@ -134,6 +141,26 @@ async def call(url: str, key: str) -> str:
             await asyncio.sleep(0.02)
 
 
+async def call_in_session(url: str, key: str) -> str:
+    """The same by a client that knows no tasks: it counts how often it has to call."""
+    meta: Any = {KEY: key}
+    give_up = time.monotonic() + MOST_S
+    while True:
+        called = False
+        try:
+            async with Client(url, mode="legacy") as client:
+                called = True
+                result = await client.call_tool(BOOKING, {"city": "Oslo"}, meta=meta)
+                return str(result.content[0].text)  # type: ignore[union-attr]
+        except (MCPError, httpx2.HTTPError, OSError, anyio.ClosedResourceError, ExceptionGroup):
+            if time.monotonic() > give_up:
+                raise
+            if called:
+                with (ROOT / "again").open("a") as file:
+                    file.write("again\n")
+            await asyncio.sleep(0.02)
+
+
 @tool(in_doubt="retry")
 async def call_server(url: str, *, key: IdempotencyKey = IdempotencyKey()) -> str:
     """The same as a tool of an agent: the key of the call is the key of the task at the server."""
@@ -150,6 +177,10 @@ async def agent(url: str) -> str:
 
 def be_client(url: str, folder: Path, kill_at: int) -> str:
     return asyncio.run(call(url, "the-call"))
+
+
+def be_session(url: str, folder: Path, kill_at: int) -> str:
+    return asyncio.run(call_in_session(url, "the-call"))
 
 
 def be_agent(url: str, folder: Path, kill_at: int) -> str:
@@ -224,16 +255,19 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--agent", action="store_true")
+    parser.add_argument("--session", action="store_true")
     given = parser.parse_args()
-    client = be_agent if given.agent else be_client
+    client = be_agent if given.agent else be_session if given.session else be_client
     wrong = trial(client, sys.maxsize, sys.maxsize)
     points = len(json.loads((ROOT / "trail").read_text())) if not wrong else 0
-    tried, found = 0, [f"undisturbed: {wrong}"] if wrong else []
+    tried, at_once, found = 0, 0, [f"undisturbed: {wrong}"] if wrong else []
     for point in range(1, points + 1, given.every):
         tried += 1
         if wrong := trial(client, point, 1 + point % 12 if given.agent else sys.maxsize):
             found.append(f"killed at boundary {point}: {wrong}")
-    print(json.dumps({"boundaries": points, "tried": tried, "violations": found}))
+        at_once += not (ROOT / "again").exists()
+    report = {"boundaries": points, "tried": tried, "at_once": at_once, "violations": found}
+    print(json.dumps(report))
     return 1 if found or not tried else 0
 
 

@@ -13,7 +13,9 @@ from tests.thorough import every
 
 
 @pytest.mark.parametrize(
-    ("ends", "nth"), [((), 29), (("--agent",), 37)], ids=["a client", "an agent that is killed too"]
+    ("ends", "nth"),
+    [((), 29), (("--agent",), 37), (("--session",), 29)],
+    ids=["a client", "an agent that is killed too", "a client that knows only sessions"],
 )
 def test_each_effect_happens_once_wherever_the_server_is_killed(ends, nth):
     command = [sys.executable, "-m", "tests.integrations.mcp_kills", *ends, *every(nth)]
@@ -25,3 +27,5 @@ def test_each_effect_happens_once_wherever_the_server_is_killed(ends, nth):
         report,
         done.stderr[-3000:],
     )
+    if "--session" in ends:  # most deaths come after the call: its answer must come to that call
+        assert 2 * report["at_once"] > report["tried"], report

@@ -15,7 +15,8 @@ asks after it by `tasks/get`, answers its questions by `tasks/update`, and ends 
 and started anew meanwhile, or another process may serve the next request: all is in the log.
 
 `tasks` has the extension, `asking` the way from a question to a form and back, `following` the
-client's side. Read `tasks` first. The package uses `api` and what is below.
+client's side, and `sessions` keeps sessions of streamable HTTP over a restart. Read `tasks` first.
+The package uses `api` and `agent.values` and what is below.
 """
 
 from holdfast.integrations.frameworks import need
@@ -23,6 +24,7 @@ from holdfast.integrations.frameworks import need
 need("mcp", mcp=">=2.3,<3")
 
 from holdfast.integrations.mcp.following import FollowedTask, TaskFollower  # noqa: E402
+from holdfast.integrations.mcp.sessions import DurableSessions  # noqa: E402
 from holdfast.integrations.mcp.tasks import KEY, DurableTasks, durable  # noqa: E402
 
-__all__ = ["KEY", "DurableTasks", "FollowedTask", "TaskFollower", "durable"]
+__all__ = ["KEY", "DurableSessions", "DurableTasks", "FollowedTask", "TaskFollower", "durable"]

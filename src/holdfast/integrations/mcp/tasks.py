@@ -72,6 +72,7 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 _TOOL, _TTL = "mcp.tool", "mcp.ttl_ms"
 """The labels of a task: the tool that was called, and how long a client may ask after it."""
 _NAMESPACE = "holdfast_mcp"
+_MARK = "holdfast_durable"
 _VERSIONS = frozenset(MODERN_PROTOCOL_VERSIONS)
 
 _durables: WeakKeyDictionary[Holdfast, dict[str, _Durable]] = WeakKeyDictionary()
@@ -151,9 +152,15 @@ def durable(
         call.__annotations__ = inspect.get_annotations(inspect.unwrap(fn), eval_str=True)
         del call.__wrapped__  # it is no task, but makes one
         call.__dict__.pop("holdfast_spec", None)
+        call.__dict__[_MARK] = True
         return call
 
     return decorate
+
+
+def is_durable(fn: object) -> bool:
+    """Whether a tool's function makes tasks of its calls."""
+    return getattr(fn, _MARK, False) is True
 
 
 class GetTask(RequestParams):
