@@ -76,6 +76,40 @@ def test_a_file_that_is_not_understood_is_left_to_you(home):
     assert (home / ".gemini/settings.json").read_text() == "[1]"
 
 
+@pytest.mark.parametrize(
+    "text", ['mcp_servers = { other = { command = "x" } }\n', "mcp_servers = 3\n"]
+)
+def test_toml_that_can_not_be_added_to_is_left_to_you(home, text):
+    """A table in one line ends there: a second header for it would break the whole file."""
+    (home / ".codex/config.toml").write_text(text)
+    done = run("--yes")
+    assert done.exit_code == 0 and "by hand" in done.output
+    assert (home / ".codex/config.toml").read_text() == text
+
+
+def test_what_can_not_be_read_holds_up_no_other(home):
+    (home / ".cursor/mcp.json").mkdir()
+    done = run("--yes")
+    assert done.exit_code == 0 and "Cursor" in done.output and "can't be read" in done.output
+    assert (home / ".codex/config.toml").exists()
+
+
+def test_any_path_reaches_the_server_as_it_is(home):
+    words = ["setup", "--yes", "--url", 'file://\U0001f600 "a" \\ b']
+    assert CliRunner().invoke(root, words).exit_code == 0
+    for servers in (
+        json.loads((home / ".cursor/mcp.json").read_text())["mcpServers"],
+        tomllib.loads((home / ".codex/config.toml").read_text())["mcp_servers"],
+    ):
+        assert servers["holdfast"]["args"][-1] == str(home / 'project/\U0001f600 "a" \\ b')
+
+
+@pytest.mark.parametrize("url", ["redis://x", "sqlite:agents.db", "sqlite://", "memory://"])
+def test_no_url_is_written_that_names_no_store(home, url):
+    done = CliRunner().invoke(root, ["setup", "--yes", "--url", url])
+    assert done.exit_code != 0 and not (home / ".cursor/mcp.json").exists()
+
+
 def test_a_link_stays_a_link_and_the_mode_is_kept(home):
     real = home / "dotfiles.json"
     real.write_text("{}")

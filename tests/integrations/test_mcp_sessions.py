@@ -51,7 +51,7 @@ class Killable:
 
     async def restart_when(self, line: str) -> None:
         """Do so when it has done something to the world."""
-        give_up = time.monotonic() + 60
+        give_up = time.monotonic() + 120
         while line not in self.effects():
             assert time.monotonic() < give_up, f"{line!r} never happened"
             await asyncio.sleep(0.02)

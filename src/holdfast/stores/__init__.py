@@ -44,37 +44,53 @@ def open_store(url: str | os.PathLike[str], *, sync: bool = True) -> Store:
     'memory://'
     """
     text = os.fspath(url)
+    must_be_url(text)
     if text == "memory://":
         from holdfast.stores.memory import MemoryStore
 
         return MemoryStore()
     scheme, found, rest = text.partition("://")
-    if not found and _LIKE_A_URL.match(text):
-        raise BadInput(f"{text!r} is neither a folder nor a URL: write {_with_slashes(text)!r}")
     if not found or scheme == "file":
         from holdfast.stores.files.store import FileStore
 
-        if not (rest if found else text):
-            raise BadInput("the store's folder has no name: give a path, as in Holdfast('state')")
         return FileStore(Path(rest if found else text), sync=sync)
     if scheme == "sqlite":
         from holdfast.stores.sqlite.store import SqliteStore
 
-        if not rest.startswith("/") or rest in ("/", "/:memory:"):
-            raise BadInput(f"{text!r} names no file: give sqlite:///trips.db, or memory://")
         return SqliteStore(Path(rest[1:]), sync=sync)
-    if scheme in ("postgresql", "postgres"):
-        try:
-            from holdfast.stores.postgres.store import PostgresStore
-        except ModuleNotFoundError as error:
-            raise BadInput(
-                f"a store in PostgreSQL needs {error.name}: pip install 'holdfast[postgres]'"
-            ) from error
-        return PostgresStore(text, sync=sync)
-    raise BadInput(
-        f"{text!r} names no store Holdfast knows: give a folder, sqlite:///…, postgresql://…, "
-        f"or memory://"
-    )
+    try:
+        from holdfast.stores.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"a store in PostgreSQL needs {error.name}: pip install 'holdfast[postgres]'"
+        ) from error
+    return PostgresStore(text, sync=sync)
+
+
+def must_be_url(text: str) -> None:
+    """Refuse a text that can name no store. Nothing is opened.
+
+    >>> must_be_url("sqlite")  # a folder, as good as any
+    >>> must_be_url("postgresql://")  # what libpq takes without being told
+    >>> must_be_url("redis://localhost")
+    Traceback (most recent call last):
+    holdfast.errors.BadInput: 'redis://localhost' names no store Holdfast knows: give a folder,
+    sqlite:///…, postgresql://…, or memory://
+    """
+    if text == "memory://":
+        return
+    scheme, found, rest = text.partition("://")
+    if not found and _LIKE_A_URL.match(text):
+        raise BadInput(f"{text!r} is neither a folder nor a URL: write {_with_slashes(text)!r}")
+    if found and scheme not in ("file", "sqlite", "postgresql", "postgres"):
+        raise BadInput(
+            f"{text!r} names no store Holdfast knows: give a folder, sqlite:///…, postgresql://…, "
+            f"or memory://"
+        )
+    if found and scheme == "sqlite" and (not rest.startswith("/") or rest in ("/", "/:memory:")):
+        raise BadInput(f"{text!r} names no file: give sqlite:///trips.db, or memory://")
+    if text in ("", "file://"):
+        raise BadInput("the store's folder has no name: give a path, as in Holdfast('state')")
 
 
 class Migration(Struct, frozen=True):

@@ -128,9 +128,21 @@ def _in_toml(file: ClientFile, text: str, entry: ServerEntry) -> str:
             return text
         raise BadInput(f"{file.path} has another server {NAME!r}: change it there by hand")
     start = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
-    args = ", ".join(json.dumps(each) for each in entry.args)  # a text is the same in both
-    lines = (f"[{file.key}.{NAME}]", f"command = {json.dumps(entry.command)}", f"args = [{args}]")
-    return text + start + "\n".join(lines) + "\n"
+    args = ", ".join(_toml(each) for each in entry.args)
+    lines = (f"[{file.key}.{NAME}]", f"command = {_toml(entry.command)}", f"args = [{args}]")
+    changed = text + start + "\n".join(lines) + "\n"
+    try:  # a table that stands in one line can't be added to
+        is_so = tomllib.loads(changed)[file.key][NAME] == ours
+    except (tomllib.TOMLDecodeError, TypeError, KeyError):
+        is_so = False
+    if not is_so:
+        raise BadInput(f"{file.path}: nothing can be added to {file.key}: do it there by hand")
+    return changed
+
+
+def _toml(text: str) -> str:
+    """A text of TOML. It is written as in JSON, but for what TOML has no escapes for."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def read_text(path: Path) -> str:
@@ -141,6 +153,8 @@ def read_text(path: Path) -> str:
         return ""
     except UnicodeDecodeError:
         raise BadInput(f"{path} is no text in UTF-8") from None
+    except OSError as error:
+        raise BadInput(f"{path} can't be read: {error.strerror}") from None
 
 
 def write_text(path: Path, text: str) -> None:

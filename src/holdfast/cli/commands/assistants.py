@@ -20,6 +20,7 @@ from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import plain
 from holdfast.errors import BadInput
+from holdfast.stores import must_be_url
 
 
 @click.command(short_help="Let an assistant look after tasks, by MCP.")
@@ -182,7 +183,10 @@ def setup(
     if not no_instructions:
         path = Path.cwd() / "HOLDFAST.md"
         text = clients.instructions(("holdfast",))
-        wanted.append(("Instructions", path, clients.read_text(path), text))
+        try:
+            wanted.append(("Instructions", path, clients.read_text(path), text))
+        except BadInput as error:
+            print_error(f"Instructions: {error}")
     if as_json:
         print_json({"files": [_written(*each, write=yes and not dry_run) for each in wanted]})
         return Exit.OK
@@ -229,6 +233,10 @@ def _arguments(given: Given, allow_actions: bool) -> tuple[str, ...]:
             "the store's URL has a password, which does not belong into the configuration of an "
             "assistant: leave it out, and have it in ~/.pgpass"
         )
+    must_be_url(url)
+    if url == "memory://":
+        raise BadInput("memory:// is in one process alone, and an assistant starts another")
+    url = url.removeprefix("file://")
     if "://" not in url:
         url = str(Path(url).resolve())
     elif url.startswith("sqlite:///"):
