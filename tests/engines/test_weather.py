@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
 import pytest
 
 from holdfast import Holdfast, Worker, start, step, task
 from holdfast.core.events import Claimed, Hindered
 from holdfast.engines.weather import WakeUps, Weather
 from holdfast.errors import BadInput, StorageFailed
+from holdfast.integrations.prometheus import Monitor
 from holdfast.stores.postgres.database import with_pool_size
+from tests.stores.postgres_server import own_server
 
 mode = {"changed": False}
 
@@ -44,6 +52,99 @@ def weather_child() -> int:
 @task
 def weather_parent() -> int:
     return start(weather_child, id="the-child").result()
+
+
+@step
+def weather_slow(number: int) -> int:
+    time.sleep(0.02)
+    return number
+
+
+@task
+def weather_long(steps: int) -> int:
+    return sum(weather_slow(number) for number in range(steps))
+
+
+@contextmanager
+def working(hf: Holdfast) -> Iterator[tuple[Worker, list[str]]]:
+    """A worker in a thread, and what it says."""
+    said: list[str] = []
+    worker = Worker(hf, say=said.append)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield worker, said
+    finally:
+        worker.stop()
+        thread.join()
+
+
+def wait_for(is_so: Callable[[], object]) -> None:
+    give_up_at = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+
+
+def of_the_weather(said: list[str]) -> list[str]:
+    return [line for line in said if line.startswith(("the store", "upkeep"))]
+
+
+def test_a_database_that_takes_no_writes_is_weather_and_said_once():
+    with own_server() as server:
+        url = server.new_database()
+
+        def set_read_only(value: str) -> None:
+            with psycopg.connect(url, autocommit=True) as conn:
+                conn.execute("set default_transaction_read_only = off")
+                conn.execute(f"alter system set default_transaction_read_only = {value}".encode())
+                conn.execute("select pg_reload_conf()")
+
+        with (
+            Holdfast(url) as hf,
+            working(hf) as (worker, said),
+            Monitor(hf, ":0", hindered=lambda: worker.weather.why) as monitor,
+        ):
+            for number in range(3):
+                hf.start(weather_long, 300, id=f"long-{number}")
+            wait_for(lambda: len(worker.active) == 3)
+            set_read_only("on")
+            wait_for(lambda: not worker.weather.is_fair and not worker.active)
+            wait_for(lambda: monitor.page("/readyz")[0] == 503)
+            before = len(said)
+            time.sleep(3.0)  # it tries again and again, and says nothing
+            assert said[before:] == []
+            assert not worker.weather.is_fair
+            assert b"read-only" in monitor.page("/readyz")[2]
+            set_read_only("off")
+            wait_for(lambda: worker.weather.is_fair and len(worker.active) == 3)
+            wait_for(lambda: monitor.page("/readyz")[0] == 200)
+            assert len([line for line in said if "the store" in line]) == 2, said
+            assert len([line for line in said if line.startswith("upkeep")]) <= 1, said
+            for number in range(3):
+                assert hf.handle(f"long-{number}").result(timeout_s=60) == sum(range(300))
+
+
+def test_a_task_that_the_store_fails_alone_holds_up_no_other(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path}/w.db"
+    with Holdfast(url) as hf:
+        whole = type(hf.store).acquire
+
+        def acquire(store, streams, owner, lease_s):
+            given = whole(store, streams, owner, lease_s)
+            if list(streams) == ["tasks/bad"]:
+                store.release(given)
+                return [StorageFailed("its pages can't be read")]
+            return given
+
+        hf.start(weather_long, 1, id="bad")
+        monkeypatch.setattr(type(hf.store), "acquire", acquire)
+        with working(hf) as (worker, said):
+            wait_for(lambda: any(line.startswith("bad: StorageFailed") for line in said))
+            before = len(said)
+            assert hf.start(weather_long, 3, id="good").result(timeout_s=60) == 3
+            wait_for(lambda: worker.weather.is_fair)
+            assert of_the_weather(said[before:]) == []
 
 
 def test_changed_code_is_recorded_once_and_each_new_worker_tries_once(tmp_path):

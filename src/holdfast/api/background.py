@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.api.schedules import Scheduler
+from holdfast.engines.weather import FAULTS
 from holdfast.errors import HoldfastError, TaskBusy
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Background:
         except TaskBusy:
             pass  # somebody else is at it
         except (HoldfastError, OSError) as error:
-            if str(error) != self._problem:
-                self._problem = str(error)
+            # A store that is away is so in many words: refused, shutting down, starting up.
+            problem = "away" if isinstance(error, FAULTS) else str(error)
+            if problem != self._problem:
+                self._problem = problem
                 self._say(f"upkeep: {error}")

@@ -229,9 +229,9 @@ def send(holding: Holding, id: str, name: str, value: Any, key: str, by: str) ->
     post = f"message-{digest}"
 
     def make(state: State, stow: Stow) -> MessageSent:
-        _must_be_unfinished(state)
-        if post in state.posts:
+        if post in state.posts:  # also of one that has ended: a sender that died may send again
             raise _SentBefore
+        _must_be_unfinished(state)
         waiting = [c for c in perhaps_open(state.calls) if awaits(c, name)]
         data = checked_answer(waiting[0], value) if waiting else _plain_data(value)
         return MessageSent(name=name, value=stow(data), by=by or holding.owner, post=post)

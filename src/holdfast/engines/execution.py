@@ -48,6 +48,7 @@ from holdfast.errors import (
     NotDurable,
     ReplyLost,
     Stop,
+    StorageFailed,
     Suspend,
     TaskWaiting,
     Undecodable,
@@ -334,6 +335,7 @@ class Body(Struct):
     def raised(self, error: BaseException, *, timed_out: bool = False) -> Raised:
         """What became of an exception that left the body."""
         self.must_not_be_doomed()
+        must_not_be_the_store(self.run, error, self.asked.path)
         if isinstance(error, TaskWaiting):  # of a task that the body runs: this one waits with it
             self.run.park(self.asked.path, error)
         timed_out = timed_out or isinstance(error, ReplyLost)
@@ -473,12 +475,23 @@ def task_raised(run: Run, error: BaseException) -> Raised | Stopped:
         raise run.stop from error
     if isinstance(error, TaskWaiting):  # of a task that this one runs: it waits with it
         raise Suspend(error)
+    must_not_be_the_store(run, error)
     must_have_made_every_call(run, error)
     if run.spec is not None:
         with suppress(NotDurable):  # the task fails as it is
             warn_of_unawaited(run, run.spec)
     causes = tuple(dict.fromkeys(failed_paths(error)))
     return Raised(failure_of(error, run.log.redact), causes=causes)
+
+
+def must_not_be_the_store(run: Run, error: BaseException, path: str = "") -> None:
+    """Halt if an exception says that the store failed: that is no failure of the code which asked
+    it for something, and the task goes on when the store is back."""
+    if isinstance(error, StorageFailed):
+        run.halt(error, path)
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            must_not_be_the_store(run, each, path)
 
 
 def to_append(request: Append, path: str) -> Appended:

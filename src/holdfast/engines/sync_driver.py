@@ -60,6 +60,7 @@ from holdfast.errors import (
     HoldfastError,
     LeaseLost,
     Stop,
+    StoreError,
     TaskBusy,
     TaskWaiting,
     Unserializable,
@@ -219,10 +220,13 @@ def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
 
 
 def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
-    if isinstance(request, LookAtChild):
-        return family_of(run).outcome(request.id)
-    if isinstance(request, MayStart):
-        return family_of(run).must_be_free(request.id, run.task_id)
+    if isinstance(request, LookAtChild | MayStart):
+        try:
+            if isinstance(request, LookAtChild):
+                return family_of(run).outcome(request.id)
+            return family_of(run).must_be_free(request.id, run.task_id)
+        except StoreError as error:  # the function is not to know, and to go another way
+            run.halt(error, path)
     if isinstance(request, StartChild):
         return create_child(run, request)
     if isinstance(request, DriveChild):

@@ -8,9 +8,11 @@ on by itself.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 from holdfast.core.events import NEVER
@@ -22,11 +24,24 @@ from holdfast.engines.execution import is_open_child
 from holdfast.engines.holder import Holding
 from holdfast.errors import HoldfastError, StorageFailed
 from holdfast.log.states import load
+from holdfast.stores.port import Store
 
 FAULTS = (StorageFailed, OSError)
 """What is weather: the store, or the way to it, failed. Other errors are about one task."""
 
 _FIRST_S, _LONGEST_S = 0.1, 2.0
+_TRIED_BYTES = 16 * 1024
+"""More than the room that is left by chance on a disk that is full."""
+
+
+def must_take_writes(store: Store) -> None:
+    """Return if the store takes a write, else raise why not.
+
+    A database that is full or read-only still answers every question.
+    """
+    digest = store.put_blob(os.urandom(_TRIED_BYTES))
+    with suppress(*FAULTS):  # the role of a worker may not delete blobs: `gc` does
+        store.delete_blob(digest, 0.0)
 
 
 class Weather:

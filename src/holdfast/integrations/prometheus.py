@@ -101,8 +101,9 @@ def address_of(text: str) -> tuple[str, int]:
 class Monitor:
     """Serves the health and the metrics of a process that drives tasks, while it is entered.
 
-    `active` tells how many tasks it drives, and `stopping` whether it was asked to end. `prices`
-    say what tokens cost where the log does not. `also` gives metrics of your own.
+    `active` tells how many tasks it drives, `stopping` whether it was asked to end, and `hindered`
+    why it can't drive any now ('' if it can). `prices` say what tokens cost where the log does not.
+    `also` gives metrics of your own.
 
     >>> from urllib.request import urlopen
     >>> with Holdfast("memory://") as hf, Monitor(hf, ":0") as monitor:
@@ -117,12 +118,14 @@ class Monitor:
         *,
         active: Callable[[], int] | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        hindered: Callable[[], str] = str,
         prices: dict[str, Prices] | None = None,
         also: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
         host, port = address_of(address)
         self.meter = meter_of(hf._holding, prices)
-        self._active, self._stopping, self._also = active, stopping, also
+        self._active, self._also = active, also
+        self._stopping, self._hindered = stopping, hindered
         self._hf = hf
         self._asking = _Asking(hf.store)
         self._standing: tuple[Metric, ...] = ()
@@ -164,14 +167,17 @@ class Monitor:
         return 404, "text/plain; charset=utf-8", b"there are /healthz, /readyz and /metrics\n"
 
     def _ready(self) -> tuple[int, str, bytes]:
-        problem = self._asking.problem()
+        problem = self._problem()
         if not problem and self._stopping():
             problem = "it is ending, and takes up no more tasks"
         body = {"ready": not problem, "store": self._hf.store.url, "why": problem}
         return 503 if problem else 200, "application/json", msgspec.json.encode(body) + b"\n"
 
+    def _problem(self) -> str:
+        return self._asking.problem() or self._hindered()
+
     def _metrics(self) -> Iterator[Metric]:
-        problem = self._asking.problem()
+        problem = self._problem()
         about = (("version", VERSION), ("engine", self._hf.engine.name))
         yield Metric("holdfast_info", "gauge", "What this process is.", {about: 1.0})
         up = 0.0 if problem else 1.0

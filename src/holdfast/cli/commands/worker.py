@@ -227,8 +227,12 @@ def _serve(
 ) -> str:
     from holdfast.integrations.prometheus import Monitor
 
-    active = (lambda: len(driver.active)) if isinstance(driver, Worker) else None
-    monitor = Monitor(hf, address, active=active, stopping=ending.is_set)
+    if not isinstance(driver, Worker):
+        return stack.enter_context(Monitor(hf, address, stopping=ending.is_set)).url
+    monitor = Monitor(
+        hf, address, active=lambda: len(driver.active), stopping=ending.is_set,
+        hindered=lambda: driver.weather.why,
+    )  # fmt: skip
     return stack.enter_context(monitor).url
 
 

@@ -34,13 +34,14 @@ from holdfast.engines.deaths import record_hindrance
 from holdfast.engines.local.tasks import Begin
 from holdfast.engines.port import Driven, EngineWorker, Job
 from holdfast.engines.routing import LOCAL
-from holdfast.engines.weather import FAULTS, WakeUps, Weather
+from holdfast.engines.weather import FAULTS, WakeUps, Weather, must_take_writes
 from holdfast.errors import (
     BadInput,
     CodeMissing,
     DrivenElsewhere,
     HoldfastError,
     LeaseLost,
+    StorageFailed,
     Suspend,
     TaskBusy,
     TaskCancelled,
@@ -66,6 +67,8 @@ _TOLD_S, _HELD_S, _TROUBLE_S = 0.02, 0.5, 30.0
 """When to look again at a task that somebody else drives, and at one that could not go on."""
 _MISSED_S = 60.0
 """How long a task may wait for somebody with its code before its log says so."""
+_MOST_LOST = 10
+"""How often the store may fail one task while it answers otherwise, before we pass the task by."""
 _TRY_AGAIN = 200
 _MOST_PUT_OFF = 1000
 _LISTEN_S, _CALM_S = 0.5, 0.05
@@ -125,6 +128,8 @@ class Worker:
         """Why tasks could not go on, as it was last said."""
         self._lost: dict[str, Spec] = {}
         """The tasks in hand when the store failed: we take them up first when it is back."""
+        self._failed: dict[str, tuple[float, int]] = {}
+        """When and how often the store failed a task, while it answered otherwise."""
         self.weather = Weather(self._say)
         """How the store does, as this worker sees it."""
         self._wake_ups = WakeUps(self._holding)
@@ -226,6 +231,8 @@ class Worker:
             while not self._stopping:
                 try:
                     self._reap()
+                    if not self.weather.is_fair:
+                        must_take_writes(self._store)
                     self._is_told = False
                     taken = self._take_up(threads)
                 except FAULTS as error:
@@ -448,13 +455,29 @@ class Worker:
                 cancelled = CancelledError() if future.cancelled() else None
                 error = cancelled or future.exception()
                 if isinstance(error, FAULTS):
-                    self._lost[task_id] = spec
-                    self._driving.lost[task_id] = str(error)
-                    self._put_off(task_id, self.weather.fails(error))
+                    self._lose(task_id, spec, error)
                 else:
                     self._tell_end(task_id, error)
 
+    def _lose(self, task_id: str, spec: Spec, error: OSError | StorageFailed) -> None:
+        """Take note that the store failed a task. If it fails this one again and again while it
+        answers otherwise, the trouble is that of the task."""
+        self._lost[task_id] = spec
+        self._driving.lost[task_id] = str(error)
+        if not self.weather.is_fair:
+            self._put_off(task_id, self.weather.fails(error))
+            return
+        now = time.monotonic()
+        since, times = self._failed.get(task_id, (now, 0))
+        times = times + 1 if now - since < _MISSED_S else 1
+        self._failed[task_id] = (now, times)
+        if times > _MOST_LOST:
+            self._pass_by(task_id, f"{type(error).__name__}: {error}")
+        else:
+            self._put_off(task_id, max(self.weather.fails(error), 0.02 * times**2))
+
     def _tell_end(self, task_id: str, error: BaseException | None) -> None:
+        self._failed.pop(task_id, None)
         if type(error) is TaskBusy:
             self._desk.again(task_id)
         else:

@@ -304,4 +304,4 @@ def failed(what: str, error: BaseException) -> StorageFailed:
 
 
 def _text(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

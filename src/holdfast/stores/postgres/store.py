@@ -165,13 +165,17 @@ class PostgresStore(DatabaseStore):
         self._must_be_open()
         try:
             with self._pinging.use() as conn:
-                ((is_standby,),) = conn.execute("select pg_is_in_recovery()").fetchall()
+                ((is_standby, is_read_only),) = conn.execute(
+                    "select pg_is_in_recovery(), current_setting('transaction_read_only')::bool"
+                ).fetchall()
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
         if is_standby:
             raise StorageFailed(
                 f"{self.url} takes no writes: the server is a standby. Connect to the primary"
             )
+        if is_read_only:
+            raise StorageFailed(f"{self.url} takes no writes: its transactions are read-only")
 
     def wait_for_news(self, timeout_s: float, *, lines: bool = False) -> bool:
         """Wait until facts have changed or a message was left somewhere, by whomever.
