@@ -18,11 +18,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from bench import aims, engines, postgres, stores
+from bench.running import ROOT, Failed, Json, child, say
 
-CONTENDERS = ["raw", "holdfast_files", "holdfast_nosync", "langgraph_sqlite", "dbos_sqlite"]
+CONTENDERS = [
+    "raw",
+    "holdfast_files",
+    "holdfast_nosync",
+    "burr_sqlite",
+    "langgraph_sqlite",
+    "dbos_sqlite",
+]
 GRAPHS = [
     "SqliteSaver",
     "SqliteSaver, delta channel",
@@ -31,9 +38,6 @@ GRAPHS = [
     "HoldfastSaver, SQLite, delta channel",
 ]
 IMPORTS = ["holdfast", "langgraph.graph", "dbos"]
-ROOT = Path(__file__).resolve().parents[1]
-
-Json = dict[str, Any]
 
 
 def main() -> None:
@@ -54,10 +58,11 @@ def main() -> None:
             print(json.dumps({"graph": rows}, indent=2) if options.json else shown)
             return
         if options.aims:
-            found = aims.measure(child, say, options, Path(folder))
+            found = aims.measure(options, Path(folder))
             if options.write:
                 aims.write(found, options)
-            print(aims.as_json(found) if options.json else aims.table(found))
+            shown = f"{aims.machine(found, options)}\n\n{aims.told(found)}"
+            print(aims.as_json(found) if options.json else shown)
             return
         if options.stores_only:
             rows = stores.measure(child, say, options, Path(folder))
@@ -94,9 +99,14 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer steps and rounds")
-    parser.add_argument("--aims", action="store_true", help="only what we aim at, beside the aims")
+    parser.add_argument(
+        "--aims", action="store_true", help="what we aim at, beside the aims and the peers"
+    )
     parser.add_argument(
         "--write", action="store_true", help="with --aims: put them into docs/benchmarks.md"
+    )
+    parser.add_argument(
+        "--parts", nargs="+", choices=aims.PARTS, default=aims.PARTS, help="of the aims; all"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--steps", type=int, help="steps of one run (2000; quick: 200)")
@@ -323,21 +333,6 @@ def measure_graph(turns: int, folder: Path) -> list[Json]:
     return found
 
 
-def child(module: str, *arguments: str) -> Json:
-    """Run a module of ours in a fresh process; its last line of output is the answer."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"{module} {' '.join(arguments)} failed:\n{done.stderr}")
-    answer: Json = json.loads((done.stdout.splitlines() or ["{}"])[-1])
-    return answer
-
-
 def table(report: Json) -> str:
     lines = [
         f"{report['steps']} durable steps of one task, median of {report['rounds']} rounds, "
@@ -432,9 +427,8 @@ def seconds(row: Json) -> str:
     return f"{row['seconds']:.3f} s"
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Failed as failed:
+        sys.exit(str(failed))

@@ -7,7 +7,15 @@ from typing import Any
 from temporalio import activity, workflow
 
 with workflow.unsafe.imports_passed_through():
-    from bench.engine_steps import WORKERS, made, said
+    from bench.engine_steps import (
+        WORKERS,
+        Message,
+        looked_up,
+        made,
+        replied,
+        said,
+        said_before,
+    )
 
 QUEUE = "bare"
 _LIMIT = timedelta(seconds=30)
@@ -51,6 +59,35 @@ class Spread:
         results = await asyncio.gather(*(one(x) for x in range(n)))
         assert sum(results) == n * (n + 1) // 2
         return await _pace()
+
+
+@activity.defn
+def model(messages: list[Message]) -> Message:
+    return replied(messages)
+
+
+@activity.defn
+def look_up(what: str) -> Message:
+    return looked_up(what)
+
+
+@workflow.defn
+class Converse:
+    """An agent: a model is given all that was said, and calls a tool, again and again."""
+
+    @workflow.run
+    async def run(self, calls: int) -> dict[str, Any]:
+        messages = said_before()
+        for _ in range(calls):
+            said: Message = await workflow.execute_activity(
+                model, messages, start_to_close_timeout=_LIMIT
+            )
+            messages.append(said)
+            found: Message = await workflow.execute_activity(
+                look_up, said["content"], start_to_close_timeout=_LIMIT
+            )
+            messages.append(found)
+        return {"calls": calls}
 
 
 async def _pace() -> dict[str, Any]:

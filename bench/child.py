@@ -1,23 +1,29 @@
-"""One measurement in a process of its own: `python -m bench.child CONTENDER N FOLDER`.
+"""One measurement, in its own process: `python -m bench.child CONTENDER N PLACE [WHAT [TASKS]]`.
 
-Prints one JSON object: seconds and notes, or why the contender can't be imported.
+WHAT is a function of the contender, `run` if nothing is said; PLACE a folder, or a database's URL.
+Prints one JSON object: seconds, the most memory that it took, and notes; or why the contender
+can't be imported.
 """
 
 import importlib
 import json
+import resource
 import sys
 from pathlib import Path
 
 
 def main() -> None:
-    contender, n, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    contender, n, place, what, *tasks = [*sys.argv[1:], *(["run"] if len(sys.argv) == 4 else [])]
     try:
         peer = importlib.import_module(f"bench.peers.{contender}")
     except ImportError as error:
         print(json.dumps({"missing": str(error)}))
         return
-    seconds = peer.run(n, folder)
-    print(json.dumps({"seconds": seconds, "notes": "; ".join(peer.notes)}))
+    where = place if "://" in place else Path(place)
+    seconds = getattr(peer, what)(*map(int, tasks), int(n), where)
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    notes = "; ".join(peer.notes)
+    print(json.dumps({"seconds": seconds, "megabytes": megabytes, "notes": notes}))
 
 
 if __name__ == "__main__":

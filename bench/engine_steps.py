@@ -10,6 +10,8 @@ WORKERS = 8
 THREADS = 16
 """How many steps a worker makes at a time, at most."""
 
+Message = dict[str, str]
+
 _ends: list[float] = []
 _used = [0.0]
 
@@ -32,3 +34,19 @@ def said() -> dict[str, Any]:
     used = time.process_time() - _used[0]
     _used[0] += used
     return {"thousands": pace, "processor_s": used}
+
+
+def said_before() -> list[Message]:
+    """A conversation of 209,000 tokens, of four letters each."""
+    text = "word" * 1045
+    return [{"role": ("user", "assistant")[n % 2], "content": f"{n} {text}"} for n in range(200)]
+
+
+def replied(messages: list[Message]) -> Message:
+    """What a model says: which tool is to be called now."""
+    return {"role": "assistant", "content": f"look up {len(messages)}"}
+
+
+def looked_up(what: str) -> Message:
+    """What a tool found: 5 KB."""
+    return {"role": "tool", "content": f"{what}: {'fact' * 1250}"}

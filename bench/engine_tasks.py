@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from bench.engine_steps import WORKERS, made, said
+from bench.engine_steps import (
+    WORKERS,
+    Message,
+    looked_up,
+    made,
+    replied,
+    said,
+    said_before,
+)
 from holdfast import each, step, task
 
 
@@ -29,6 +37,25 @@ def count(n: int) -> dict[str, Any]:
 def spread(n: int) -> dict[str, Any]:
     assert sum(each(add, range(n), workers=WORKERS)) == n * (n + 1) // 2
     return pace()
+
+
+@step
+def model(messages: list[Message]) -> Message:
+    return replied(messages)
+
+
+@step
+def look_up(what: str) -> Message:
+    return looked_up(what)
+
+
+@task
+def converse(calls: int) -> dict[str, Any]:
+    messages = said_before()
+    for _ in range(calls):
+        messages.append(model(messages))
+        messages.append(look_up(messages[-1]["content"]))
+    return {"calls": calls}
 
 
 def engine_of(name: str, *where: str) -> Any:

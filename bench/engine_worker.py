@@ -40,8 +40,13 @@ async def serve_temporal(address: str) -> None:
     async with Worker(
         await Client.connect(address),
         task_queue=bare_temporal.QUEUE,
-        workflows=[bare_temporal.Count, bare_temporal.Spread],
-        activities=[bare_temporal.add, bare_temporal.pace],
+        workflows=[bare_temporal.Count, bare_temporal.Spread, bare_temporal.Converse],
+        activities=[
+            bare_temporal.add,
+            bare_temporal.pace,
+            bare_temporal.model,
+            bare_temporal.look_up,
+        ],
         activity_executor=ThreadPoolExecutor(THREADS),
         max_concurrent_activities=THREADS,
     ):

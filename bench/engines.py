@@ -169,7 +169,8 @@ def holdfast(store: str, engine: str, *where: str) -> Iterator[Do]:
     from holdfast import Holdfast
 
     with Holdfast(store, engine=engine_tasks.engine_of(engine, *where)) as hf:
-        tasks = {"count": engine_tasks.count, "spread": engine_tasks.spread}
+        names = ("count", "spread", "converse")
+        tasks = {name: getattr(engine_tasks, name) for name in names}
         yield lambda task, steps, name: hf.run(tasks[task], steps, id=name)
 
 

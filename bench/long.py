@@ -3,7 +3,6 @@
 record N URL            n steps of a task that then stops, without syncs
 resume N URL            how long a new process takes to get past them, and its memory
 walk                    how many calls of Python one step takes, and in how many modules
-memory N URL            the memory of a process that made n durable steps
 fill TASKS STEPS URL    tasks for workers
 work URL GO             a worker, which begins when the file GO is there
 raw N FOLDER            the floor of a conversation: a line of 1 KB and its sync, n times
@@ -46,14 +45,6 @@ def count_and_stop(n: int) -> int:
     raise _Stopped
 
 
-@task
-def count_on(n: int) -> int:
-    x = 0
-    for _ in range(n):
-        x = add(x)
-    return x
-
-
 @step
 async def add_async(x: int) -> int:
     await asyncio.sleep(0)
@@ -86,12 +77,6 @@ def record(n: str, url: str) -> Json:
 def resume(n: str, url: str) -> Json:
     seconds, cpu_s = _stopped(int(n), url)
     return {"seconds": seconds, "cpu_s": cpu_s, "megabytes": _megabytes()}
-
-
-def memory(n: str, url: str) -> Json:
-    with Holdfast(url) as hf:
-        assert hf.run(count_on, int(n), id="memory") == int(n)
-    return {"megabytes": _megabytes()}
 
 
 def walk(url: str) -> Json:
@@ -153,5 +138,5 @@ def _megabytes() -> float:
 
 
 if __name__ == "__main__":
-    made = {f.__name__: f for f in (record, resume, walk, memory, fill, work, lasted, raw)}
+    made = {f.__name__: f for f in (record, resume, walk, fill, work, lasted, raw)}
     print(json.dumps(made[sys.argv[1]](*sys.argv[2:])))
