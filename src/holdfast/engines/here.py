@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-from holdfast.core.journal import Asked, Raised, Request, Returned, Undo, perform
+from holdfast.core.journal import Asked, Raised, Request, Returned, Undo
 from holdfast.core.scope import Scope
 from holdfast.core.state import Call, State
 from holdfast.engines import sync_driver as local
 from holdfast.engines import undo
 from holdfast.engines.clocks import Countdown
 from holdfast.engines.driver import Work
-from holdfast.engines.execution import Body
 from holdfast.engines.run import Run
 
 
@@ -45,18 +43,7 @@ class Here:
 
     def begin_to_end(self) -> None: ...
 
-    def make(self, run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
-        if record is not None and record.status == "completed":
-            return record
-        body = Body(run, asked, asked.spec, data, asked.given)
-        if asked.given is None:
-            body.must_fit()
-        once, check = partial(local.run_body, body), partial(local.run_check, body)
-        run.working.add(asked.path)
-        try:
-            return local.drive(perform(asked, record), run, asked.path, once, check)
-        finally:
-            run.working.discard(asked.path)
+    make = staticmethod(local.perform_here)
 
     async def amake(
         self, run: Run, asked: Asked, record: Call | None, data: bytes

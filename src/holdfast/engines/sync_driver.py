@@ -32,6 +32,7 @@ from holdfast.core.journal import (
     StartChild,
     Stopped,
     conduct,
+    perform,
 )
 from holdfast.core.scope import Scope, running, scope_var
 from holdfast.core.spec import Spec
@@ -101,6 +102,21 @@ def call_at(run: Run, path: str, spec: Spec, data: bytes, given: Given | None = 
     if type(outcome) is Returned and spec.answer is None:
         return outcome.value
     return conclude(run, spec, outcome, path)
+
+
+def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
+    """Make a call in this thread, unless its record answers it."""
+    if record is not None and record.status == "completed":
+        return record
+    body = Body(run, asked, asked.spec, data, asked.given)
+    if asked.given is None:
+        body.must_fit()
+    once, check = partial(run_body, body), partial(run_check, body)
+    run.working.add(asked.path)
+    try:
+        return drive(perform(asked, record), run, asked.path, once, check)
+    finally:
+        run.working.discard(asked.path)
 
 
 def operate(run: Run, path: str, spec: Spec, data: bytes, flow_of: FlowOf) -> Any:

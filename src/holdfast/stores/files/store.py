@@ -34,9 +34,8 @@ from holdfast.stores.files import lines, locks
 from holdfast.stores.files.catalog import IndexEntry
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.folder import failed, safe_name, way_to
-from holdfast.stores.files.held import Descriptors, Mail
+from holdfast.stores.files.held import Descriptors, Mail, Syncing
 from holdfast.stores.files.locks import LOG, HeldFile, TakenStream
-from holdfast.stores.files.syncing import Syncing
 from holdfast.stores.held import each
 from holdfast.stores.port import Facts, Lease
 
