@@ -210,3 +210,10 @@ def test_holdfast_once_loads_nothing_for_terminals_and_no_event_loop() -> None:
     loaded = loaded_by("import holdfast.cli.commands.once")
     assert third_party(loaded) <= THIRD_PARTY | {"click"}
     assert sorted(loaded & LATER - {"logging"}) == []
+
+
+def test_a_command_loads_no_other_command_and_none_of_their_rooms() -> None:
+    loaded = loaded_by("from holdfast.cli.root import root; root.commands['ls']")
+    commands = {name for name in loaded if name.startswith("holdfast.cli.commands.")}
+    assert commands == {"holdfast.cli.commands.ls"}
+    assert not loaded & {"asyncio", "ssl", "holdfast.agent", "holdfast.web"}

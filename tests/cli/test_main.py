@@ -272,3 +272,11 @@ def test_the_reference_does_not_depend_on_the_terminal(monkeypatch):
     before = reference()
     monkeypatch.setenv("COLUMNS", "200")
     assert reference() == before
+
+
+def test_every_command_is_found_in_the_module_that_its_group_names():
+    assert {name: command.name for name, command in root.commands.items()} == {
+        name: name for name in root.commands
+    }
+    assert list(root.commands) == [each.name for group in GROUPS for each in group.commands]
+    assert "unknown" not in root.commands and root.commands.get("unknown") is None

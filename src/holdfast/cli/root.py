@@ -1,47 +1,19 @@
-"""The command `holdfast` itself: its commands by group, its global options, its completion."""
+"""The command `holdfast` itself: its commands by group, its global options, its completion.
+
+A command is loaded when it is asked for, so that one does not wait for the imports of all.
+"""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 from msgspec import Struct
 
 import holdfast
-from holdfast.cli.commands import (
-    alerts,
-    assistants,
-    audit,
-    check,
-    compare,
-    control,
-    drive,
-    evaluate,
-    export,
-    fork,
-    integrity,
-    log,
-    ls,
-    memory,
-    mirror,
-    missions,
-    once,
-    overview,
-    past,
-    people,
-    queries,
-    queue,
-    reasons,
-    replay,
-    schedule,
-    sessions,
-    show,
-    stores,
-    testcase,
-    ui,
-    worker,
-)
 from holdfast.cli.exits import MEANINGS, Exit, ToldCommand
 from holdfast.cli.options import app_option, store_options
 from holdfast.cli.settings import Given
@@ -85,9 +57,49 @@ class CommandGroup(Struct, frozen=True):
 
     title: str
     purpose: str
-    commands: tuple[click.Command, ...]
+    places: str
+    """Its commands, each with the module it is in, unless that is called like it."""
     apart: tuple[tuple[str, str], ...] = ()
     """Commands that are easily confused: each with what it alone is for."""
+
+    @property
+    def commands(self) -> tuple[click.Command, ...]:
+        """The commands, which this loads."""
+        return tuple(root.commands[name] for name, _ in _placed(self))
+
+
+def _placed(group: CommandGroup) -> Iterator[tuple[str, str]]:
+    """The names of its commands, and the module that each is in."""
+    for place in group.places.split():
+        module, _, name = place.rpartition(".")
+        yield name, module or name
+
+
+class Commands(Mapping[str, click.Command]):
+    """The commands by their names, each loaded when it is looked up."""
+
+    def __init__(self) -> None:
+        self._modules = dict(placed for group in GROUPS for placed in _placed(group))
+        self._loaded: dict[str, click.Command] = {"help": explain, "completion": completion}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module = import_module(f"holdfast.cli.commands.{self._modules[name]}")
+            self._loaded[name] = next(
+                each
+                for each in vars(module).values()
+                if isinstance(each, click.Command) and each.name == name
+            )
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 @click.command(name="help", short_help="Explain a command, a group of commands, or a word.")
@@ -194,37 +206,27 @@ GROUPS = (
     CommandGroup(
         "Look",
         "where tasks are, what they did, and why",
-        (
-            *(ls.ls, show.show, log.log, reasons.why, reasons.context, audit.audit),
-            *(queries.stats, queries.sql, sessions.sessions, sessions.session, memory.memory),
-            *(ui.ui, assistants.mcp, assistants.setup),
-        ),
+        "ls show log reasons.why reasons.context audit "
+        "queries.stats queries.sql sessions sessions.session memory "
+        "ui assistants.mcp assistants.setup",
     ),
     CommandGroup(
         "Drive",
         "start tasks, go on with them, stop them",
-        (
-            *(drive.run, drive.start, worker.worker, drive.resume, drive.retry),
-            *(control.pause, control.cancel, control.compensate, control.move),
-            *(queue.queue, schedule.schedule),
-        ),
+        "drive.run drive.start worker drive.resume drive.retry "
+        "control.pause control.cancel control.compensate control.move "
+        "queue schedule",
     ),
     CommandGroup(
         "People",
         "what tasks need from you, and what you tell them",
-        (
-            *(people.answer, people.send, people.doubt, people.resolve),
-            *(sessions.say, missions.handoff),
-        ),
+        "people.answer people.send people.doubt people.resolve sessions.say missions.handoff",
     ),
     CommandGroup(
         "Time travel",
         "any earlier state, another way from there, the same way again",
-        (
-            *(compare.snapshot, compare.diff, compare.compare, fork.fork, fork.rewind),
-            *(fork.experiment, replay.replay, testcase.make_testcase, evaluate.evaluate),
-            check.check,
-        ),
+        "compare.snapshot compare.diff compare fork fork.rewind "
+        "fork.experiment replay testcase evaluate check",
         (
             ("snapshot", "one task at one place: everything it knew there"),
             (
@@ -243,23 +245,18 @@ GROUPS = (
     CommandGroup(
         "Missions and scripts",
         "any agent, or a shell script, made durable",
-        (missions.init_mission, missions.next_, missions.loop_, once.once),
+        "missions.init missions.next missions.loop once",
     ),
     CommandGroup(
         "Stores",
         "copy, archive and delete; readable files; what other tools kept",
-        (
-            *(stores.copy, stores.archive, stores.restore, past.import_past, stores.gc),
-            *(mirror.mirror, mirror.rebuild),
-        ),
+        "stores.copy stores.archive stores.restore past.import stores.gc mirror mirror.rebuild",
     ),
     CommandGroup(
         "Operate",
         "is every log intact; keys; traces; help",
-        (
-            *(integrity.doctor, integrity.verify, integrity.head, integrity.keys),
-            *(alerts.alerts, export.export, export.migrate, overview.demo, explain, completion),
-        ),
+        "integrity.doctor integrity.verify integrity.head integrity.keys "
+        "alerts export export.migrate overview.demo help completion",
         (
             ("doctor", "the store as a whole: logs, lists, leftovers, permissions. Start here"),
             ("verify", "the logs alone, with keys and against a head: proof that none was changed"),
@@ -322,9 +319,9 @@ def root(ctx: click.Context) -> None:
     none of the code that settings name.
     """
     if ctx.invoked_subcommand is None:
+        from holdfast.cli.commands import overview
+
         overview.say_where_you_are(ctx.ensure_object(Given))
 
 
-for _group in GROUPS:
-    for _command in _group.commands:
-        root.add_command(_command)
+root.commands = Commands()  # type: ignore[assignment]  # which click only reads
