@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import cache
 from hmac import compare_digest
 from typing import Any, NoReturn, final
 
@@ -70,8 +71,10 @@ _PLACES = (
     ),
 )
 
-BUILTIN = tuple((hints.split(), re.compile(pattern)) for hints, pattern in (*_KEYS, *_PLACES))
+_BUILTIN = tuple((hints.split(), pattern) for hints, pattern in (*_KEYS, *_PLACES))
 """Each with what a text must hold, in lower case, for it to match: that is much faster to find."""
+
+_compiled = cache(re.compile)
 
 
 def without_keys(text: str) -> str:
@@ -81,9 +84,9 @@ def without_keys(text: str) -> str:
     'GET https://ada:•••@example.org/?key=••• failed'
     """
     lowered = text.lower()
-    for hints, pattern in BUILTIN:
+    for hints, pattern in _BUILTIN:
         if any(hint in lowered for hint in hints):
-            text = hidden(pattern, text)
+            text = hidden(_compiled(pattern), text)
     return text
 
 

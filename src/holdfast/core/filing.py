@@ -10,7 +10,6 @@ A version is the number of the event that kept it. A writer that says which one 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -102,6 +101,10 @@ def _ways(name: str) -> dict[str, str]:
 
 
 def _folded(way: str) -> str:
+    if way.isascii():
+        return way.casefold()
+    import unicodedata  # a megabyte of tables
+
     plain = unicodedata.normalize("NFD", unicodedata.normalize("NFD", way).casefold())
     return unicodedata.normalize("NFC", plain)
 

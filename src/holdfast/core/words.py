@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -104,6 +103,8 @@ def html_table(rows: Iterable[Sequence[Any]], head: Sequence[str] = ()) -> str:
 
 
 def _line(tag: str, cells: Iterable[Any]) -> str:
+    from html import escape  # slow to import, and for notebooks only
+
     return f"<tr>{''.join(f'<{tag}>{escape(_shown(cell))}</{tag}>' for cell in cells)}</tr>"
 
 
