@@ -15,6 +15,7 @@ import os
 import resource
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,14 @@ def record(n: str, url: str) -> Json:
 
 
 def resume(n: str, url: str) -> Json:
+    import_module(f"holdfast.stores.{_kind(url)}.store")  # the time is that besides imports
     seconds, cpu_s = _stopped(int(n), url)
     return {"seconds": seconds, "cpu_s": cpu_s, "megabytes": _megabytes()}
+
+
+def _kind(url: str) -> str:
+    kind, colon, _ = url.partition("://")
+    return {"postgresql": "postgres"}.get(kind, kind) if colon else "files"
 
 
 def walk(url: str) -> Json:

@@ -178,7 +178,11 @@ class Syncing(HeldStreams):
             except StoreError as error:
                 outcomes[lease] = error
 
-        in_threads(sync, left)
+        if self._durable:
+            in_threads(sync, left)
+        else:  # nothing waits for the disk, so threads would only cost
+            for lease in left:
+                sync(lease)
         return [outcomes.get(lease) for lease in leases]
 
     def _sync_whole_disk(self, leases: Sequence[Lease]) -> Sequence[Lease]:
