@@ -334,7 +334,7 @@ def _ended(process: "subprocess.Popen[bytes]") -> Any:
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise Failed(f"{process.args} ended with {process.returncode}")
+        raise Failed(f"{process.args!r} ended with {process.returncode}")
     return used
 
 
