@@ -81,7 +81,7 @@ def filter_of(
 
 
 def given_texts(what: str, **texts: str | None) -> dict[str, str]:
-    """Those that are given, if they are texts."""
+    """The given ones, if they are texts."""
     given = {name: text for name, text in texts.items() if text is not None}
     must_be_texts(what, **given)
     return given

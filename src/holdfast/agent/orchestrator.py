@@ -384,7 +384,7 @@ class Orchestrator(Loop[Out]):
     def _prepared(
         self, state: AgentState, call: ToolCall, builtin: Sequence[type[Any]]
     ) -> tuple[CallToMake, AgentState]:
-        """A call that the model asks for. Those that change the plan are made at once, in order."""
+        """A call that the model asks for. Calls that change the plan are made at once, in order."""
         try:
             own = meant(call, tuple(builtin))
             if own is None:

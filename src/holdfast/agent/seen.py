@@ -1,7 +1,7 @@
 """The inputs of model calls, from the log alone: the calls of a task that were given a `Context`.
 
 A context stands in the log of a task as what it is, a small value that names messages. So it can be
-found again among the arguments of the call that took it, whoever wrote the step, or where a step
+found again among the arguments of the call that took it, by any author of a step, or where a step
 made one itself; and the messages that it names are in the log of its session. Nothing is run.
 """
 
@@ -59,7 +59,7 @@ class Saw(Struct, frozen=True):
     asked: AskedModel
     messages: tuple[tuple[Kind, Message], ...]
     nudges: tuple[Message, ...]
-    """Those that came last, and are in no conversation."""
+    """The messages that came last, and are in no conversation."""
     tools: tuple[ToolInfo, ...]
 
 

@@ -73,7 +73,7 @@ class Tools:
         data = arguments_of(call)
         if isinstance(fn, AgentTool):
             return partial(fn, fn.request_in(data))
-        if hasattr(fn, "holdfast_info"):  # whoever gave the schema takes what a model makes of it
+        if hasattr(fn, "holdfast_info"):  # the author of the schema takes what a model makes of it
             return partial(_called, fn, (), {"arguments": data})
         spec = _spec_of(fn)
         try:

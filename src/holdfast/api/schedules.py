@@ -86,7 +86,7 @@ class ScheduleHandle:
         return found[::-1][:limit]
 
     def pause(self, *, because: str = "", by: str = "") -> None:
-        """Start nothing until `resume`. What is due meanwhile is not caught up with."""
+        """Start nothing until `resume`. Due times meanwhile are not caught up with."""
         self._set_paused(True, because, by)
 
     def resume(self, *, by: str = "") -> None:

@@ -315,8 +315,8 @@ def mark_async(fn: Any) -> None:
 def _warn_outside(name: str) -> None:
     """Warn of a step in a thread that knows of no task, if a task may have started the thread.
 
-    Nothing says who started a thread. One that was there before the task, such as that of a web
-    server, is nobody's business. One that is newer than the task may still be a stranger's.
+    Nothing says who started a thread. A thread that was there before the task, such as a web
+    server's, is ignored. A thread that is newer than the task may still be a stranger's.
     """
     thread = threading.current_thread()
     if thread is threading.main_thread() or thread.name.startswith("holdfast"):

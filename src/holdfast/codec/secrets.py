@@ -1,6 +1,6 @@
 """Secrets in values: a name is written, a value never is.
 
-A named secret is a tag like any other, `{"$secret": "OPENAI_API_KEY"}`. One that is its value can
+A named secret is a tag like any other, `{"$secret": "OPENAI_API_KEY"}`. A value can also
 be part of a call's arguments, which the task hands over anew on every run: the bytes hold its
 number, `{"$secret": 0}`, and the secret itself goes beside them in memory. Anywhere else it is
 refused, because nobody could read it back.

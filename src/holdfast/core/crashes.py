@@ -1,7 +1,7 @@
 """When the process that drives a task dies: who it was, during which call, and how often by then.
 
-A driver says in the log that it claims a task, and later that it released it. Whoever finds a claim
-without that word, by a process that is not its own, knows that the process died (or hung for
+A driver says in the log that it claims a task, and later that it released it. Another
+process that finds a claim without that word knows that the process died (or hung for
 longer than its lease). Deaths are counted by place: during the same call, or between calls. A call
 that ends takes its deaths with it, so a task that gets on is never blamed for the company it kept.
 When drivers have died too often at one place, the task is set aside.
@@ -84,7 +84,7 @@ def deaths_at(state: State, path: str) -> int:
 
 
 def died_in_words(owner: str, path: str, name: str, deaths: int) -> str:
-    """Who died, where, and how often.
+    """The drivers that died, where, and how often.
 
     >>> died_in_words("w-1", "3", "book", 1)
     'its driver, w-1, died during call 3, book'

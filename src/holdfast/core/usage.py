@@ -89,7 +89,7 @@ class Used(Struct, frozen=True):
     usage: Usage
     stop: str = ""
     first_token_s: float | None = None
-    """How long the first token took, if whoever called the model recorded that."""
+    """How long the first token took, if the caller of the model recorded that."""
 
 
 class Spent(Struct, frozen=True):

@@ -82,7 +82,7 @@ class Countdown:
     """How long it is until a time of day, for who waits for it in this process.
 
     A clock that is set back meanwhile makes that no longer: what was left at first is counted by
-    the clock that nobody sets. One that is set forward makes it shorter.
+    the clock that nobody sets. A clock that is set forward makes it shorter.
     """
 
     __slots__ = ("_clock", "_ends_s", "_own", "until")

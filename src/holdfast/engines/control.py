@@ -1,6 +1,6 @@
-"""What is asked of tasks from outside: answer, settle, pause, go on, cancel.
+"""Requests to tasks from outside: answer, settle, pause, go on, cancel.
 
-Each finds its way into the log, at once if nobody holds the task, else by way of whoever does.
+Each finds its way into the log: at once if nobody holds the task, else through its holder.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class _SentBefore(Exception):
 
 
 def reopen(holding: Holding, id: str, by: str) -> None:
-    """Open a failed task again, and leave the driving to whoever looks for work."""
+    """Open a failed task again, and leave the driving to a worker."""
     must_be_texts("retry", by=by)
     must_be_there(holding.store, id)
     if load(holding.store, id).status in HALTED:
@@ -289,7 +289,7 @@ def pause(holding: Holding, id: str, because: str, by: str) -> None:
 
 
 def unpause(holding: Holding, id: str, by: str) -> None:
-    """Let a paused task go on, driven by whoever looks for work."""
+    """Let a paused task go on, driven by a worker."""
 
     def make(state: State, stow: Stow) -> Message:
         if state.status not in HALTED:
@@ -302,8 +302,8 @@ def unpause(holding: Holding, id: str, by: str) -> None:
 def cancel(holding: Holding, id: str, because: str, by: str, *, wait: bool = True) -> str:
     """Ask a task to end at its next step; returns its status then.
 
-    One that nobody drives ends at once, unless there is something to do first: then whoever
-    drives it next ends it.
+    A task that nobody drives ends at once, unless there is something to do first: then its next
+    driver ends it.
     """
 
     def make(state: State, stow: Stow) -> Message:
@@ -325,7 +325,7 @@ def cancel(holding: Holding, id: str, because: str, by: str, *, wait: bool = Tru
             return log.state.status
     state = load(holding.store, id, missing_ok=True)
     if not driven_by(state) or not (state.cancelling or state.ending):
-        # One that was retried may have been told so before, and failed all the same.
+        # A retried task may have been told so before, and failed all the same.
         again = CANCEL in state.posts
         name = next_name(CANCEL, state) if again else CANCEL
         _tell(holding, id, name, make, because, by, wait=wait)

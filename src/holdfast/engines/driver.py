@@ -1,6 +1,6 @@
 """The driver: what runs a task's function and its calls.
 
-A `Run` is data: a log, a scope, what it was told. What is done with it is its driver's. Code that
+A `Run` is data: a log, a scope, what it was told. Its driver acts on it. Code that
 waits is written in two ways, sync and async, so what may wait has two forms; apart from that a
 driver decides where a call is made, and what has to happen before the function may know of it.
 `here.Here` drives a run in this process, in its thread or on its loop; `remote` has the driver of

@@ -509,7 +509,7 @@ def to_append(request: Append, path: str) -> Appended:
 
 
 def family_of(run: Run) -> Family:
-    """Who looks after the tasks that this one starts."""
+    """The part that looks after the tasks that this one starts."""
     if run.family is None:
         raise run.halted(HoldfastError(f"task {run.task_id!r}: no tasks can be started from here"))
     return run.family
@@ -542,12 +542,12 @@ def is_open_child(call: Call) -> bool:
 
 
 def sleeping(run: Run, until: datetime) -> TaskWaiting:
-    """Why a task is let go of that has nothing to do for a while."""
+    """Why a task that has nothing to do for a while is released."""
     return TaskWaiting(run.task_id, f"task {run.task_id!r} sleeps until {until}", until)
 
 
 def awaiting_child(run: Run, child: str) -> TaskWaiting:
-    """Why a task is let go of whose child is driven by somebody else."""
-    # Who drove the child tells its parent when it has ended, unless it dies just then.
+    """Why a task whose child is driven by somebody else is released."""
+    # The driver of the child tells its parent when it has ended, unless it dies just then.
     until = run.log.clock() + _LOOK_AFTER_CHILDREN
     return TaskWaiting(run.task_id, f"task {run.task_id!r} waits for its child {child!r}", until)

@@ -186,7 +186,7 @@ def undo_of(spec: Spec) -> Spec:
         in_doubt=own.in_doubt if isinstance(own, Spec) else default,
         check=own.check if isinstance(own, Spec) else None,
         approve=own.approve if isinstance(own, Spec) else False,
-        # What is taken back is as untrue as what was done.
+        # An undone change is as untrue as one that was made.
         invalidates=tuple(dict.fromkeys((*spec.invalidates, *options.invalidates))),
     )
 

@@ -174,7 +174,7 @@ Wanted = tuple[str, Callable[[Log], None]]
 """A task to take hold of, and what is done to it first."""
 
 Ending = tuple[Log, TaskWaiting | None]
-"""A task to let go of, and why it waits."""
+"""A task to release, and why it waits."""
 
 Poke = Callable[[State, str], bool]
 """Lets the engine of a task know of a message by its name; False if it could not."""
@@ -210,7 +210,7 @@ class Holding:
         """Hands a task to the engine that is to drive it, where there is one."""
         self.poke: Poke | None = None
         self.watched: Watching | None = None
-        """Who counts what is written to the logs that are held here, if anybody does."""
+        """The meter of what is written to the logs that are held here, if there is one."""
         self._heartbeat = Heartbeat(store, lease_s)
         self._keeper = PartsKeeper()
         self.of_loop: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -237,7 +237,7 @@ class Holding:
             try:
                 return self.open(task_id)
             except TaskBusy:
-                # Whoever wrote that it ended lets go of it a moment later.
+                # The driver that recorded its end releases it a moment later.
                 ended = load(self.store, task_id, missing_ok=True).status in FINISHED
                 if not ended or time.monotonic() >= give_up_at:
                     raise
@@ -379,7 +379,7 @@ class Holding:
                 return
             time.sleep(_POLL_S)
             with suppress(TaskBusy), self.hold(task_id) as log:
-                # Who takes hold of a task takes in its messages, unless it was moved meanwhile.
+                # A new holder of a task takes in its messages, unless the task was moved meanwhile.
                 if driven_by(log.state):
                     return self._let_know(log.state, stream, name, wait=False)
 

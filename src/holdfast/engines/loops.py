@@ -76,7 +76,7 @@ async def in_own_thread(work: Callable[..., T], *args: Any) -> T:
     try:
         return await done
     finally:
-        # Who was cancelled waits for what can not be.
+        # A cancelled waiter waits for what can not be cancelled.
         while thread.is_alive():  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
 
@@ -164,7 +164,7 @@ class Alarm:
             self.main.cancel()
 
     def end(self) -> None:
-        """The task's function has ended. Who runs it was not cancelled, only the function was."""
+        """The task's function has ended. Its runner was not cancelled, only the function was."""
         self.may_cancel = False
         for _ in range(self.cancels):
             self.main.uncancel()
@@ -319,7 +319,7 @@ class HeldLog:
 # How the strands of an async task come to a stop together.
 #
 # A strand that has to stop lets the calls come to their end that others are making, and raises
-# then. Whoever does not hear of that, because he waits for plain asyncio, is left.
+# then. A strand that does not hear of that, because it waits for plain asyncio, is left.
 
 
 _QUIET_S = 0.02

@@ -1,6 +1,6 @@
 """What is said to a task from outside: into its log, or into its inbox while another holds it.
 
-A message is an event that is to be appended. Who holds the task appends it, if it still makes
+A message is an event that is to be appended. The holder of the task appends it, if it still makes
 sense then, and takes it out of the inbox afterwards; an event remembers the name of its message,
 so that a crash in between does not append it twice.
 """
@@ -71,7 +71,7 @@ def deliver(log: Log, posts: Collection[Post]) -> None:
     for post in posts:
         event = _message(post)
         if event is None:
-            continue  # nothing of ours; whoever put it there may take it away
+            continue  # nothing of ours; its sender may take it away
         if _take(log, event, post.name):
             log.sync()
             attended = log.attended  # who may leave at any moment

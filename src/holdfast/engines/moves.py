@@ -1,7 +1,7 @@
 """Giving a task that is under way to another engine, which goes on with it at its next step.
 
-What a task has done, asked, set and started is in its log, so moving it is one event there: whoever
-drives the task lets go of it when he has read that, and the engine named in it is told to go on.
+What a task has done, asked, set and started is in its log, so moving it is one event there. The
+driver releases the task when it reads that event, and the engine named in it is told to go on.
 Its open children go first, the innermost before all others. So wherever a move is cut short, every
 task has somebody who drives it: those that were moved have, by the workers of the new engine, who
 look for tasks that it was not told of; those that were not, have whom they had before.
@@ -110,9 +110,9 @@ class _Move:
                 self._moved.append(id)
             if state.status in FINISHED:
                 return
-            # Those that it started until it was let go of.
+            # Also the children that it started until it was released.
             self._move_children(state)
-        # Also if it is there already: who moved it may have died before this.
+        # Also if it is there already: the process that moved it may have died before this.
         left_s = max(self._give_up_at - time.monotonic(), 0.0)
         hand_over(self._holding.store, self._engine, state, self._by, left_s)
 
@@ -124,7 +124,7 @@ class _Move:
         return state.driver != self._driver
 
     def _left(self, id: str) -> State:
-        """Tell a task whose it is now, and wait until whoever has it in hand has let go of it."""
+        """Tell a task whose it is now, and wait until its present driver has released it."""
         holding, driver = self._holding, self._driver
 
         def make(state: State, stow: Callable[[bytes], Raw]) -> Moved:
@@ -134,7 +134,7 @@ class _Move:
         holding.tell(id, f"{_MOVED}{os.urandom(6).hex()}", make)
         while (state := self._state_of(id)).driver != driver and state.status not in FINISHED:
             self._wait(_not_heard(state, driver))
-        # Whoever had it in hand finishes a step. Others may have taken it up by now.
+        # Its driver finishes a step. Others may have taken it up by now.
         while holding.store.holder(stream_of(id)) is not None and not _is_taken_up(state):
             if time.monotonic() >= self._give_up_at:
                 break
@@ -182,7 +182,7 @@ class _ForcedMove(_Move):
             state = self._take(id)
             if state.driver == self._driver or state.status in FINISHED:
                 return state
-        return super()._left(id)  # whoever drives it here hears of it as ever
+        return super()._left(id)  # its driver here hears of it as ever
 
     def _take(self, id: str) -> State:
         """Take a task from the engine that has it, when nobody has it in hand."""

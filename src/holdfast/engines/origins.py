@@ -104,9 +104,9 @@ class Answering:
 
 def _left(store: Store, state: State) -> Iterator[State]:
     """The pasts that a task left, in their order: that of its original after the fork, and those
-    that it was put back from."""
+    that it was rewound from."""
     fork = state.fork
-    # A fork that called its tools itself, and was put back since, is answered by itself only.
+    # A fork that called its tools itself, and was rewound since, is answered by itself only.
     if fork is not None and "live" not in (fork.effects, state.effects):
         for id in filter(None, (fork.of, fork.task)):
             with suppress(TaskNotFound):  # a fork that was forked itself need not be kept
@@ -117,7 +117,7 @@ def _left(store: Store, state: State) -> Iterator[State]:
 
 
 def pasts_left(store: Store, state: State) -> Iterator[State]:
-    """The pasts that a task was put back from, the oldest first."""
+    """The pasts that a task was rewound from, the oldest first."""
     pasts = []
     id = state.id
     while state.left_at:
@@ -195,7 +195,7 @@ def adopted(
     )
 
 
-# Which conversations go with a task, and how they branch or are put back along with it.
+# Which conversations go with a task, and how they branch or are rewound along with it.
 #
 # A task talks in its session, or in one of its own that has the task's id. What was said there by
 # the time of an event is the conversation at that event.
@@ -216,8 +216,8 @@ def sessions_of(store: Store, state: State) -> Iterator[str]:
 def said_by(store: Store, session: str, state: State) -> list[tuple[AnyEvent, bytes]]:
     """What a session held at the newest event of a state: its events, each with its sum.
 
-    Where the task was just put back, the conversation is put back a moment later: it counts as
-    having been.
+    Where the task was just rewound, the conversation is rewound a moment later: it counts as
+    rewound already.
     """
     said = []
     for event, total in read_sums(store, session_stream(session)):
@@ -231,7 +231,7 @@ def said_by(store: Store, session: str, state: State) -> list[tuple[AnyEvent, by
 
 
 def rewind_key(state: State) -> str:
-    """By what a session knows that it was put back along with a task."""
+    """The key by which a session knows that it was rewound along with a task."""
     return f"{state.id}~{state.rewinds}"
 
 
@@ -274,7 +274,7 @@ def branch_at(store: Store, original: str, past: State) -> Fork:
 def branch_session(holding: Holding, fork: Fork, new: str, user: str) -> None:
     """Make the session `new`, which shares the past of another one.
 
-    Whoever does holds the task that it is for, and that has no log yet.
+    The caller holds the task that it is for, which has no log yet.
     """
     store, now = holding.store, holding.clock()
     began = SessionBegan(seq=1, at=now, format=NEWEST_FORMAT, id=new, user=user, fork=fork)
@@ -309,10 +309,10 @@ def _lease_of_new(holding: Holding, stream: str, original: str) -> Lease:
 
 
 def rewind_sessions(holding: Holding, state: State) -> None:
-    """Put the conversations of a task back along with it, each once.
+    """Rewind the conversations of a task along with it, each once.
 
-    That they are to be is in the task's log, so a crash in between leaves no half of it: whoever
-    goes on with the task does the rest.
+    The task's log says that they are to be rewound, so a crash in between leaves no half of it:
+    the next driver of the task does the rest.
     """
     key = rewind_key(state)
     for session, seq in state.sessions_to_rewind.items():

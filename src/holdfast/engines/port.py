@@ -17,8 +17,8 @@ drives. What a driven task asks of its engine (calls, sleeping, waiting) is a `C
 package that remote engines share.
 
 Every message for a task is in the store before an engine is told of it, and every task before it is
-started. So an engine that can't be reached, or is told twice, loses and repeats nothing: whoever
-looks after its tasks (each of its workers does) tells it again.
+started. So an engine that can't be reached, or is told twice, loses and repeats nothing: each
+of its workers looks after its tasks, and tells it again.
 """
 
 from __future__ import annotations

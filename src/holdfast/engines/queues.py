@@ -212,7 +212,7 @@ class QueueLog:
         if before.is_over:
             self._go_to(self._number + 1)
             self._begin(before)
-            # One that fell behind finds its way by the log before this one, so that stays.
+            # A reader that fell behind finds its way by the log before this one, so that stays.
             if self._number > 2:
                 self._opened(self._number - 2).delete()
         elif not before.seq and self._newest() > self._number:
@@ -287,7 +287,7 @@ def with_ticket(declared: DeclaredQueue, given: TaskOptions, now: datetime) -> T
 
 
 class _Single:
-    """The one task of a key that counts: its id is a value, changed only by whoever read it."""
+    """The one task of a key that counts: its id is a value, changed only by its readers."""
 
     def __init__(self, driving: Driving, queue: Queue, key: str) -> None:
         self._driving, self._queue = driving, queue

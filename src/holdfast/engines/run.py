@@ -145,10 +145,10 @@ class Run:
         self.driver = driver
         self.family = family
         self.patience_s = patience_s
-        """How long it waits in this process; a task that has to wait for longer is let go of."""
+        """How long it waits in this process; a task that has to wait for longer is released."""
         self.answers: Answers | None = None
         self.beyond: set[str] = set()
-        """The calls that may not be made in this run: whoever makes one stops there."""
+        """The calls that may not be made in this run: a strand that makes one stops there."""
         self.stop: Signal | None = None
         self.doomed: dict[str, Signal] = {}
         self.root = Scope(self, "")

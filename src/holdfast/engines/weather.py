@@ -154,6 +154,6 @@ class WakeUps:
                     tell_parent(self._holding, load(store, child, missing_ok=True))
         except FAULTS:
             raise
-        except HoldfastError:  # it can't be read: whoever drives it says so
+        except HoldfastError:  # it can't be read: its driver says so
             pass
         self._known.update(dict.fromkeys(children))

@@ -2,7 +2,7 @@
 
 `instrument(hf)` exports spans while tasks run; `export_spans(hf.store, …)` does the same for past
 logs (`holdfast export otel`). Both read the log (see `holdfast.views.spans`), so a task that
-crashed and went on elsewhere is one trace, whoever exports it.
+crashed and went on elsewhere is one trace, in every process that exports it.
 
 **At least once.** Spans are handed to the exporter itself, which says whether they arrived; then a
 mark beside the log says up to which event. A process that goes on with a task after a crash

@@ -1,7 +1,7 @@
 """A log that many write to, one event at a time: of a session, or of a memory.
 
 A task has one writer for as long as it runs. Sessions are different: a web server adds what the
-user says while a worker adds what a task answers. So whoever has something to add takes the lease
+user says while a worker adds what a task answers. So each writer takes the lease
 for a moment, reads what others added, decides, appends, syncs, and gives the lease back. The
 promises are the same: nothing acknowledged is lost, and a stale writer is refused.
 """

@@ -14,7 +14,7 @@ from holdfast.stores.port import Lease, Store
 class Aside(MemoryStore):
     """A store beside another one, which it never writes to.
 
-    Whoever takes hold of a stream gets a copy of it. `take` gives it other lines than it has there.
+    The holder of a stream gets a copy of it. `take` gives it other lines than it has there.
     What is found and listed is what was taken; leases and inboxes are its own.
 
     >>> from holdfast.stores.memory import MemoryStore

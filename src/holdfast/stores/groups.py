@@ -128,7 +128,7 @@ class Groups(Generic[J]):
 
     def _stand_in_line(self, job: J, bell: threading.Lock) -> None:
         while not job.done:
-            # The bell is known before we ask for the turn: so whoever has it will ring.
+            # The bell is known before we ask for the turn: so the thread that has it will ring.
             if not self._lead():
                 bell.acquire(timeout=_LOOK_UP_S)
 
@@ -176,7 +176,7 @@ class Groups(Generic[J]):
                 if not self._words.get(timeout=_LINGER_S):
                     break
             self._is_told = False
-            with suppress(Exception):  # whoever needs the job to be done is told why it is not
+            with suppress(Exception):  # the caller that needs the job is told why it is not done
                 self.settle()
         self._words.put(False)  # for the next, if there is one
 

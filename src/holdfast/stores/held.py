@@ -98,7 +98,7 @@ class Leases:
         self._newest: dict[str, Held] = {}
 
     def add(self, lease: Lease, id: int, head: int) -> Lease:
-        """Hold a stream; whoever held it before, in this process, holds it no more."""
+        """Hold a stream; an earlier holder in this process holds it no more."""
         before = self._newest.get(lease.stream)
         if before is not None:
             before.spoil(taken_over(before.lease))

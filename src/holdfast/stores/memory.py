@@ -165,7 +165,7 @@ class MemoryStore(NothingLeft):
             if lease.stream in self._facts:
                 self._facts[stream] = self._facts.pop(lease.stream)
             _rename(self._derived, lease.stream, stream)
-            # Whoever held a stream of that name before holds this one no more than that one.
+            # An earlier holder of a stream of that name holds this one no more than that one.
             self._epochs[stream] = max(self._epochs.get(stream, 0), lease.epoch)
             self._held.pop(stream, None)
 

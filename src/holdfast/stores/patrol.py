@@ -105,7 +105,7 @@ def differs(store: Store, stream: str, told: Facts, state: Folded) -> str:
     """
     if not state.seq or not _difference(told, facts_in(state)):
         return ""
-    # It may have gone on since, or be under way: then whoever drives it tells the store.
+    # It may have gone on since, or be under way: then its driver tells the store.
     now = dict(facts_of_all(store, stream)).get(stream)
     if now is None or store.holder(stream) is not None:
         return ""

@@ -145,7 +145,7 @@ class Server:
             self._process = None
 
     def _environment(self) -> Mapping[str, str]:
-        # Settings and proxies of whoever runs it are not meant for it.
+        # Settings and proxies of the user are not meant for it.
         return {
             "HOME": str(self.folder),
             "PATH": os.environ.get("PATH", os.defpath),

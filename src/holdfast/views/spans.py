@@ -2,7 +2,7 @@
 
 A task and its children are one trace, a call is one span, and the attempts of a call are events of
 its span. The ids are made of what the log says, never of chance: a task that crashed and went on
-elsewhere is one trace, and whoever reads the log again makes the same spans. A call that is
+elsewhere is one trace, and every reader of the log makes the same spans. A call that is
 answered from its record is no span a second time, because the log has it once.
 
 The names are those of the conventions of OpenTelemetry for generative AI: `invoke_agent` for a

@@ -127,7 +127,7 @@ class Driving:
         if isinstance(holding.clock, OwnTime):
             holding.clock.watch(lambda: list(self.runs))
 
-    # What is done to a task before it is driven
+    # Before a task is driven
 
     def starting(
         self, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any], given: TaskOptions
@@ -187,7 +187,7 @@ class Driving:
     def start(
         self, spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any], given: TaskOptions
     ) -> str:
-        """Make the task and leave it to whoever looks for work; returns its id."""
+        """Make the task and leave it to a worker; returns its id."""
         task = self.starting(spec, args, kwargs, given)
         try:
             with self.holding.hold(task.task_id) as log:
@@ -222,7 +222,7 @@ class Driving:
                 raise no_task(log.store, id)
             due = wake_at(log.state)
             if log.state.task != spec.name or due is None or due > log.clock():
-                # Whoever sent us here did not know, and would at once send us again.
+                # The caller did not know, and would at once send us here again.
                 log.store.remember(log.lease.stream, facts_of(log.state), log.state.seq - log.base)
             if log.state.task != spec.name:
                 raise BadInput(f"task {id!r} is a {log.state.task}, not a {spec.name}")
@@ -372,11 +372,11 @@ class Driving:
             run.stop = moved(run.task_id, driver)
 
     def family(self) -> Family:
-        """Who looks after the tasks that a task starts."""
+        """The part that looks after the tasks that a task starts."""
         return Children(self)
 
     def prepare(self, run: Run) -> None:
-        """What a fork, or a task that was put back, needs to go its own way."""
+        """Do what a fork, or a rewound task, needs to go its own way."""
         if run.log.state.fork is None and not run.log.state.rewinds:
             return
         from holdfast.engines.origins import Answering, rewind_sessions
@@ -417,7 +417,7 @@ class Driving:
 
     def tell_parent(self, state: State) -> None:
         """Let the parent of a task that has ended go on."""
-        # One that waits here, for a child that it drove itself, looks at once anyway.
+        # A task that waits here, for a child that it drove itself, looks at once anyway.
         if all(
             run.task_id != state.parent or run.patience_s is not None for run in list(self.runs)
         ):

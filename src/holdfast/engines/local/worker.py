@@ -158,7 +158,7 @@ class Worker:
         self._work(until_idle=True)
 
     def stop(self) -> None:
-        """Take no more tasks, and let go of those in hand after the step they are in.
+        """Take no more tasks, and release those in hand after the step they are in.
 
         May be called from another thread, or from a signal handler.
         """
@@ -166,7 +166,7 @@ class Worker:
         self._wake()
 
     def _wake(self) -> None:
-        # Not an event: setting one takes a lock, which whoever a signal interrupts may hold.
+        # Not an event: setting one takes a lock, which the interrupted code may hold.
         self._news.put(None)
 
     def _wait(self, seconds: float) -> None:
@@ -187,7 +187,7 @@ class Worker:
             try:
                 if store.wait_for_news(_LISTEN_S):
                     self._wake()
-            except HoldfastError:  # the store can't be reached: whoever looks for work says so
+            except HoldfastError:  # the store can't be reached: the search for work says so
                 ended.wait(_LISTEN_S)
             ended.wait(_CALM_S)
 
@@ -577,7 +577,7 @@ class Local:
         """Nothing: the same."""
 
     def query(self, job: Job) -> Driven | None:
-        """Who is at work on a task; None if nobody is, or it is another engine's."""
+        """The driver at work on a task; None if nobody is, or it is another engine's."""
         if self.store is None:
             return None
         stream = stream_of(job.id)
@@ -592,7 +592,7 @@ class Local:
         return Driven(job.id, "running", LOCAL, started_at=state.created_at, detail=holder)
 
     def stop(self, job: Job) -> None:
-        """Nothing: who holds the task lets go of it when it is told."""
+        """Do nothing: the holder of the task releases it when it is told."""
 
     def worker(
         self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None

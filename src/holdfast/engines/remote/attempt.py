@@ -82,7 +82,7 @@ def _attempted(
         family = RelativesOfCall(host)
         run = Run(log, task_id, OneCall(), family=family, patience_s=0.0, attends=False)
         host.driver.prepare(run)
-        # What is said from here on is news: it may come before we can say that the call waits.
+        # From here on everything is news: it may come before we can say that the call waits.
         newest = log.state.seq
         inside = body.inner if body is not None else {run}
         inside.add(run)
@@ -93,7 +93,7 @@ def _attempted(
             pass  # a failure is a recorded end like any other
         except Suspend as signal:
             log.sync()
-            # One that was only told to stop waits for nothing: it is made again, if at all.
+            # A call that was only told to stop waits for nothing: it is made again, if at all.
             released = isinstance(signal.waiting, TaskReleased)
             until = log.clock() if released else signal.waiting.until
             return Waits(newest, until)

@@ -126,7 +126,7 @@ class Course:
                     deadline = None
                 self._remote.strands.run()
                 if root.done():
-                    # Held until then: whoever lets go of a task that has ended closes its log.
+                    # Held until then: releasing a task that has ended closes its log.
                     return self._end("ended") if _is_over(root) else None
                 if log.newest_word > log.flushed:
                     log.flush()
@@ -201,7 +201,7 @@ class Course:
         return None
 
     def _use(self, log: Log) -> None:
-        """Go on with a log that may have been let go of, and taken hold of again, meanwhile."""
+        """Go on with a log that may have been released, and taken hold of again, meanwhile."""
         self._run.log = log
         if log is self._log:
             return

@@ -29,7 +29,7 @@ from holdfast.stores.port import Store
 
 # How many calls a worker makes at a time.
 #
-# A call takes a place before it takes a thread. One that only waits for another task gives its
+# A call takes a place before it takes a thread. A call that only waits for another task gives its
 # place away meanwhile: that task needs places as well, and would else wait for ever.
 
 
@@ -76,10 +76,10 @@ class Application(Protocol):
     holding: Holding
 
     def family(self) -> Family:
-        """Who looks after the tasks that a task starts."""
+        """The part that looks after the tasks that a task starts."""
 
     def prepare(self, run: Run) -> None:
-        """What a fork, or a task that was put back, needs to go its own way."""
+        """Do what a fork, or a rewound task, needs to go its own way."""
 
     def tell_parent(self, state: State) -> None:
         """Let the parent of a task that has ended go on."""
@@ -233,8 +233,8 @@ async def look_after(
 #
 # A task has one writer, and a remote engine has many things done for it at once: its function goes
 # on, three of its calls are made. All of them are done in one process, and share one log here,
-# which is held while any of them is at work and for a moment longer. Then it is let go of: a task
-# that waits costs nothing, and whoever is told to go on with it takes hold of it.
+# which is held while any of them is at work and for a moment longer. Then it is released: a task
+# that waits costs nothing, and the worker that is told to go on with it takes hold of it.
 
 
 _logger = logging.getLogger("holdfast")
@@ -316,7 +316,7 @@ class Hub:
                 except TaskBusy:
                     if time.monotonic() > give_up_at:
                         raise
-            # Who held it last may just be letting go of it.
+            # Its last holder may just be releasing it.
             time.sleep(_POLL_S)
 
     def _must_be_ours(self, state: State, since: int | None) -> None:

@@ -1,7 +1,7 @@
-"""Looking after the tasks of a remote engine: what it was never told of, it is told now.
+"""Looking after the tasks of a remote engine: the sweep tells it what it was never told.
 
-A task is in the store before its engine knows of it, and so is every message. Whoever wrote them
-may have died before he told the engine, may have none, or may not have reached it. So each worker
+A task is in the store before its engine knows of it, and so is every message. Their writer
+may have died before it told the engine, may have none, or may not have reached it. So each worker
 of an engine makes a pass over its tasks now and then, about once a second:
 
     a message still in the inbox    the engine is told of it (again, ever more rarely)
@@ -9,7 +9,7 @@ of an engine makes a pass over its tasks now and then, about once a second:
 
 A pass in which nothing is to be done asks the store two questions, whatever the number of tasks. A
 task is looked at (its log read, its engine asked) once in a while, and first in the next pass after
-it was seen: whoever made it is just about to tell the engine himself. The first pass of a worker
+it was seen: its maker is just about to tell the engine. The first pass of a worker
 waits for nobody. A task that the engine fails for is looked at again soon, after all the others.
 """
 
@@ -179,7 +179,7 @@ def _driven_remotely(store: Store) -> Iterator[str]:
             try:
                 found = read_facts(store, stream)
             except StoreError:
-                continue  # whoever reads it is told
+                continue  # its reader is told
         if found is not None and found.wake_at == BY_ENGINE:
             yield stream
 

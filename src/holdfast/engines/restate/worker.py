@@ -134,7 +134,7 @@ def _stoppable(app: Any, stop: asyncio.Event) -> Any:
 
 _AGAIN_S = 0.5
 _WAITING = 64
-"""How many tasks may wait at once for somebody else to let go of their logs."""
+"""How many tasks may wait at once for somebody else to release their logs."""
 _REACHES_NOT = "META0003"
 """What the server says when it can't reach us."""
 
@@ -204,7 +204,7 @@ class RestateWorker:
         finally:
             # At once, also where a call is in hand: on the connection that it came by Restate
             # would ask for more. It asks another worker, who goes on when the end of the call is
-            # in the log, and we have let go of that.
+            # in the log, and we have released that.
             host.is_ending.set()
             calls.close()
             gone.set()

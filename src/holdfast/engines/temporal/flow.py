@@ -388,7 +388,7 @@ def _policy(retry: Retry) -> RetryPolicy:
         initial_interval=timedelta(seconds=max(retry.delay_s, 0.001)),
         backoff_coefficient=max(retry.backoff, 1.0),
         maximum_interval=timedelta(seconds=max(retry.max_delay_s, retry.delay_s, 0.001)),
-        # Whoever made it is dead, or hangs with its connections open, and would be given it again.
+        # Its maker is dead, or hangs with its connections open, and would be given it again.
         non_retryable_error_types=["TemporalTimeout:Heartbeat"],
     )
 

@@ -2,7 +2,7 @@
 
 The folders say which streams there are, the index what is known of each (see `index`). An entry
 of the index is believed while the log is the one that it speaks of, or while somebody holds the
-stream: whoever does writes a line for every change. Looking at the log is what costs, one `stat`
+stream: its writer adds a line for every change. Looking at the log is what costs, one `stat`
 for each stream. So a page without a filter looks at no more of them than it shows. One with a
 filter looks at all: an entry that does not match may be out of date. Only of the facts that last
 (all but the status and its times) an entry need not be asked again, once it was right: a stream

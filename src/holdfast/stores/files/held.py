@@ -287,8 +287,8 @@ class Descriptors(Generic[O]):
 
     def _shut(self, log: O) -> None:
         # Taken by `with`, so that an interrupt can't leave them locked. We hardly wait for them, as
-        # both were free; and whoever has taken them since does not wait for us: it would have found
-        # our log in use.
+        # both were free; and a process that took them since does not wait for us: it would have
+        # found our log in use.
         with log.writing, log.syncing:
             self._close(log)
             self.remove(log)

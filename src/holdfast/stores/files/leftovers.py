@@ -51,7 +51,7 @@ def sweep(
     found = size = 0
     for path, kind in _leftovers(root, _DEPTH):
         least_s = torn_older_than_s if kind is TORN else older_than_s
-        with suppress(FileNotFoundError):  # whoever made it has just renamed or removed it
+        with suppress(FileNotFoundError):  # its maker has just renamed or removed it
             about = path.lstat()
             # A folder got its name when it was deleted, long after it was last written.
             made_at = about.st_ctime if kind is DELETED else about.st_mtime

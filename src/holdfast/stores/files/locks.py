@@ -6,7 +6,7 @@ it, so one that was silent for longer than its lease is replaced. Its log is **c
 file's own permission to be written is taken away, which its writer looks at before it says that
 anything is durable. Then the log is copied to a fresh inode, so that whatever the old holder still
 writes goes to a file that nobody reads. That needs no word from the old holder, nor that anybody
-knows who it was. A log that is found closed was not yet copied by whoever died doing so.
+knows who it was. A log that is found closed was not yet copied by a process that died doing so.
 
 All of this happens under a lock on the stream's folder: two that want to take over do so one
 after the other, and the second finds a holder that is alive. The log is made (empty) together with

@@ -170,7 +170,7 @@ class FileStore(Syncing, Mail):
 
     @contextmanager
     def _nobody_taking(self, handle: HeldFile) -> Iterator[None]:
-        """Keep others from taking a stream over, after whoever is about to."""
+        """Keep others from taking a stream over, after those about to do so."""
         folder = self._disk.folder(handle.way, self._root)
         try:
             self._disk.lock(folder)

@@ -139,7 +139,7 @@ class Connections:
             self._free.append(conn)
 
     def close(self) -> None:
-        """Close those that nobody uses; the others are closed by whoever does."""
+        """Close the connections that nobody uses; the users of the others close theirs."""
         self._closed = True
         while self._free:
             self._free.pop().close()

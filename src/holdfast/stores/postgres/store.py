@@ -180,7 +180,7 @@ class PostgresStore(DatabaseStore):
     def wait_for_news(self, timeout_s: float, *, lines: bool = False) -> bool:
         """Wait until facts have changed or a message was left somewhere, by whomever.
 
-        With `lines`, also until anything was appended: whoever appends is asked to tell of that,
+        With `lines`, also until anything was appended: the writer is asked to tell of that,
         as it costs something. False if nothing was heard of in that time.
         """
         self._number()

@@ -2,7 +2,7 @@
 
     {"seq":7, … ,"sum":"0123456789abcdef","mac":"00112233445566778899aabbccddeeff"}
 
-The sums of a log show damage; whoever changes a line on purpose can compute them anew. The MAC is
+The sums of a log show damage; a forger can compute them anew. The MAC is
 HMAC-SHA256 over the line, its stream and the MAC of the line before it: nobody computes it without
 the key. It is put on below the log and taken off above the store, so neither knows of
 it, and a log without one looks as it always did.

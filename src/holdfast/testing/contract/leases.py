@@ -119,7 +119,7 @@ class Leases:
         assert list(other.read(STREAM)) == lines_of(STREAM, 2)
 
     def test_of_a_late_renewal_and_a_takeover_one_wins(self, store: Store, other: Store) -> None:
-        """Whoever is told that its lease holds runs the next step."""
+        """A driver that is told that its lease holds runs the next step."""
         names, lease_s = [f"tasks/late-{n}" for n in range(10)], 1.0
         leases = [acquire_one(store, name, "late", lease_s) for name in names]
         time.sleep(lease_s + 5 * SHORT_S)

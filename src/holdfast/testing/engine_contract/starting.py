@@ -254,7 +254,7 @@ BOTH = pytest.mark.parametrize("fn", [travelling_goes, travelling_agoes])
 
 
 class Travelling:
-    """Logs are read, forked, replayed and moved, whoever drives the task."""
+    """Logs are read, forked, replayed and moved on every engine."""
 
     @BOTH
     def test_a_task_goes_from_here_to_the_engine_and_back_with_its_question(
