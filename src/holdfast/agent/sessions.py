@@ -102,8 +102,8 @@ class Session:
 
         Calls come together with their results: `say(reply, *results)`. In a task it is said once,
         however often the task is resumed; in an async task: `await session.say(…)`. Outside of a
-        task, `key` does the same for who may repeat a request: what was said under a key is there
-        once.
+        task, `key` does the same for callers that may repeat a request: what was said under a key
+        is there once.
 
         >>> from holdfast import Holdfast
         >>> with Holdfast("memory://") as hf:

@@ -125,7 +125,7 @@ because_option = click.option("--because", default="", metavar="TEXT", help="Why
 
 
 def login_name() -> str:
-    """Who sits at this terminal, for the log: else it would name a process."""
+    """The person at this terminal, for the log: else it would name a process."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

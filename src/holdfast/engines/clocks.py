@@ -79,7 +79,7 @@ class OwnTime(Protocol):
 
 
 class Countdown:
-    """How long it is until a time of day, for who waits for it in this process.
+    """How long it is until a time of day, for a wait in this process.
 
     A clock that is set back meanwhile makes that no longer: what was left at first is counted by
     the clock that nobody sets. A clock that is set forward makes it shorter.

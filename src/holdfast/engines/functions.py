@@ -98,7 +98,7 @@ def make_spec(
 
 
 def _invalidated(called: str, given: Any) -> tuple[str, ...]:
-    """The names of reads that a tool makes untrue. One that is given as a name may be defined
+    """The names of reads that a tool makes untrue. A read that is given by name may be defined
     elsewhere, or later."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise BadInput(

@@ -70,7 +70,7 @@ def close_together(store: Store, logs: Sequence[Log]) -> Sequence[BaseException 
             if outcome is not None:
                 failures[log] = outcome
     store.release([log.lease for log in logs])
-    # What was acknowledged is safe; the rest belongs to who has the lease now.
+    # Acknowledged events are safe; the rest belongs to the lease's present holder.
     return [None if isinstance(e := failures.get(log), LeaseLost) else e for log in logs]
 
 

@@ -199,8 +199,8 @@ async def nap(run: Run, seconds: float) -> None:
 # The store blocks, so it is asked in threads. If each task went to a thread of its own, a step
 # would cost two changes of threads, and the disk as many syncs as there are tasks. So tasks that
 # take hold of a log, wait for a sync or let go stand in line here, and one thread does it for all
-# of them at once. Who comes meanwhile is in the next group, together with those that this one has
-# just woken.
+# of them at once. A task that comes meanwhile is in the next group, together with those that this
+# one has just woken.
 
 
 R = TypeVar("R")

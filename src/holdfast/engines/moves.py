@@ -63,7 +63,8 @@ def move(
 
 
 class _Move:
-    """A task and its open children on their way to an engine, by who was given another one."""
+    """A task and its open children on their way to an engine, moved by a process that was given
+    another."""
 
     def __init__(
         self, holding: Holding, given: Engine, engine: Engine, by: str, give_up_at: float

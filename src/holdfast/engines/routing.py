@@ -1,8 +1,8 @@
 """Tasks that a remote engine drives: who may do what to them, and how their engine is told.
 
-Who drives a task is in its log (`State.driver`), so every process sees the same, whatever engine it
-was given. Nobody but the engine writes to such a task while it is under way: what is said to it is
-left in its inbox, and the engine brings it in.
+The log names the driver of a task (`State.driver`), so every process sees the same, whatever engine
+it was given. Nobody but the engine writes to such a task while it is under way: what is said to it
+is left in its inbox, and the engine brings it in.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _QUEUE = (
 
 
 def elsewhere(state: State) -> DrivenElsewhere:
-    """The error for who would drive a task, or write to it, that is not his to drive."""
+    """The error raised when this process drives or writes a task that another engine owns."""
     driver, id = called(state.driver), quote(state.id)
     force = " --force" if state.status in FINISHED else ""
     if driver == LOCAL:
@@ -284,7 +284,7 @@ def try_to_start(store: Store, engine: Engine, by: str, state: State) -> None:
 
 # Whether a task can go on by itself, from its state alone.
 #
-# Who drives a task sees it stop. Who only watches one, that a remote engine drives, has to tell
+# The driver of a task sees it stop. A process that watches the task of a remote engine has to tell
 # from the log that nothing more will happen before a person has done something.
 
 

@@ -81,7 +81,7 @@ class Family(Protocol):
 
 
 class Answers(Protocol):
-    """Who knows the outcomes of calls that a task has not made: of a fork, or of a replay."""
+    """Knows the outcomes of calls that a task has not made: those of a fork, or of a replay."""
 
     def passing(self, asked: Asked) -> None:
         """The code has come to a call, answered or not. An error stops the task there."""
@@ -266,7 +266,7 @@ class Run:
         self.raise_in(path, self.halted(error))
 
     def halted(self, error: HoldfastError) -> Halt:
-        """The signal that `halt` raises, for who has to raise it himself."""
+        """The signal that `halt` raises, for callers that have to raise it themselves."""
         self.stop = Halt(error)
         return self.stop
 

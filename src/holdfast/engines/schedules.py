@@ -148,7 +148,7 @@ def _cron(schedule: Schedule, after: datetime) -> Iterator[datetime]:
             f"schedule {schedule.name!r}: cron= needs cronsim: pip install 'holdfast[schedules]'"
         ) from None
     try:
-        # One that fell behind twice on the same wall time would be told of twice.
+        # A time that the clock passes twice would be told of twice.
         found = CronSim(schedule.cron, after.astimezone(zone_of(schedule)))
     except CronSimError as error:
         raise BadInput(

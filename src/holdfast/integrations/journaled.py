@@ -30,7 +30,7 @@ __all__ = ["Piece", "Settle", "journaled_call", "settled"]
 
 _LONGEST = 200
 _BY = "interrupt"
-"""Who answered, of what a person said through the framework."""
+"""The person who answered, where the framework passes on what a person said."""
 
 Settle = Callable[[dict[str, Any]], Any]
 """Asks a person through the framework: takes what to show, returns the answer, or stops."""

@@ -121,7 +121,7 @@ class Holds(Protocol):
 
 
 class Watching(Protocol):
-    """Who counts what is written, while it is: for metrics and traces."""
+    """Counts what is written, while it is: for metrics and traces."""
 
     def wrote(self, state: State, lines: Sequence[bytes]) -> None:
         """The store was given these lines. Quick: the log is locked meanwhile."""
@@ -131,7 +131,7 @@ class Watching(Protocol):
 
 
 class KeepsParts(Protocol):
-    """Who writes the parts of steps that stream where others can follow them."""
+    """Writes the parts of steps that stream where others can follow them."""
 
     def begin(self, log: Log, path: str, raws: list[bytes], of_text: bool = False) -> Any:
         """An attempt begins, and adds its parts to `raws`, or the pieces of a text. What is
@@ -153,7 +153,7 @@ class Log:
         """None of a log that nobody looks after: no task is driven by it."""
         self.watched: Watching | None = None
         self.keeper: KeepsParts | None = None
-        """Who writes the parts of streams beside the log, if anybody does."""
+        """The writer of the parts of streams beside the log, if there is one."""
         self.base = 0
         """How many of its events are those of the log that it is a fork of."""
         self._waypoints = WaypointWriter(store, lease.stream)

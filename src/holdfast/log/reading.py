@@ -132,7 +132,7 @@ def _past(
 
 
 def own_events(store: Readable, stream: str) -> Iterator[AnyEvent]:
-    """The events that a log holds itself: for who looks at every log, and so at the pasts too."""
+    """The events that a log holds itself: for readers of every log, which see the pasts too."""
     for event, _, _ in _checked(stream, store.read(stream)):
         yield event
 

@@ -184,8 +184,8 @@ def empty(stream: str) -> Folded:
 
 
 def follow(state: Folded, event: AnyEvent, stream: str) -> None:
-    """Change a state, which the caller alone owns, by an event. One that makes no sense there is
-    damage to the log."""
+    """Change a state, which the caller alone owns, by an event. An event that makes no sense there
+    is damage to the log."""
     try:
         _advance(state, event)
     except (*NONSENSE, Illegible) as error:
@@ -560,7 +560,7 @@ class Records:
 
 
 def whole(state: State) -> State:
-    """The state with every call and list made: for who hands it to something that knows only dicts.
+    """The state with every call and list made: for code that knows only dicts.
 
     >>> whole(State()) == State()
     True

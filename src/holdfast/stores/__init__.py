@@ -166,7 +166,7 @@ def whole_store(store: Store) -> Store:
 
 def _is_missing(store: Store, name: str) -> bool:
     found = getattr(store, name, None)
-    # One that inherits from the protocol has all of its methods, and they do nothing.
+    # A class that inherits from the protocol has all of its methods, and they do nothing.
     return found is None or getattr(found, "__func__", None) is vars(Store)[name]
 
 

@@ -50,7 +50,7 @@ def page_of(
 
 
 def in_order(query: Query, streams: Iterable[tuple[str, Facts]]) -> list[tuple[str, Facts]]:
-    """Those that match, in order: one more than belong on the page, if there are so many."""
+    """The tasks that match, in order: one more than belong on the page, if there are so many."""
     if query.due_by is not None:
         found = sorted(streams, key=_due_place)
         return found if query.limit is None else found[: query.limit + 1]

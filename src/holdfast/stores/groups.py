@@ -64,7 +64,7 @@ class Groups(Generic[J]):
     """A queue of jobs, and a function that writes many of them at once.
 
     The function says for each job that it is `done`, be it refused, and raises nothing but
-    interrupts. Those that are not done then were not written, and stay in the queue.
+    interrupts. Jobs that are not done then were not written, and stay in the queue.
     """
 
     def __init__(self, commit: Callable[[Sequence[J]], None]) -> None:

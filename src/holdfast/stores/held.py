@@ -140,7 +140,7 @@ def not_there(stream: str, head: int, expected_seq: int) -> Conflict:
 
 
 def busy(stream: str, owner: str, silent_s: float, lease_s: float) -> TaskBusy:
-    """The error for who wants a stream that another holds."""
+    """The error raised when a stream that another holds is asked for."""
     return TaskBusy(
         f"{stream} is being driven by {owner or 'another process'}, alive {max(silent_s, 0):.0f} s "
         f"ago. Wait for it to end; if it hangs, its lease of {lease_s:g} s runs out and this can "

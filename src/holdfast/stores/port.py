@@ -137,7 +137,7 @@ class Store(Protocol):
         """
 
     def holder(self, stream: str) -> str | None:
-        """Who is at work on a stream now, as far as can be told without disturbing them."""
+        """The holder at work on a stream now, as far as can be told without disturbing it."""
 
     def renew(self, lease: Lease) -> None:
         """Say that the holder is alive. `LeaseLost` if it holds the lease no more.

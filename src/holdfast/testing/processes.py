@@ -223,7 +223,7 @@ def _import_what_it_takes(make: Callable[[], Store]) -> None:
     read_fd, write_fd = os.pipe()
     pid = os.fork()
     if not pid:
-        with suppress(Exception):  # what is wrong is told to who opens a store
+        with suppress(Exception):  # opening a store tells what is wrong
             make().close()
         os.write(write_fd, " ".join(set(sys.modules) - known).encode())
         os._exit(0)

@@ -68,7 +68,7 @@ def is_worked_off(view: TaskView) -> bool:
 
 
 def at_work(store: Store, view: TaskView) -> str | None:
-    """Who is at work on an unfinished task right now, as far as can be told.
+    """The driver at work on an unfinished task right now, as far as can be told.
 
     Of a mission or a script: who does an item or a step of it.
     """
@@ -84,7 +84,7 @@ def at_work(store: Store, view: TaskView) -> str | None:
 
 
 def questions_of(view: TaskView) -> list[QuestionView]:
-    """The questions of a task that wait for an answer. One that has ended waits for none."""
+    """The questions of a task that wait for an answer. An ended task waits for none."""
     if view.status in FINISHED:
         return []
     return [

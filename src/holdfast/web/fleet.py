@@ -112,7 +112,7 @@ def _queue(name: str, pending: int, oldest_at: datetime | None, current: datetim
 
 
 def _workers(store: Store, at_work: list[TaskRecord]) -> tuple[list[Data], Data]:
-    """Who holds a task now, by what they call themselves; and what nobody holds."""
+    """The holders of tasks now, by what they call themselves; and the tasks that nobody holds."""
     held: dict[str, list[str]] = {}
     stopped = sleeping = 0
     for record in at_work[:_MOST_LOOKED_AT]:

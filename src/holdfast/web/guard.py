@@ -1,4 +1,4 @@
-"""Who may come in: everything a request has to show before it is answered.
+"""Lets requests in: everything a request has to show before it is answered.
 
 A debugger shows what agents saw and does what people tell it, so other pages in the same browser
 and other people in the same network must be kept out. Every request passes these, in this order:
@@ -245,7 +245,7 @@ class Gate:
         await self._app(scope, _limited(receive), send)
 
     def _checked(self, scope: Message) -> str | None:
-        """Raise `TurnedAway`; or where to go, for who came with the token."""
+        """Raise `TurnedAway`; or tell where to go, to a request with the token."""
         entry, headers = self._entry, _headers(scope)
         if headers.get("host", "").lower() not in entry.hosts:
             raise TurnedAway(403, "foreign_host", "this server does not go by that name")

@@ -108,7 +108,7 @@ class OperatorDesk:
         return await away(lambda: bounded(make()))
 
     def who(self, ctx: Ctx | None) -> str:
-        """Who asks, for the log: the person, and the client that spoke for them."""
+        """The caller, for the log: the person, and the client that spoke for them."""
         params = None if ctx is None else ctx.request_context.session.client_params
         client = "" if params is None else f" by {params.client_info.name[:60]!a}"
         return f"{self.site.user} (MCP{client})"

@@ -40,7 +40,7 @@ _PAGES = ("tasks", "compare", "sessions", "missions", "fleet", "search")
 
 
 def me(site: Site, asked: PageRequest) -> dict[str, Any]:
-    """Who asks, and what may be done here."""
+    """The caller, and what it may do here."""
     return {
         "user": asked.user,
         "read_only": site.read_only,

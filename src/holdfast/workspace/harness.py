@@ -244,7 +244,7 @@ def prompt_for_item(mission: str, item: str) -> str:
 
 @tool(name="agent", in_doubt="retry")
 def call_agent(prompt: str, command: str, *, key: IdempotencyKey = _NO_KEY) -> RanCommand:
-    """Have the agent do what the prompt says. One that was killed is started again."""
+    """Have the agent do what the prompt says. An agent that was killed is started again."""
     means = _at_work().means
     if isinstance(means.agent, str):
         # For `holdfast once` in an agent that is a script: the item's own task is ours to drive.

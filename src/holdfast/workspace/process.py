@@ -94,7 +94,7 @@ class Signals:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Hear them until the block ends. Those that we were told to ignore stay ignored."""
+        """Hear them until the block ends. Signals that we were told to ignore stay ignored."""
         before = {
             number: signal.signal(number, self._heard)
             for number in _SIGNALS

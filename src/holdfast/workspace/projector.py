@@ -168,7 +168,7 @@ class Projector:
         folder = task_folder(self._root, task_id)
         if made.is_current:
             known.put_files(folder)
-        # One that was written while it waited would go on telling what is left to do.
+        # A file that was written while it waited would go on telling what is left to do.
         is_stale = known.finished or known.was_put_back
         is_over = is_stale and (folder / "SUMMARY.md").exists()
         if (known.waits or is_over) and made.is_current:

@@ -27,7 +27,7 @@ from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.folder import failed
 
 Outcome = Literal["same", "made", "replaced", "removed", "edited", "kept aside", "busy"]
-"""What became of a file. One that is *edited* was left alone; of one that is *kept aside* the
+"""What became of a file. An *edited* file was left alone; of a file *kept aside* the
 edited version has another name now."""
 
 DISK = Disk()

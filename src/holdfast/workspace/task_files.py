@@ -1,6 +1,6 @@
 """The files of a task, from outside: `hf.files(id)`. Read at any version, written by people.
 
-Who writes says which version they have seen, and replaces that one or none. Where another process
+A writer says which version it has seen, and replaces that one or none. Where another process
 drives the task, the write goes by way of its inbox, and is compared again when it arrives.
 """
 

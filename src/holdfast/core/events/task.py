@@ -73,7 +73,7 @@ class DriverDied(Event, frozen=True, kw_only=True, tag="driver_died"):
     records that, before it claims the task."""
 
     owner: str
-    """Who died."""
+    """The driver that died."""
     path: str = ""
     """Where: the call that was being made; '' if there was none, and the function itself ran."""
     name: str = ""
@@ -105,7 +105,7 @@ class Hindered(Event, frozen=True, kw_only=True, tag="hindered"):
     why: str
     """What it said, and what to do."""
     by: str = ""
-    """Who tried."""
+    """The driver that tried."""
 
 
 class Parked(Event, frozen=True, kw_only=True, tag="parked"):

@@ -199,8 +199,8 @@ async def look_after(
     serve: Callable[[str], None] = lambda task: None,
 ) -> None:
     """Make a pass over the tasks of an engine about once a second. What stands in the way is said
-    once, until it changes or is gone. With `serve` the engine is told who has the code of a type of
-    task: it may have forgotten."""
+    once, until it changes or is gone. With `serve` the engine is told which worker has the code of
+    a type of task: it may have forgotten."""
     memory, said, patrol = SweepMemory(), set[str](), Patrol(store)
 
     def swept_at_cost() -> tuple[SweepResult, float]:
@@ -294,7 +294,7 @@ class Hub:
             return task_id in self._held
 
     def take(self, task_id: str, since: int) -> None:
-        """Take hold of a log for a moment, for who could not wait for that in `hold`."""
+        """Take hold of a log for a moment, for a caller that could not wait for that in `hold`."""
         with self.hold(task_id, since):
             pass
 

@@ -88,7 +88,7 @@ class Remote:
         self._looked_at: set[str] = set()
         """The calls whose children were looked at because the engine said that they had ended."""
         self._calls: list[Called] = []
-        """Those that are being made, also if nobody waits for them any more."""
+        """The calls that are being made, also if nobody waits for them any more."""
         self._has_moved = False
         """Whether something has ended in this run. A new one that is as long before anything has
         would bring the task no further."""
@@ -195,7 +195,7 @@ class Remote:
         """Wait for a condition, or for the task to be told to stop."""
         while not is_over():
             self.run.must_go_on(path)
-            # One that has come and did not end it, such as a child that went elsewhere, is no news.
+            # An event that has come and did not end it, such as a child that moved, is no news.
             still = (pending for pending in pendings if not pending.done())
             yield (*still, Until(lambda: is_over() or self.run.is_stopped(path)))
 

@@ -260,7 +260,7 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         while self._ready:
             handle = self._ready.popleft()
             if not handle.cancelled():
-                # They are in the task that raised them as well, for who waits for it; this process
+                # They are in the task that raised them as well, for its waiters; this process
                 # does not end by them.
                 with suppress(SystemExit, KeyboardInterrupt):
                     handle._run()

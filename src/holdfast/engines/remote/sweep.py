@@ -185,7 +185,7 @@ def _driven_remotely(store: Store) -> Iterator[str]:
 
 
 def _due(memory: SweepMemory, posts: Sequence[Post], now_s: float) -> list[Post]:
-    """The messages that the engine is to be told of now. Those that are gone are forgotten."""
+    """The messages that the engine is to be told of now. Messages that are gone are forgotten."""
     there = {(post.stream, post.name): post for post in posts}
     memory.tell_at = {key: at for key, at in memory.tell_at.items() if key in there}
     return [post for key, post in there.items() if memory.tell_at.get(key, (now_s, 0))[0] <= now_s]
@@ -201,7 +201,7 @@ def _start(store: Store, engine: Engine, stream: str, state: State, posts: Seque
     known = engine.query(job)
     if known is not None and known.status == "running":
         return False
-    # One that is to end has to be started too: it may have something to undo.
+    # A task that is to end has to be started too: it may have something to undo.
     if (
         known is not None
         and known.status == "stopped"

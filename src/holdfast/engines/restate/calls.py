@@ -32,7 +32,7 @@ _AGAIN_S = (0.05, 0.2, 0.5)
 
 _LATER, _MUCH_LATER = timedelta(seconds=1), timedelta(seconds=5)
 """When Restate is to ask again: sooner for what may have passed by then, later for what a person
-has to mend. Meanwhile the log is free, for who would take the task elsewhere."""
+has to mend. Meanwhile the log is free, so that the task can be taken elsewhere."""
 
 Which = tuple[str, str]
 """A task, and the path of a call in it."""
@@ -131,7 +131,8 @@ class Calls:
 
 
 def _end_of(work: Future[Any]) -> asyncio.Future[None]:
-    """Done when work is. Who no longer waits for it does not end it, and misses no error of its."""
+    """Done when work is. A waiter that gives up does not end the work, and misses no error of
+    it."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""How Restate is asked: JSON over HTTP, with what Python has. Its SDK is for who serves tasks."""
+"""Asks Restate by JSON over HTTP, with what Python has. Only workers need its SDK."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ class TemporalCarrier:
         self._shown_bytes = 0
 
     def end(self) -> None:
-        """This run is over. One that is only forgotten here is not: its calls are under way."""
+        """This run is over. A run that is only forgotten here is not: its calls are under way."""
         for path in list(self._offered):
             self._take_back(path)
         self._served.is_well(self._task_id)

@@ -1,7 +1,7 @@
 """From a question of a task to a form that a client shows its user, and from the form back.
 
 A form of MCP is flat: an object whose fields are texts, numbers, booleans, or choices. A question
-that asks for such an object is put as it is. One that asks for a single such value gets a form with
+that asks for such an object is put as it is. A question for a single such value gets a form with
 the one field `answer`. Anything deeper is asked for as JSON in a text, with the schema beside it.
 """
 

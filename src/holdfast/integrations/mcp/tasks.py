@@ -89,7 +89,7 @@ class _Durable(Struct, frozen=True):
 
 
 class _Request(Struct, frozen=True):
-    """Who called a tool, and how."""
+    """The caller of a tool, and how it called."""
 
     tasks: DurableTasks
     tool: str
@@ -510,7 +510,7 @@ def _plain(response: Any) -> Any:
     return response if dump is None else dump(mode="json", by_alias=True)
 
 
-# Who asks, and what the request says
+# The caller, and what the request says
 
 
 def _declares(ctx: ServerRequestContext[Any, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Blobs as files: content-addressed, complete or not there, and checked when they are read.
 
-The time of a blob's file is that of its last put. Who deletes a blob looks at it under a lock on
+The time of a blob's file is that of its last put. A deleter looks at the blob under a lock on
 the folder, and who puts one sets it under the same lock: so a blob that is just being put again is
 either seen to be young, or is gone before the put looks for it, and written anew.
 

@@ -42,9 +42,9 @@ from holdfast.stores.port import Facts, Page, Query
 #
 # A line has a sum, as those of logs have: one that anything happened to counts for nothing.
 #
-# Every process appends to it, each line in one write. Who finds it grown far beyond what it says
-# rewrites it, under its lock; others notice that their file has lost its name, and write their
-# line again. Lines that were written just before are copied when the new file has its name
+# Every process appends to it, each line in one write. A process that finds it grown far beyond what
+# it says rewrites it, under its lock; others notice that their file has lost its name, and write
+# their line again. Lines that were written just before are copied when the new file has its name
 # already, and may come behind newer ones there: so a line that was copied counts only until its
 # stream has one that was not.
 

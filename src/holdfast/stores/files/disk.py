@@ -219,7 +219,7 @@ class Disk:
                 try:
                     return self.remove_folder(name, parent)
                 except OSError as error:
-                    # Who had it open may have made one more file in it.
+                    # A process that had it open may have made one more file in it.
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
             self.remove_folder(name, parent)
@@ -267,8 +267,8 @@ class Disk:
             return None
 
     def forbid_writing(self, fd: int) -> None:
-        """Take away the permission to write a file. Who has it open can look at that, and for
-        everybody it is so from one moment to the next."""
+        """Take away the permission to write a file. A process that has it open can look at that,
+        and for everybody it is so from one moment to the next."""
         os.fchmod(fd, 0o400)
 
     def inode_of(self, name: str, parent: int) -> tuple[int, int] | None:

@@ -239,7 +239,7 @@ def _is_sound_and_on(handle: HeldFile, device: int) -> bool:
 # The open logs of a store: a bounded number, however many tasks it holds.
 #
 # A log is opened when its task is taken hold of and, should its descriptor have been closed since,
-# when it is next appended to. One that somebody is using is not closed: who uses it has one of its
+# when it is next appended to. A log in use is not closed: its user has one of its
 # two locks. One with writes that were not synced is synced first, for a failure that nobody was
 # told of before the file was closed may be told to nobody after it.
 

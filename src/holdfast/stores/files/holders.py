@@ -1,4 +1,4 @@
-"""Who is alive: one file for each store object that holds tasks, however many it holds.
+"""Which holders are alive: one file for each store object that holds tasks, however many it holds.
 
     workspace/holders/<host>-<process>-<random>
 
@@ -289,7 +289,7 @@ def _started(pid: int) -> str:
             fields = stat.read().rpartition(b")")[2].split()
     except OSError:
         return _UNTOLD
-    # One that was killed stays listed until its parent has taken notice.
+    # A killed process stays listed until its parent has taken notice.
     return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
 
 

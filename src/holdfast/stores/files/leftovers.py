@@ -8,7 +8,7 @@
     blobs/ab/.<digest>.<12 hex>               a blob that was never whole
     index.jsonl.<12 hex>                      an index that was being rewritten
 
-All of them live for moments. One that is an hour old belongs to nobody.
+All of them live for moments. A file that is an hour old belongs to nobody.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may write: the lock file of a stream, how it is taken, given back, and taken over.
+"""The lock file of a stream says who may write: how it is taken, given back, and taken over.
 
 A file called `lock` beside the log says who holds the stream: by which claim in which file of a
 holder (see `holders`), which the system unlocks when its process dies. A process that hangs keeps
@@ -13,7 +13,8 @@ after the other, and the second finds a holder that is alive. The log is made (e
 the lock, so there is never a holder that could make one later.
 
 A lock file is written in place by the holder it names, who may be slow, and by whoever finds that
-nobody holds it. Who takes over from a holder that may be alive puts a new file in its place.
+nobody holds it. A process that takes over from a holder that may be alive puts a new file in its
+place.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def was_started(data: bytes) -> bool:
 
 
 def at_work(disk: Disk, root: int, folder: int) -> Lock | None:
-    """The lock of who holds a stream, as far as can be told without disturbing them."""
+    """The lock of the holder of a stream, as far as can be told without disturbing it."""
     fd = disk.open(LOCK, folder, os.O_RDONLY | NO_WAIT)
     try:
         _, lock = _read(disk, fd)

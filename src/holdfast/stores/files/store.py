@@ -3,7 +3,7 @@
     workspace/
       tasks/<safe id>/events.jsonl    the log, one JSON object a line
       tasks/<safe id>/lock            who is writing (see `locks`)
-      tasks/<safe id>/inbox/          messages for who is writing (see `held`)
+      tasks/<safe id>/inbox/          messages for the writer (see `held`)
       holders/                        the processes that are writing (see `holders`)
       index.jsonl                     what the logs say, for lists (see `catalog`)
       blobs/ab/abcdef…                content-addressed, for what is too large for a line
@@ -292,7 +292,8 @@ class FileStore(Syncing, Mail):
         try:
             disk.rename(safe_name(name), gone, folder)
             disk.sync_folder(folder)
-            # Who waits for the lock with the old folder open finds neither lock nor log in it.
+            # A process that waits for the lock with the old folder open finds neither lock nor log
+            # in it.
             disk.remove_all(gone, folder)
         finally:
             disk.close(folder)

@@ -33,7 +33,7 @@ def by_stream(jobs: Sequence[HeldLines]) -> Iterator[Appends]:
 def statement_of(appends: list[Appends], *, tell: bool) -> tuple[str, dict[str, Any]]:
     """The name of the statement that makes appends, and the values to bind.
 
-    It tells who waits for news if facts have changed, and otherwise if it is to `tell`.
+    It wakes the waiters for news if facts have changed, and otherwise if it is to `tell`.
     """
     if not tell and (alone := _alone(appends)) is not None:
         return alone

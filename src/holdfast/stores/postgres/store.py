@@ -9,7 +9,8 @@ shows that it is alive** over one more connection (see `presence`), so there mus
 between that hands a connection to somebody else after each transaction.
 
 **Failure.** When a connection is lost in the middle of an append, nobody knows whether it was
-written, so every lease that had lines in it is spoiled. Who takes a new one reads what is there.
+written, so every lease that had lines in it is spoiled. The holder of a new one reads what is
+there.
 """
 
 from __future__ import annotations
@@ -351,7 +352,7 @@ class PostgresStore(DatabaseStore):
         total = sha256(data)
         digest = name or total.hexdigest()
         given = {"digest": bytes.fromhex(digest), "sum": total.digest()}
-        # One that can be read is durable: what is not committed can't be read.
+        # A line that can be read is durable: uncommitted lines can't be read.
         if not (
             self._ask("young_blob", **given, young_s=BLOB_AGE_S)
             or self._ask("make_blob_young", **given)

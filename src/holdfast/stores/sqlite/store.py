@@ -286,7 +286,7 @@ class SqliteStore(DatabaseStore):
             raise TooLarge(f"{len(data):,} bytes are more than SQLite keeps in one piece")
         digest = name or sha256(data).hexdigest()
         given = {"digest": digest, "data": data}
-        # One that can be read is durable: what is not committed can't be read.
+        # A line that can be read is durable: uncommitted lines can't be read.
         if self._look("young_blob", **given, after=time.time() - BLOB_AGE_S):
             return digest
 

@@ -35,7 +35,7 @@ from holdfast.testing.contract.samples import (
 
 
 class Leases:
-    """Who may append."""
+    """The lease: its holder may append."""
 
     def test_a_second_writer_is_told_who_has_it(self, store: Store, other: Store) -> None:
         lease = acquire_one(store, STREAM, "the first writer", LONG_S)
@@ -175,7 +175,7 @@ def messages(store: Store, *streams: str) -> list[tuple[str, str, bytes]]:
 
 
 class Inboxes:
-    """Rule 7: an inbox is for who holds no lease."""
+    """Rule 7: an inbox is for senders that hold no lease."""
 
     def test_a_message_is_there_once_until_it_is_taken(self, store: Store, other: Store) -> None:
         begun(store)
@@ -280,7 +280,7 @@ class Takeovers:
 
     @pytest.fixture(params=["by the same store object", "by another store object"])
     def taker(self, request: pytest.FixtureRequest, store: Store, other: Store) -> Store:
-        """Who takes over from `store`."""
+        """The store that takes over from `store`."""
         return store if "same" in request.param else other
 
     @pytest.mark.parametrize("written", [0, 1, 2])

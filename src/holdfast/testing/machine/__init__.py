@@ -238,7 +238,7 @@ def _is_busy(found: Outcome) -> bool:
     return isinstance(found.error, TaskBusy)
 
 
-# Rules of who only looks, and of who tells what was seen.
+# Rules that only look, or tell what was seen.
 
 
 class Looking(Story):
@@ -365,7 +365,7 @@ class Ending(Story):
                 known.has_crashed = known.has_old_facts = True
 
 
-# Rules of who leaves something for others: messages and blobs.
+# Rules that leave something for others: messages and blobs.
 
 
 some_message = st.sampled_from(["m", "../m"])

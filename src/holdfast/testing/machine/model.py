@@ -89,9 +89,9 @@ class Stream(Struct, eq=False):
     told: list[tuple[int, Facts]] = field(default_factory=list)
     """The facts so far, and after how many lines each was told."""
     last: Hold | None = None
-    """Who held it last and has not given it back."""
+    """The holder that had it last and has not given it back."""
     owner: str | None = None
-    """Who may still seem to hold it."""
+    """The holders that may still seem to hold it."""
     has_crashed: bool = False
     """Whether a process that held it was killed."""
     has_old_facts: bool = False

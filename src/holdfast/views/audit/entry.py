@@ -36,7 +36,7 @@ class AuditEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     what: str
     """The kind of event, in a word or two: always the same ones."""
     who: str = ""
-    """Who did it: the person who is named, else the process that drove the task; '' if the log
+    """The doer: the person who is named, else the process that drove the task; '' if the log
     does not say."""
     epoch: int = 0
     """The claim under which it was written; 0 before the first."""

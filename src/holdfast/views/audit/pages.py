@@ -290,7 +290,7 @@ def _text(text: str) -> str:
 
 
 VERSION = 1
-"""Of the fields. One that is added does not change it; one that changes its meaning does."""
+"""Of the fields. An added field does not change it; a field that changes its meaning does."""
 
 
 def to_jsonl(audit: Audit) -> Iterator[str]:

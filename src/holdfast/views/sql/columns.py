@@ -142,8 +142,8 @@ AS_STORED: dict[str, Callable[[Any], Any]] = {
 
 # The logs as the tables see them: a state, and what is had of the store only when it is asked for.
 #
-# A value that stands in its event is text at once. One that is kept beside it, in a blob or as a
-# long list, is numbered here, and fetched when a query comes to it: a column that no query reads
+# A value that stands in its event is text at once. A value that is kept beside it, in a blob or as
+# a long list, is numbered here, and fetched when a query comes to it: a column that no query reads
 # costs nothing, and neither do the rows that a `where` leaves out.
 
 
