@@ -128,6 +128,27 @@ def test_a_line_that_makes_no_sense_is_named_and_hides_no_other_log(recorded, cl
     assert heads >= {"both", "mend-1"}
 
 
+@pytest.mark.parametrize("how", ["emptied", "removed"])
+def test_a_task_whose_log_was_lost_is_not_as_if_it_never_was(recorded, cli, how):
+    log = STORE / "tasks/both/events.jsonl"
+    log.write_bytes(b"") if how == "emptied" else log.unlink()
+    of_the_task = (
+        "show",
+        "why",
+        "log",
+        "context",
+        "snapshot",
+        "verify",
+        "doctor",
+        "pause",
+        "resume",
+    )
+    for args in (*((name, "both") for name in of_the_task), ("head",), ("ls",), ("doctor",)):
+        ended = cli(*args)
+        assert (args, ended.code) == (args, 4)
+        assert "both" in ended.out + ended.err, args
+
+
 def test_in_processes_of_their_own_they_end_in_the_same_way(recorded):
     spoil("index")
     assert run("ls", cwd=recorded).code == run("show", "both", cwd=recorded).code == 0

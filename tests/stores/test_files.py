@@ -495,6 +495,9 @@ def test_a_log_that_was_lost_is_not_begun_anew(tmp_path, how):
         for ask in (lambda: hf.task("t"), lambda: hf.run(small_trip, "Oslo", id="t")):
             with pytest.raises(LogDamaged, match="events were recorded here"):
                 ask()
+        for backwards in (False, True):
+            with pytest.raises(LogDamaged, match="events were recorded here"):
+                list(hf.store.read("tasks/t", backwards=backwards))
     assert ran == []
 
 

@@ -395,9 +395,21 @@ def _changed_waypoint(data: bytes, part: str, total: bytes, chance: Random) -> b
     return sealed(total, part, zlib.compress(records) if chance.random() < 0.9 else records)
 
 
+def lose_a_log(store: Folder, chance: Random) -> Done:
+    """No log, or an empty one, where the lock file says that there was one."""
+    held = [each for each in store.streams() if (store.place(each) / "lock").exists()]
+    stream = chance.choice(held)
+    victims, log = with_forks(store, stream), store.place(stream) / "events.jsonl"
+    store.write(log, b"")
+    if chance.random() < 0.5:
+        log.unlink()
+    return Done(f"{stream} is {'empty' if log.exists() else 'gone'}", victims)
+
+
 IN_A_FOLDER: dict[str, Damaging] = {
     "line": change_a_line,
     "lines": move_lines,
+    "log": lose_a_log,
     "blob": change_a_blob,
     "spoilt blob": spoil_a_blob,
     "index": change_the_index,
@@ -472,9 +484,19 @@ def change_a_posted_row(store: Database, chance: Random) -> Done:
     return Done(f"a message: {new[:200]!r}", frozenset({stream}))
 
 
+def lose_lines(store: Database, chance: Random) -> Done:
+    """No lines of a log, or fewer than the database says."""
+    stream = chance.choice(store.streams())
+    victims, lines = with_forks(store, stream), store.lines(stream)
+    store.set_lines(stream, lines[: chance.choice((0, chance.randrange(len(lines))))])
+    store.ask("update streams set head = ? where name = ?", len(lines), stream)
+    return Done(f"lines of {stream} are gone", victims)
+
+
 IN_A_DATABASE: dict[str, Damaging] = {
     "line": change_a_line,
     "lines": move_lines,
+    "log": lose_lines,
     "blob": change_a_blob,
     "spoilt blob": spoil_a_blob,
     "row": change_a_row,

@@ -1,7 +1,8 @@
 """A store with damage at random, read by every command and a worker.
 
     no fault          no command ends with an error that nobody thought of (exit 70), and none hangs
-    no hiding         what is good is listed, read, driven, copied and restored as before
+    no hiding         what is good is listed, read, driven, copied and restored as before; and what
+                      is damaged is not as if it never was
     the culprit       whoever finds a damaged log says which; and then `doctor` does too
     derived data      damage to an index, a lock or a waypoint changes no exit code
 
@@ -313,6 +314,8 @@ class _Fuzzing:
             yield from self._named_culprit(done, ended, args, name in MOVING)
         if ended.code == Exit.BAD_INPUT != usual.code and name not in _OF_WHAT_IS_LEFT:
             yield f"exit 2, as if it were the user's fault: {ended.told[-500:]}"
+        if ended.code == Exit.NOT_FOUND != usual.code:
+            yield f"exit 5, as if it never was: {ended.told[-500:]}"
 
     def _usual(self, name: str, target: str) -> Ended:
         """How a command ends without damage."""

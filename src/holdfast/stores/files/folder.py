@@ -103,11 +103,16 @@ class Workspace:
         found = self._read_end(stream, after_seq)
         return iter(found) if found is not None else self._read_all(stream, after_seq)
 
-    def _read_all(self, stream: str, after_seq: int) -> Iterator[bytes]:
+    def _read_all(
+        self,
+        stream: str,
+        after_seq: int,
+        reading: Callable[[Disk, str, int], Iterator[bytes]] = lines.forwards,
+    ) -> Iterator[bytes]:
         kind, name = stream.split("/", 1)
         for _ in range(2):
             number = 0
-            for line in self._lines(stream, lines.forwards):
+            for line in self._lines(stream, reading):
                 number += 1
                 if number > after_seq:
                     yield line
@@ -131,7 +136,7 @@ class Workspace:
 
     def _read_back(self, stream: str, after_seq: int) -> Iterator[bytes]:
         if after_seq <= 0:
-            return self._lines(stream, lines.backwards)
+            return self._read_all(stream, 0, lines.backwards)
         return reversed(list(self.read(stream, after_seq)))
 
     def _lines(
@@ -149,10 +154,6 @@ class Workspace:
             return
         except OSError as error:
             raise failed(f"can't read {stream}", error) from error
-
-    def _must_never_have_started(self, stream: str, way: tuple[str, str]) -> None:
-        if self._was_started(way):
-            raise locks.lost(stream)
 
     def _was_started(self, way: tuple[str, str]) -> bool:
         with suppress(OSError):
