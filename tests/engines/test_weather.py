@@ -193,9 +193,9 @@ def test_the_weather_is_said_once_and_a_wait_is_never_long():
     weather = Weather(said.append)
     waits = [weather.fails(StorageFailed("gone")) for _ in range(50)]
     assert all(0 < wait <= 2 for wait in waits)
-    assert not weather.is_fair and weather.why == "gone"
+    assert weather.why == "gone"
     assert weather.clears() and not weather.clears()
-    assert weather.is_fair and [text.partition(":")[0] for text in said] == [
+    assert not weather.why and [text.partition(":")[0] for text in said] == [
         "the store does not answer",
         said[1].partition(":")[0],
     ]

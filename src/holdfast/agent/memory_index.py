@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast.agent.words import WordIndex, words_of
+from holdfast.agent.word_index import WordIndex, words_of
 from holdfast.core.decoding import decode
 from holdfast.core.events import Remembered
 from holdfast.core.memories import Memories

@@ -16,13 +16,13 @@ from holdfast.cli.output import print_lines, status_text
 from holdfast.cli.text import clock, count, plain, plain_lines, precise_clock, short, shown, took
 from holdfast.core.events import PlanItem
 from holdfast.core.state import Attempt, Call
+from holdfast.core.words import beginning
 from holdfast.history.known import Choice, Output, RetryContext
 from holdfast.log.messages import Message
 from holdfast.views.task import TaskView
 from holdfast.views.words import raised_at
 
 MOST_LINES = 12
-MOST_CHARACTERS = 1_000
 MOST_ITEMS = 40
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class LayerPage:
 
     def block(self, text: str, indent: int = 5) -> None:
         """Text of several lines, set in."""
-        kept = text if self.whole else _beginning(text)
+        kept = text if self.whole else beginning(text, MOST_LINES)
         set_in = "\n".join(" " * indent + line for line in kept.split("\n"))
         print_lines(self.out, set_in)
         if left := len(text) - len(kept):
@@ -67,12 +67,6 @@ class LayerPage:
         if left > 0:
             self.line((f"… {left:,} earlier ones: {self._more} shows them", "dim"))
         return items[max(left, 0) :]
-
-
-def _beginning(text: str) -> str:
-    if len(text) <= 1.2 * MOST_CHARACTERS and text.count("\n") <= 1.2 * MOST_LINES:
-        return text  # to leave out so little would be silly
-    return "\n".join(text[:MOST_CHARACTERS].split("\n")[:MOST_LINES])
 
 
 def print_position(page: LayerPage, view: TaskView) -> None:

@@ -88,6 +88,13 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=place, query=urlencode(given, safe="/")))
 
 
+def beginning(text: str, most_lines: int, most: int = 1000) -> str:
+    """The first lines of a text; all of it where only a little would be left out."""
+    if len(text) <= 1.2 * most and text.count("\n") <= 1.2 * most_lines:
+        return text
+    return "\n".join(text[:most].split("\n")[:most_lines])
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 

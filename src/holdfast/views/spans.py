@@ -339,12 +339,6 @@ def _roots(store: Store, event: e.TaskCreated) -> tuple[int, int]:
     return trace_id, 0 if first is event else _number(8, "child", trace_id, event.id)
 
 
-def trace_of(store: Store, task_id: str) -> int:
-    """The id of the trace that a task belongs to; 0 if there is no such task."""
-    first = first_event(store, stream_of(task_id))
-    return 0 if first is None else _roots(store, first)[0]
-
-
 # What attributes and events say.
 
 

@@ -139,15 +139,6 @@ def taken(changes: Iterable[Edit]) -> dict[str, bytes]:
     return {change.file: change.data for change in changes if not change.problem}
 
 
-def is_taken_in(state: State, file: str, data: bytes) -> bool:
-    """Whether nothing is lost with these bytes of a file: they are ours, or were taken in.
-
-    >>> is_taken_in(State(), "plan.md", b"- [ ] 1. look")
-    False
-    """
-    return is_untouched(file, data) or _Edit(file, "", None, data).post in state.posts
-
-
 def _edit(folder: Path, file: str) -> _Edit | None:
     data = _read(folder / file)
     if data is None or is_untouched(file, data):

@@ -1,4 +1,6 @@
-"""The line that ends every page: of which event it is, and whether it is still what we wrote.
+"""The pages of a task, each made of its state: what is in `status.md`, `plan.md`, `state.json`.
+
+A line ends every page. It says of which event the page is, and whether it is still what we wrote:
 
     <!-- holdfast 2: event 12, 2026-01-01T00:00:00Z, sum 0123456789abcdef -->
 

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
+from holdfast.core.words import beginning
 from holdfast.views.audit import Audit, AuditEntry, Verification
 from holdfast.views.markdown import block, code, one_line, prose
 
-MOST_CHARACTERS = 1_000
 MOST_LINES = 20
 
 _SIGNATURES = {
@@ -187,7 +187,7 @@ def _sentences(entry: AuditEntry) -> Iterator[EntryPart]:
 
 def _value(label: str, value: Any, task: str, entry: AuditEntry, full: bool) -> EntryPart:
     text = value_text(value)
-    kept = text if full else _beginning(text)
+    kept = text if full else beginning(text, MOST_LINES)
     if len(kept) == len(text):
         return EntryPart(label, text, True)
     command = shlex.join(("holdfast", "audit", task, "--event", str(entry.seq)))
@@ -210,12 +210,6 @@ def value_text(value: Any) -> str:
         # What would be cut after a few short lines tells more as one long one.
         data = spread if spread.count(b"\n") < MOST_LINES else msgspec.json.format(data, indent=0)
     return data.decode()
-
-
-def _beginning(text: str) -> str:
-    if len(text) <= 1.2 * MOST_CHARACTERS and text.count("\n") <= 1.2 * MOST_LINES:
-        return text  # to leave out so little would be silly
-    return "\n".join(text[:MOST_CHARACTERS].split("\n")[:MOST_LINES])
 
 
 # An audit as a page of Markdown.
