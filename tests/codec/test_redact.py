@@ -37,6 +37,7 @@ from holdfast import (
 )
 from holdfast.cli.root import root
 from holdfast.codec.redact import DEFAULT, TEXTS
+from holdfast.codec.secret import MARK
 from holdfast.core.events import AnyEvent, Planned
 from holdfast.engines.holder import Holding
 from holdfast.engines.remote.attempt import execute
@@ -548,6 +549,18 @@ def test_first_run_and_replay_see_the_same_failure(store):
     with Holdfast(store) as hf:
         hf.run(body, id="t")
     assert seen[0] == seen[1] and "bad •••" in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "clean"),
+    [
+        *(("s3cret", MARK), (12, MARK), (0.5, MARK), ("", MARK)),
+        *((value, value) for value in (True, False, None, [], {})),
+    ],
+)
+def test_a_text_or_number_under_a_secret_name_is_hidden_and_yes_and_no_are_not(value, clean):
+    data = msgspec.json.encode({"password": value, "city": value})
+    assert msgspec.json.decode(Redact().data(data)) == {"password": clean, "city": value}
 
 
 def test_a_secret_at_the_edge_of_a_cut_leaves_no_half():

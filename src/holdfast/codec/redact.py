@@ -171,8 +171,8 @@ class Redact:
         return value
 
     def _entry(self, key: str, value: Any) -> Any:
-        is_secret = isinstance(value, str | int | float) and value is not True and self.hides(key)
-        return MARK if is_secret and value is not False else self._within(value)
+        may_be = isinstance(value, str | int | float) and not isinstance(value, bool)
+        return MARK if may_be and self.hides(key) else self._within(value)
 
     def event(self, event: E) -> E:
         """An event as it goes into the log: its texts have marks for what is secret in them."""
