@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,10 @@ from holdfast import (
     HoldfastError,
     Secret,
     StepFailed,
+    TaskCancelled,
     TaskFailed,
     TaskNotFound,
+    TaskPaused,
     Unserializable,
     Worker,
     checkpoint,
@@ -48,6 +51,22 @@ def takes_two() -> list[int]:
 @task
 async def atakes_two() -> list[int]:
     return [await receive("number", int), await receive("number", int)]
+
+
+@task
+def takes_one_for_sure() -> int:
+    try:
+        return receive("number", int)
+    except Exception:
+        return -1
+
+
+@task
+async def atakes_one_for_sure() -> int:
+    try:
+        return await receive("number", int)
+    except Exception:
+        return -1
 
 
 @task
@@ -93,6 +112,20 @@ def test_a_task_that_runs_here_waits_for_its_messages(hf, fn):
     thread.start()
     assert hf.resume("t") == [3, 1]
     thread.join()
+
+
+@pytest.mark.parametrize(("tell", "status"), [("pause", "paused"), ("cancel", "cancelled")])
+@pytest.mark.parametrize("fn", [takes_one_for_sure, atakes_one_for_sure])
+def test_a_task_that_waits_here_for_a_message_hears_that_it_is_to_stop(hf, fn, tell, status):
+    hf.start(fn, id="t")
+    with ThreadPoolExecutor(1) as threads:
+        driving = threads.submit(hf.resume, "t")
+        while not any(isinstance(e, MessageAwaited) for e in hf.task("t").events()):
+            assert not driving.done()
+        getattr(hf, tell)("t")
+        with pytest.raises((TaskPaused, TaskCancelled)):
+            driving.result()
+    assert hf.task("t").status == status
 
 
 def test_each_name_is_a_queue_of_its_own(hf):
