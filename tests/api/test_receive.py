@@ -53,20 +53,25 @@ async def atakes_two() -> list[int]:
     return [await receive("number", int), await receive("number", int)]
 
 
+caught: list[Exception] = []
+
+
 @task
-def takes_one_for_sure() -> int:
+def takes_one_and_looks() -> int:
     try:
         return receive("number", int)
-    except Exception:
-        return -1
+    except Exception as error:
+        caught.append(error)
+        raise
 
 
 @task
-async def atakes_one_for_sure() -> int:
+async def atakes_one_and_looks() -> int:
     try:
         return await receive("number", int)
-    except Exception:
-        return -1
+    except Exception as error:
+        caught.append(error)
+        raise
 
 
 @task
@@ -115,8 +120,9 @@ def test_a_task_that_runs_here_waits_for_its_messages(hf, fn):
 
 
 @pytest.mark.parametrize(("tell", "status"), [("pause", "paused"), ("cancel", "cancelled")])
-@pytest.mark.parametrize("fn", [takes_one_for_sure, atakes_one_for_sure])
+@pytest.mark.parametrize("fn", [takes_one_and_looks, atakes_one_and_looks])
 def test_a_task_that_waits_here_for_a_message_hears_that_it_is_to_stop(hf, fn, tell, status):
+    caught.clear()
     hf.start(fn, id="t")
     with ThreadPoolExecutor(1) as threads:
         driving = threads.submit(hf.resume, "t")
@@ -126,6 +132,7 @@ def test_a_task_that_waits_here_for_a_message_hears_that_it_is_to_stop(hf, fn, t
         with pytest.raises((TaskPaused, TaskCancelled)):
             driving.result()
     assert hf.task("t").status == status
+    assert caught == []
 
 
 def test_each_name_is_a_queue_of_its_own(hf):

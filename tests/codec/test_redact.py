@@ -555,7 +555,7 @@ def test_first_run_and_replay_see_the_same_failure(store):
     ("value", "clean"),
     [
         *(("s3cret", MARK), (12, MARK), (0.5, MARK), ("", MARK)),
-        *((value, value) for value in (True, False, None, [], {})),
+        *((True, True), (False, False), (None, None), ([], []), ({}, {})),
     ],
 )
 def test_a_text_or_number_under_a_secret_name_is_hidden_and_yes_and_no_are_not(value, clean):

@@ -484,6 +484,20 @@ def test_a_log_replaced_under_its_writer_is_acknowledged_nothing_more(tmp_path):
     store.close()
 
 
+def test_a_lease_whose_folder_goes_while_it_is_renewed_is_lost(tmp_path, monkeypatch):
+    store = FileStore(tmp_path / "w")
+    lease = acquire_one(store, "tasks/t", "me", 60)
+
+    def removed_meanwhile(claim: object) -> float:
+        shutil.rmtree(tmp_path / "w/tasks/t")
+        return 3600.0
+
+    monkeypatch.setattr(store._holder, "silent_s", removed_meanwhile)
+    with pytest.raises(LeaseLost):
+        store.renew(lease)
+    store.close()
+
+
 @pytest.mark.parametrize("how", ["emptied", "removed"])
 def test_a_log_that_was_lost_is_not_begun_anew(tmp_path, how):
     folder = tmp_path / "w"
