@@ -96,19 +96,22 @@ class _InboxCount:
         self._site = site
         self._due = 0.0
         self._count: int | None = None
-        self._counting = threading.Lock()
+        self._turn = threading.Lock()
+        self._is_counting = False
 
     def newest(self) -> int | None:
-        """The count; None until it is known. Who comes while it is counted gets the last one."""
-        if self._counting.acquire(blocking=False):
+        """The count; None until it is known. Readers that come meanwhile get the last one."""
+        began = time.monotonic()
+        with self._turn:
+            is_ours = not self._is_counting and began >= self._due
+            self._is_counting = self._is_counting or is_ours
+        if is_ours:
             try:
-                began = time.monotonic()
-                if began >= self._due:
-                    self._count = gathered(self._site).count
-                    ended = time.monotonic()
-                    self._due = ended + max(_INBOX_S, _REST * (ended - began))
+                self._count = gathered(self._site).count
+                ended = time.monotonic()
+                self._due = ended + max(_INBOX_S, _REST * (ended - began))
             finally:
-                self._counting.release()
+                self._is_counting = False
         return self._count
 
 
