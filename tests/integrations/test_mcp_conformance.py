@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from holdfast.testing.servers import free_ports
+from tests.integrations.test_mcp_sessions import server_in
 
 PROTOCOL = Path(__file__).parents[1] / "protocol"
 SUITE = PROTOCOL / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
@@ -122,6 +124,25 @@ def test_the_inspector_of_the_protocol_gets_the_result_of_a_durable_call(url, tm
         env=environment, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert json.loads(done.stdout)["structuredContent"] == {"result": "computed x"}
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_the_inspector_gets_the_one_result_though_the_server_is_killed(era, tmp_path):
+    """In both eras of the protocol: by its session, and by asking after the task."""
+    environment = os.environ | {"MCP_CATALOG_PATH": str(tmp_path / "catalog.json")}
+    called = ["--method", "tools/call", "--tool-name", "mcp_kept_plan", "--tool-arg", "city=Oslo"]
+    with server_in(tmp_path) as server:
+        httpx.get(server.url, timeout=120)
+        command = [node(), str(INSPECTOR), "--cli", server.url, "--protocol-era", era, *called]
+        inspector = subprocess.Popen(
+            [*command, "--connect-timeout", "60000"],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        asyncio.run(server.restart_when("booked Oslo"))
+        said, _ = inspector.communicate(timeout=120)
+        assert inspector.returncode == 0, said
+        assert json.loads(said)["structuredContent"] == {"result": "booked Oslo"}
+        assert server.effects() == ["booked Oslo"]
 
 
 def test_the_lock_file_of_the_suite_names_no_place_to_download_from():
