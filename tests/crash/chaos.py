@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from holdfast import AlreadyAnswered, Holdfast, HoldfastError
 from holdfast.core.kinds import id_of
+from holdfast.core.state import FINISHED
 from holdfast.engines.port import Engine
 from holdfast.engines.restate import Restate
 from holdfast.engines.temporal import Temporal
@@ -50,6 +51,7 @@ class Report(Struct):
     gave_up: list[int]
     twice: list[str]
     stuck: list[str]
+    failed: list[str]
     left: list[str]
     seconds_after_last_fault: float
     longest_standstill_s: float
@@ -230,6 +232,7 @@ def _watch(
         gave_up=troop.gave_up,
         twice=sorted(path.name for path in folder.glob("*.twice")),
         stuck=sorted(task.id for task in found if task.status == "stuck"),
+        failed=sorted(task.id for task in found if task.status == "failed"),
         left=left,
         seconds_after_last_fault=round(time.monotonic() - last_fault, 1),
         longest_standstill_s=round(longest, 1),
@@ -237,7 +240,7 @@ def _watch(
 
 
 def is_over(facts: Facts | None) -> bool:
-    return facts is not None and facts.status in ("completed", "stuck")
+    return facts is not None and (facts.status == "stuck" or facts.status in FINISHED)
 
 
 def answer(hf: Holdfast) -> None:

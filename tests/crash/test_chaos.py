@@ -17,6 +17,7 @@ TASKS, FAULTS, AWAY_S = (300, 15, 15.0) if THOROUGH else (12, 2, 0.0)
 def must_have_held(report: Report) -> None:
     assert report.gave_up == [], report
     assert report.left == [], report
+    assert report.failed == [], report
     assert report.twice == [], "an effect was made twice under one key"
     assert report.stuck == ["poisoned-1", "poisoned-2"], report
     assert set(report.ended) == {"completed", "stuck"}, report
