@@ -17,7 +17,7 @@ from tests.thorough import THOROUGH
 ROOT = Path(__file__).parents[2]
 
 INTEGRATIONS = {
-    "langchain": ("langchain", ">=1.4,<1.5", ("1.3.9", "1.5.0")),
+    "langchain": ("langchain", ">=1.4,<1.6", ("1.3.9", "1.6.0")),
     "langgraph": ("langgraph", ">=1.2,<1.3", ("1.1.9", "1.3.0")),
     "pydantic_ai": ("pydantic-ai-slim", ">=2.66,<3", ("2.65.9", "3.0.0")),
     "adk": ("google-adk", ">=2.13,<3", ("2.12.1", "3.0")),

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.integrations.frameworks import need
 
-need("langchain", langchain=">=1.4,<1.5", langchain_core=">=1.7,<2", langgraph=">=1.2,<1.3")
+need("langchain", langchain=">=1.4,<1.6", langchain_core=">=1.7,<2", langgraph=">=1.2,<1.3")
 
 from langchain.agents.middleware import AgentMiddleware  # noqa: E402
 from langchain.agents.middleware.types import (  # noqa: E402
