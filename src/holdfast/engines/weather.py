@@ -54,6 +54,11 @@ class Weather:
         self.why = ""
         """Why the store does not answer; '' while it does."""
 
+    @property
+    def is_fair(self) -> bool:
+        """Whether the store answers: false from the first failure to the next success."""
+        return self._since is None
+
     def fails(self, error: BaseException) -> float:
         """Take notice of a failure; returns for how long to wait before the next try."""
         if self._since is None:
