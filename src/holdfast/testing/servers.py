@@ -126,6 +126,11 @@ class Server:
         """Let it end in order."""
         self._end(signal.SIGTERM)
 
+    def restart(self) -> None:
+        """Kill it, and start it again with its data."""
+        self.kill()
+        self.start()
+
     def __enter__(self) -> Self:
         self.start()
         return self
