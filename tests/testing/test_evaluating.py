@@ -171,7 +171,7 @@ def test_people_are_not_asked_again(hf):
 
 
 @task
-def eval_side_by_side() -> list[str]:
+def eval_side_by_side() -> tuple[str, str]:
     done_first = threading.Event()
 
     def look(number: int) -> str:
