@@ -20,6 +20,7 @@ from holdfast.api.waiting import aask, areceive, ask, now, random, receive, send
 from holdfast.codec.redact import Redact
 from holdfast.codec.secret import Secret
 from holdfast.core.events import VERSION, PlanItem
+from holdfast.core.limits import Limit
 from holdfast.core.plan import ready
 from holdfast.core.queues import Queue, Rate
 from holdfast.core.spec import Happened, IdempotencyKey, Retry
@@ -117,6 +118,7 @@ __all__ = [
     "ItemFailed",
     "Keys",
     "LeaseLost",
+    "Limit",
     "LogDamaged",
     "MigrationNeeded",
     "NewerFormat",

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import MethodType
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     ParamSpec,
@@ -36,6 +37,9 @@ from holdfast.engines import sync_driver as local
 from holdfast.engines.functions import make_spec, undo_of
 from holdfast.errors import BadInput, NotDurable
 
+if TYPE_CHECKING:
+    from holdfast.core.limits import Limit, Limited
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -51,6 +55,7 @@ def step(
     timeout_s: float | None = None,
     redact: Iterable[str] = (),
     cache: float | None = None,
+    limit: Limit | Limited | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -61,6 +66,7 @@ def step(
     timeout_s: float | None = None,
     redact: Iterable[str] = (),
     cache: float | None = None,
+    limit: Limit | Limited | None = None,
 ) -> Any:
     """Make a function a step: inside a task its result is recorded before the task goes on.
 
@@ -69,6 +75,7 @@ def step(
     one) streams to its caller and is recorded whole at its end; a replay streams it again. The
     arguments of the parameters in `redact` are not written to the log. With `cache` (seconds, or
     True) tasks share its results: a call with the same arguments is not made again for that time.
+    With a `limit` all tasks and workers of the store share how many are made, and how often.
 
     >>> from holdfast import Holdfast, task
     >>> @step
@@ -84,7 +91,7 @@ def step(
     12
     """
     options: dict[str, Any] = {
-        "name": name, "retry": retry, "timeout_s": timeout_s, "redact": redact,
+        "name": name, "retry": retry, "timeout_s": timeout_s, "redact": redact, "limit": limit,
     }  # fmt: skip
     if cache is None:
         return decorate(fn, "step", **options)
@@ -110,6 +117,7 @@ class ToolOptions(TypedDict, total=False):
     invalidates: Iterable[Any]
     parallel: bool
     redact: Iterable[str]
+    limit: Limit | Limited | None
 
 
 class ToolThatReturns(Protocol[T]):
@@ -172,6 +180,7 @@ def tool(
     invalidates: Iterable[Any] = (),
     parallel: bool = True,
     redact: Iterable[str] = (),
+    limit: Limit | Limited | None = None,
 ) -> Any:
     """Make a function a tool: a step that touches the outside world.
 
@@ -188,7 +197,8 @@ def tool(
     `@task(compensate=…)`). With `approve` a person has to say yes to each call, with exactly its
     arguments, before it is made: `hf.answer(id, True)`. With `parallel=False` an agent
     whose model asks for several calls at once makes this one alone. The arguments of the parameters
-    in `redact` are not written to the log.
+    in `redact` are not written to the log. With a `limit` all tasks and workers of the store share
+    how many of its calls are made at once, and how often.
 
     >>> from holdfast import Happened, Holdfast, IdempotencyKey, task
     >>> sent: dict[str, str] = {}
@@ -219,6 +229,7 @@ def tool(
         invalidates=invalidates,
         parallel=parallel,
         redact=redact,
+        limit=limit,
     )
 
 

@@ -20,6 +20,7 @@ from holdfast.errors import BadInput, CodeMissing, NotATask
 
 if TYPE_CHECKING:
     from holdfast.codec import Signature
+    from holdfast.core.limits import Limited
 
 T = TypeVar("T")
 
@@ -133,6 +134,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     """A function of the record and the result; the caller gets its value instead of the result."""
     parallel: bool = True
     """Whether an agent may call it beside the other calls of a turn."""
+    limit: Limited | None = None
+    """What its calls share with those of others: how many, how often."""
     is_tool: bool = False
     """Whether it touches the outside world: what its kind says."""
 

@@ -98,7 +98,7 @@ class Call(Struct, frozen=True, omit_defaults=True, gc=False):
     refused: str = ""
     """For a question: why the last answer did not fit."""
     approves: str = ""
-    """For an approval: the path of the call it is about."""
+    """For an approval, or a wait for a limit: the path of the call it is about."""
     parts: Raw | UnsetType = UNSET
     """For a step that streams and failed: what it had yielded."""
     reads: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ from holdfast.core.journal import (
 from holdfast.core.scope import Scope, running, scope_var
 from holdfast.core.spec import Spec, is_async
 from holdfast.core.state import Call
+from holdfast.engines import limits
 from holdfast.engines import sync_driver as local
 from holdfast.engines.clocks import counting_down
 from holdfast.engines.execution import (
@@ -144,8 +145,14 @@ async def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes)
         body = Body(run, asked, asked.spec, data, asked.given)
         if asked.given is None:
             body.must_fit()
+        if asked.spec.limit is not None:
+            limits.weigh(body)
         once, check = partial(run_body, body), partial(run_check, body)
-        return await drive(perform(asked, record), run, asked.path, once, check)
+        try:
+            return await drive(perform(asked, record), run, asked.path, once, check)
+        finally:
+            if asked.path in run.admitted:
+                await off_loop(limits.give_back, run, asked.path)
 
 
 async def run_task(
@@ -268,7 +275,7 @@ async def carry_out(
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
         if request.park and run.is_too_long(request.until, path):
-            await park(run, path, sleeping(run, request.until))
+            await park(run, path, sleeping(run, request.until, request.why))
         return await _sleep_until(run, path, request.until)
     if isinstance(request, Check):
         return await check()

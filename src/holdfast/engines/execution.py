@@ -35,6 +35,7 @@ from holdfast.core.journal import (
     must_match,
     step_failed,
 )
+from holdfast.core.limits import BUSY_S
 from holdfast.core.lists import REFERENCES
 from holdfast.core.scope import Scope, given_up, scope_var
 from holdfast.core.spec import Happened, IdempotencyKey, Spec
@@ -94,6 +95,24 @@ def retry_after_s(error: BaseException) -> float:
     if not isinstance(asked, int | float) or isinstance(asked, bool):
         return 0.0
     return float(min(asked, 1e9)) if asked > 0 else 0.0
+
+
+def refused_s(error: BaseException) -> float:
+    """How long a provider refuses everybody, if it said that there are too many requests; 0 if it
+    did not. The errors of clients are told apart by what they carry."""
+    try:
+        response = getattr(error, "response", None)
+        places = (error, response)
+        names = ("status", "status_code", "code")
+        said = [getattr(place, name, None) for place in places for name in names]
+        headers = getattr(response, "headers", None)
+        after = headers.get("retry-after") if hasattr(headers, "get") else None
+    except Exception:  # an exception of somebody's own, and no reason to lose it
+        return 0.0
+    wait_s = retry_after_s(error)
+    if not wait_s and isinstance(after, str) and after.strip().isdecimal():
+        wait_s = float(after)
+    return (wait_s or BUSY_S) if 429 in said else wait_s
 
 
 def _encodable(text: str) -> str:
@@ -288,9 +307,10 @@ class Body(Struct):
         """Raise `Unserializable` for arguments that can't be decoded. Before anything is written,
         so that they leave no trace."""
         if self.given is None:
-            self.given = self._decoded()
+            self.given = self.decoded()
 
-    def _decoded(self) -> Given:
+    def decoded(self) -> Given:
+        """The arguments, decoded anew."""
         try:
             args, kwargs = self.spec.signature.load(self.data)
         except Undecodable as error:
@@ -306,7 +326,7 @@ class Body(Struct):
         run but not on a replay, and that of its own next attempt unless a crash came between.
         """
         given, self.given = self.given, None
-        return given or self._decoded()
+        return given or self.decoded()
 
     def scope(self) -> Scope:
         """The scope for the calls that the body makes."""
@@ -341,7 +361,8 @@ class Body(Struct):
         timed_out = timed_out or isinstance(error, ReplyLost)
         final = isinstance(error, self.spec.retry.unless) and not timed_out
         failure = self._failure(error, timed_out)
-        return Raised(failure, final, retry_after_s=retry_after_s(error))
+        refused = refused_s(error) if self.spec.limit is not None else 0.0
+        return Raised(failure, final, retry_after_s=retry_after_s(error), refused_s=refused)
 
     def _failure(self, error: BaseException, timed_out: bool = False) -> Failure:
         redact, hidden = self.run.log.redact, self.asked.hidden
@@ -541,9 +562,10 @@ def is_open_child(call: Call) -> bool:
     return call.kind == "child" and call.status in ("running", "waiting")
 
 
-def sleeping(run: Run, until: datetime) -> TaskWaiting:
+def sleeping(run: Run, until: datetime, why: str = "") -> TaskWaiting:
     """Why a task that has nothing to do for a while is released."""
-    return TaskWaiting(run.task_id, f"task {run.task_id!r} sleeps until {until}", until)
+    text = f"task {run.task_id!r} {why or 'sleeps'} until {until}"
+    return TaskWaiting(run.task_id, text, until)
 
 
 def awaiting_child(run: Run, child: str) -> TaskWaiting:

@@ -42,6 +42,7 @@ def make_spec(
     ttl_s: float = 0,
     invalidates: Iterable[Any] = (),
     parallel: bool = True,
+    limit: Any = None,
 ) -> Spec:
     """The spec of `fn`, with what was left out filled in, or `BadInput` that says what is off."""
     called = _name_of(fn, kind, name)
@@ -94,7 +95,17 @@ def make_spec(
         ttl_s=ttl_s,
         invalidates=_invalidated(called, invalidates),
         parallel=bool(parallel),
+        limit=None if limit is None else _limited(called, signature, limit),
     )
+
+
+def _limited(called: str, signature: Signature, given: Any) -> Any:
+    from holdfast.core.limits import must_be_limited  # most functions have none
+
+    limited = must_be_limited(called, given)
+    if limited is not None and isinstance(limited.key, str) and limited.key:
+        _parameters(called, signature, [limited.key], "limit")
+    return limited
 
 
 def _invalidated(called: str, given: Any) -> tuple[str, ...]:
@@ -117,13 +128,15 @@ def _read_name(called: str, given: Any) -> str:
     raise BadInput(f"{called}: invalidates=… lists @external functions or their names; {found}")
 
 
-def _parameters(called: str, signature: Signature, redact: Any) -> frozenset[str]:
+def _parameters(
+    called: str, signature: Signature, redact: Any, option: str = "redact"
+) -> frozenset[str]:
     if isinstance(redact, str) or not isinstance(redact, Iterable):
-        raise BadInput(f"{called}: redact={redact!r:.60} must be a list of parameters")
+        raise BadInput(f"{called}: {option}={redact!r:.60} must be a list of parameters")
     named = frozenset(redact)
     unknown = sorted(map(repr, named.difference(signature.names)))
     if unknown and not signature.entries:
-        raise BadInput(f"{called}: redact=… names {unknown[0]}, and it has no such parameter")
+        raise BadInput(f"{called}: {option}=… names {unknown[0]}, and it has no such parameter")
     return named
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +43,7 @@ from holdfast.log.store_calls import streams_in
 if TYPE_CHECKING:
     from holdfast.engines.holder import Holding
     from holdfast.engines.local.tasks import Driving, TaskOptions
+    from holdfast.stores.port import Store
 
 NAMESPACE = "holdfast.queues"
 SINGLES = "holdfast.singletons."
@@ -167,11 +168,27 @@ def _new_number(holding: Holding, name: str) -> int:
 # The places of one queue
 
 
-class QueueLog:
-    """The places of a queue, as far as its log was read, and the way to change them."""
+class KeepsPlaces(Protocol):
+    """What a log of places is kept with."""
 
-    def __init__(self, holding: Holding, name: str) -> None:
-        self._holding, self._name = holding, name
+    @property
+    def store(self) -> Store: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def clock(self) -> Callable[[], datetime]: ...
+    @property
+    def lease_s(self) -> float: ...
+
+
+class QueueLog:
+    """The places of a queue, as far as its log was read, and the way to change them.
+
+    That of a limit is another `room`.
+    """
+
+    def __init__(self, holding: KeepsPlaces, name: str, room: str = "queues") -> None:
+        self._holding, self._name, self._room = holding, name, room
         self._number = max(self._newest(), 1)
         self._ledger = self._opened()
         self._listed_at = time.monotonic()
@@ -234,7 +251,7 @@ class QueueLog:
     def _opened(self, number: int | None = None) -> Ledger[QueuePlaces]:
         return Ledger(
             self._holding.store,
-            f"queues/{self._name}/{number or self._number}",
+            f"{self._room}/{self._name}/{number or self._number}",
             self._holding.owner,
             self._holding.clock,
             new=QueuePlaces,
@@ -244,7 +261,7 @@ class QueueLog:
         )
 
     def _newest(self) -> int:
-        prefix = f"queues/{self._name}/"
+        prefix = f"{self._room}/{self._name}/"
         ends = (s.removeprefix(prefix) for s in streams_in(self._holding.store, prefix))
         return max((int(end) for end in ends if end.isdecimal()), default=0)
 

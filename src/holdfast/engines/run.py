@@ -173,6 +173,8 @@ class Run:
         """The async calls that were made and not awaited yet, by path: name and coroutine."""
         self.working: set[str] = set()
         """The calls that threads are making now."""
+        self.admitted: dict[str, Any] = {}
+        """The calls that their limit let in, and which have not ended: see `limits`."""
         self.streams: WeakSet[Generator[Any]] = WeakSet()
         """The streams that were begun in this run, and may still be read."""
         self.has_streamed = False

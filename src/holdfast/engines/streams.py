@@ -22,6 +22,7 @@ from holdfast.core.journal import Raised, Request, Returned, RunBody, perform, s
 from holdfast.core.scope import Scope, scope_var
 from holdfast.core.spec import Spec
 from holdfast.core.state import Call
+from holdfast.engines import limits
 from holdfast.engines import sync_driver as local
 from holdfast.engines.execution import (
     Body,
@@ -160,6 +161,8 @@ class Streaming:
             return
         self.body = Body(self.run, asked, spec, data)
         self.body.must_fit()
+        if spec.limit is not None:
+            limits.weigh(self.body)
         self._flow = perform(asked, record)
 
     def next_request(self, answer: Any) -> Request | None:
@@ -226,11 +229,14 @@ def _stream(scope: Scope, path: str, spec: Spec, data: bytes) -> Generator[Any]:
                 answer = parts.raised(error)
     finally:
         call.leave()
+        if path in call.run.admitted:
+            limits.give_back(call.run, path)
     yield from call.rest()
 
 
 async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIterator[Any]:
     from holdfast.engines import async_driver as aio
+    from holdfast.engines.loops import off_loop  # asyncio is slow to import
 
     call, answer = Streaming(scope, path, spec, data), None
     if call.whole is not None:
@@ -264,6 +270,8 @@ async def _astream(scope: Scope, path: str, spec: Spec, data: bytes) -> AsyncIte
                 answer = parts.raised(error)
     finally:
         call.leave()
+        if path in call.run.admitted:
+            await off_loop(limits.give_back, call.run, path)
     call.run.loop.draining.discard(path)
     for part in call.rest():
         yield part

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from holdfast.codec import Given
 from holdfast.core.events import Claimed
 from holdfast.core.journal import (
+    Admit,
     Append,
     Asked,
     Await,
@@ -19,6 +20,7 @@ from holdfast.core.journal import (
     Check,
     DriveChild,
     Flow,
+    Leave,
     Look,
     LookAtChild,
     MayStart,
@@ -37,6 +39,7 @@ from holdfast.core.journal import (
 from holdfast.core.scope import Scope, running, scope_var
 from holdfast.core.spec import Spec
 from holdfast.core.state import Call
+from holdfast.engines import limits
 from holdfast.engines.clocks import counting_down
 from holdfast.engines.execution import (
     Body,
@@ -111,12 +114,16 @@ def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Re
     body = Body(run, asked, asked.spec, data, asked.given)
     if asked.given is None:
         body.must_fit()
+    if asked.spec.limit is not None:
+        limits.weigh(body)
     once, check = partial(run_body, body), partial(run_check, body)
     run.working.add(asked.path)
     try:
         return drive(perform(asked, record), run, asked.path, once, check)
     finally:
         run.working.discard(asked.path)
+        if asked.path in run.admitted:
+            limits.give_back(run, asked.path)
 
 
 def operate(run: Run, path: str, spec: Spec, data: bytes, flow_of: FlowOf) -> Any:
@@ -212,7 +219,7 @@ def carry_out(
         return run.log.clock()
     if isinstance(request, Sleep):
         if request.park and run.is_too_long(request.until, path):
-            run.park(path, sleeping(run, request.until))
+            run.park(path, sleeping(run, request.until, request.why))
         return sleep_until(run, path, request.until)
     if isinstance(request, Check):
         return check()
@@ -251,6 +258,8 @@ def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
         return _drive_child(run, path, request.id)
     if isinstance(request, CancelChildren):
         return cancel_children(run)
+    if isinstance(request, Admit | Leave):
+        return limits.answer(run, request)
     raise TypeError(f"a flow asks for {request!r}, which its driver sees to")
 
 

@@ -45,6 +45,7 @@ _FIRST: dict[str, tuple[str, type[TaskCreated | SessionBegan | MemoryBegan | Que
     "sessions": ("session", SessionBegan),
     "memories": ("memory", MemoryBegan),
     "queues": ("queue", QueueBegan),
+    "limits": ("limit", QueueBegan),
 }
 """The kind of a log, and its first event, by the first part of its stream's name."""
 _BEGINS = frozenset(first for _, first in _FIRST.values())

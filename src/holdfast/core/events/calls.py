@@ -20,6 +20,7 @@ Kind = Literal[
     "approval",
     "message",
     "child",
+    "limit",
 ]
 OnCancel = Literal["cancel", "leave"]
 Verdict = Literal["happened", "did_not_happen"]
@@ -138,13 +139,18 @@ class Derived(Event, frozen=True, kw_only=True, tag="derived"):
 
 
 class TimerSet(Event, frozen=True, kw_only=True, tag="timer_set"):
-    """The task sleeps until a time: an absolute one, so that a crash does not start it anew."""
+    """The task sleeps until a time: an absolute one, so that a crash does not start it anew.
+
+    With `call` the call of that path waits for a limit, of this `name`, and since when.
+    """
 
     path: str
     name: str
     args: Raw
     args_hash: str
     until: datetime
+    call: str = ""
+    since: datetime | None = None
 
 
 class Woke(Event, frozen=True, kw_only=True, tag="woke"):

@@ -18,15 +18,17 @@ def timer_set(state: State, event: e.TimerSet) -> None:
     state.calls[event.path] = Call(
         event.path,
         event.name,
-        "sleep",
+        "limit" if event.call else "sleep",
         "waiting",
-        event.at,
+        event.since or event.at,
         event.args,
         event.args_hash,
         until=event.until,
         seq=event.seq,
+        approves=event.call,
     )
-    place(state, event.path)
+    if not event.call:
+        place(state, event.path)
 
 
 def woke(state: State, event: e.Woke) -> None:

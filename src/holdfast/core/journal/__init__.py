@@ -17,6 +17,7 @@ next one finds the same record and takes the same way. For a call of a tool that
 
 from holdfast.core.journal.calls import perform, settle
 from holdfast.core.journal.requests import (
+    Admit,
     Append,
     Asked,
     Await,
@@ -24,6 +25,7 @@ from holdfast.core.journal.requests import (
     Check,
     DriveChild,
     Flow,
+    Leave,
     Look,
     LookAtChild,
     MayStart,
@@ -49,6 +51,7 @@ from holdfast.core.journal.task import conduct
 from holdfast.core.journal.waits import ask, await_child, receive, sleep, start_child
 
 __all__ = [
+    "Admit",
     "Append",
     "Asked",
     "Await",
@@ -56,6 +59,7 @@ __all__ = [
     "Check",
     "DriveChild",
     "Flow",
+    "Leave",
     "Look",
     "LookAtChild",
     "MayStart",

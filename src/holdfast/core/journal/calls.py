@@ -21,12 +21,16 @@ from holdfast.core.events import (
     Reused,
     Settled,
     Started,
+    TimerSet,
+    Woke,
 )
 from holdfast.core.journal.requests import (
+    Admit,
     Append,
     Asked,
     Check,
     Flow,
+    Leave,
     Look,
     Now,
     Park,
@@ -39,6 +43,7 @@ from holdfast.core.journal.requests import (
     shown,
     unanswered,
 )
+from holdfast.core.limits import SUFFIX
 from holdfast.core.spec import Doubt, Spec
 from holdfast.core.state import Call, State, read_key
 from holdfast.errors import TaskWaiting
@@ -100,6 +105,8 @@ def perform(asked: Asked, record: Call | None) -> Flow:
         if asked.spec.approve and (refused := (yield from _approval(asked))):
             return refused
         spec = asked.spec
+        if spec.limit is not None:
+            yield from _admitted(asked)
         begun = Started(
             path=asked.path,
             name=spec.name,
@@ -119,11 +126,43 @@ def perform(asked: Asked, record: Call | None) -> Flow:
             record = yield from _onwards(asked, record)
             continue
         outcome = yield RunBody(record.attempts[-1].number)
+        if asked.spec.limit is not None:
+            yield Leave(asked, outcome)
         if isinstance(outcome, Returned):
             yield Append(Completed(path=asked.path, result=outcome.raw), True)
             return outcome
         record = yield from _attempt_failed(asked, record, outcome)
     return record
+
+
+def _admitted(asked: Asked) -> Generator[Request, Any, None]:
+    """Go on when the limit of a call lets it be made.
+
+    The wait is recorded beside the call, so it outlives the process and keeps no worker. It comes
+    before the intent: a crash while the call waits leaves nothing in doubt.
+    """
+    limit = asked.spec.limit.limit if asked.spec.limit is not None else None
+    name, path = limit.name if limit is not None else "", f"{asked.path}{SUFFIX}"
+    record: Call | None = yield Look(path)
+    since = until = None
+    while True:
+        if record is not None and record.status == "waiting" and record.until is not None:
+            since, until = record.at, record.until
+            yield Sleep(until, why=f"waits for the limit {name!r}, to call {asked.spec.name}")
+            # Not synced: if it is lost, the time has still come.
+            yield Append(Woke(path=path), False)
+        again_at: datetime | None = yield Admit(asked, since, until)
+        if again_at is None:
+            return
+        nothing = Raw(b"{}")
+        now = yield Now()
+        since = since or now
+        waits = TimerSet(
+            path=path, name=name, args=nothing, args_hash="", until=again_at, call=asked.path,
+            since=since,
+        )  # fmt: skip
+        yield Append(waits, False)
+        record = yield Look(path)
 
 
 def settle(asked: Asked, record: Call) -> Flow:
@@ -197,6 +236,8 @@ def _onwards(asked: Asked, record: Call) -> Onwards:
 
 def _again(asked: Asked, record: Call) -> Onwards:
     """Begin another attempt; the record of it."""
+    if asked.spec.limit is not None:
+        yield from _admitted(asked)
     number = record.attempts[-1].number + 1
     begun: Call = yield Append(Started(path=asked.path, attempt=number), asked.spec.is_tool)
     return begun

@@ -110,10 +110,11 @@ class Check(Struct):
 
 
 class Sleep(Struct):
-    """Wait until a time. Without `park`, by all means in this process."""
+    """Wait until a time. Without `park`, by all means in this process. `why`, if not to sleep."""
 
     until: datetime
     park: bool = True
+    why: str = ""
 
 
 class Now(Struct):
@@ -150,6 +151,8 @@ class Raised(Struct, gc=False):
     causes: tuple[str, ...] = ()
     parts: Raw | UnsetType = UNSET
     retry_after_s: float = 0.0
+    refused_s: float = 0.0
+    """For how long a provider refuses everybody: it had too many requests."""
 
 
 class Stopped(Struct, gc=False):
@@ -192,6 +195,24 @@ class DriveChild(Struct, gc=False):
     id: str
 
 
+class Admit(Struct, gc=False):
+    """May a call be made, by its limit? Answered with None, or with when to ask again.
+
+    It has waited `since` a time, and was told to come at `until`.
+    """
+
+    asked: Asked
+    since: datetime | None
+    until: datetime | None
+
+
+class Leave(Struct, gc=False):
+    """An attempt of a call that its limit let in has ended."""
+
+    asked: Asked
+    outcome: Returned | Raised
+
+
 class Undo(Struct, gc=False):
     """Undo what the task did. Answered when all of it was tried."""
 
@@ -213,6 +234,8 @@ Request = (
     | MayStart
     | StartChild
     | DriveChild
+    | Admit
+    | Leave
     | Undo
     | CancelChildren
 )
@@ -238,6 +261,10 @@ class Asked(Struct, gc=False):
     """For a read: how old an earlier one may be that answers for it; 0 if none may."""
     given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     """The arguments as the code gave them, if decoding them would give the same."""
+    weight: int = 0
+    """For a call with a limit: the tokens that it is expected to take."""
+    limit_key: str = ""
+    """For such a call: which calls it shares the limit with; '' for all."""
 
     def __str__(self) -> str:
         return f"{self.spec.name}({shown(self.args)})"
