@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,12 +25,14 @@ from holdfast.api.steps import step
 from holdfast.api.tasks import current
 from holdfast.codec import args_hash
 from holdfast.core.decoding import decode
+from holdfast.core.limits import Limit, Limited
 from holdfast.core.scope import inside
 from holdfast.core.spec import Retry
 from holdfast.engines.parts import text_as_it_comes
 from holdfast.errors import BadInput
 from holdfast.log.artifacts import Artifact, kept, opened
 from holdfast.log.messages import Message, Part, Role, ToolCall, media_bytes, system, user
+from holdfast.log.tokens import Estimate
 
 SUMMARIZING = (
     "Summarize this conversation for the one who goes on with it, and has nothing else: what the "
@@ -125,7 +127,11 @@ class ModelStep:
         self.is_async = is_awaited(model)
         self.is_structured = getattr(model, "structured", False) is True
         """Whether it can be told the form that an answer has to have."""
-        decorate: Callable[..., Any] = step(name=f"{name}_model", retry=self.retry)
+        self.longest = longest_answer(model)
+        self.limit = limit_of(model, lambda call: asked_tokens(call.request()) + self.longest)
+        decorate: Callable[..., Any] = step(
+            name=f"{name}_model", retry=self.retry, limit=self.limit
+        )
         self.call: Callable[[ModelCall], Any] = decorate(self._body())
 
     def ask(self, seen: Context, tools: Iterable[Any] = (), nudges: Iterable[Message] = ()) -> Any:
@@ -165,6 +171,32 @@ class ModelStep:
         if reply.model:
             meta["model"] = reply.model
         return replace(reply, message=replace(reply.message, meta=meta))
+
+
+def limit_of(model: Any, tokens: Callable[[Any], int]) -> Limited | None:
+    """The limit that a model's calls keep to, if it has one; `tokens` is what one is expected to
+    take, where the limit does not say."""
+    limit = getattr(model, "limit", None)
+    return limit.of(tokens=tokens) if isinstance(limit, Limit) else limit
+
+
+def asked_tokens(request: Request) -> int:
+    """How many tokens a question takes, at the most."""
+    counter = Estimate()
+    asked = sum(map(counter.count, request.messages))
+    if request.tools:
+        asked += counter.count(user(msgspec.json.encode(request.tools).decode()))
+    return asked
+
+
+def longest_answer(model: Any) -> int:
+    """The longest answer that an adapter allows; 1,024 tokens if it does not say."""
+    options = getattr(model, "options", None)
+    if not isinstance(options, Mapping):
+        return 1024
+    names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    found = [options[name] for name in names if type(options.get(name)) is int]
+    return max(found, default=1024)
 
 
 def is_awaited(model: Any) -> bool:
@@ -227,7 +259,10 @@ def _with_own_id(call: ToolCall, number: int) -> ToolCall:
 def summarizing(caller: ModelStep) -> Callable[[Sequence[Message]], Any]:
     """A function that has a model summarize messages."""
     model: Any = caller.model
-    decorate: Callable[..., Any] = step(name=f"{caller.name}_summary", retry=caller.retry)
+    limit = limit_of(model, lambda said: asked_tokens(request(said)) + caller.longest)
+    decorate: Callable[..., Any] = step(
+        name=f"{caller.name}_summary", retry=caller.retry, limit=limit
+    )
 
     def request(messages: Sequence[Message]) -> Request:
         return Request((system(SUMMARIZING), user(transcript(messages))))

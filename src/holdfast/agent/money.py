@@ -28,16 +28,14 @@ from msgspec.structs import replace
 from holdfast.agent.adapters.base import ModelFailed, ModelRejected
 from holdfast.agent.flow import Flow, adriven, driven
 from holdfast.agent.model import Model, Reply, Request
-from holdfast.agent.model_calls import is_awaited
+from holdfast.agent.model_calls import asked_tokens, is_awaited, longest_answer
 from holdfast.api.async_forms import away
 from holdfast.core.decoding import Illegible, decode
 from holdfast.core.scope import scope_var
 from holdfast.core.usage import ANY, Prices, Usage
 from holdfast.core.words import LONGEST_ID
 from holdfast.errors import BadInput, Conflict
-from holdfast.log.messages import user
 from holdfast.log.namespaces import PREFIX, Namespace, OtherVersion, namespace_of
-from holdfast.log.tokens import Estimate
 
 if TYPE_CHECKING:
     import os
@@ -224,6 +222,7 @@ class Metered:
                 raise BadInput(f"Metered(budgets=…) are Budget(…), not {budget!r:.60}")
         self.is_async = is_awaited(model)
         self.structured = getattr(model, "structured", False) is True
+        self.limit = getattr(model, "limit", None)
         known = load_prices() if prices is None else prices
         self.prices = price_of(self.model, known)
         if self.prices is None:
@@ -232,7 +231,7 @@ class Metered:
                 f"prices={{{self.model!r:.80}: Prices(input=…, output=…)}}, or a file by "
                 f"load_prices(PATH)"
             )
-        self.expects_tokens = expects_tokens or _longest(model) or 1024
+        self.expects_tokens = expects_tokens or longest_answer(model)
 
     def __repr__(self) -> str:
         return f"Metered({self.inner!r})"
@@ -244,11 +243,7 @@ class Metered:
 
     def expected(self, request: Request) -> float:
         """The most that a call is expected to cost."""
-        counter = Estimate()
-        asked = sum(map(counter.count, request.messages))
-        if request.tools:
-            asked += counter.count(user(msgspec.json.encode(request.tools).decode()))
-        return self._prices.of(Usage(asked, self.expects_tokens))
+        return self._prices.of(Usage(asked_tokens(request), self.expects_tokens))
 
     @property
     def _prices(self) -> Prices:
@@ -307,13 +302,3 @@ def _exceeded(budget: Budget, of: str, spent: int, wanted: int) -> BudgetExceede
         f"calls in flight, and this call may cost {wanted / _NANO:.6g}. It was not made: raise the "
         f"budget{' or wait' if budget.every else ''}, then retry the task"
     )
-
-
-def _longest(model: Any) -> int:
-    """The longest answer that an adapter allows; 0 if it does not say."""
-    options = getattr(model, "options", None)
-    if not isinstance(options, Mapping):
-        return 0
-    names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-    found = [options[name] for name in names if type(options.get(name)) is int]
-    return max(found, default=0)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from holdfast.api.schedules import ScheduleHandle
     from holdfast.core.queues import Queue
     from holdfast.core.usage import Prices
+    from holdfast.engines.limits import LimitInfo
     from holdfast.engines.rehearsal import Rehearsal
     from holdfast.engines.schedules import CatchUp, Overlap
     from holdfast.engines.stream_follow import StreamFollow
@@ -966,6 +967,26 @@ class Holdfast:
 
         return all_queues(self._holding)
 
+    def limits(self) -> list[LimitInfo]:
+        """The limits that calls in this store were made under, as they are now.
+
+        >>> from holdfast import Limit, step, task
+        >>> @step(limit=Limit("greetings", per_minute=60))
+        ... def greet_slowly(name: str) -> str:
+        ...     return f"hi {name}"
+        >>> @task
+        ... def greets_slowly(name: str) -> str:
+        ...     return greet_slowly(name)
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.run(greets_slowly, "Ada")
+        ...     [limit.name for limit in hf.limits()]
+        'hi Ada'
+        ['greetings']
+        """
+        from holdfast.engines.limits import all_limits
+
+        return list(all_limits(self.store, self._holding.owner, self._holding.clock))
+
     def schedule(
         self,
         fn: Callable[..., Any] | str,
@@ -1206,6 +1227,7 @@ class Holdfast:
     awatch = off_the_loop(watch)
     aqueue = off_the_loop(queue)
     aqueues = off_the_loop(queues)
+    alimits = off_the_loop(limits)
     aschedule = off_the_loop(schedule)
     aschedules = off_the_loop(schedules)
 

@@ -340,6 +340,8 @@ def _in_words(call: Call) -> str:
         return f"it waits for task {call.child!r}"
     if call.kind == "sleep":
         return f"it sleeps until {call.until}"
+    if call.kind == "limit":
+        return f"call {call.approves} waits for the limit {call.name!r} until {call.until}"
     if call.status == "backing_off":
         return f"call {call.path}, {call.name}, is tried again at {call.retry_at}"
     if call.status == "waiting":

@@ -87,7 +87,7 @@ def seconds(spans: Iterable[Span]) -> float:
 
 Value = Callable[[Raw | UnsetType], Any]
 
-_WAITS = ("sleep", "question", "approval", "child")
+_WAITS = ("sleep", "question", "approval", "child", "limit")
 
 
 class Figures(Struct, frozen=True, omit_defaults=True):

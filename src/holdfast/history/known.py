@@ -183,7 +183,7 @@ class FactView(Struct, frozen=True):
     at: datetime
 
 
-_ASIDE = ("decision", "fact", "reading", "approval")
+_ASIDE = ("decision", "fact", "reading", "approval", "limit")
 """Kinds of calls that are no steps: they have a name instead of a number."""
 
 

@@ -339,7 +339,11 @@ class Measuring:
         path, at = getattr(event, "path", ""), event.at
         match event:
             case e.TimerSet():
-                self._waits(path, event.name, "sleep", "asleep", at)
+                kind = "limit" if event.call else "sleep"
+                before = self.calls.get(path)
+                self._waits(path, event.name, kind, "asleep", at)
+                if before is not None:  # it waited in vain, and does so again
+                    self.calls[path].waited_s = before.waited_s
             case e.ChildStarted():
                 self._waits(path, event.name, "child", "children", at)
             case e.QuestionAsked():

@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from msgspec import Raw, Struct
@@ -23,6 +23,7 @@ from holdfast.core.queues import QUEUE
 from holdfast.core.state import FINISHED, State, scope_of
 from holdfast.core.usage import Prices, Spent, spent
 from holdfast.engines.holder import Holding
+from holdfast.engines.limits import all_limits
 from holdfast.errors import LeaseLost
 from holdfast.log.store_calls import due_in
 from holdfast.stores.listing import page_of_tasks
@@ -302,6 +303,7 @@ def standing(store: Store, now: datetime) -> Iterable[Metric]:
     of_queues = (Metric("holdfast_queue_tasks", "gauge", text, queued),) if queued else ()
     return (
         *of_queues,
+        *_of_limits(store),
         Metric("holdfast_tasks", "gauge", "Tasks in the store, by type and status.", counts),
         Metric("holdfast_due_tasks", "gauge", "Tasks that wait for a worker now.", {(): due}),
         Metric(
@@ -311,6 +313,27 @@ def standing(store: Store, now: datetime) -> Iterable[Metric]:
             {(): age_s},
         ),
     )
+
+
+def _of_limits(store: Store) -> Iterable[Metric]:
+    held: dict[Labels, float | Histogram] = {}
+    paused: dict[Labels, float | Histogram] = {}
+    ready: dict[Labels, float | Histogram] = {}
+    for each in all_limits(store, "metrics", lambda: datetime.now(UTC)):
+        key = _key({"limit": each.name, "key": each.key}, held)
+        held[key] = each.held
+        paused[key] = _seconds_until(each.paused_until)
+        ready[key] = _seconds_until(each.ready_at)
+    if held:
+        yield Metric("holdfast_limit_calls", "gauge", "Calls under way, by limit.", held)
+        text = "For how long a provider refuses all calls of a limit."
+        yield Metric("holdfast_limit_paused_seconds", "gauge", text, paused)
+        text = "How long a call of a limit that comes now has to wait."
+        yield Metric("holdfast_limit_wait_seconds", "gauge", text, ready)
+
+
+def _seconds_until(time: datetime | None) -> float:
+    return 0.0 if time is None else max((time - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 def _due(store: Store, now: datetime) -> tuple[int, float]:

@@ -202,6 +202,13 @@ def _awaited(event: e.MessageAwaited, state: State) -> Words:
     return _words("waits for a message", *said, status="waiting", tone="doubt")
 
 
+def _timer(event: e.TimerSet) -> Words:
+    if event.call:
+        said = (f"{event.name}, until ", event.until)
+        return _words("waits for a limit", *said, status="waiting", tone="quiet")
+    return _words("sleeps", "until ", event.until, status="sleeping")
+
+
 def _child_ended(event: e.ChildEnded, state: State) -> Words:
     status = "failed" if event.failure is not None else "completed"
     said = _ended(event.failure, event.result)
@@ -357,7 +364,7 @@ WORDS: dict[type[AnyEvent], Callable[[Any, State], Words]] = {
     e.Noted: lambda event, _: _words("noted", f"{event.text} ", event.data, tone="thought"),
     e.Derived: _derived,
     e.Observed: lambda event, _: _words("observed", f"{event.name} = ", event.value, minor=True),
-    e.TimerSet: lambda event, _: _words("sleeps", "until ", event.until, status="sleeping"),
+    e.TimerSet: lambda event, _: _timer(event),
     e.Woke: lambda event, _: _words("woke"),
     e.QuestionAsked: _asked,
     e.QuestionAnswered: _answered,

@@ -63,6 +63,16 @@ def fleet(site: Site, asked: PageRequest) -> Data:
         "workers": workers,
         "statuses": {status: statuses[status] for status in get_args(Status)},
         "queues": _queues(site, [t for t in unfinished if t.status == "pending"], current),
+        "limits": [
+            {
+                "name": each.name,
+                "key": each.key,
+                "held": each.held,
+                "paused_until": each.paused_until,
+                "ready_at": each.ready_at,
+            }
+            for each in site.hf.limits()
+        ],
         "waiting": waiting,
         "throughput": _buckets(recent, since, bucket_s),
         "bucket_s": bucket_s,

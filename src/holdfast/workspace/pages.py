@@ -295,6 +295,9 @@ def _waits(view: TaskView) -> Iterable[str]:
             yield f"to try {_name(call)} again {when}{why}"
         elif call.status == "waiting" and call.kind == "sleep" and call.until:
             yield f"for the time: {_name(call)} until {time_text(call.until)}"
+        elif call.status == "waiting" and call.kind == "limit" and call.until:
+            of = f"call {call.approves}, until {time_text(call.until)}"
+            yield f"for the limit {prose(call.name)}: {of}"
         elif call.status == "waiting" and call.kind == "child":
             yield f"for task {code(call.child, 255)}: {_name(call)}"
 
@@ -493,5 +496,5 @@ def _observations(state: State) -> dict[str, Any]:
     return {key: as_json(value) for key, (_, value) in kept}
 
 
-_NOT_OBSERVED = ("decision", "fact", "reading", "approval", "sleep")
+_NOT_OBSERVED = ("decision", "fact", "reading", "approval", "sleep", "limit")
 _encode = msgspec.json.Encoder().encode

@@ -13,6 +13,7 @@ interface Queue {
 interface Fleet {
   workers: { owner: string; tasks: number; ids: string[] }[]; statuses: Record<string, number>;
   queues: Queue[];
+  limits: { name: string; key: string; held: number; paused_until: string | null; ready_at: string | null }[];
   waiting: { stopped: number; sleeping: number };
   throughput: { at: string; started: number; completed: number; failed: number; cancelled: number }[];
   bucket_s: number; failures: TaskRow[]; exact: boolean;
@@ -77,6 +78,7 @@ export function FleetPlace() {
         )}
       </section>
       {fleet.queues.length > 0 && <section class="section"><h2>Queues</h2><table class="sheet"><thead><tr><th scope="col">queue</th><th scope="col" class="n">running</th><th scope="col" class="n">pending</th><th scope="col" class="n">oldest waits for</th></tr></thead><tbody>{fleet.queues.map((one) => <tr key={one.name}><td><a class={one.name ? "mono" : ""} href={one.name ? `/tasks?status=pending&label=${encodeURIComponent(`queue=${one.name}`)}` : "/tasks?status=pending"}>{plain(one.name || "in no queue")}</a>{one.paused && <span class="doubt"> paused{one.by && ` by ${plain(one.by)}`}{one.because && `, because ${plain(one.because)}`}</span>}</td><td class="n">{one.running === null ? "–" : count(one.running)}{one.concurrency !== null && ` of ${count(one.concurrency)}`}</td><td class="n">{count(one.pending)}</td><td class="n">{one.oldest_s === null ? "–" : coarse(one.oldest_s * 1000)}</td></tr>)}</tbody></table></section>}
+      {fleet.limits.length > 0 && <section class="section"><h2>Limits</h2><table class="sheet"><thead><tr><th scope="col">limit</th><th scope="col">key</th><th scope="col" class="n">calls under way</th><th scope="col">next one</th></tr></thead><tbody>{fleet.limits.map((one) => <tr key={`${one.name}:${one.key}`}><td class="mono">{plain(one.name)}</td><td class="mono">{plain(one.key)}</td><td class="n">{count(one.held)}</td><td>{one.paused_until ? `the provider refuses until ${moment(one.paused_until)}` : one.ready_at ? `at ${moment(one.ready_at)}` : "now"}</td></tr>)}</tbody></table></section>}
       {fleet.failures.length > 0 && <section class="section rows"><h2>Newest failures</h2>{fleet.failures.slice(0, 8).map((task) => <a class="row" key={task.id} href={taskAddress(task.id)}><span class="mono cut grow">{plain(task.id)}</span><span class="dim">{plain(task.type)}</span><Status status={task.status} /><span class="quiet num">{ago(task.updated_at)}</span></a>)}</section>}
       {figures.data && (
         <>

@@ -6,7 +6,7 @@ import type { CallRow, Line } from "../api";
 export type Look = "ran" | "log" | "wait" | "failed" | "doubted" | "now";
 export interface Bar { look: Look; from: number; to: number; mark: "" | "cross" | "query" | "diamond" | "check"; words: string }
 
-const WAITS = new Set(["question", "approval", "sleep", "message"]);
+const WAITS = new Set(["question", "approval", "sleep", "message", "limit"]);
 /** What takes no time: a mark instead of a bar. */
 export const INSTANT = new Set(["decision", "fact", "reading"]);
 
@@ -40,8 +40,10 @@ export function barsOf(call: CallRow, now: number, lines: Line[]): Bar[] {
   if (call.answered !== "") return [{ look: "log", from, to: ended ?? from, mark: "", words: answeredWords(call) }];
   if (INSTANT.has(call.kind)) return [{ look: "ran", from, to: from, mark: "diamond", words: call.kind }];
   if (WAITS.has(call.kind)) {
-    const to = ended ?? (call.until && call.kind === "sleep" ? Math.max(now, ms(call.until)) : now);
-    return [{ look: "wait", from, to, mark: ended === null && call.kind !== "sleep" ? "query" : "", words: call.kind === "sleep" ? "sleeps" : ended ? "waited for a person" : "waits for a person" }];
+    const timed = call.kind === "sleep" || call.kind === "limit";
+    const to = ended ?? (call.until && timed ? Math.max(now, ms(call.until)) : now);
+    const words = call.kind === "limit" ? `waits for the limit ${call.name}` : call.kind === "sleep" ? "sleeps" : ended ? "waited for a person" : "waits for a person";
+    return [{ look: "wait", from, to, mark: ended === null && !timed ? "query" : "", words }];
   }
   const bars = attemptsOf(call, now, deaths);
   const failed = call.status === "failed"; // a child task has no attempts of its own

@@ -50,6 +50,7 @@ function afterWords(call: CallRow, now: number): string {
   if (INSTANT.has(call.kind)) return call.words === call.status ? "" : call.words;
   const cost = (call.tokens ? ` · ${count(call.tokens)} tokens` : "") + (call.cost_usd ? ` · ${money(call.cost_usd)}` : "");
   if (!call.ended_at && call.until && call.kind === "sleep") return `waits until ${moment(call.until)}`;
+  if (!call.ended_at && call.until && call.kind === "limit") return `waits for its limit until ${moment(call.until)}`;
   if (call.settled_by && ANSWERED.has(call.kind)) return `answered by ${call.settled_by} after ${took}`;
   if (call.settled_by) return `${call.settled_by === "check" ? "asked the check" : `settled by ${call.settled_by}`}: ${call.status === "completed" ? "it happened" : call.words}`;
   if (call.status === "completed") return `${call.attempts.length > 1 ? `${call.attempts.length} attempts · ` : ""}${call.answered ? "from the log" : took}${cost}`;

@@ -12,6 +12,7 @@ from holdfast.agent.adapters.base import Adapter, Client_co, Flow, ModelBusy, On
 from holdfast.agent.formats import anthropic as wire
 from holdfast.agent.formats.common import a_list, as_object
 from holdfast.agent.model import Reply, Request, Stop, ToolInfo
+from holdfast.core.limits import Limit, Limited
 from holdfast.core.usage import Prices, Usage
 from holdfast.errors import BadInput
 from holdfast.log.messages import Message, Refusal
@@ -45,6 +46,7 @@ class AnthropicMessages(Adapter[Client_co]):
         stream: bool = False,
         on_text: OnText | None = None,
         structured: bool = True,
+        limit: Limit | Limited | None = None,
         **options: Any,
     ) -> None:
         options["max_tokens"] = max_tokens
@@ -55,6 +57,7 @@ class AnthropicMessages(Adapter[Client_co]):
             stream=stream,
             on_text=on_text,
             structured=structured,
+            limit=limit,
             **options,
         )
 

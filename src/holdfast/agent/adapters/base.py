@@ -18,6 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 from msgspec.structs import replace
 
 from holdfast.agent.model import Reply, Request
+from holdfast.core.limits import Limit, Limited, must_be_limited
+from holdfast.core.scope import scope_var
 from holdfast.core.spec import Retry
 from holdfast.core.usage import Prices
 from holdfast.errors import BadInput, HoldfastError
@@ -214,6 +216,7 @@ class Adapter(Generic[Client_co]):
         stream: bool = False,
         on_text: OnText | None = None,
         structured: bool = True,
+        limit: Limit | Limited | None = None,
         **options: Any,
     ) -> None:
         if not hasattr(client, "with_options"):
@@ -230,6 +233,10 @@ class Adapter(Generic[Client_co]):
         self.structured = structured
         """Whether the server takes the schema of an answer. If not, an agent with an `output` gives
         the model a tool to answer with."""
+        self.limit = limit
+        """What its calls share with those of other tasks and workers: agents keep to it, and a step
+        of your own has it as `@step(limit=…)`."""
+        must_be_limited(f"{self}", limit)
         self.options = options
         self._limited = (str(getattr(client, "base_url", "")), model)
         """What a provider limits: the calls of one model at one address."""
@@ -251,7 +258,18 @@ class Adapter(Generic[Client_co]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
 
+    def _must_be_let_in(self) -> None:
+        """Refuse a call that no limit knows of. One that waits has to be a step of a task."""
+        scope = scope_var.get()
+        if scope is None or scope.path not in scope.run.admitted:
+            raise BadInput(
+                f"{self} has a limit, which is kept by the step that calls it: use an agent or "
+                f"ModelStep, or call it in a task, in a step with @step(limit=…)"
+            )
+
     def _priced(self, request: Request) -> Flow[Reply]:
+        if self.limit is not None:
+            self._must_be_let_in()
         pause = _pauses.get(self._limited)
         if pause is not None and (left_s := pause - monotonic()) > 0:
             # Another task of this process was told to wait: asking now would only be refused.

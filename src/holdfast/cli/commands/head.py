@@ -210,6 +210,9 @@ def _print_needs(page: LayerPage, given: Given, view: TaskView, seen: SeenNow) -
         if call.kind == "sleep" and call.status == "waiting" and call.until:
             until = f"{clock(call.until)} ({ago(call.until, datetime.now(UTC))})"
             page.line(("sleeps until ", "dim"), until)
+        elif call.kind == "limit" and call.status == "waiting" and call.until:
+            until = f"{clock(call.until)} ({ago(call.until, datetime.now(UTC))})"
+            page.line((f"waits for the limit {plain(call.name)} until ", "dim"), until)
     if view.status == "awaiting_user":
         parts = {"In doubt": seen.doubts, "Questions": seen.questions}
         where = " and ".join(name for name, there in parts.items() if there)

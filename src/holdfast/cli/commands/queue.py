@@ -18,6 +18,7 @@ from holdfast.cli.output import console, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
 from holdfast.core.queues import Queue, Rate
+from holdfast.engines.limits import LimitInfo
 from holdfast.errors import BadInput
 
 COLUMNS = ("QUEUE", "RUNNING", "WAITING", "OLDEST", "LIMITS")
@@ -33,6 +34,7 @@ def queue() -> None:
       holdfast queue show reports
       holdfast queue pause reports --because "the provider is down"
       holdfast queue set reports --concurrency 5 --rate 100/60
+      holdfast queue limits
     """
 
 
@@ -56,6 +58,31 @@ def ls(given: Given, as_json: bool) -> Exit:
         print_table(console(), COLUMNS, [_row(each, now) for each in found], cut_last=True)
     else:
         console().print("no queues: declare one by hf.queue(Queue(…)), or holdfast queue set NAME")
+    return Exit.OK
+
+
+@queue.command()
+@store_command()
+def limits(given: Given, as_json: bool) -> Exit:
+    """List the limits of steps and tools: what they are, and how long a call waits for its turn.
+
+    Limits stand in the code, as @tool(limit=Limit(…)). They are listed once a call was made.
+
+    \b
+    Examples:
+      holdfast queue limits
+      holdfast queue limits --json | jq -r '.[] | select(.paused_until).name'
+    """
+    with opened(given) as hf:
+        found = hf.limits()
+    if as_json:
+        print_json([msgspec.to_builtins(each) for each in found])
+    elif found:
+        now = datetime.now(UTC)
+        rows = [_limit_row(each, now) for each in found]
+        print_table(console(), ("LIMIT", "KEY", "CALLS", "NEXT", "ALLOWS"), rows, cut_last=True)
+    else:
+        console().print("no limits: a call of a step or tool with limit=Limit(…) makes them known")
     return Exit.OK
 
 
@@ -171,6 +198,22 @@ def _tell(info: QueueInfo, as_json: bool) -> Exit:
         state = "paused" if info.paused else "open"
         print_lines(console(), f"{plain(info.name)} is {state}: {_limits(info.queue)}")
     return Exit.OK
+
+
+def _limit_row(each: LimitInfo, now: datetime) -> tuple[Any, ...]:
+    limit, allows = each.limit, list[str]()
+    for count, what in (
+        (limit.per_second, "a second"),
+        (limit.per_minute, "a minute"),
+        (limit.tokens_per_minute, "tokens a minute"),
+        (limit.concurrency, "at once"),
+    ):
+        if count is not None:
+            allows.append(f"{count:,g} {what}")
+    following = "now" if each.ready_at is None else ago(each.ready_at, now)
+    if each.paused_until is not None:
+        following += " (refused)"
+    return plain(each.name), plain(each.key), f"{each.held:,}", following, ", ".join(allows)
 
 
 def _shown(info: QueueInfo) -> dict[str, Any]:

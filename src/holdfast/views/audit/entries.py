@@ -328,8 +328,9 @@ def _progressed(event: e.Progressed, seen: SeenTask) -> Fields:
 def _timer(event: e.TimerSet, seen: SeenTask) -> Fields:
     return {
         **seen.about(event.path),
-        "input": event.args,
+        "input": event.args if not event.call else UNSET,
         "until": event.until,
+        "of": (event.call,) if event.call else (),
     }
 
 

@@ -126,14 +126,14 @@ def _is_doubtful(call: Call) -> bool:
 
 STEPS = Table(
     "steps",
-    "Every call of a task: steps, tools, decisions, questions, sleeps, children.",
+    "Every call of a task: steps, tools, decisions, questions, sleeps, children, limits.",
     "task",
     _calls(),
     (
         *_CALL,
         text(
             "kind",
-            "step, tool, decision, fact, sleep, reading, question, approval or child.",
+            "step, tool, decision, fact, sleep, reading, question, approval, child or limit.",
             lambda _, c: c.kind,
         ),
         *_COURSE,
