@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from holdfast.agent.sessions import Session
     from holdfast.agent.values import Values
     from holdfast.api.alerts import Alert, Hook, Reason, Watch
+    from holdfast.api.batches import BatchHandle, BatchInfo
     from holdfast.api.queues import QueueHandle
     from holdfast.api.schedules import ScheduleHandle
     from holdfast.core.queues import Queue
@@ -967,6 +968,42 @@ class Holdfast:
 
         return all_queues(self._holding)
 
+    def batch(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *,
+        max: int = 100,
+        wait_s: float = 5.0,
+        name: str = "",
+        user: str = "",
+        queue: str = "",
+        key: str = "",
+        priority: int = 0,
+    ) -> BatchHandle:
+        """Collect items, and start the task `fn` with a list of them: when there are `max`, or when
+        the first one has waited for `wait_s`. A worker has to run for the latter.
+
+        >>> from holdfast import task
+        >>> @task
+        ... def index_pages(pages: list[str]) -> int:
+        ...     return len(pages)
+        >>> with Holdfast("memory://") as hf:
+        ...     pages = hf.batch(index_pages, max=2, wait_s=60)
+        ...     [pages.add(page) for page in ("a", "b", "c")]
+        ['index_pages@batch-1', 'index_pages@batch-1', 'index_pages@batch-2']
+        """
+        from holdfast.api.batches import open_batch
+
+        given = {"user": user, "queue": queue, "key": key, "priority": priority}
+        return open_batch(self, fn, name, max, wait_s, given)
+
+    def batches(self) -> list[BatchInfo]:
+        """The batches of this store, by name: what they have collected."""
+        from holdfast.api.batches import all_batches
+
+        return all_batches(self)
+
     def limits(self) -> list[LimitInfo]:
         """The limits that calls in this store were made under, as they are now.
 
@@ -1228,6 +1265,8 @@ class Holdfast:
     aqueue = off_the_loop(queue)
     aqueues = off_the_loop(queues)
     alimits = off_the_loop(limits)
+    abatch = off_the_loop(batch)
+    abatches = off_the_loop(batches)
     aschedule = off_the_loop(schedule)
     aschedules = off_the_loop(schedules)
 

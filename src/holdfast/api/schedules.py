@@ -18,6 +18,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.api.async_forms import off_the_loop
+from holdfast.api.batches import start_due
 from holdfast.core.decoding import decoder
 from holdfast.core.kinds import id_of
 from holdfast.core.spec import Spec, registry, task_spec
@@ -258,8 +259,17 @@ class Scheduler:
         self._said: set[str] = set()
 
     def look(self) -> int:
-        """Start every task that is due now; returns how many were."""
+        """Start every task that is due now, of batches too; returns how many were."""
         now = self._hf._holding.clock()
+        return self._start_batches(now) + self._start_schedules(now)
+
+    def _start_batches(self, now: datetime) -> int:
+        started = start_due(self._hf, now, self._say_once)
+        for id in started:
+            self._say(f"batch: started {id}")
+        return len(started)
+
+    def _start_schedules(self, now: datetime) -> int:
         waiting = [each for each in all_schedules(self._hf) if self._is_due(each, now)]
         if not waiting:
             return 0

@@ -133,11 +133,11 @@ class Pace(Struct, frozen=True):
 def _pace(count: float, per_s: float) -> Pace:
     """A rate of which no span of `per_s` sees more than `count`.
 
-    >>> _pace(500, 60.0).at_once, _pace(6, 60.0)
-    (25.0, Pace(spacing_s=10.0, at_once=1.0))
+    >>> _pace(500, 60.0).at_once, round(_pace(6, 60.0).spacing_s, 2)
+    (25.0, 10.0)
     """
     at_once = float(max(1, floor(count / 20)))
-    return Pace(per_s / (count - (at_once - 1)), at_once)
+    return Pace((per_s + 2 * _ROUNDING_S) / (count - (at_once - 1)), at_once)
 
 
 def must_be_limited(name: str, given: Any) -> Limited | None:

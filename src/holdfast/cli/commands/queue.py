@@ -87,6 +87,34 @@ def limits(given: Given, as_json: bool) -> Exit:
 
 
 @queue.command()
+@store_command()
+def batches(given: Given, as_json: bool) -> Exit:
+    """List the batches: how many items they have collected, and when their tasks start.
+
+    \b
+    Examples:
+      holdfast queue batches
+    """
+    with opened(given) as hf:
+        found = hf.batches()
+    if as_json:
+        print_json([msgspec.to_builtins(each) for each in found])
+    elif found:
+        now = datetime.now(UTC)
+        rows = [
+            (
+                *(plain(each.name), plain(each.task), f"{each.waiting:,} of {each.max:,}"),
+                "" if each.starts_at is None else ago(each.starts_at, now),
+            )
+            for each in found
+        ]
+        print_table(console(), ("BATCH", "TASK", "ITEMS", "STARTS"), rows, cut_last=False)
+    else:
+        console().print("no batches: hf.batch(fn, max=100, wait_s=5).add(item) begins one")
+    return Exit.OK
+
+
+@queue.command()
 @click.argument("name")
 @store_command()
 def show(given: Given, name: str, as_json: bool) -> Exit:
