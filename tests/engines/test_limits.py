@@ -207,7 +207,7 @@ def test_a_task_that_waits_for_a_limit_is_released_and_says_what_for():
         assert {first.status, second.status} == {"completed", "in_progress"}
         waiting = first if first.status == "in_progress" else second
         state = hf.task(waiting.id).state
-        (released,) = (event for event in hf.task(waiting.id).events if isinstance(event, Parked))
+        (released,) = (event for event in hf.task(waiting.id).events() if isinstance(event, Parked))
         assert "waits for the limit 'slow', to call look" in released.why and state.parked
 
 
