@@ -17,7 +17,7 @@ PINNED = {
     "AlreadyAnswered", "ArchiveDamaged", "Artifact", "BadId", "BadInput", "Child", "CodeChanged",
     "CodeMissing", "Conflict", "DrivenElsewhere", "EachFailed", "EngineConflict", "EngineError",
     "Handle", "Happened", "Holdfast", "HoldfastError", "HoldsSecret", "IdempotencyKey",
-    "IllegalTransition", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "LogDamaged",
+    "IllegalTransition", "InDoubt", "ItemFailed", "Keys", "LeaseLost", "Limit", "LogDamaged",
     "MigrationNeeded",
     "NewerFormat", "NotATask", "NotAnswered", "NotDurable", "NotFinished", "PlanItem", "Queue",
     "Rate", "Redact", "ReplyLost",
@@ -33,9 +33,9 @@ PINNED = {
 }  # fmt: skip
 
 METHODS = {
-    "answer", "archive_to", "arun", "astart", "audit", "cancel", "check", "close", "compare",
+    "answer", "archive_to", "arun", "astart", "audit", "batch", "batches", "cancel", "check", "close", "compare",
     "compensate", "copy_to", "experiment", "files", "follow", "fork", "from_env", "gc", "handle",
-    "heads", "memory", "move", "on", "open", "options", "page", "pause", "queue",
+    "heads", "limits", "memory", "move", "on", "open", "options", "page", "pause", "queue",
     "queues", "replay", "resolve",
     "restore_from", "resume", "retry", "rewind", "run", "schedule", "schedules", "send",
     "session", "sessions", "snapshot",

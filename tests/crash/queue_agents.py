@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 
-from holdfast import Holdfast, Worker, task
+from holdfast import Holdfast, Limit, Worker, task, tool
 
 WORK_S = 0.01
 
@@ -20,6 +20,24 @@ def visit(n: int, judge: str, key: str = "") -> int:
         assert door.recv(1) == b"."  # the judge has noted it
         time.sleep(WORK_S)
     return n
+
+
+AT_ONCE, A_SECOND = 5, 40
+
+
+@tool(
+    name="limit_visit_tool",
+    limit=Limit("doors", concurrency=AT_ONCE, per_second=A_SECOND),
+    in_doubt="retry",
+)
+def enter(n: int, judge: str) -> int:
+    visit(n, judge)  # outside of a task: the plain function
+    return n
+
+
+@task(name="limit_visit")
+def visit_by_limit(n: int, judge: str) -> int:
+    return enter(n, judge)
 
 
 def main() -> None:

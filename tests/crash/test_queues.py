@@ -22,7 +22,7 @@ import pytest
 
 from holdfast import Holdfast, Queue, Rate
 from holdfast.core.facts import Query
-from tests.crash.queue_agents import visit
+from tests.crash.queue_agents import A_SECOND, AT_ONCE, visit, visit_by_limit
 from tests.stores.postgres_server import postgres_server, postgres_url
 from tests.thorough import THOROUGH
 
@@ -117,6 +117,10 @@ def disturb(workers: list[subprocess.Popen[str]], url: str, chance: random.Rando
         os.kill(pid, signal.SIGCONT)
 
 
+def places_taken(hf: Holdfast) -> int:
+    return sum(queue.info().running for queue in hf.queues())
+
+
 def number_completed(hf: Holdfast) -> int:
     return len(hf.store.find(Query(status=("completed",), limit=None)).found)
 
@@ -130,7 +134,7 @@ def drive_all(hf: Holdfast, url: str, count: int, disturbances: int, seed: int) 
             assert worker.stdout is not None and worker.stdout.readline().startswith("ready")
         give_up_at = time.monotonic() + 60 + count / 5
         # No place is lost: those of the dead come back with their leases.
-        while number_completed(hf) < count or hf.queue("visits").info().running:
+        while number_completed(hf) < count or places_taken(hf):
             assert time.monotonic() < give_up_at, "the queue does not get empty"
             if disturbances:
                 disturbances -= 1
@@ -180,6 +184,21 @@ def test_a_rate_holds_for_all_workers_together(url, tmp_path):
         came = sorted(at for at, _, _ in judge.came)
         most = max(in_window(came, at, 10.0) for at in came)
         assert most <= 1.05 * rate * 10.0
+
+
+def test_a_limit_of_a_tool_holds_while_workers_are_killed_and_stopped(url, tmp_path):
+    count, disturbances = (1000, 30) if THOROUGH else (60, 4)
+    with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
+        for n in range(count):
+            hf.options(id=f"v-{n}").start(visit_by_limit, n, judge.path)
+        drive_all(hf, url, count, disturbances, seed=count)
+        assert {n for _, n, _ in judge.came} == set(range(count))
+        assert judge.most <= AT_ONCE
+        # A worker that is stopped at the door comes late: so a second may see a few more.
+        came = sorted(at for at, _, _ in judge.came)
+        most = max(in_window(came, at, 10.0) for at in came)
+        assert most <= 1.05 * A_SECOND * 10.0 + AT_ONCE
+        assert sum(each.held for each in hf.limits()) <= AT_ONCE
 
 
 def in_window(times: list[float], start: float, length: float) -> int:

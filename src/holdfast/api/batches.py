@@ -44,7 +44,7 @@ _OPEN, _ITEM = "batch", "item/"
 _SOON_S = 0.005
 
 
-class Batch(Struct, frozen=True, omit_defaults=True):
+class KeptBatch(Struct, frozen=True, omit_defaults=True):
     """How items are collected: as it is kept in the store."""
 
     name: str
@@ -78,13 +78,13 @@ class BatchInfo(Struct, frozen=True):
     starts_at: datetime | None
 
 
-_load_batch, _load_collected = decoder(Batch), decoder(Collected)
+_load_batch, _load_collected = decoder(KeptBatch), decoder(Collected)
 
 
 class BatchHandle:
     """A batch: add items, look at what it has. Made by `hf.batch(…)`."""
 
-    def __init__(self, hf: Holdfast, spec: Spec, batch: Batch) -> None:
+    def __init__(self, hf: Holdfast, spec: Spec, batch: KeptBatch) -> None:
         self.name = batch.name
         self._hf, self._spec, self._batch = hf, spec, batch
 
@@ -142,7 +142,7 @@ def open_batch(
             f"batch {called!r}: queue= is kept by local workers, and {hf.engine.name} drives the "
             f"tasks of this Holdfast"
         )
-    return BatchHandle(hf, spec, Batch(called, spec.name, most, float(wait_s), **given))
+    return BatchHandle(hf, spec, KeptBatch(called, spec.name, most, float(wait_s), **given))
 
 
 def all_batches(hf: Holdfast) -> list[BatchInfo]:
@@ -168,12 +168,12 @@ def start_due(hf: Holdfast, now: datetime, say: Callable[[str], None]) -> list[s
     return started
 
 
-def task_id(batch: Batch) -> str:
+def task_id(batch: KeptBatch) -> str:
     """The id of the task of the batch that collects now."""
     return f"{batch.name}@batch-{batch.number}"
 
 
-def close(hf: Holdfast, batch: Batch, spec: Spec) -> bool:
+def close(hf: Holdfast, batch: KeptBatch, spec: Spec) -> bool:
     """Take no more items into a batch, and start its task; False if it has none, or somebody else
     is at it just now."""
     values = _items(hf, batch)
@@ -215,7 +215,7 @@ def close(hf: Holdfast, batch: Batch, spec: Spec) -> bool:
     return True
 
 
-def _turn(hf: Holdfast, batch: Batch) -> None:
+def _turn(hf: Holdfast, batch: KeptBatch) -> None:
     """Have the next batch collect, unless it does so already."""
     values = _values(hf, NAMESPACE)
     while True:
@@ -229,7 +229,7 @@ def _turn(hf: Holdfast, batch: Batch) -> None:
             return
 
 
-def _add(hf: Holdfast, batch: Batch, raw: bytes) -> Collected | None:
+def _add(hf: Holdfast, batch: KeptBatch, raw: bytes) -> Collected | None:
     """Put an item into a batch; None if it is closed."""
     values = _items(hf, batch)
     while True:
@@ -253,7 +253,7 @@ def _add(hf: Holdfast, batch: Batch, raw: bytes) -> Collected | None:
         return more
 
 
-def _collects(hf: Holdfast, batch: Batch, values: Namespace) -> bool:
+def _collects(hf: Holdfast, batch: KeptBatch, values: Namespace) -> bool:
     """Whether the first item of a batch is in one that counts: a process that was frozen before it
     put the item there may have begun one anew that was done with and forgotten."""
     if _kept(hf, batch).number <= batch.number:
@@ -266,7 +266,7 @@ def _collects(hf: Holdfast, batch: Batch, values: Namespace) -> bool:
     return False
 
 
-def _kept(hf: Holdfast, batch: Batch) -> Batch:
+def _kept(hf: Holdfast, batch: KeptBatch) -> KeptBatch:
     """The batch as it collects now, with the options that the code gives it."""
     values = _values(hf, NAMESPACE)
     while True:
@@ -281,13 +281,13 @@ def _kept(hf: Holdfast, batch: Batch) -> Batch:
             return wanted
 
 
-def _collected(hf: Holdfast, batch: Batch) -> Collected | None:
+def _collected(hf: Holdfast, batch: KeptBatch) -> Collected | None:
     values = _items(hf, batch)
     kept = values.find([_OPEN]).get(_OPEN)
     return None if kept is None else _load_collected(values.bytes_of(kept))
 
 
-def _info(hf: Holdfast, batch: Batch) -> BatchInfo:
+def _info(hf: Holdfast, batch: KeptBatch) -> BatchInfo:
     found = _collected(hf, batch)
     return BatchInfo(
         batch.name, batch.task, batch.max, batch.wait_s,
@@ -295,7 +295,7 @@ def _info(hf: Holdfast, batch: Batch) -> BatchInfo:
     )  # fmt: skip
 
 
-def _items(hf: Holdfast, batch: Batch) -> Namespace:
+def _items(hf: Holdfast, batch: KeptBatch) -> Namespace:
     return _values(hf, f"{ITEMS}{batch.name}/{batch.number}")
 
 
