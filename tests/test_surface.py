@@ -33,7 +33,8 @@ PINNED = {
 }  # fmt: skip
 
 METHODS = {
-    "answer", "archive_to", "arun", "astart", "audit", "batch", "batches", "cancel", "check", "close", "compare",
+    "answer", "archive_to", "arun", "astart", "audit", "batch", "batches", "cancel",
+    "check", "close", "compare",
     "compensate", "copy_to", "experiment", "files", "follow", "fork", "from_env", "gc", "handle",
     "heads", "limits", "memory", "move", "on", "open", "options", "page", "pause", "queue",
     "queues", "replay", "resolve",
