@@ -134,4 +134,4 @@ def test_a_model_with_a_limit_is_not_called_where_nobody_keeps_to_it():
         with pytest.raises(BadInput, match=r"has a limit.*use an agent or ModelStep"):
             limited(server, limit, "sync")(REQUEST)
         with pytest.raises(BadInput, match="must be a Limit"):
-            OpenAIChat(OpenAI(api_key="any"), "any", limit=5)  # type: ignore[arg-type]
+            OpenAIChat(OpenAI(api_key="any"), "any", limit=5)

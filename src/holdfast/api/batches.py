@@ -134,8 +134,9 @@ def open_batch(
         raise BadInput(f"a batch: name={called!a:.60} must be 1 to {LONGEST_NAME} characters")
     if type(most) is not int or not 1 <= most <= MOST_ITEMS:
         raise BadInput(f"batch {called!r}: max={most!r:.60} must be 1 to {MOST_ITEMS:,}")
-    is_number = isinstance(wait_s, int | float) and not isinstance(wait_s, bool)
-    if not is_number or not 0 <= wait_s < inf:
+    seconds: Any = wait_s
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < inf:
         raise BadInput(f"batch {called!r}: wait_s={wait_s!r:.60} must be seconds, 0 or more")
     if hf._going.driver and given["queue"]:
         raise BadInput(

@@ -97,14 +97,14 @@ def _called(given: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _key_of(body: Body, limited: Limited, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    key: Any = limited.key
-    if callable(key):
-        key = key(*args, **kwargs)
-    elif key:
+    given: Any = limited.key
+    if callable(given):
+        given = given(*args, **kwargs)
+    elif given:
         bound = signature(body.spec.fn).bind(*args, **kwargs)
         bound.apply_defaults()
-        key = bound.arguments[limited.key]
-    key = str(key)
+        given = bound.arguments[given]
+    key = str(given)
     if len(key) > _LONGEST_KEY or not key.isprintable():
         raise ValueError(f"its key is {key!a:.60}, and must be a text of up to {_LONGEST_KEY}")
     return key
