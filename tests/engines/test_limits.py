@@ -103,7 +103,9 @@ def opened(url: str = "memory://") -> Holdfast:
 def chosen(limit: Limit, arrivals: list[tuple[float, int]], jitter: float = 0.0) -> list[float]:
     """When calls that arrive at these times begin, if each comes again when it is told to."""
     state, starts = QueuePlaces(), list[float]()
-    waiting = [(at, number, weight, None) for number, (at, weight) in enumerate(arrivals)]
+    waiting: list[tuple[float, int, int, float | None]] = [
+        (at, number, weight, None) for number, (at, weight) in enumerate(arrivals)
+    ]
     while waiting:
         at, number, weight, told = waiting.pop(waiting.index(min(waiting, key=lambda w: w[:2])))
         wish = Wish(f"c{number}", "t", "me", weight, is_its_turn=told is not None, chance=0.5)
