@@ -61,6 +61,7 @@ HOLDFAST_MODULES = {
     "holdfast.core.journal.task",
     "holdfast.core.journal.waits",
     "holdfast.core.kinds",
+    "holdfast.core.limits",
     "holdfast.core.lists",
     "holdfast.core.memories",
     "holdfast.core.plan",

@@ -92,6 +92,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "schedule backfill": [["s", "--from", "2026-01-01", "--to", "2026-01-02"]],
     "schedule delete": [["s"]],
     "queue ls": [[]],
+    "queue limits": [[]],
+    "queue batches": [[]],
     "queue show": [["q"]],
     "queue pause": [["q"]],
     "queue resume": [["q"]],
@@ -132,6 +134,7 @@ ONLY_READ = {
     *("sql", "sessions", "session", "handoff", "doubt", "memory search", "memory ls", "doctor"),
     *("verify", "head", "keys new", "keys rotate", "copy", "archive", "restore", "gc", "mirror"),
     *("rebuild", "completion", "alerts", "export", "migrate", "setup", "help", "demo"),
+    *("queue limits", "queue batches"),
     *("queue ls", "queue show", "queue pause", "queue resume", "queue set"),
     *("schedule ls", "schedule show", "schedule pause", "schedule resume", "schedule delete"),
 }

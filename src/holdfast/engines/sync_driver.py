@@ -39,7 +39,6 @@ from holdfast.core.journal import (
 from holdfast.core.scope import Scope, running, scope_var
 from holdfast.core.spec import Spec
 from holdfast.core.state import Call
-from holdfast.engines import limits
 from holdfast.engines.clocks import counting_down
 from holdfast.engines.execution import (
     Body,
@@ -115,7 +114,7 @@ def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Re
     if asked.given is None:
         body.must_fit()
     if asked.spec.limit is not None:
-        limits.weigh(body)
+        _limits().weigh(body)
     once, check = partial(run_body, body), partial(run_check, body)
     run.working.add(asked.path)
     try:
@@ -123,7 +122,7 @@ def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Re
     finally:
         run.working.discard(asked.path)
         if asked.path in run.admitted:
-            limits.give_back(run, asked.path)
+            _limits().give_back(run, asked.path)
 
 
 def operate(run: Run, path: str, spec: Spec, data: bytes, flow_of: FlowOf) -> Any:
@@ -259,8 +258,14 @@ def _carry_out_for_many(request: Request, run: Run, path: str) -> Any:
     if isinstance(request, CancelChildren):
         return cancel_children(run)
     if isinstance(request, Admit | Leave):
-        return limits.answer(run, request)
+        return _limits().answer(run, request)
     raise TypeError(f"a flow asks for {request!r}, which its driver sees to")
+
+
+def _limits() -> Any:
+    from holdfast.engines import limits  # most functions have none
+
+    return limits
 
 
 def _await(run: Run, path: str, waiting: TaskWaiting) -> None:
