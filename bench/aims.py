@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ PARTS = (
     "one",
     "many",
     "workers",
+    "queues",
     "resume",
     "long",
     "lists",
@@ -71,6 +72,7 @@ def measure(options: Any, folder: Path) -> Found:
             "one": lambda: one_task(options, place),
             "many": lambda: many_tasks(options, place),
             "workers": lambda: workers(options, place),
+            "queues": lambda: queues(options, place),
             "resume": lambda: resumed(options, place),
             "long": lambda: long_task(options, folder),
             "lists": lambda: lists(options, folder),
@@ -227,6 +229,50 @@ def workers(options: Any, place: Place) -> list[Case]:
         return Case([at_least(name, "×", 1.0)], ratio, options.rounds)
 
     return [of_medium("sqlite"), of_medium("postgres")]
+
+
+def queues(options: Any, place: Place) -> list[Case]:
+    """One worker on SQLite: what limits of a queue cost it, and what a long line does."""
+    tasks, long_line = (40, 1_000) if options.quick else (200, 100_000)
+
+    def seconds(kind: str) -> float:
+        found = child("bench.queues", "drive", kind, str(tasks), place("sqlite"))
+        return tasks / float(found["tasks_per_s"])
+
+    def shares(which: int) -> Sequence[float]:
+        kinds = ("no queue", "a queue", "all limits")
+        none, plain, limited = by_turns(which, *(partial(seconds, kind) for kind in kinds))
+        return [none / limited, plain / limited]
+
+    def of_line(length: int) -> Sequence[float]:
+        # A line of 100,000 tasks takes minutes to make.
+        found = child("bench.queues", "line", str(length), place("sqlite"), at_most_s=1200)
+        return float(found["start_ms"]), float(found["take_ms"])
+
+    def growth(_: int) -> Sequence[float]:
+        short, long = of_line(100), of_line(long_line)
+        return [mine / floor for mine, floor in zip(long, short, strict=True)]
+
+    limits = "a queue with all limits, the rate of a worker"
+    line = f"with {long_line:,} tasks in line, with 100 = 1"
+    return [
+        Case(
+            [
+                at_least(f"{limits} without a queue = 1", "×", 0.8),
+                of(f"{limits} of a queue without limits = 1", "×"),
+            ],
+            shares,
+            options.rounds,
+        ),
+        Case(
+            [
+                at_most(f"starting a task in a queue {line}", "×", 1.5),
+                at_most(f"taking ten places {line}", "×", 1.5),
+            ],
+            growth,
+            1,
+        ),
+    ]
 
 
 def _work(count: int, url: str) -> None:

@@ -3,20 +3,24 @@
     python -m bench.queues [tasks] [line]
 
 The throughput of a worker on SQLite without a queue, with one, and with all limits on; then
-starting a task and taking places with a short and with a long line.
+starting a task and taking places with a short and with a long line. `make bench ARGS="--aims"`
+asks for one of these at a time: `drive KIND TASKS FOLDER`, `line LENGTH FOLDER`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 from holdfast import Holdfast, Queue, Rate, Worker, step, task
 from holdfast.engines.local.desk import Desk
 
 LIMITS = Queue("q", concurrency=16, key_concurrency=8, rate=Rate(1e6), key_rate=Rate(1e6))
+KINDS = {"no queue": None, "a queue": Queue("plain"), "all limits": LIMITS}
 
 
 @step
@@ -50,27 +54,35 @@ def in_line(folder: Path, line: int) -> tuple[float, float]:
         options = hf.options(queue="q")
         for n in range(line):
             options.start(queued, n)
-        began = time.perf_counter()
+        started, took = list[float](), list[float]()
         for n in range(20):
+            began = time.perf_counter()
             options.start(queued, n)
-        start_ms = (time.perf_counter() - began) / 20 * 1000
-        desk, took = Desk(hf._holding, lambda text: None), []
+            started.append(time.perf_counter() - began)
+        desk = Desk(hf._holding, lambda text: None)
         for _ in range(10):
             began = time.perf_counter()
             taken = desk.take(10, lambda id, facts: True)
             took.append(time.perf_counter() - began)
             for id, _facts in taken:
                 desk.ended(id)
-        return start_ms, sorted(took)[5] * 1000
+        return median(started) * 1000, median(took) * 1000
 
 
-def main() -> None:
-    tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    longest = int(sys.argv[2]) if len(sys.argv) > 2 else 5_000
+def main(given: list[str]) -> None:
+    if given[:1] == ["drive"]:
+        per_s = throughput(Path(given[3]), int(given[2]), KINDS[given[1]])
+        print(json.dumps({"tasks_per_s": per_s}))
+        return
+    if given[:1] == ["line"]:
+        start_ms, take_ms = in_line(Path(given[2]), int(given[1]))
+        print(json.dumps({"start_ms": start_ms, "take_ms": take_ms}))
+        return
+    tasks = int(given[0]) if given else 200
+    longest = int(given[1]) if len(given) > 1 else 5_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kinds = {"no queue": None, "a queue": Queue("plain"), "all limits": LIMITS}
-        found = {kind: throughput(folder, tasks, queue) for kind, queue in kinds.items()}
+        found = {kind: throughput(folder, tasks, queue) for kind, queue in KINDS.items()}
         for kind, per_s in found.items():
             print(f"{kind:12} {per_s:7.0f} tasks/s  {per_s / found['no queue']:.2f} of no queue")
         for line in (100, longest):
@@ -79,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

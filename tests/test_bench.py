@@ -53,6 +53,19 @@ def test_what_failed_in_a_process_of_its_own_is_said() -> None:
     assert "nobody" in missing["missing"]
 
 
+def test_queues_have_a_figure_for_each_of_their_aims(tmp_path: Path) -> None:
+    rates = [
+        child("bench.queues", "drive", kind, "2", str(tmp_path))["tasks_per_s"]
+        for kind in ("no queue", "a queue", "all limits")
+    ]
+    line = child("bench.queues", "line", "12", str(tmp_path))
+    assert min(*rates, line["start_ms"], line["take_ms"]) > 0
+    options = SimpleNamespace(quick=True, rounds=3)
+    limits, growth = aims.queues(options, lambda medium: str(tmp_path))
+    assert [each.aim for each in (*limits.figures, *growth.figures)] == [0.8, None, 1.5, 1.5]
+    assert "queues" in aims.PARTS
+
+
 def test_the_table_says_the_spread_and_which_aims_are_missed() -> None:
     lines = figures.table(found().aims).splitlines()
     assert lines[2:] == [
