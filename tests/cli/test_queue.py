@@ -48,3 +48,40 @@ def test_limits_are_set_one_by_one_and_wrong_ones_refused(cli, folder):
     wrong = cli("queue", "set", "mail", "--rate", "fast")
     assert wrong.code == 2 and "must be 100/60, or none" in wrong.err
     assert cli("queue", "show", "nowhere").code == 2
+
+
+def test_a_worker_declares_the_queues_of_the_settings(cli, folder):
+    (folder / "pyproject.toml").write_text(
+        '[tool.holdfast]\napp = "queue_jobs"\n'
+        '[tool.holdfast.queues.reports]\nconcurrency = 3\nrate = "100/60"\n'
+        '[tool.holdfast.queues."to print"]\nkey_concurrency = 1\nsingleton = "first"\n'
+    )
+    (folder / "queue_jobs.py").write_text("raise SystemExit('only workers may import this')\n")
+    with Holdfast(folder / "workspace") as hf:
+        hf.queue(Queue("reports", concurrency=1, expires_s=9))
+    assert "1 at once, expires after 9 s" in cli("queue", "ls").out  # reads, and imports nothing
+    (folder / "queue_jobs.py").write_text("")
+    assert cli("worker", "--until-idle").code == 0
+    with Holdfast(folder / "workspace") as hf:
+        assert [each.info().queue for each in hf.queues()] == [
+            Queue("reports", concurrency=3, rate=Rate(100, per_s=60)),
+            Queue("to print", key_concurrency=1, singleton="first"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("concurrency = 0", "queues.reports]: queue 'reports': concurrency=0 must be a whole"),
+        ('rate = "often"', "queues.reports]: 'often' is no rate: write 100/60"),
+        ('rate = "0/60"', "queues.reports]: Rate(count=0.0) must be above 0"),
+        ("at_once = 3", "at_once"),
+    ],
+)
+def test_a_queue_in_the_settings_that_makes_no_sense_is_refused(cli, folder, line, says):
+    (folder / "pyproject.toml").write_text(
+        f'[tool.holdfast]\napp = "queue_jobs"\n[tool.holdfast.queues.reports]\n{line}\n'
+    )
+    (folder / "queue_jobs.py").write_text("")
+    found = cli("worker", "--until-idle")
+    assert found.code == 2 and says in " ".join(found.err.split())

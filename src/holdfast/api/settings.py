@@ -48,6 +48,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.queues import Queue, rate_of
 from holdfast.core.state import FINISHED
 from holdfast.engines.routing import LOCAL
 from holdfast.errors import BadInput
@@ -123,6 +124,19 @@ class _Retention(Struct, forbid_unknown_fields=True):
     sessions_after: str = ""
 
 
+class _Queue(Struct, forbid_unknown_fields=True):
+    """A `Queue` as people write it: its name is that of the table, and a rate is a text."""
+
+    concurrency: int | None = None
+    key_concurrency: int | None = None
+    rate: str = ""
+    key_rate: str = ""
+    ageing_s: float = 60.0
+    singleton: Literal["first", "newest"] | None = None
+    debounce_s: float | None = None
+    expires_s: float | None = None
+
+
 class _Alert(Struct, forbid_unknown_fields=True):
     on: list[str]
     command: list[str] | None = None
@@ -142,6 +156,7 @@ class _Table(Struct, forbid_unknown_fields=True):
     sign_key_file: str = ""
     engine: str | _Engine = ""
     retention: _Retention | None = None
+    queues: dict[str, _Queue] = {}
     alerts: list[_Alert] = []
 
 
@@ -269,7 +284,8 @@ def _read(project: Path) -> _Table:
         raise BadInput(f"can't read the settings in {project}: {error}") from None
 
 
-# What workers do beside driving tasks: `[tool.holdfast.retention]`, `[[tool.holdfast.alerts]]`
+# What workers do beside driving tasks: `[tool.holdfast.retention]`, `[tool.holdfast.queues.NAME]`,
+# `[[tool.holdfast.alerts]]`
 
 _SPAN = re.compile(r"(\d{1,9})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -303,6 +319,21 @@ def retention_of(folder: Path) -> Retention | None:
         type=tuple(said.type),
         sessions_after=span_of(said.sessions_after),
     )
+
+
+def queues_of(folder: Path) -> list[Queue]:
+    """The queues that workers declare, by the nearest pyproject.toml."""
+    project = nearest_project(folder)
+    found = []
+    for name, said in _read(project).queues.items() if project else ():
+        given = msgspec.structs.asdict(said)
+        try:
+            for key in ("rate", "key_rate"):
+                given[key] = rate_of(given[key]) if given[key] else None
+            found.append(Queue(name, **given))
+        except (BadInput, ValueError) as error:
+            raise BadInput(f"{project}, [tool.holdfast.queues.{name}]: {error}") from None
+    return found
 
 
 def add_hooks(hf: Holdfast, environment: Mapping[str, str], folder: Path, tell: Tell) -> None:

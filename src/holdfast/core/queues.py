@@ -87,6 +87,20 @@ class Rate(Struct, frozen=True, omit_defaults=True):
         return max(1, ceil(self.count / 20), ceil(0.1 * self.count / self.per_s))
 
 
+def rate_of(text: str) -> Rate:
+    """The rate that people write as `100/60`. `ValueError` if it is none.
+
+    >>> rate_of("100/60"), rate_of("5")
+    (Rate(count=100.0, per_s=60.0), Rate(count=5.0))
+    """
+    count, slash, per_s = text.partition("/")
+    try:
+        number, span_s = float(count), float(per_s) if slash else 1.0
+    except ValueError:
+        raise ValueError(f"{text!r:.60} is no rate: write 100/60 for 100 in 60 seconds") from None
+    return Rate(number, span_s)
+
+
 class Queue(Struct, frozen=True, omit_defaults=True):
     """What tasks wait in: how many run at once, how fast they start, and who goes first.
 

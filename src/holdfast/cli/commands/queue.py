@@ -17,7 +17,7 @@ from holdfast.cli.options import store_command
 from holdfast.cli.output import console, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
-from holdfast.core.queues import Queue, Rate
+from holdfast.core.queues import Queue, rate_of
 from holdfast.engines.limits import LimitInfo
 from holdfast.errors import BadInput
 
@@ -188,7 +188,8 @@ def resume(given: Given, name: str, as_json: bool) -> Exit:
 def set_(given: Given, name: str, as_json: bool, **limits: str | None) -> Exit:
     """Change limits of a queue, or declare a new one. What is not named stays as it is.
 
-    Code that declares the queue again, by hf.queue(Queue(…)), sets the limits that it names.
+    Code that declares the queue again, by hf.queue(Queue(…)), sets all its limits anew. So does a
+    worker that starts where pyproject.toml declares it.
 
     \b
     Examples:
@@ -210,8 +211,7 @@ def _value(name: str, text: str) -> Any:
             return int(text)
         if name == "expires_s":
             return float(text)
-        count, _, per_s = text.partition("/")
-        return Rate(float(count), float(per_s or 1))
+        return rate_of(text)
     except ValueError:
         wanted = "100/60" if name.endswith("rate") else "a number"
         raise BadInput(

@@ -17,7 +17,7 @@ from types import FrameType
 import click
 
 from holdfast.api.app import Holdfast
-from holdfast.api.settings import add_hooks, retention_of
+from holdfast.api.settings import add_hooks, queues_of, retention_of
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import LEASE_S, load_app, opened
 from holdfast.cli.options import (
@@ -131,8 +131,9 @@ def worker(
     the worker at once, with exit code 130: nothing recorded is lost, and the steps in hand count as
     interrupted.
 
-    Beside that it deletes old tasks as [tool.holdfast.retention] in pyproject.toml says, one
-    worker at a time, and tells of trouble whom [[tool.holdfast.alerts]] names.
+    As it starts, it declares the queues of [tool.holdfast.queues.NAME] in pyproject.toml. While it
+    runs, it deletes old tasks as [tool.holdfast.retention] says, one worker at a time, and tells of
+    trouble whom [[tool.holdfast.alerts]] names.
 
     With --serve it answers HTTP while it runs: /healthz says that the process lives, /readyz
     whether the store answers and the worker takes up tasks (503 if not), /metrics what it did and
@@ -163,6 +164,8 @@ def worker(
         add_hooks(hf, os.environ, Path.cwd(), print_error)
         driver: Worker | EngineWorker
         if hf.engine.name == LOCAL:
+            for queue in queues_of(Path.cwd()):
+                hf.queue(queue)
             driver = Worker(hf, concurrency=concurrency, limits=limits, say=say)
         elif limits or until_idle:
             raise BadInput(f"--limit and --until-idle are not for a worker of {hf.engine.name}")
