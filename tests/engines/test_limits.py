@@ -228,6 +228,32 @@ def test_a_crash_while_a_call_waits_leaves_nothing_in_doubt_and_no_second_turn()
         assert until is not None and hf.task(handle.id).state.calls["1"].at >= until
 
 
+def test_a_task_that_waits_goes_along_to_another_store_and_the_limit_begins_anew_there(tmp_path):
+    with opened() as hf, opened() as copy, opened() as restored:
+        handles = [hf.start(looks, n) for n in range(3)]
+        hf._holding.clock = Clock(clock.now)
+        Worker(hf, patience_s=0).run_until_idle()
+        waits = {
+            h.id: hf.task(h.id).state.calls["1!limit"].until
+            for h in handles
+            if h.status != "completed"
+        }
+        assert len(waits) == 2
+        hf.copy_to(copy, paused=True)
+        hf.archive_to(tmp_path / "all.archive")
+        restored.restore_from(tmp_path / "all.archive")
+        for there in (copy, restored):
+            assert there.limits() == [], "nobody has called there"
+            for id, until in waits.items():
+                assert there.task(id).state.calls["1!limit"].until == until
+                there.unpause(id)
+            made.clear()
+            Worker(there, patience_s=0).run_until_idle()
+            assert {there.task(id).status for id in waits} == {"completed"} and len(made) == 2
+            assert abs(made[1][1] - made[0][1]) >= timedelta(seconds=9.99)
+            assert [each.name for each in there.limits()] == ["slow"]
+
+
 @pytest.mark.parametrize("kind", [alooks, streams])
 def test_async_calls_and_streams_keep_to_it(kind):
     with opened() as hf:

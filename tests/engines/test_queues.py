@@ -308,3 +308,20 @@ def test_statistics_of_fairness_and_priority(hf):
     # Within a key the most urgent first.
     numbers = [int(word.split()[1]) for word in order if word.startswith("small")]
     assert sum(a > b for a, b in itertools.pairwise(numbers)) >= 4
+
+
+def test_a_copied_task_waits_until_its_queue_is_declared_there_and_keeps_to_its_limits():
+    with Holdfast("memory://") as hf, Holdfast("memory://") as there:
+        for name in ("first", "jobs"):
+            hf.queue(Queue(name, concurrency=1))
+        ids = [hf.options(queue="jobs").start(note_down, str(n)).id for n in range(3)]
+        there.queue(Queue("elsewhere"))  # it has the number that "first" has here
+        hf.copy_to(there, ids, paused=True)
+        for id in ids:
+            there.unpause(id)
+        assert one_at_a_time(there) == []
+        there.queue(Queue("jobs", concurrency=2))
+        assert sorted(one_at_a_time(there)) == ["0", "1", "2"]
+        assert there.queue("jobs").info().running == 0
+        whole = there.copy_to(hf, dry_run=True)
+        assert [each.id for each in whole.refused if "holdfast.queues" in each.id]

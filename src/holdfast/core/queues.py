@@ -90,8 +90,8 @@ class Rate(Struct, frozen=True, omit_defaults=True):
 def rate_of(text: str) -> Rate:
     """The rate that people write as `100/60`. `ValueError` if it is none.
 
-    >>> rate_of("100/60"), rate_of("5")
-    (Rate(count=100.0, per_s=60.0), Rate(count=5.0))
+    >>> rate_of("100/60") == Rate(100, per_s=60), rate_of("5") == Rate(5)
+    (True, True)
     """
     count, slash, per_s = text.partition("/")
     try:
