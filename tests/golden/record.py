@@ -23,6 +23,7 @@ from holdfast import (
     Happened,
     Holdfast,
     InDoubt,
+    Limit,
     PlanItem,
     Queue,
     Rate,
@@ -626,6 +627,31 @@ def write_queue(folder: Path) -> None:
 QUEUE_LOG = f"queues/{safe_name('golden/1')}"
 
 
+@step(limit=Limit("golden", per_minute=6, tokens_per_minute=600, concurrency=1).of(tokens=5))
+def golden_look(n: int) -> dict[str, dict[str, int]]:
+    return {"usage": {"input_tokens": n}}
+
+
+@task
+def golden_limited() -> int:
+    return sum(golden_look(n)["usage"]["input_tokens"] for n in (3, 4))
+
+
+def write_limit(folder: Path) -> None:
+    """A task whose second call waits for a limit, and the log of the limit."""
+    clock = Clock(tick_s=0.001)
+    with Holdfast(folder / "w", clock=clock) as hf:
+        hf._holding.owner = "host process 1"
+        hf.start(golden_limited, id="golden-limited")
+        Worker(hf, patience_s=0).run_until_idle()
+    for name, log in (("task", "tasks/golden-limited"), ("limit", LIMIT_LOG)):
+        (folder / "w" / log / "events.jsonl").rename(folder / f"{name}.jsonl")
+    shutil.rmtree(folder / "w")
+
+
+LIMIT_LOG = f"limits/{safe_name('golden/1')}"
+
+
 def write(folder: Path, task_id: str, run_it: Callable[[Holdfast], None]) -> None:
     with Holdfast(folder / "w", clock=Clock(tick_s=0.001)) as hf:
         hf._holding.owner = "host process 1"
@@ -658,7 +684,8 @@ def main() -> None:
     forks = FOLDER / f"format-{NEWEST_FORMAT}-forks"
     values = FOLDER / f"format-{FORMAT}-values"
     queue = FOLDER / f"format-{FORMAT}-queue"
-    rest = (others, forks, values, queue)
+    limit = FOLDER / f"format-{FORMAT}-limit"
+    rest = (others, forks, values, queue, limit)
     if not missing and all(each.exists() for each in rest):
         every = ", ".join((*logs, *(each.name for each in rest)))
         sys.exit(f"{every} exist, and what is golden stays as it is")
@@ -672,6 +699,8 @@ def main() -> None:
         write_values(values)
     if not queue.exists():
         write_queue(queue)
+    if not limit.exists():
+        write_limit(limit)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from holdfast import Holdfast, TaskCancelled, Worker
 from holdfast.cli.root import root
 from holdfast.core.events import FORMAT, NEWEST_FORMAT, AnyEvent
+from holdfast.engines.queues import QueueLog
 from holdfast.log.reading import read_events
 from holdfast.log.states import load_any
 from holdfast.stores.files.folder import safe_name
@@ -22,7 +23,7 @@ from tests.golden import record
 EVERY = sorted(Path(__file__).parent.glob("format-*"))
 OTHERS = [folder for folder in EVERY if "-sessions" in folder.name]
 FORKS = [folder for folder in EVERY if "-forks" in folder.name]
-VALUES = [folder for folder in EVERY if folder.name.endswith(("-values", "-queue"))]
+VALUES = [folder for folder in EVERY if folder.name.endswith(("-values", "-queue", "-limit"))]
 FOLDERS = [folder for folder in EVERY if folder not in (*OTHERS, *FORKS, *VALUES)]
 RESULTS = [folder for folder in FOLDERS if folder.name.count("-") == 1]
 LISTS = [folder for folder in FOLDERS if "-lists" in folder.name]
@@ -47,6 +48,25 @@ def test_a_task_of_a_queue_and_the_places_of_the_queue_can_still_be_read(tmp_pat
         hf.options(queue="golden").start(record.golden_queued, 8)
         Worker(hf).run_until_idle()  # in the log that goes on
         assert hf.queue("golden").info().running == 0
+        assert hf.verify().sound
+
+
+def test_a_task_that_waits_for_a_limit_and_the_log_of_the_limit_can_still_be_read(tmp_path):
+    folder = Path(__file__).parent / f"format-{FORMAT}-limit"
+    for name, log in (("task", "tasks/golden-limited"), ("limit", record.LIMIT_LOG)):
+        (tmp_path / "w" / log).mkdir(parents=True)
+        shutil.copy(folder / f"{name}.jsonl", tmp_path / "w" / log / "events.jsonl")
+    with Holdfast(tmp_path / "w") as hf:
+        calls = hf.task("golden-limited").state.calls
+        wait = calls["2!limit"]
+        assert (wait.kind, wait.name, wait.approves) == ("limit", "golden", "2")
+        assert wait.status == "waiting" and wait.until is not None and "2" not in calls
+        shown = CliRunner().invoke(root, ["show", "golden-limited", "--url", str(tmp_path / "w")])
+        assert shown.exit_code == 0 and "limit" in shown.output
+        limit = QueueLog(hf._holding, "golden", "limits").look()
+        assert set(limit.key_ready) >= {"minute", "tokens", "line"} and not limit.held
+        Worker(hf).run_until_idle()  # in the logs that go on
+        assert hf.handle("golden-limited").result(60) == 7
         assert hf.verify().sound
 
 
