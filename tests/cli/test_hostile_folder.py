@@ -23,7 +23,7 @@ from holdfast.workspace.harness import init
 from .conftest import HERE, Ended, environment, run
 
 SETTINGS = typing.get_args(Setting)
-NO_CODE = {"url", "key_file", "sign_key_file", "retention"}
+NO_CODE = {"url", "key_file", "sign_key_file", "retention", "queues"}
 RUNS_COMMANDS = {"alerts"}
 """These name commands that workers run: see tests/api/test_alerts.py."""
 
