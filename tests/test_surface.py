@@ -39,7 +39,7 @@ METHODS = {
     "heads", "limits", "memory", "move", "on", "open", "options", "page", "pause", "queue",
     "queues", "replay", "resolve",
     "restore_from", "resume", "retry", "rewind", "run", "schedule", "schedules", "send",
-    "session", "sessions", "snapshot",
+    "session", "sessions", "set_limit", "snapshot",
     "sql", "start", "stats", "stream", "task", "tasks", "unpause", "values", "verify", "watch",
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ import click
 import msgspec
 import pytest
 
-from holdfast import Holdfast, Queue, task
+from holdfast import Holdfast, Limit, Queue, step, task
 from holdfast.api.settings import Setting, _Table
 from holdfast.cli.options import imports_of
 from holdfast.cli.root import root
@@ -93,6 +93,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "schedule delete": [["s"]],
     "queue ls": [[]],
     "queue limits": [[]],
+    "queue set-limit": [["openai", "--per-minute", "5"]],
     "queue batches": [[]],
     "queue show": [["q"]],
     "queue pause": [["q"]],
@@ -134,7 +135,7 @@ ONLY_READ = {
     *("sql", "sessions", "session", "handoff", "doubt", "memory search", "memory ls", "doctor"),
     *("verify", "head", "keys new", "keys rotate", "copy", "archive", "restore", "gc", "mirror"),
     *("rebuild", "completion", "alerts", "export", "migrate", "setup", "help", "demo"),
-    *("queue limits", "queue batches"),
+    *("queue limits", "queue set-limit", "queue batches"),
     *("queue ls", "queue show", "queue pause", "queue resume", "queue set"),
     *("schedule ls", "schedule show", "schedule pause", "schedule resume", "schedule delete"),
 }
@@ -162,6 +163,16 @@ def rest() -> None:
     """For a schedule."""
 
 
+@step(limit=Limit("openai", per_minute=60))
+def ask_model() -> None:
+    """A call under a limit."""
+
+
+@task
+def asks_model() -> None:
+    ask_model()
+
+
 @pytest.fixture(scope="module")
 def hostile(_recorded, tmp_path_factory) -> Path:
     """A folder with a store of everything, where each setting names code that leaves a mark."""
@@ -173,6 +184,7 @@ def hostile(_recorded, tmp_path_factory) -> Path:
         hf.memory.remember("Ada likes tea", id="tea")
         init(hf, "Refactor it", id="mission-1")
         hf.queue(Queue("q", concurrency=1))
+        hf.run(asks_model)
         hf.schedule(rest, every_s=86_400, name="s")
         hf.archive_to(place / "some.hfa")
     (place / "spans.json").write_text("[]")

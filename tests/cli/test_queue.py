@@ -6,13 +6,22 @@ import json
 
 import pytest
 
-from holdfast import Holdfast, Queue, Rate, task
+from holdfast import Holdfast, Limit, Queue, Rate, step, task
 from holdfast.cli.commands.queue import queue
 from holdfast.cli.commands.schedule import schedule
 
 
 @task(name="cli_queue_job")
 def job() -> None: ...
+
+
+@step(limit=Limit("shop", per_minute=60, concurrency=2))
+def sell() -> None: ...
+
+
+@task(name="cli_limited_job")
+def limited_job() -> None:
+    sell()
 
 
 @pytest.mark.parametrize(
@@ -85,3 +94,34 @@ def test_a_queue_in_the_settings_that_makes_no_sense_is_refused(cli, folder, lin
     (folder / "queue_jobs.py").write_text("")
     found = cli("worker", "--until-idle")
     assert found.code == 2 and says in " ".join(found.err.split())
+
+
+def test_a_limit_is_listed_changed_and_given_back_to_the_code(cli, folder):
+    with Holdfast(folder / "workspace") as hf:
+        hf.run(limited_job)
+    assert "60 a minute, 2 at once" in cli("queue", "limits").out
+    assert "30 a minute, 2 at once" in cli("queue", "set-limit", "shop", "--per-minute", "30").out
+    one = json.loads(cli("queue", "set-limit", "shop", "--concurrency", "none", "--json").out)
+    assert one == {"name": "shop", "per_minute": 30.0}
+    assert "30 a minute (set)" in cli("queue", "limits").out
+    assert "60 a minute, 2 at once" in cli("queue", "set-limit", "shop", "--as-in-code").out
+    assert "(set)" not in cli("queue", "limits").out
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["shop"], "say what to change"),
+        (["shop", "--per-minute", "3", "--as-in-code"], "say what to change"),
+        (["shop", "--per-minute", "fast"], "--per-minute 'fast' must be a number, or none"),
+        (["shop", "--per-minute", "0"], "must be above 0"),
+        (["shop", "--per-minute", "none", "--concurrency", "none"], "limits nothing"),
+        (["ship", "--per-minute", "3"], "no call was made under a limit 'ship' (there: shop)"),
+    ],
+)
+def test_a_change_of_a_limit_that_makes_no_sense_is_refused(cli, folder, given, says):
+    with Holdfast(folder / "workspace") as hf:
+        hf.run(limited_job)
+    found = cli("queue", "set-limit", *given)
+    assert found.code == 2 and says in " ".join(found.err.split())
+    assert "60 a minute, 2 at once" in cli("queue", "limits").out

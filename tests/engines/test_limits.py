@@ -254,6 +254,30 @@ def test_a_task_that_waits_goes_along_to_another_store_and_the_limit_begins_anew
             assert [each.name for each in there.limits()] == ["slow"]
 
 
+def test_what_people_set_holds_in_place_of_the_code_for_all_until_it_is_unset(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(limits, "_LOOK_EVERY_S", 0.0)
+    url = f"sqlite:///{tmp_path}/l.db"
+    with opened(url) as hf, opened(url) as operator:
+
+        def gap_s() -> float:
+            made.clear()
+            for n in range(2):
+                hf.run(looks, n)
+            return (made[1][1] - made[0][1]).total_seconds()
+
+        assert gap_s() == pytest.approx(10, abs=0.5)
+        assert operator.set_limit(Limit("slow", per_minute=2)) == Limit("slow", per_minute=2)
+        assert gap_s() == pytest.approx(30, abs=0.5)
+        assert [(each.limit.per_minute, each.is_set) for each in hf.limits()] == [(2, True)]
+        assert operator.set_limit("slow") == slow
+        assert gap_s() == pytest.approx(10, abs=0.5)
+        assert [(each.limit, each.is_set) for each in hf.limits()] == [(slow, False)]
+        with pytest.raises(BadInput, match="takes a Limit"):
+            hf.set_limit(7)
+
+
 @pytest.mark.parametrize("kind", [alooks, streams])
 def test_async_calls_and_streams_keep_to_it(kind):
     with opened() as hf:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from holdfast.api.batches import BatchHandle, BatchInfo
     from holdfast.api.queues import QueueHandle
     from holdfast.api.schedules import ScheduleHandle
+    from holdfast.core.limits import Limit
     from holdfast.core.queues import Queue
     from holdfast.core.usage import Prices
     from holdfast.engines.limits import LimitInfo
@@ -1024,6 +1025,22 @@ class Holdfast:
 
         return list(all_limits(self.store, self._holding.owner, self._holding.clock))
 
+    def set_limit(self, limit: Limit | str) -> Limit | None:
+        """Have this limit hold for all workers, within a second, in place of the one of its name in
+        the code. Given a name, the limit of the code holds again. Returns the limit that holds.
+
+        >>> from holdfast import Limit
+        >>> with Holdfast("memory://") as hf:
+        ...     hf.set_limit(Limit("openai", per_minute=50)).per_minute
+        50
+        """
+        from holdfast.core.limits import Limit
+        from holdfast.engines.limits import set_limit
+
+        if not isinstance(limit, str | Limit):
+            raise BadInput(f"hf.set_limit({limit!r:.60}) takes a Limit, or the name of one")
+        return set_limit(self.store, limit, self._holding.owner, self._holding.clock)
+
     def schedule(
         self,
         fn: Callable[..., Any] | str,
@@ -1265,6 +1282,7 @@ class Holdfast:
     aqueue = off_the_loop(queue)
     aqueues = off_the_loop(queues)
     alimits = off_the_loop(limits)
+    aset_limit = off_the_loop(set_limit)
     abatch = off_the_loop(batch)
     abatches = off_the_loop(batches)
     aschedule = off_the_loop(schedule)

@@ -9,6 +9,7 @@ held by nobody, or by another process, and frees the place.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from holdfast.core.decoding import Illegible, decode, decoder
 from holdfast.core.events import PlacesChanged
 from holdfast.core.journal import Admit, Leave, Returned
 from holdfast.core.limits import ROOM, Limit, Limited, Wish, admit, is_on_time, leave
-from holdfast.core.queues import QueuePlaces
+from holdfast.core.queues import QueuePlaces, checked_queue_name
 from holdfast.core.usage import may_tell, used_in
 from holdfast.engines.queues import QueueLog
 from holdfast.errors import BadInput, HoldfastError
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from holdfast.engines.run import Run
     from holdfast.stores.port import Store
 
-NAMESPACE = "holdfast.limits"
+NAMESPACE, SET = "holdfast.limits", "holdfast.limits.set"
+"""Where limits are kept: those of the code, for people who look, and those that people have set."""
+_LOOK_EVERY_S = 1.0
 _LEASE_S = 5.0
 """Of the log: a change takes milliseconds, and whoever died in one holds up all others."""
 _PATIENCE_S = 30.0
@@ -64,6 +67,8 @@ class Admitted(Struct):
 
 _logs: WeakKeyDictionary[Store, dict[str, QueueLog]] = WeakKeyDictionary()
 _declared: WeakKeyDictionary[Store, dict[str, Limit]] = WeakKeyDictionary()
+_set: WeakKeyDictionary[Store, tuple[float, dict[str, Limit]]] = WeakKeyDictionary()
+"""What people have set, and until when that is new enough."""
 
 
 # What drivers ask.
@@ -130,9 +135,9 @@ def _admit(run: Run, request: Admit) -> datetime | None:
     asked, limited = request.asked, request.asked.spec.limit
     if limited is None:
         return None
-    limit, store, clock = limited.limit, run.log.store, run.log.clock
-    owner = run.log.lease.owner
-    _declare(store, limit, owner, clock)
+    store, clock, owner = run.log.store, run.log.clock, run.log.lease.owner
+    _declare(store, limited.limit, owner, clock)
+    limit = _in_force(store, limited.limit, owner, clock)
     log = _log_of(store, _name(limit.name, asked.limit_key), owner, clock)
     until_s: float | None = None
     wish = Wish(f"{run.task_id}:{asked.path}", run.task_id, owner, asked.weight)
@@ -230,6 +235,39 @@ def _declare(store: Store, limit: Limit, owner: str, clock: Callable[[], datetim
     known[limit.name] = limit
 
 
+def _in_force(store: Store, limit: Limit, owner: str, clock: Callable[[], datetime]) -> Limit:
+    """The limit that people have set in place of one of the code, or that one."""
+    until, found = _set.get(store, (0.0, {}))
+    if time.monotonic() >= until:
+        found = limits_set(store, owner, clock)
+        _set[store] = time.monotonic() + _LOOK_EVERY_S, found
+    return found.get(limit.name, limit)
+
+
+def limits_set(store: Store, owner: str, clock: Callable[[], datetime]) -> dict[str, Limit]:
+    """The limits that people have set, by name."""
+    values = namespace_of(store, SET, owner, clock)
+    return {kept.key: _load_limit(values.bytes_of(kept)) for kept in values.find_all()}
+
+
+def set_limit(
+    store: Store, limit: Limit | str, owner: str, clock: Callable[[], datetime]
+) -> Limit | None:
+    """Have a limit hold in place of the code's; by its name, that of the code again. Returns the
+    one that holds now, None for one that no call was made under."""
+    values = namespace_of(store, SET, owner, clock)
+    if isinstance(limit, Limit):
+        values.put({limit.name: msgspec.json.encode(limit)})
+    else:
+        values.delete([checked_queue_name(limit)])
+    _set.pop(store, None)
+    if isinstance(limit, Limit):
+        return limit
+    of_code = namespace_of(store, NAMESPACE, owner, clock)
+    kept = of_code.find([limit]).get(limit)
+    return None if kept is None else _load_limit(of_code.bytes_of(kept))
+
+
 class LimitInfo(Struct, frozen=True):
     """A limit as it is now, for the calls of one key."""
 
@@ -242,12 +280,16 @@ class LimitInfo(Struct, frozen=True):
     """Until when a provider asked everybody to wait."""
     ready_at: datetime | None = None
     """When the next call may begin that does not wait yet; None for now."""
+    is_set: bool = False
+    """Whether `limit` was set by people, and holds in place of what the code says."""
 
 
 def all_limits(store: Store, owner: str, clock: Callable[[], datetime]) -> Iterator[LimitInfo]:
     """The limits that calls in this store were made under."""
     values = namespace_of(store, NAMESPACE, owner, clock)
-    limits = [_load_limit(values.bytes_of(kept)) for kept in values.find_all()]
+    changed = limits_set(store, owner, clock)
+    found = [_load_limit(values.bytes_of(kept)) for kept in values.find_all()]
+    limits = [changed.get(limit.name, limit) for limit in found]
     rooms = {s.removeprefix(f"{ROOM}/").rpartition("/")[0] for s in streams_in(store, f"{ROOM}/")}
     for limit in limits:
         keys = {room.removeprefix(limit.name).removeprefix(":") for room in rooms
@@ -261,7 +303,7 @@ def all_limits(store: Store, owner: str, clock: Callable[[], datetime]) -> Itera
             )
             yield LimitInfo(
                 limit.name, limit, key, len(state.held),
-                _time(state.ready_at, now_s), _time(ready_s, now_s),
+                _time(state.ready_at, now_s), _time(ready_s, now_s), limit.name in changed,
             )  # fmt: skip
 
 

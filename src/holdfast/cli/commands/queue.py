@@ -17,6 +17,7 @@ from holdfast.cli.options import store_command
 from holdfast.cli.output import console, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
+from holdfast.core.limits import Limit
 from holdfast.core.queues import Queue, rate_of
 from holdfast.engines.limits import LimitInfo
 from holdfast.errors import BadInput
@@ -66,7 +67,8 @@ def ls(given: Given, as_json: bool) -> Exit:
 def limits(given: Given, as_json: bool) -> Exit:
     """List the limits of steps and tools: what they are, and how long a call waits for its turn.
 
-    Limits stand in the code, as @tool(limit=Limit(…)). They are listed once a call was made.
+    Limits stand in the code, as @tool(limit=Limit(…)). They are listed once a call was made. Those
+    that people changed, with holdfast queue set-limit, are marked as (set).
 
     \b
     Examples:
@@ -83,6 +85,42 @@ def limits(given: Given, as_json: bool) -> Exit:
         print_table(console(), ("LIMIT", "KEY", "CALLS", "NEXT", "ALLOWS"), rows, cut_last=True)
     else:
         console().print("no limits: a call of a step or tool with limit=Limit(…) makes them known")
+    return Exit.OK
+
+
+@queue.command("set-limit")
+@click.argument("name")
+@click.option("--per-second", help="How many calls begin in a second; none for no limit.")
+@click.option("--per-minute", help="How many calls begin in a minute; none for no limit.")
+@click.option("--tokens-per-minute", help="How many tokens they take; none for no limit.")
+@click.option("--concurrency", help="How many calls are made at once; none for no limit.")
+@click.option("--as-in-code", is_flag=True, help="Have what the code says hold again.")
+@store_command()
+def set_limit(
+    given: Given, name: str, as_in_code: bool, as_json: bool, **numbers: str | None
+) -> Exit:
+    """Change a limit of steps and tools, for all workers. What is not named stays as it is.
+
+    It holds in place of what the code says, also for workers that start later, until --as-in-code.
+
+    \b
+    Examples:
+      holdfast queue set-limit openai --per-minute 50
+      holdfast queue set-limit openai --as-in-code
+    """
+    changes = {key: _value(key, text) for key, text in numbers.items() if text is not None}
+    if bool(changes) == as_in_code:
+        raise BadInput("say what to change, as --per-minute 50, or --as-in-code")
+    with opened(given) as hf:
+        there = {each.name: each.limit for each in hf.limits()}
+        if name not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise BadInput(f"no call was made under a limit {name!r:.60} (there: {known})")
+        limit = hf.set_limit(name if as_in_code else replace(there[name], **changes))
+    if as_json:
+        print_json(msgspec.to_builtins(limit))
+    elif limit is not None:
+        print_lines(console(), f"{plain(name)} is: {_allowed(limit)}")
     return Exit.OK
 
 
@@ -209,7 +247,7 @@ def _value(name: str, text: str) -> Any:
     try:
         if name.endswith("concurrency"):
             return int(text)
-        if name == "expires_s":
+        if name == "expires_s" or "per_" in name:
             return float(text)
         return rate_of(text)
     except ValueError:
@@ -229,7 +267,15 @@ def _tell(info: QueueInfo, as_json: bool) -> Exit:
 
 
 def _limit_row(each: LimitInfo, now: datetime) -> tuple[Any, ...]:
-    limit, allows = each.limit, list[str]()
+    following = "now" if each.ready_at is None else ago(each.ready_at, now)
+    if each.paused_until is not None:
+        following += " (refused)"
+    allows = _allowed(each.limit) + (" (set)" if each.is_set else "")
+    return plain(each.name), plain(each.key), f"{each.held:,}", following, allows
+
+
+def _allowed(limit: Limit) -> str:
+    allows = list[str]()
     for count, what in (
         (limit.per_second, "a second"),
         (limit.per_minute, "a minute"),
@@ -238,10 +284,7 @@ def _limit_row(each: LimitInfo, now: datetime) -> tuple[Any, ...]:
     ):
         if count is not None:
             allows.append(f"{count:,g} {what}")
-    following = "now" if each.ready_at is None else ago(each.ready_at, now)
-    if each.paused_until is not None:
-        following += " (refused)"
-    return plain(each.name), plain(each.key), f"{each.held:,}", following, ", ".join(allows)
+    return ", ".join(allows)
 
 
 def _shown(info: QueueInfo) -> dict[str, Any]:
