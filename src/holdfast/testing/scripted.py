@@ -120,7 +120,14 @@ class Slow(Struct, frozen=True):
     delay_s: float = 60.0
 
 
-Answer = Reply | Message | str | Fault | Cut | Malformed | Slow
+class Headed(Struct, frozen=True):
+    """An answer with headers of its own, such as those that tell what is left of a limit."""
+
+    answer: Reply | Message | str | Fault | Cut | Malformed | Slow
+    headers: dict[str, str]
+
+
+Answer = Reply | Message | str | Fault | Cut | Malformed | Slow | Headed
 Script = Callable[[Seen], Answer] | Sequence[Answer]
 
 
@@ -213,6 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_POST(self) -> None:
+        self._headers: dict[str, str] = {}
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         format = wire.PATHS.get(self.path.split("?")[0].removeprefix("/v1"))
         if format is None:
@@ -221,6 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
         data = json.loads(body)
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = self.server.scripted.answer(format, data, headers)
+        if isinstance(answer, Headed):
+            self._headers, answer = answer.headers, answer.answer
         if isinstance(answer, Slow):
             self.server.scripted.wait(answer.delay_s)
             answer = answer.reply
@@ -271,8 +281,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up()
 
     def _head(self, status: int, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
+        self.send_response_only(status)
+        usual = {"server": self.version_string(), "date": self.date_time_string()}
+        for name, value in (usual | headers | self._headers).items():
             self.send_header(name, value)
         self.end_headers()
 

@@ -72,11 +72,10 @@ class AnthropicMessages(Adapter[Client_co]):
         if request.output is not None:
             asked |= wire.output_to_wire(request.output)
         asked |= self.options
-        create = self.client.messages.create
         if not self.stream:
-            return self.reply((yield from self.whole(create, asked)))
+            return self.reply((yield from self.whole(self.client.messages, asked)))
         pieces = MessagePieces()
-        stream = yield from self.ask(create, {"stream": True} | asked)
+        stream = yield from self.ask(self.client.messages.create, {"stream": True} | asked)
         yield from self.each(stream, pieces.take, request)
         if not pieces.is_whole:
             raise self.broken_off()

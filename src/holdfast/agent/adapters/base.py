@@ -6,13 +6,15 @@ async one.
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from inspect import isawaitable
 from json import JSONDecodeError
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from msgspec.structs import replace
@@ -102,11 +104,14 @@ def failed(error: Exception, what: str, otherwise: type[ModelFailed]) -> ModelFa
     headers = headers if isinstance(headers, Mapping) else {}
     body = getattr(error, "body", None)
     kind = _kind_of_failure(error, status, headers, kinds_in(body)) or otherwise
+    wait_s = retry_after_of(headers)
+    if wait_s is None and status == 429:
+        wait_s = used_up_for(headers) or None
     shown = str(error)[:_MOST_SHOWN] or "(it says nothing)"
     return kind(
         f"{what}: {type(error).__name__}: {shown}",
         status=status,
-        retry_after_s=retry_after_of(headers),
+        retry_after_s=wait_s,
     )
 
 
@@ -162,17 +167,66 @@ def retry_after_of(headers: Mapping[str, str], now: datetime | None = None) -> f
             return _sane(float(given) / parts)
         except ValueError:
             pass
-        try:
-            until = parsedate_to_datetime(given)
-        except ValueError:
+        if (until := _date(given)) is None:
             continue
-        until = until if until.tzinfo else until.replace(tzinfo=UTC)
         return _sane((until - (now or datetime.now(UTC))).total_seconds())
     return None
 
 
+def _date(given: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(given)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 def _sane(seconds: float) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
+
+
+_LIMITS = (
+    ("x-ratelimit-remaining-{}", "x-ratelimit-reset-{}"),
+    ("anthropic-ratelimit-{}-remaining", "anthropic-ratelimit-{}-reset"),
+)
+_LIMITED = ("requests", "tokens", "input-tokens", "output-tokens")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])", re.ASCII)
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST_RESET_S = 86400.0
+"""No provider limits by more than a day: a larger number is a time, or is wrong."""
+
+
+def used_up_for(headers: Mapping[str, str], now: datetime | None = None) -> float:
+    """For how long a provider has nothing left for anybody, in seconds; 0 if it does not say so.
+
+    >>> used_up_for({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1m30s"})
+    90.0
+    """
+    waits = [0.0]
+    for left, reset in _LIMITS:
+        for name in _LIMITED:
+            if headers.get(left.format(name), "").strip() == "0":
+                # The time of the provider's own clock, which ours may be far from.
+                now = now or _date(headers.get("date", "")) or datetime.now(UTC)
+                waits.append(_until_reset(headers.get(reset.format(name), "").strip(), now))
+    return max(waits)
+
+
+def _until_reset(given: str, now: datetime) -> float:
+    """A duration (`1m30s`, `20ms`, `30`) or a time (`2026-01-31T12:00:00Z`), in seconds from now;
+    0 if it is neither."""
+    try:
+        if not _SPAN.sub("", given):
+            wait_s = sum(float(number) * _UNITS_S[unit] for number, unit in _SPAN.findall(given))
+        elif given.replace(".", "", 1).isdecimal():
+            wait_s = float(given)
+        else:
+            until = datetime.fromisoformat(given)
+            until = until if until.tzinfo else until.replace(tzinfo=UTC)
+            wait_s = (until - now).total_seconds()
+    except (ValueError, OverflowError):
+        return 0.0
+    return wait_s if 0 < wait_s <= _LONGEST_RESET_S else 0.0
 
 
 Wish = Callable[[], Any]
@@ -186,6 +240,10 @@ _END = object()
 
 _pauses: dict[tuple[str, str], float] = {}
 """Until when a provider asked everybody in this process to wait."""
+
+_LONGEST_PAUSE_S = 60.0
+"""How long a call waits for that itself: providers limit by the minute. Where it takes longer, the
+call fails, so that its task can wait without anything that runs."""
 
 
 class BlockingClient(Protocol):
@@ -270,12 +328,7 @@ class Adapter(Generic[Client_co]):
     def _priced(self, request: Request) -> Flow[Reply]:
         if self.limit is not None:
             self._must_be_let_in()
-        pause = _pauses.get(self._limited)
-        if pause is not None and (left_s := pause - monotonic()) > 0:
-            # Another task of this process was told to wait: asking now would only be refused.
-            raise ModelBusy(
-                f"{self}: the provider asked to wait for {left_s:.1f} s", retry_after_s=left_s
-            )
+        yield from self._until_asking_makes_sense()
         try:
             reply = yield from self.flow(request)
         except ModelBusy as error:
@@ -285,6 +338,26 @@ class Adapter(Generic[Client_co]):
         if self.prices is None:
             return reply
         return replace(reply, usage=replace(reply.usage, cost=self.prices.of(reply.usage)))
+
+    def _until_asking_makes_sense(self) -> Flow[None]:
+        """Wait as long as another call of this process was told to: it would only be refused.
+
+        The step has not failed by that, and keeps its attempts for what is its own.
+        """
+        give_up_at = monotonic() + _LONGEST_PAUSE_S
+        while (left_s := (until := _pauses.get(self._limited, 0.0)) - monotonic()) > 0:
+            if until > give_up_at:
+                raise ModelBusy(
+                    f"{self}: the provider asked to wait for {left_s:.1f} s", retry_after_s=left_s
+                )
+            yield partial(asyncio.sleep if self.is_async else sleep, left_s)
+
+    def _heed(self, answer: Any) -> None:
+        """Have the next calls wait, if an answer says that nothing is left for them."""
+        headers = getattr(answer, "headers", None)
+        if isinstance(headers, Mapping) and (wait_s := used_up_for(headers)):
+            until = monotonic() + wait_s
+            _pauses[self._limited] = max(until, _pauses.get(self._limited, until))
 
     def flow(self, request: Request) -> Flow[Reply]:
         """How the model is asked."""
@@ -299,9 +372,14 @@ class Adapter(Generic[Client_co]):
             otherwise = ModelRejected if isinstance(error, TypeError) else ModelBusy
             raise failed(error, str(self), otherwise) from error
 
-    def whole(self, create: Callable[..., Any], options: dict[str, Any]) -> Flow[dict[str, Any]]:
+    def whole(self, resource: Any, options: dict[str, Any]) -> Flow[dict[str, Any]]:
         """The client's answer, as plain data."""
-        return self.plain((yield from self.ask(create, options)))
+        if not hasattr(resource, "with_raw_response"):
+            return self.plain((yield from self.ask(resource.create, options)))
+        # The answer itself has no headers, and these tell what is left of the provider's limits.
+        answer = yield from self.ask(resource.with_raw_response.create, options)
+        self._heed(answer)
+        return self.plain((yield from self.ask(answer.parse, {})))
 
     def plain(self, answer: Any) -> dict[str, Any]:
         """The client's object for an answer, as plain data."""
@@ -318,6 +396,7 @@ class Adapter(Generic[Client_co]):
         told = [on_text for on_text in (request.on_text, self.on_text) if on_text is not None]
         if not hasattr(stream, "close"):
             raise ModelBusy(f"{self}: an answer that is no stream: {stream!r:.200}")
+        self._heed(getattr(stream, "response", None))
         try:
             while True:
                 try:

@@ -39,12 +39,11 @@ class OpenAIChat(Adapter[Client_co]):
         if request.output is not None:
             asked |= wire.output_to_wire(request.output)
         asked |= self.options
-        create = self.client.chat.completions.create
         if not self.stream:
-            return self.reply((yield from self.whole(create, asked)))
+            return self.reply((yield from self.whole(self.client.chat.completions, asked)))
         pieces = ChatPieces()
         options = {"stream": True, "stream_options": {"include_usage": True}}
-        stream = yield from self.ask(create, options | asked)
+        stream = yield from self.ask(self.client.chat.completions.create, options | asked)
         yield from self.each(stream, pieces.take, request)
         if not pieces.is_whole:
             raise self.broken_off()

@@ -35,9 +35,8 @@ class OpenAIResponses(Adapter[Client_co]):
         if request.output is not None:
             asked |= wire.output_to_wire(request.output)
         asked |= self.options
-        create = self.client.responses.create
         if not self.stream:
-            return self.reply((yield from self.whole(create, asked)))
+            return self.reply((yield from self.whole(self.client.responses, asked)))
         ends: list[dict[str, Any]] = []
 
         def take(event: dict[str, Any]) -> str | None:
@@ -47,7 +46,7 @@ class OpenAIResponses(Adapter[Client_co]):
                 ends.append(event["response"])
             return event.get("delta") if event.get("type") == "response.output_text.delta" else None
 
-        stream = yield from self.ask(create, {"stream": True} | asked)
+        stream = yield from self.ask(self.client.responses.create, {"stream": True} | asked)
         yield from self.each(stream, take, request)
         if not ends:
             raise self.broken_off()
