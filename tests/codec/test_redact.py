@@ -556,6 +556,8 @@ def test_first_run_and_replay_see_the_same_failure(store):
     [
         *(("s3cret", MARK), (12, MARK), (0.5, MARK), ("", MARK)),
         *((True, True), (False, False), (None, None), ([], []), ({}, {})),
+        (["s3cret", 12, True, ["s3cret"]], [MARK, MARK, True, [MARK]]),
+        ({"old": "s3cret", "new": ["s3cret"]}, {"old": MARK, "new": [MARK]}),
     ],
 )
 def test_a_text_or_number_under_a_secret_name_is_hidden_and_yes_and_no_are_not(value, clean):

@@ -167,12 +167,20 @@ class Redact:
         if isinstance(value, list):
             return [self._within(item) for item in value]
         if isinstance(value, dict):
-            return {self.text(key): self._entry(key, item) for key, item in value.items()}
+            return {
+                self.text(key): self._blotted(item) if self.hides(key) else self._within(item)
+                for key, item in value.items()
+            }
         return value
 
-    def _entry(self, key: str, value: Any) -> Any:
-        may_be = isinstance(value, str | int | float) and not isinstance(value, bool)
-        return MARK if may_be and self.hides(key) else self._within(value)
+    def _blotted(self, value: Any) -> Any:
+        """What stands under a secret name: its texts and numbers are hidden, wherever in it they
+        are; yes, no and nothing say little."""
+        if isinstance(value, list):
+            return [self._blotted(item) for item in value]
+        if isinstance(value, dict):
+            return {self.text(key): self._blotted(item) for key, item in value.items()}
+        return value if value is None or isinstance(value, bool) else MARK
 
     def event(self, event: E) -> E:
         """An event as it goes into the log: its texts have marks for what is secret in them."""
