@@ -20,7 +20,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def kill_everywhere(scenario: str, *options: str) -> Report:
-    command = [sys.executable, "-m", "holdfast.testing.crash", scenario, *options]
+    return report_of("holdfast.testing.crash", scenario, *options)
+
+
+def report_of(module: str, *arguments: str) -> Report:
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=Report)

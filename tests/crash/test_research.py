@@ -8,14 +8,10 @@ agents that make one call after the other: beside others, a write that is held b
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-import msgspec
 import pytest
 
 from holdfast.testing.crash import Report
-from tests.crash.test_everywhere import ROOT, kill_everywhere
+from tests.crash.test_everywhere import kill_everywhere, report_of
 from tests.stores.postgres_server import postgres_server, postgres_url
 from tests.thorough import THOROUGH, every
 
@@ -49,18 +45,11 @@ def test_one_turn_of_seven_calls_ends_with_the_same_conversation(scenario, optio
 @pytest.mark.timeout(900)
 def test_so_it_does_on_postgresql(postgres_url):
     nth = "1" if THOROUGH else "61"
-    command = [sys.executable, "-m", "tests.crash.on_postgres", f"{AGENTS}:sync_research"]
-    done = subprocess.run(
-        [*command, postgres_url, nth], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.stdout, done.stderr
-    must_be_the_same(msgspec.json.decode(done.stdout.splitlines()[-1], type=Report))
+    place = "tests.crash.on_postgres"
+    must_be_the_same(report_of(place, f"{AGENTS}:sync_research", postgres_url, nth))
 
 
 @pytest.mark.timeout(900)
 def test_so_it_does_on_sqlite():
     nth = "1" if THOROUGH else "61"
-    command = [sys.executable, "-m", "tests.crash.on_sqlite", f"{AGENTS}:sync_research", nth]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    must_be_the_same(msgspec.json.decode(done.stdout.splitlines()[-1], type=Report))
+    must_be_the_same(report_of("tests.crash.on_sqlite", f"{AGENTS}:sync_research", nth))
