@@ -198,8 +198,9 @@ def test_a_task_whose_code_is_gone_says_what_is_missing(hf, calls):
     from holdfast.core.spec import registry
 
     del registry._found["task", "was_here_yesterday"]
-    with pytest.raises(CodeMissing, match=r"'was_here_yesterday'.*Import its module"):
+    with pytest.raises(CodeMissing, match=r"'was_here_yesterday'.*Import its module") as missing:
         hf.resume("t")
+    assert "holdfast_alert" not in str(missing.value)  # it lists the user's tasks, not ours
     assert hf.task("t").status == "in_progress"
 
 

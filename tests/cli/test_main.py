@@ -89,7 +89,23 @@ def test_help_explains_words_and_commands(cli, topic):
 def test_help_names_near_topics(cli):
     code, out, err = cli("help", "anwser")
     assert (code, out) == (2, "")
-    assert "Did you mean answer" in err
+    assert "Did you mean answer?" in err
+    assert all(word in err for word in TOPICS)
+
+
+def test_a_word_that_is_a_command_too_is_explained_as_both(cli):
+    code, out, err = cli("help", "doubt")
+    assert (code, err) == (0, "")
+    assert TOPICS["doubt"] in out
+    assert "Usage: holdfast doubt" in out
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_options_that_a_topic_names_exist(topic):
+    for name, rest in re.findall(r"holdfast (\w+)( .*)?$", TOPICS[topic], re.MULTILINE):
+        known = {option for each in root.commands[name].params for option in each.opts}
+        used = set(re.findall(r"(?<= )--[a-z-]+", rest))
+        assert used <= known, (name, used - known)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from msgspec import Raw
 from holdfast import Holdfast, decide, note, step, task
 from holdfast.cli.commands.log import event_line
 from holdfast.core import events as e
-from holdfast.core.events import AnyEvent
+from holdfast.core.events import AnyEvent, Failure
 from holdfast.core.fold import advance
 from holdfast.core.state import State
 from holdfast.log.reading import read_events, stream_of
-from holdfast.views.words import WORDS, words_of
+from holdfast.views.words import WORDS, raised_at, words_of
 from holdfast.workspace.progress import progress_line
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
@@ -105,6 +105,18 @@ def test_a_log_and_its_progress_say_the_same_in_the_words_of_the_table():
         ("decided", "decided"),
         ("task completed", "completed"),
     ]
+
+
+def test_a_failure_is_placed_where_the_users_code_raised_it():
+    ours = "/venv/lib/python3.12/site-packages/holdfast"
+    trace = (
+        f'  File "{ours}/engines/sync_driver.py", line 115, in run_function\n    …\n'
+        '  File "/home/ada/rows.py", line 11, in work\n    return process(…)\n'
+        f'  File "{ours}/workspace/batches.py", line 349, in process\n    …\n'
+        f'  File "{ours}/agent/flow.py", line 44, in driven\n    …\n'
+        f'  File "{ours}/api/branches.py", line 322, in end\n    raise EachFailed(…)\n'
+    )
+    assert raised_at(Failure("EachFailed", "1 of 50", trace)) == "/home/ada/rows.py:11, in work"
 
 
 def test_a_sentence_is_made_of_parts_that_each_medium_shows_in_its_way():

@@ -107,7 +107,7 @@ class Commands(Mapping[str, click.Command]):
 @click.pass_context
 def explain(ctx: click.Context, topic: tuple[str, ...]) -> Exit:
     """Explain a command, a group of commands (look, drive, people, travel, missions, stores,
-    operate), or a word (task, store, doubt, settings, exit).
+    operate), or a word (task, step, tool, event, store, engine, lease, doubt, settings, exit).
 
     Without a TOPIC it prints what `holdfast --help` does.
 
@@ -115,7 +115,7 @@ def explain(ctx: click.Context, topic: tuple[str, ...]) -> Exit:
     Examples:
       holdfast help answer
       holdfast help travel
-      holdfast help doubt
+      holdfast help lease
     """
     parent = ctx.find_root()
     asked = " ".join(topic).strip().lower()
@@ -123,16 +123,23 @@ def explain(ctx: click.Context, topic: tuple[str, ...]) -> Exit:
     if command is root:
         click.echo(parent.get_help())
     elif command is not None:
+        if asked in TOPICS:  # `doubt` is both
+            click.echo(TOPICS[asked])
         click.echo(command.get_help(click.Context(command, parent, info_name=asked)))
     elif asked in TOPICS:
         click.echo(TOPICS[asked].rstrip())
     elif group := next((each for each in GROUPS if _is_called(each, asked)), None):
         click.echo(_of_group(group))
     else:
-        known = [*root.commands, *TOPICS, *(each.title.lower() for each in GROUPS)]
-        near = difflib.get_close_matches(asked, known, n=3)
+        known = {*root.commands, *TOPICS, *(each.title.lower() for each in GROUPS)}
+        near = difflib.get_close_matches(asked, sorted(known), n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise click.UsageError(f"there is no help on {asked!r}.{meant}", ctx)
+        words = ", ".join(TOPICS)
+        raise click.UsageError(
+            f"there is no help on {asked!r}.{meant} It explains commands, their groups, and the "
+            f"words {words}",
+            ctx,
+        )
     return Exit.OK
 
 
@@ -166,6 +173,29 @@ step it was on.
   paused, stuck            it stands still until you say so: resume
   completed, failed, cancelled   it has ended; a failed one can be tried again: retry
 """,
+    "step": """\
+A step is one call that a task makes. Its result is recorded before the task goes on, so it never
+runs again in that task: a resume reads its result from the log. Each has a path: 6 is the sixth
+call of the task, 6.2 the second call inside it, @3.1 the first call after checkpoint 3.
+
+  holdfast show TASK                    every step: how it went, what it returned
+  holdfast snapshot TASK --step PATH    what the task knew before or after it
+""",
+    "tool": """\
+A tool is a step that touches the outside world: it sends a mail or books a room. Its intent is on
+disk before its body starts, and its key stays the same for every retry, so the receiver can
+recognize a repeat. It may have a check (did it happen?), an approval, and an undo.
+
+  holdfast help doubt          what becomes of a tool that was killed half-way
+  holdfast compensate TASK     undoes what a failed or cancelled task did
+""",
+    "event": """\
+An event is one record in the log of a task. It is written once and never changed; `seq` counts
+events from 1. Everything else that Holdfast shows is made from events.
+
+  holdfast log TASK       the events, one on each line
+  holdfast verify TASK    checks that none was changed or lost
+""",
     "store": """\
 A store is where logs are kept: a folder, SQLite or PostgreSQL.
 
@@ -175,6 +205,22 @@ A store is where logs are kept: a folder, SQLite or PostgreSQL.
 
 Say which with --url, HOLDFAST_URL, or url = "…" under [tool.holdfast] in pyproject.toml.
 `holdfast copy` brings tasks from one to another.
+""",
+    "engine": """\
+An engine drives tasks. `local` is this process, or workers beside it; with `temporal` or `restate`
+a cluster hands the steps to your workers. The log is in your store with every engine.
+
+  holdfast worker --app agents                      local
+  holdfast worker --app agents --engine temporal    steps that a cluster hands out
+  holdfast move TASK --engine temporal              gives a task to another engine
+""",
+    "lease": """\
+A lease says which process drives a task: one at a time. The driver renews it while it works. If
+the driver dies or hangs, another one takes the lease over, and the store refuses whatever the old
+one still tries to write.
+
+  holdfast show TASK              names the process that drives the task
+  holdfast worker --lease 30      how many seconds a driver may be silent
 """,
     "doubt": """\
 A tool that was killed after its intent was recorded, and before its result was, is in doubt: it

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -235,7 +235,10 @@ class Registry:
         found = self._found.get((group, name), {})
         what = "task" if group == "task" else "step or tool"
         if not found:
-            known = ", ".join(sorted(n for g, n in self._found if g == group)[:10]) or "none"
+            yours = sorted(
+                name for (g, name), at in self._found.items() if g == group and _theirs(at)
+            )
+            known = ", ".join(yours[:10]) or "none of yours"
             raise CodeMissing(
                 f"the log names a {what} {name!r}, but no code loaded here defines it (loaded: "
                 f"{known}). Import its module first (on the command line: --app MODULE); if it was "
@@ -251,6 +254,11 @@ class Registry:
                 f"Tell them apart with @{_decorator(group)}(name=…)"
             )
         return next(iter(found.values()))
+
+
+def _theirs(places: Iterable[str]) -> bool:
+    """Whether user code defines it. Holdfast's own tasks would only confuse a list of theirs."""
+    return not all(place.startswith("holdfast.") for place in places)
 
 
 def _decorator(group: str) -> str:

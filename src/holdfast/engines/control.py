@@ -101,11 +101,17 @@ def _of_unfinished(state: State, call: Call) -> Call:
     return call
 
 
-def checked_answer(call: Call, answer: Any) -> bytes:
+def checked_answer(id: str, call: Call, answer: Any) -> bytes:
     """The answer as it goes into the log, or `Unserializable` that says what was expected."""
-    if call.expects in _PLAIN:
+    if call.expects not in _PLAIN:
+        return _plain_data(answer)
+    try:
         return shape_of(_PLAIN[call.expects]).settle(answer)[0]
-    return _plain_data(answer)
+    except Unserializable as error:
+        what = "message" if call.kind == "message" else "question"
+        raise Unserializable(
+            f"task {id!r}, {what} {call.key!r}: expected {call.expects}, got {answer!r:.200}"
+        ) from error
 
 
 def _plain_data(value: Any) -> bytes:
@@ -163,7 +169,7 @@ def answer(holding: Holding, id: str, given: Any, question: str | None, by: str)
             raise AlreadyAnswered(
                 f"task {id!r}, question {call.key!r}: its time was up at {call.until}"
             )
-        raw = stow(checked_answer(call, given))
+        raw = stow(checked_answer(id, call, given))
         return QuestionAnswered(path=call.path, answer=raw, by=by or holding.owner)
 
     if not holding.tell(id, name, make):
@@ -233,7 +239,7 @@ def send(holding: Holding, id: str, name: str, value: Any, key: str, by: str) ->
             raise _SentBefore
         _must_be_unfinished(state)
         waiting = [c for c in perhaps_open(state.calls) if awaits(c, name)]
-        data = checked_answer(waiting[0], value) if waiting else _plain_data(value)
+        data = checked_answer(id, waiting[0], value) if waiting else _plain_data(value)
         return MessageSent(name=name, value=stow(data), by=by or holding.owner, post=post)
 
     try:

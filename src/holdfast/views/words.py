@@ -423,7 +423,9 @@ WORDS: dict[type[AnyEvent], Callable[[Any, State], Words]] = {
 # Where an exception came from.
 
 
-_OURS = re.compile(r"[/\\]holdfast[/\\](api|core|engines|log|stores)[/\\]")
+_OURS = re.compile(
+    r"[/\\]holdfast[/\\](agent|api|codec|core|engines|integrations|log|stores|workspace)[/\\]"
+)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 
 
