@@ -100,14 +100,6 @@ def test_a_word_that_is_a_command_too_is_explained_as_both(cli):
     assert "Usage: holdfast doubt" in out
 
 
-@pytest.mark.parametrize("topic", TOPICS)
-def test_the_options_that_a_topic_names_exist(topic):
-    for name, rest in re.findall(r"holdfast (\w+)( .*)?$", TOPICS[topic], re.MULTILINE):
-        known = {option for each in root.commands[name].params for option in each.opts}
-        used = set(re.findall(r"(?<= )--[a-z-]+", rest))
-        assert used <= known, (name, used - known)
-
-
 @pytest.mark.parametrize(
     "name",
     sorted(set(root.commands) - {"completion", "help", "keys", "memory", "queue", "schedule"}),

@@ -354,7 +354,7 @@ def root(ctx: click.Context) -> None:
       holdfast ls                                  the newest tasks, a page at a time
       holdfast show trip-42                        where it is, and what happened to get there
       holdfast resume trip-42 --app agents         go on after a crash
-      holdfast fork trip-42 --at 6 --effects reuse a new task that shares its past up to step 6
+      holdfast fork trip-42 --at 6 --effects live  a new task that shares its past up to step 6
       holdfast answer                              what tasks ask people
 
     The options below may stand before or after the command's name. Settings come from an option,
