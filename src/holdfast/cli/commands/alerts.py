@@ -37,8 +37,8 @@ def alerts(
 ) -> Exit:
     """List the tasks that somebody should look at: failed, stuck, in doubt, or asking a person.
 
-    An alert that could not be delivered, after all its attempts, is a failed task as well. Whom
-    workers tell of these by themselves is said by hf.on(…) or [[tool.holdfast.alerts]].
+    An alert that could not be delivered, after all its attempts, is a failed task as well. hf.on(…)
+    and [[tool.holdfast.alerts]] name the receivers that workers send alerts to.
 
     \b
     Examples:

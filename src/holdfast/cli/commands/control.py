@@ -291,9 +291,10 @@ _STYLES = {
 def compensate(given: Given, task: str, as_json: bool) -> Exit:
     """Undo what a failed or cancelled task did, or finish doing so; print what came of it.
 
-    The tools it called are undone by what they declare (undo=…), the last first. Each undo is a
-    recorded call with a key of its own: what was undone is not undone again, and what could not be
-    is tried anew. Calls in doubt are settled first, because only what happened can be undone.
+    Holdfast undoes the tools that it called as they declare (undo=…), the last one first. Each undo
+    is a recorded call with a key of its own: one that succeeded is not repeated, and one that
+    failed is tried again. Calls in doubt are settled first, because only what happened can be
+    undone.
 
     The exit code is 9 if something could not be undone, 3 if a call in doubt waits for a person,
     else 0. The task stays failed or cancelled; once undone it can't be retried.

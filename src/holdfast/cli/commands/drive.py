@@ -277,8 +277,8 @@ def retry(
 ) -> Exit:
     """Try a failed task again, and print its result as JSON.
 
-    Recorded steps are kept; the one that failed runs anew, with all its attempts. Of a completed
-    task, which has nothing to retry, the recorded result is printed.
+    Recorded steps are kept; the one that failed runs anew, with all its attempts. A completed task
+    has nothing to retry: the command prints its recorded result.
 
     With --worker the task is not driven here, and needs no --app: a worker takes it up. Several
     tasks at once, or those that filters find, are always left to workers.

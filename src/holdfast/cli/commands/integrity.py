@@ -178,9 +178,9 @@ def doctor(given: Given, task: str | None, as_json: bool) -> Exit:
     Start here if something looks wrong. `holdfast verify` checks the logs alone, also against keys
     and earlier heads.
 
-    It compares what lists go by with what the logs say. Besides it looks for leftovers of crashes,
-    permissions, symlinks, and a filesystem that is not fit for locks. It only reads: it repairs
-    and removes nothing, and says what you can do.
+    It compares the index, which lists are made of, with the logs. It also looks for leftovers of
+    crashes, wrong permissions, symlinks, and a filesystem that is not fit for locks. It only reads:
+    it repairs and removes nothing, and says what you can do.
 
     The exit code is 4 if anything is damaged, else 0: warnings and notes are no damage.
 

@@ -83,9 +83,9 @@ def mirror(
       progress.log     time | step | status | details
       tool_log.jsonl   every tool call
 
-    It runs until it is interrupted (Ctrl-C), or with --once until all is written. It only reads
-    the store. A store in a folder keeps such files itself: there, `holdfast rebuild` makes them
-    anew. Of an encrypted store they are written only with --plain, because they are readable.
+    It runs until it is interrupted (Ctrl-C), or with --once until all is written. It only reads the
+    store. A store in a folder keeps such files itself: there, `holdfast rebuild` makes them anew.
+    For an encrypted store you have to say --plain, because the files are readable.
 
     \b
     Examples:

@@ -150,8 +150,8 @@ def loop_(
 ) -> Exit:  # fmt: skip
     """`holdfast next`, again and again, until nothing is left or a limit is reached.
 
-    The exit code is that of the last `next`. Stop it at any time: what was being done is done
-    again by the next one.
+    The exit code is that of the last `next`. Stop it at any time: the next one does the interrupted
+    item again.
 
     \b
     Examples:

@@ -332,17 +332,17 @@ def gc(
 ) -> Exit:
     """Delete finished tasks as the options say, and what nobody needs.
 
-    A task goes if it is older than --older-than, or if the store is larger than --max-size (the
-    oldest go first). Without any of --older-than, --keep-last and --max-size no task goes, but only
-    blobs that no log names any more, and what crashed writers left behind.
+    It deletes a task if the task is older than --older-than, or if the store is larger than
+    --max-size (the oldest first). Without any of --older-than, --keep-last and --max-size it
+    deletes no task, only blobs that no log names any more and the leftovers of crashed writers.
 
     Never deleted: a task that has not ended, or has something to undo; one whose parent,
     child, fork or origin has not ended (a family goes as a whole); one that somebody holds; a blob
     that a log names; a memory. Sessions go only with --sessions-after, and only if no task of
     them is left.
 
-    With --archive what goes is written to a file first, or to a new file in a folder, and read back
-    before anything is deleted. `holdfast restore` brings it back.
+    With --archive it first writes what it will delete to a file, or to a new file in a folder, and
+    reads that back, and only then deletes. `holdfast restore` brings it back.
 
     \b
     Examples:

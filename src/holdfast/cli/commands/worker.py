@@ -132,8 +132,8 @@ def worker(
     interrupted.
 
     As it starts, it declares the queues of [tool.holdfast.queues.NAME] in pyproject.toml. While it
-    runs, it deletes old tasks as [tool.holdfast.retention] says, one worker at a time, and tells of
-    trouble whom [[tool.holdfast.alerts]] names.
+    runs, it deletes old tasks as [tool.holdfast.retention] says, one worker at a time, and sends
+    alerts to the receivers that [[tool.holdfast.alerts]] names.
 
     With --serve it answers HTTP while it runs: /healthz says that the process lives, /readyz
     whether the store answers and the worker takes up tasks (503 if not), /metrics what it did and
