@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +92,34 @@ def test_a_diff_tells_what_changed_inside_of_texts_too(trip, cli):
     assert "- Oslo attic" in out and "+ Oslo cellar" in out, "the file is compared line by line"
     made = json.loads(cli("diff", "t", "f", "--json").out)
     assert any(change["where"][:2] == ["files", "room.md"] for change in made["changes"])
+
+
+@step
+def travel_facts(city: str) -> dict[str, Any]:
+    return {"at": datetime(2026, 11, 18, tzinfo=UTC), "size": (2, 3), "grains": 2**70}
+
+
+@task
+def travel_learns(city: str) -> dict[str, Any]:
+    return travel_facts(city)
+
+
+def test_a_value_that_was_copied_from_a_log_is_read_as_the_log_wrote_it(trip, cli):
+    with Holdfast("workspace") as hf:
+        said = hf.run(travel_learns, "Oslo", id="u")
+        call = hf.task("u").state.calls["1"]
+        copied = bytes(call.result).decode()
+    variant = json.dumps({"results": {"1": json.loads(copied)}})
+    words = ("u", "--at", "1", "--after", "--effects", "reuse")
+    assert cli("fork", *words, "--result", f"1={copied}", "--id", "f").code == 0
+    made = cli("experiment", *words, "--variant", f"same={variant}", "--json")
+    assert made.code == 0, made.err
+    with Holdfast("workspace") as hf:
+        assert hf.resume("f") == said
+        (other,) = json.loads(made.out)["variants"]
+        assert hf.task(other["id"]).result == hf.task("u").result
+    unknown = cli("fork", *words, "--result", '1={"at": {"$date": "some day"}}')
+    assert unknown.code == 2 and "the result of travel_facts can't be that" in unknown.err
 
 
 def test_a_fork_says_what_it_shares_and_what_becomes_of_effects(trip, cli):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +208,31 @@ def page_tells() -> Iterator[str]:
 @task
 def page_talks() -> str:
     return "".join(page_tells())
+
+
+@step
+def page_weather(city: str) -> Any:
+    return {
+        "at": datetime(2026, 11, 18, 9, tzinfo=UTC),
+        "range": (2, 7),
+        "photo": b"\x89PNG",
+        "grains": 2**70,
+        "$ref": "a key of the user's own",
+        "kinds": {"rain", "wind"},
+    }
+
+
+@dataclass
+class Stay:
+    hotel: str
+    night: date
+
+
+@step
+def page_stay(city: str) -> Sequence[Stay]:
+    return [Stay(f"{city} Inn", date(2026, 11, 18))]
+
+
+@task
+def page_reports(city: str, since: Any) -> tuple[Any, Sequence[Stay], Any]:
+    return page_weather(city), page_stay(city), since

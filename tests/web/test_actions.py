@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Any
 
 import pytest
@@ -144,6 +145,51 @@ def test_a_fork_needs_its_effects_said(hf: Holdfast, page: Page) -> None:
     header = page.get("tasks", "other")
     assert (header["fork"]["by"], header["fork"]["because"]) == ("ada", "what if")
     assert page.get("tasks", id)["forks"] == ["other"]
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_a_value_that_was_copied_from_the_page_comes_back_as_it_was(
+    hf: Holdfast, page: Page, monkeypatch: pytest.MonkeyPatch, is_loaded: bool
+) -> None:
+    said = hf.run(agents.page_reports, "Oslo", date(2026, 11, 1), id="reports")
+    shown = {path: page.get("tasks", "reports", "calls", path)["output"] for path in ("1", "2")}
+    results = {path: json.loads(each["json"]) for path, each in shown.items()}
+    given = json.loads(page.get("tasks", "reports")["input"]["json"])
+    assert "$datetime" in shown["1"]["json"]
+    with monkeypatch.context() as patch:
+        if not is_loaded:
+            unload(patch)
+        page.post("tasks", "reports", "fork", at="2", effects="reuse",
+                  new_id="same", results=results, input=given)  # fmt: skip
+    assert hf.resume("same") == said
+
+
+def test_an_edited_value_is_read_as_the_log_writes_it(hf: Holdfast, page: Page) -> None:
+    hf.run(agents.page_reports, "Oslo", None, id="reports")
+    edited = {
+        "1": {"at": {"$date": "2026-11-19"}, "$ref": "#"},
+        "2": [{"hotel": "Hut", "night": "2026-11-19"}],
+    }
+    page.post("tasks", "reports", "fork", at="2", effects="reuse", new_id="other", results=edited)
+    weather, stays, _ = hf.resume("other")
+    assert weather == {"at": date(2026, 11, 19), "$ref": "#"}
+    assert stays == [agents.Stay("Hut", date(2026, 11, 19))]
+    edited["1"] = {"at": {"$date": "some day"}}
+    wrong = page.post("tasks", "reports", "fork", at="2", effects="reuse", results=edited,
+                      expect=400)  # fmt: skip
+    assert "the result of page_weather can't be that" in wrong["error"]["message"]
+
+
+def unload(patch: pytest.MonkeyPatch) -> None:
+    """As in a process that has not imported the code."""
+    from holdfast.core.spec import registry
+    from holdfast.errors import CodeMissing
+
+    def missing(name: str) -> Any:
+        raise CodeMissing(f"no {name}")
+
+    patch.setattr(registry, "call", missing)
+    patch.setattr(registry, "task", missing)
 
 
 def test_a_rewind_lists_what_was_done_since(hf: Holdfast, page: Page) -> None:

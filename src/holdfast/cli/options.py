@@ -17,6 +17,7 @@ from holdfast.cli import opening
 from holdfast.cli.arguments import when
 from holdfast.cli.engines import engine_options
 from holdfast.cli.settings import Given, remember
+from holdfast.codec import from_outside
 from holdfast.core.decoding import Illegible, decode
 from holdfast.core.state import Status
 from holdfast.errors import HoldfastError
@@ -206,11 +207,11 @@ def pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) ->
 
 
 def values(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-    """`NAME=JSON` options as a dict."""
+    """`NAME=JSON` options as a dict, for `Shape.given`."""
     found = {}
     for name, text in pairs(ctx, param, given).items():
         try:
-            found[name] = decode(text.encode())
+            found[name] = from_outside(decode(text.encode()))
         except (Illegible, UnicodeError) as error:
             raise click.BadParameter(
                 f"{name}={text}: that is no JSON ({error}). A text needs quotes inside quotes, "

@@ -14,7 +14,15 @@ Internal. It uses `core`. Read `shape` first: how the values of one annotation b
 from holdfast.codec.growing import Growing, Listing, ListShape, naming
 from holdfast.codec.pydantic_types import without_veto
 from holdfast.codec.secrets import is_complete, is_whole
-from holdfast.codec.shape import Shape, args_hash, canonical, shape_of, shape_of_value
+from holdfast.codec.shape import (
+    Shape,
+    args_hash,
+    canonical,
+    from_outside,
+    shape_of,
+    shape_of_value,
+    unchecked,
+)
 from holdfast.codec.signature import Given, Signature
 
 __all__ = [
@@ -26,10 +34,12 @@ __all__ = [
     "Signature",
     "args_hash",
     "canonical",
+    "from_outside",
     "is_complete",
     "is_whole",
     "naming",
     "shape_of",
     "shape_of_value",
+    "unchecked",
     "without_veto",
 ]

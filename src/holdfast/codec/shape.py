@@ -8,15 +8,17 @@ import inspect
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from holdfast.codec.classes import Declared, reach
 from holdfast.codec.closed import Closed, NaturalWay, closed_way
 from holdfast.codec.outside import Outside
 from holdfast.codec.pydantic_types import PydanticAdapter
-from holdfast.codec.scalars import TOO_DEEP, Misfit, decode, name_of
+from holdfast.codec.scalars import TOO_DEEP, Misfit, decode, encode, name_of
 from holdfast.codec.secrets import Unkept, must_be_secret
-from holdfast.codec.tags import Open
-from holdfast.core.lists import FEWEST_BYTES, LISTED, for_hashing
+from holdfast.codec.tags import Open, has_tags
+from holdfast.core.decoding import is_too_deep
+from holdfast.core.lists import FEWEST_BYTES, LISTED, REFERENCES, for_hashing
 from holdfast.errors import HoldsSecret, Undecodable, Unserializable
 
 
@@ -93,6 +95,8 @@ class Shape:
         >>> shape_of(tuple[int, ...]).given([1, 2])
         b'[1,2]'
         """
+        if type(value) is Raw:  # see `from_outside`
+            return self._accepted(bytes(value))
         is_plain = type(value) in (dict, list, str)
         if is_plain and isinstance(self._way, Outside):
             try:
@@ -169,6 +173,35 @@ def _make_shape(annotation: Any) -> Shape:
     return Shape(
         annotation, closed_way(annotation, tagged, declared) or Outside(annotation, tagged)
     )
+
+
+def from_outside(value: Any) -> Any:
+    """Decoded JSON of a person, for `Shape.given`. What was copied from a log has tags, and only
+    an annotation can read those, so it stays JSON.
+
+    >>> shape_of(Any).given(from_outside({"$tuple": [1, 2]}))
+    b'{"$tuple":[1,2]}'
+    >>> shape_of(Any).given({"$tuple": [1, 2]})
+    b'{"$dict":[["$tuple",[1,2]]]}'
+    """
+    return Raw(encode(value)) if has_tags(value) else value
+
+
+def unchecked(value: Any) -> bytes:
+    """A value from outside as it goes into the log, where the code that knows its type is not at
+    hand. JSON with tags goes in as it is: the process that has the code reads it, and checks it.
+
+    >>> unchecked(from_outside({"$type": "Room", "of": {"beds": 2}}))
+    b'{"$type":"Room","of":{"beds":2}}'
+    """
+    if type(value) is not Raw:
+        return shape_of(Any).dump(value)
+    data = bytes(value)
+    if is_too_deep(data):
+        raise Unserializable(TOO_DEEP.replace("{at}", ""))
+    if data.startswith(REFERENCES):
+        raise Unserializable("it begins like a reference, and only the log itself may hold one")
+    return data
 
 
 class _Strict:

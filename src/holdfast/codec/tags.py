@@ -45,6 +45,15 @@ _JSON = BARE | {int, float, list, dict}
 _TEXT = frozenset({str})
 _is_tag = methodcaller("startswith", "$")
 
+_HELD: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(READERS, (str,)),
+    **dict.fromkeys(("$tuple", "$set", "$frozenset", "$dict", "$timedelta"), (list,)),
+    **dict.fromkeys(("$unset", "$redacted"), (bool,)),
+    "$secret": (str, int),
+    "$tagged": (object,),
+}
+"""What each tag holds. A user's dict may have such a key too, with something else in it."""
+
 
 class Open:
     """Writes and reads tagged JSON, with the objects of the declared classes."""
@@ -239,6 +248,27 @@ def plain_json(value: Any) -> bytes:
             inner.extend(chain.from_iterable(map(dict.values, dicts)))
         column = inner
     return b""
+
+
+def has_tags(value: Any) -> bool:
+    """Whether some decoded JSON was copied from a log, where tags say what is what.
+
+    >>> has_tags([{"$date": "2026-11-18"}]), has_tags({"$ref": "#"}), has_tags({"$set": {"a": 1}})
+    (True, False, False)
+    """
+    todo = [value]
+    while todo:
+        this = todo.pop()
+        if type(this) is dict:
+            tag = next(iter(this), "")
+            if tag == "$type" and "of" in this:
+                return True
+            if tag in _HELD and isinstance(this[tag], _HELD[tag]):
+                return True
+            todo.extend(this.values())
+        elif type(this) is list:
+            todo.extend(this)
+    return False
 
 
 class _Writers(dict[type, Writer]):

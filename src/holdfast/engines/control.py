@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from holdfast.codec import shape_of, shape_of_value
+from holdfast.codec import shape_of, shape_of_value, unchecked
 from holdfast.core.events import (
     CancelRequested,
     ChildEnded,
@@ -148,7 +148,7 @@ def result_given(name: str, result: Any) -> bytes:
     try:
         returns = registry.call(name).signature.returns
     except CodeMissing:
-        return shape_of(Any).dump(result)
+        return unchecked(result)
     return returns.given(result)  # a person has no objects, only their JSON
 
 

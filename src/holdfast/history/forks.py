@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
-from holdfast.codec import Shape, args_hash, shape_of
+from holdfast.codec import Shape, args_hash, unchecked
 from holdfast.core.events import (
     NEWEST_FORMAT,
     Adopted,
@@ -51,7 +51,6 @@ from holdfast.log.states import load, load_sound, sum_at
 from holdfast.stores.port import Store
 
 _EFFECTS = ("live", "reuse", "stub")
-_any = shape_of(Any)
 
 
 EFFECTS = {
@@ -278,7 +277,7 @@ def _encoded(what: str, value: Any, shape: Shape | None = None) -> Raw:
     """A value as it goes into the log: of the type that is asked for there, or plain data of it."""
     try:
         if shape is None:
-            return Raw(_any.dump(value))
+            return Raw(unchecked(value))
         return Raw(shape.given(value))
     except HoldfastError as error:
         raise BadInput(f"fork(): {what} can't be that: {error}") from None

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from holdfast.codec import from_outside
 from holdfast.core.decoding import Illegible, decode
 from holdfast.core.spec import registry
 from holdfast.core.state import FINISHED, HALTED, State
@@ -133,7 +134,7 @@ def resolve(site: Site, asked: PageRequest) -> Data:
         id,
         given.path,
         happened=given.happened,
-        result=None if result is UNSET else result,
+        result=None if result is UNSET else from_outside(result),
         because=given.because,
         by=asked.user,
     )
@@ -321,6 +322,9 @@ def fork(site: Site, asked: PageRequest) -> Data:
     """Make a task that shares the past of this one, and goes its own way."""
     given = asked.body(_Forking)
     named = {n: getattr(given, n) for n in given.__struct_fields__ if n != "run"}
+    named |= {n: _each(named[n]) for n in ("results", "input", "stubs")}
+    named["arguments"] = {name: _each(changed) for name, changed in given.arguments.items()}
+    named["state"] = from_outside(given.state)
     made = site.hf.fork(asked.id, by=asked.user, **named)
     origin = made.state.fork
     of, seq = (origin.of, origin.seq) if origin is not None else (asked.id, 0)
@@ -335,6 +339,10 @@ def fork(site: Site, asked: PageRequest) -> Data:
         "words": f"effects {given.effects}: {EFFECTS[given.effects]}",
     }
     return _done(site, made.id, words, site.hints.go_on(made.state), fork=told)
+
+
+def _each(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: from_outside(value) for name, value in given.items()}
 
 
 class _Rewinding(Struct, forbid_unknown_fields=True):
@@ -382,7 +390,7 @@ def replay(site: Site, asked: PageRequest) -> Data:
     if not _has_code(site, view.state):
         message = f"the code of {view.type} is not loaded here: start holdfast ui --app MODULE"
         raise Failing(409, "needs_code", message, command)
-    done = site.hf.replay(id, start=given.start, to=given.to, stubs=given.stubs)
+    done = site.hf.replay(id, start=given.start, to=given.to, stubs=_each(given.stubs))
     first = done.divergence
     words = "the code does what it did" if done.same else "the code goes another way"
     return {

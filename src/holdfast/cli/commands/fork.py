@@ -31,6 +31,7 @@ from holdfast.cli.options import (
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, cut, plain, short
+from holdfast.codec import from_outside
 from holdfast.errors import BadInput
 from holdfast.history.comparison import Experiment, Variant
 from holdfast.history.forks import EFFECTS
@@ -87,7 +88,7 @@ def changes_of(words: dict[str, Any]) -> dict[str, Any]:
         "input": words["inputs"],
         "arguments": arguments,
         "stubs": words["stubs"],
-        "state": UNSET if words["state"] is None else json_of(words["state"]),
+        "state": UNSET if words["state"] is None else from_outside(json_of(words["state"])),
         "task": words["function"],
     }
 
@@ -283,7 +284,24 @@ def _variants(words: tuple[str, ...], file: Path | None) -> dict[str, dict[str, 
                 f"variant {name!r}: {short(unknown or changes)} is not among what can be other: "
                 f"{', '.join(_ALLOWED)}"
             )
-    return given
+    return {name: _read_variant(changes) for name, changes in given.items()}
+
+
+def _read_variant(changes: dict[str, Any]) -> dict[str, Any]:
+    read = dict(changes)
+    for what in ("input", "results", "stubs"):
+        if isinstance(named := changes.get(what), dict):
+            read[what] = {name: from_outside(value) for name, value in named.items()}
+    if "state" in changes:
+        read["state"] = from_outside(changes["state"])
+    if isinstance(steps := changes.get("arguments"), dict):
+        read["arguments"] = {
+            step: {name: from_outside(value) for name, value in named.items()}
+            if isinstance(named, dict)
+            else named
+            for step, named in steps.items()
+        }
+    return read
 
 
 def _tell_variant(variant: Variant) -> None:

@@ -28,6 +28,7 @@ from holdfast.cli.options import (
 from holdfast.cli.output import console, print_error, print_json, print_lines
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, clock, count, plain, short
+from holdfast.codec import from_outside
 from holdfast.core.spec import registry
 from holdfast.core.state import FINISHED, State
 from holdfast.errors import BadInput, CodeMissing, Unserializable
@@ -375,6 +376,7 @@ def resolve(
             "nothing"
         )
     value = json_of(result) if result is not None else None
+    meaning = from_outside(value)
     with opened(given) as hf:
         if is_filtered(filters):
             if path is not None:
@@ -383,7 +385,7 @@ def resolve(
                 load_app(given)
             settle = partial(
                 _resolve_all, hf, task,
-                happened=happened, result=value, because=because, by=by,
+                happened=happened, result=meaning, because=because, by=by,
             )  # fmt: skip
             meant = doubting(hf, chosen(hf, ("awaiting_user",), (), **filters), task)
             return in_bulk(hf, meant, "settled", settle, as_json)
@@ -393,7 +395,7 @@ def resolve(
         if happened and not unchecked:
             load_app(given)
             _must_be_checkable(view, path)
-        hf.resolve(task, path, happened=happened, result=value, because=because, by=by)
+        hf.resolve(task, path, happened=happened, result=meaning, because=because, by=by)
     verdict = "happened" if happened else "did_not_happen"
     if as_json:
         print_json({"task": task, "path": path, "verdict": verdict, "result": value})
