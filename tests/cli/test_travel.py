@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, IdempotencyKey, TaskFailed, decide, step, task, tool
+from holdfast.errors import BadInput
 from holdfast.workspace import files
 
 
@@ -120,6 +121,17 @@ def test_a_value_that_was_copied_from_a_log_is_read_as_the_log_wrote_it(trip, cl
         assert hf.task(other["id"]).result == hf.task("u").result
     unknown = cli("fork", *words, "--result", '1={"at": {"$date": "some day"}}')
     assert unknown.code == 2 and "the result of travel_facts can't be that" in unknown.err
+
+
+def test_a_command_that_needs_a_place_says_so(trip, cli):
+    for command, option in (("fork", "--at"), ("rewind", "--to"), ("experiment", "--at")):
+        more = ("--variant", "same={}") if command == "experiment" else ()
+        missing = cli(command, "t", "--effects", "reuse", *more)
+        assert missing.code == 2 and f"say where: {option} STEP, or --event N" in missing.err
+        both = cli(command, "t", option, "1", "--event", "1", "--effects", "reuse", *more)
+        assert both.code == 2 and "not both" in both.err
+    with Holdfast("workspace") as hf, pytest.raises(BadInput, match="say where: a step or"):
+        hf.fork("t", effects="reuse")
 
 
 def test_a_fork_says_what_it_shares_and_what_becomes_of_effects(trip, cli):

@@ -320,6 +320,8 @@ class At(Struct, frozen=True):
 
     def named(self, name: str) -> Mapping[str, Any]:
         """The place as arguments, with `name` for the one that takes the step."""
+        if self.step is None and self.seq is None:
+            raise click.UsageError(f"say where: --{name} STEP, or --event N")
         return {name: self.step, "when": self.when, "seq": self.seq}
 
 

@@ -68,7 +68,9 @@ def place_of(state: State, step: str | int | None, when: When | None, seq: int |
 
     `state` is the newest one of the task.
     """
-    if (step is None) == (seq is None):
+    if step is None and seq is None:
+        raise BadInput(f"task {state.id!r}: say where: a step or an event (seq=…)")
+    if step is not None and seq is not None:
         raise BadInput(f"task {state.id!r}: say either a step or an event (seq=…), not both")
     if step is None:
         return PastPlace(_checked_seq(state, seq))
