@@ -13,6 +13,7 @@ from holdfast import Holdfast
 from holdfast.cli.commands.ui import PageWords
 from holdfast.cli.settings import Given
 from holdfast.errors import BadInput, TaskNotFound
+from holdfast.web import guard
 from holdfast.web.guard import entry_for, password_line, read_passwords
 from holdfast.web.server import GETS, POSTS
 from tests.web.agents import asked_trip, failed_task
@@ -72,6 +73,16 @@ def test_the_token_in_the_address_is_traded_for_a_strict_cookie(page: Page) -> N
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Path=/" in cookie
     assert page.entry.token not in cookie
     assert page.bare.get("/api/me").json()["user"] == "ada"  # it sends the cookie by itself
+
+
+def test_a_cookie_for_https_is_never_sent_in_the_clear(hf: Holdfast) -> None:
+    with serving(hf, public_url="https://agents.example") as page:
+        given = {"token": page.entry.token}
+        behind = page.bare.get("/", params=given, headers={"host": "agents.example"})
+        assert behind.headers["set-cookie"].endswith("; Secure")
+        # Not every browser would send such a cookie to this machine, where there is no https.
+        here = page.bare.get("/", params=given)
+        assert here.status_code == 303 and "Secure" not in here.headers["set-cookie"]
 
 
 def test_the_way_back_leads_to_no_other_host(page: Page) -> None:
@@ -175,6 +186,28 @@ def test_too_many_requests_are_told_to_wait(hf: Holdfast, monkeypatch: pytest.Mo
     assert answer.status_code == 429
     assert answer.headers["retry-after"] == "1"
     assert answer.json()["error"]["code"] == "too_many"
+
+
+def test_a_stranger_who_asks_too_often_locks_nobody_out(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = guard._Bucket
+
+    def four(per_s: float) -> guard._Bucket:  # and no more come with time
+        return real(4, lambda: 0.0) if per_s == guard._REQUESTS_PER_S else real(per_s)
+
+    monkeypatch.setattr(guard, "_Bucket", four)
+    with serving(hf) as page:
+        paths = ("/", "/api/me", "/static/index.js", "/?token=stale", "/api/me", "/")
+        assert [asked(page, path)[0] for path in paths][3:] == [401, 429, 429]
+        name, bearer = page.entry.cookie, f"Bearer {page.entry.token}"
+        opened = page.bare.get("/", params={"token": page.entry.token})
+        assert opened.status_code == 303, "the page can be opened"
+        cookie = {"Cookie": f"{name}={page.bare.cookies[name]}"}
+        assert asked(page, "/", **cookie)[0] == 200
+        assert asked(page, "/api/me", **cookie)[0] == 200
+        assert asked(page, "/api/me", Authorization=bearer)[0] == 200
+        assert asked(page, "/api/me", Authorization=bearer) == (429, "too_many")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ and other people in the same network must be kept out. Every request passes thes
 
 1. its `Host` is one of ours, so that no foreign name that points here is let in (DNS rebinding);
 2. its `Origin`, if it has one, is ours, and the browser does not call it cross-site (CSRF);
-3. there are not too many of them;
+3. there are not too many of them; strangers are counted apart, so that they lock nobody out;
 4. for `/api/`: it proves who it is, by the cookie that the token in the opened address was traded
    for, by the token as a bearer, by a password, or by the header of the proxy before us;
 5. to change something: the server is not read-only, the body is JSON, and `Origin` is there.
@@ -71,6 +71,8 @@ class WayIn(Struct, frozen=True, kw_only=True):
     port: int
     hosts: frozenset[str]
     origins: frozenset[str]
+    secure_host: str = ""
+    """The name that is reached by https, if one is. Its cookie is never sent in the clear."""
     user: str
     """The name that actions are recorded with, where the request does not say who it is."""
     token: str = ""
@@ -117,13 +119,14 @@ def entry_for(
         raise BadInput("--user-header needs --public-url: the address that the proxy is reached by")
     if not _is_loopback(host) and not public_url:
         raise BadInput(f"--host {host} needs --public-url: the address that people will open")
-    names = {f"{name}:{port}" for name in (*LOOPBACK, host.lower()) if name}
+    names, secure_host = {f"{name}:{port}" for name in (*LOOPBACK, host.lower()) if name}, ""
     origins = {f"http://{name}" for name in names}
     if public_url:
         parts = urlsplit(public_url)
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.username:
             raise BadInput(f"--public-url {public_url!r:.80} must be like https://agents.example")
         names.add(parts.netloc.lower())
+        secure_host = parts.netloc.lower() if parts.scheme == "https" else ""
         origins.add(f"{parts.scheme}://{parts.netloc}".lower())
     passwords = {} if password_file is None else read_passwords(password_file)
     return WayIn(
@@ -131,6 +134,7 @@ def entry_for(
         port=port,
         hosts=frozenset(names),
         origins=frozenset(origins),
+        secure_host=secure_host,
         user=user,
         token="" if user_header or passwords else secrets.token_urlsafe(24),
         user_header=user_header.lower(),
@@ -218,6 +222,7 @@ class Gate:
         self._app = app
         self._entry = entry
         self._requests, self._actions = _Bucket(_REQUESTS_PER_S), _Bucket(_ACTIONS_PER_S)
+        self._strangers = _Bucket(_REQUESTS_PER_S)
         self._failed = _Bucket(_FAILED_PER_S)
         self._seal = secrets.token_bytes(32)
         self._known: set[bytes] = set()
@@ -237,7 +242,8 @@ class Gate:
         try:
             came = self._checked(scope)
             if came is not None:
-                await _answer(send, 303, b"", location=came, set_cookie=self._set_cookie())
+                cookie = self._set_cookie(_headers(scope)["host"].lower())
+                await _answer(send, 303, b"", location=came, set_cookie=cookie)
                 return
         except TurnedAway as refused:
             await _refuse(scope, send, refused)
@@ -255,13 +261,14 @@ class Gate:
         is_api = scope["path"].startswith("/api/")
         if is_api and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise TurnedAway(403, "foreign_origin", "a page of another site can't ask this server")
-        if not self._requests.take():
+        counted = self._requests if self._is_known(scope, headers) else self._strangers
+        if not counted.take():
             raise _too_many()
         if scope["method"] not in ("GET", "HEAD", "POST"):
             raise TurnedAway(405, "bad_input", "only GET, HEAD and POST are known here")
         if not is_api:
             return self._traded(scope)
-        scope["holdfast.user"] = self._who(scope, headers)
+        scope["holdfast.user"] = self._who(headers)
         if scope["method"] == "POST":
             self._may_change(headers, origin)
         return None
@@ -283,25 +290,48 @@ class Gate:
 
     def _traded(self, scope: Message) -> str | None:
         """For a page that is opened with the token: its address without it."""
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        query = _query(scope)
         given = [value for name, value in query if name == "token"]
         if not given or not self._entry.token or scope["path"].startswith("/static/"):
             return None
-        if not hmac.compare_digest(given[0].encode(), self._entry.token.encode()):
+        if not self._is_token(given[0]):
             raise TurnedAway(401, "stale_token", _STALE)
         rest = urlencode([(name, value) for name, value in query if name != "token"])
         # One slash: an address that begins with two would lead to another host.
         path: str = scope["path"].lstrip("/\\")
         return f"/{path}" + (f"?{rest}" if rest else "")
 
-    def _set_cookie(self) -> str:
+    def _set_cookie(self, host: str) -> str:
         entry = self._entry
-        return f"{entry.cookie}={self._cookie_value()}; HttpOnly; SameSite=Strict; Path=/"
+        made = f"{entry.cookie}={self._cookie_value()}; HttpOnly; SameSite=Strict; Path=/"
+        return f"{made}; Secure" if host == entry.secure_host else made
 
     def _cookie_value(self) -> str:
         return hmac.new(self._entry.token.encode(), b"cookie", "sha256").hexdigest()
 
-    def _who(self, scope: Message, headers: dict[str, str]) -> str:
+    def _is_token(self, given: str) -> bool:
+        token = self._entry.token
+        return bool(token) and hmac.compare_digest(given.encode(), token.encode())
+
+    def _is_known(self, scope: Message, headers: dict[str, str]) -> bool:
+        """Whether it proves who it is, as far as that can be told without hashing a password."""
+        if self._entry.passwords:
+            try:
+                return self._seal_of(*_basic(headers.get("authorization", ""))) in self._known
+            except ValueError:
+                return False
+        if any(name == "token" and self._is_token(value) for name, value in _query(scope)):
+            return True
+        try:
+            self._who(headers)
+        except TurnedAway:
+            return False
+        return True
+
+    def _seal_of(self, user: str, password: str) -> bytes:
+        return hmac.new(self._seal, f"{user}\0{password}".encode(), "sha256").digest()
+
+    def _who(self, headers: dict[str, str]) -> str:
         entry = self._entry
         if entry.user_header:
             user = headers.get(entry.user_header, "")
@@ -314,7 +344,7 @@ class Gate:
             return self._by_password(headers.get("authorization", ""))
         given = headers.get("authorization", "")
         if given.startswith("Bearer "):
-            right = hmac.compare_digest(given[7:].encode(), entry.token.encode())
+            right = self._is_token(given[7:])
         else:
             cookie = _cookies(headers).get(entry.cookie)
             if cookie is None:
@@ -328,10 +358,10 @@ class Gate:
         if not given:
             raise _unknown("say who you are")
         try:
-            user, _, password = b64decode(given.removeprefix("Basic ")).decode().partition(":")
+            user, password = _basic(given)
         except ValueError:
             raise _unknown("say who you are") from None
-        sealed = hmac.new(self._seal, f"{user}\0{password}".encode(), "sha256").digest()
+        sealed = self._seal_of(user, password)
         if sealed in self._known:
             return user
         if not self._failed.take():
@@ -367,6 +397,16 @@ def _headers(scope: Message) -> dict[str, str]:
             raise TurnedAway(400, "bad_input", f"the header {key} is there twice")
         found[key] = value.decode("latin-1")
     return found
+
+
+def _query(scope: Message) -> list[tuple[str, str]]:
+    return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+
+def _basic(given: str) -> tuple[str, str]:
+    """The user and the password of a header, or `ValueError`."""
+    user, _, password = b64decode(given.removeprefix("Basic ")).decode().partition(":")
+    return user, password
 
 
 def _cookies(headers: dict[str, str]) -> dict[str, str]:
