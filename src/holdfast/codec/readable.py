@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.decoding import NONSENSE, Illegible, decode
 
 _MARK = b'"$'
-_BESIDE = {"of", "set", "extra", "private", "class", "flags", "zone", "offset", "fold"}
+BESIDE = {"of", "set", "extra", "private", "class", "flags", "zone", "offset", "fold"}
 """Names that may stand in a tag beside its own. A user's dict with other keys is no tag."""
 
 
@@ -36,7 +36,7 @@ def readable(value: Any) -> Any:
         return value
     tag = next(iter(value), "")
     reader = _READERS.get(tag) if tag[:1] == "$" else None
-    if reader is not None and value.keys() - {tag} <= _BESIDE:
+    if reader is not None and value.keys() - {tag} <= BESIDE:
         try:
             return reader(value)
         except NONSENSE:  # it only looks like a tag: a person may read it as it is

@@ -23,6 +23,7 @@ from typing import Any
 
 from holdfast.codec.classes import Record, names_for, record_of
 from holdfast.codec.pydantic_types import is_secret
+from holdfast.codec.readable import BESIDE
 from holdfast.codec.scalars import (
     BARE,
     INT64,
@@ -46,7 +47,7 @@ _TEXT = frozenset({str})
 _is_tag = methodcaller("startswith", "$")
 
 _HELD: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(READERS, (str,)),
+    **dict.fromkeys((*READERS, "$type"), (str,)),
     **dict.fromkeys(("$tuple", "$set", "$frozenset", "$dict", "$timedelta"), (list,)),
     **dict.fromkeys(("$unset", "$redacted"), (bool,)),
     "$secret": (str, int),
@@ -261,9 +262,8 @@ def has_tags(value: Any) -> bool:
         this = todo.pop()
         if type(this) is dict:
             tag = next(iter(this), "")
-            if tag == "$type" and "of" in this:
-                return True
-            if tag in _HELD and isinstance(this[tag], _HELD[tag]):
+            is_held = tag in _HELD and isinstance(this[tag], _HELD[tag])
+            if is_held and this.keys() - {tag} <= BESIDE:
                 return True
             todo.extend(this.values())
         elif type(this) is list:
