@@ -8,11 +8,12 @@ from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from playwright.sync_api import Browser, Page, Route, expect
 
 from holdfast import (
@@ -22,6 +23,9 @@ from holdfast import (
     TaskFailed,
     Unanswered,
     Worker,
+    checkpoint,
+    note,
+    restore,
     sleep,
     step,
     task,
@@ -293,6 +297,82 @@ def test_a_fork_may_say_what_tools_return(hf: Holdfast, look: Looking) -> None:
     fork = page.url.rsplit("/", 1)[1]
     until(lambda: hf.task(fork).status == "completed")
     assert hf.task(fork).result == "told nobody"
+
+
+def test_a_fork_may_call_a_tool_with_other_arguments(hf: Holdfast, look: Looking) -> None:
+    hf.run(tells_it, "ada", id="tells")
+    page = look.open("/tasks/tells?call=1")
+    expect(page.get_by_role("option", selected=True)).to_be_visible()
+    look.press("f")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Call tells with other arguments").click()
+    expect(dialog.locator("#fork-arguments")).to_have_value(re.compile('"to": "ada"'))
+    dialog.locator("#fork-arguments").fill('{"to": "bob"}')
+    dialog.get_by_role("radio", name=re.compile("^live")).check()
+    dialog.get_by_role("button", name="Fork", exact=True).click()
+    expect(page).to_have_url(re.compile("/compare/tells/"))
+    fork = page.url.rsplit("/", 1)[1]
+    until(lambda: hf.task(fork).status == "completed")
+    assert (hf.task(fork).result, hf.task("tells").result) == ("told bob", "told ada")
+
+
+@task
+def counts_on() -> list[Any]:
+    first: dict[str, Any] = {"since": date(2026, 11, 1), "seen": (0,)}
+    state = restore(first)
+    while len(state["seen"]) < 3:
+        number = answer(len(state["seen"]))["number"]
+        state = checkpoint({"since": state["since"], "seen": (*state["seen"], number)})
+    return [state["since"], state["seen"], answer(0)["number"]]
+
+
+def test_a_fork_may_go_on_from_an_edited_state(hf: Holdfast, look: Looking) -> None:
+    assert hf.run(counts_on, id="counts") == [date(2026, 11, 1), (0, 1, 2), 0]
+    page = look.open("/tasks/counts?call=@2.1")
+    expect(page.get_by_role("option", selected=True)).to_be_visible()
+    look.press("f")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Go on from another state").click()
+    state = dialog.locator("#fork-state")
+    expect(state).to_have_value(re.compile(r'"\$date": "2026-11-01"'))
+    state.fill(state.input_value().replace("2026-11-01", "2026-11-30"))
+    dialog.get_by_role("radio", name=re.compile("^reuse")).check()
+    dialog.get_by_role("button", name="Fork", exact=True).click()
+    expect(page).to_have_url(re.compile("/compare/counts/"))
+    fork = page.url.rsplit("/", 1)[1]
+    until(lambda: hf.task(fork).status == "completed")
+    assert hf.task(fork).result == ["2026-11-30", [0, 1, 2], 0]
+    stored = hf.task(fork).state.result
+    assert isinstance(stored, Raw) and b'{"$date":"2026-11-30"}' in bytes(stored)
+
+
+@task
+def goes_through(numbers: int) -> None:
+    for number in range(numbers):
+        note(f"number {number}")
+
+
+def test_pages_that_were_scrolled_past_are_not_waited_for(hf: Holdfast, look: Looking) -> None:
+    hf.run(goes_through, 3600, id="long")
+    page, held = look.open("/tasks/long?tab=log"), list[Route]()
+    box = page.get_by_role("grid", name="Events")
+    expect(box).to_contain_text("number 3599")
+    gone_on: list[Route] = []
+
+    def hold(route: Route) -> None:
+        (gone_on if gone_on else held).append(route)
+        if gone_on:
+            route.continue_()
+
+    page.route("**/events?after=*", hold)
+    for after in range(0, 3000, 300):
+        box.evaluate(f"box => {{ box.scrollTop = {22 * after} }}")
+        page.wait_for_timeout(50)
+    assert len(held) == 2, "the others wait for these"
+    for route in held:
+        gone_on.append(route)
+        route.continue_()
+    expect(box).to_contain_text("number 2690")
 
 
 @task

@@ -72,7 +72,7 @@ export interface Change {
   before: Value; after: Value; lines: DiffLine[];
 }
 export interface StateView {
-  seq: number; at: string; since: number; state: Value; changes: Change[]; truncated: boolean;
+  seq: number; at: string; since: number; state: Value; changes: Change[]; truncated: boolean; checkpoint?: Value;
 }
 export interface Decision {
   path: string; name: string; choice: Value; options: Value; because: string; at: string; step: string;

@@ -438,11 +438,16 @@ class Known:
     @property
     def checkpoint(self) -> Any:
         """The newest checkpoint as plain data, or None."""
+        return readable(self.stored_checkpoint)
+
+    @property
+    def stored_checkpoint(self) -> Any:
+        """The same as the log writes it, with tags: a fork may be given it back."""
         state = self.state
         stored = self._stored.plain  # a change says where it is in the stored form
         if not isinstance(state.checkpoint, Raw):
             return None
-        return readable(patched_state(stored(state.checkpoint), map(stored, state.changes)))
+        return patched_state(stored(state.checkpoint), map(stored, state.changes))
 
     @property
     def compensation(self) -> tuple[Undone, ...]:

@@ -88,7 +88,9 @@ def state(site: Site, asked: PageRequest) -> Data:
     }
     known = {name: each for name, each in new.items() if name != "calls"} | {"outputs": outputs}
     href = address("tasks", id, "value", of="state", at=now.seq)
+    edited = asked.flag("checkpoint") and now.checkpoints > 0
     return {
+        **({"checkpoint": plain_value(view.stored_checkpoint, "")} if edited else {}),
         "seq": now.seq,
         "at": now.updated_at,
         "since": since,

@@ -1,7 +1,7 @@
 /** Fork and rewind, with the effects chosen by you, never by default; and replay, which has none. */
 
 import { useMemo, useState } from "preact/hooks";
-import { type CallDetail, type Replayed, Refusal, type TaskView, of, post, useGet } from "../api";
+import { type CallDetail, type Replayed, Refusal, type StateView, type TaskView, of, post, useGet } from "../api";
 import { plain, plural } from "../format";
 import { escaped, go, taskAddress } from "../route";
 import { Command, Dialog, Refused, useMe } from "./basics";
@@ -33,11 +33,22 @@ function asValue(text: string): Json {
   return parsed(text) ?? text;
 }
 
-function shown(value: CallDetail["output"]): string {
+/** The fields that were changed, as an object; undefined if the text is no JSON object. */
+function changed(text: string, was: string): { [key: string]: Json } | undefined {
+  const [now, before] = [parsed(text), parsed(was)];
+  if (now === undefined || !isObject(now)) return undefined;
+  const old = before !== undefined && isObject(before) ? before : {};
+  return Object.fromEntries(Object.entries(now).filter(([name, value]) => !Object.hasOwn(old, name) || written(value) !== written(old[name]!)));
+}
+
+function shown(value: CallDetail["output"] | undefined): string {
   if (!value || !("json" in value)) return "";
   const found = parsed(value.json);
   return found === undefined ? value.json : written(found, "  ");
 }
+
+/** The state of a checkpoint that was not edited yet: it is shown once it is here. */
+const UNTOUCHED = "\0";
 
 export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call: string; seq: number | null; onClose: () => void }) {
   const me = useMe();
@@ -46,6 +57,8 @@ export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call:
   const [effects, setEffects] = useState("");
   const [result, setResult] = useState<string | null>(null);
   const [input, setInput] = useState<string | null>(null);
+  const [args, setArgs] = useState<string | null>(null);
+  const [state, setState] = useState<string | null>(null);
   const [code, setCode] = useState<string | null>(null);
   const [stubs, setStubs] = useState("");
   const [because, setBecause] = useState("");
@@ -55,15 +68,31 @@ export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call:
   const doing = useDoing((done) => { if (done.fork) go(`/compare/${escaped(task.id)}/${escaped(done.fork.id)}`); });
   const recorded = useMemo(() => shown(detail.data?.output ?? null), [detail.data]);
   const given = useMemo(() => shown(task.input), [task.input]);
+  const called = useMemo(() => shown(detail.data?.input ?? null), [detail.data]);
+  const callee = detail.data && ["step", "tool", "child"].includes(detail.data.kind) ? detail.data.name : "";
+  const ready = !call || detail.data !== null || detail.error !== null; // else a button moves as it is clicked
+  const place = where === "event" ? seq ?? task.seq : result !== null ? detail.data?.after_seq : detail.data?.before_seq;
+  const kept = useGet<StateView>(state !== null && place ? of.task(task.id, `/state?at=${place}&checkpoint=1`) : null);
+  const checkpoint = useMemo(() => shown(kept.data?.checkpoint), [kept.data]);
   const send = async () => {
     if (!effects) return setWrong("Choose what becomes of the tools first.");
     const body: { [key: string]: Json } = { effects };
     if (where === "call") { body.at = call; body.when = result !== null ? "after" : "before"; } else body.seq = seq ?? task.seq;
     if (result !== null) body.results = { [call]: asValue(result) };
     if (input !== null) {
-      const value = asValue(input);
-      if (!isObject(value)) return setWrong("The task's input must be a JSON object: a name and a value for each argument.");
+      const value = changed(input, given);
+      if (!value) return setWrong("The task's input must be a JSON object: a name and a value for each argument.");
       body.input = value;
+    }
+    if (args !== null) {
+      const value = changed(args, called);
+      if (!value) return setWrong("The arguments must be a JSON object: a name and a value for each.");
+      body.arguments = { [callee]: value };
+    }
+    if (state !== null && state !== UNTOUCHED) {
+      const value = parsed(state);
+      if (value === undefined) return setWrong("The state must be JSON: a text needs quotes.");
+      body.state = value;
     }
     if (effects === "stub" && stubs.trim()) {
       const value = asValue(stubs);
@@ -88,12 +117,18 @@ export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call:
       {where === "call" && detail.data && detail.data.ended_seq > 0 && (result === null
         ? <p><button type="button" onClick={() => setResult(recorded)}>Give it another result…</button></p>
         : <label class="field">What {plain(detail.data.name)} returns in the fork<textarea rows={6} id="fork-result" value={result} onInput={(event) => setResult(event.currentTarget.value)} /></label>)}
-      {input === null
+      {callee && (args === null
+        ? <p><button type="button" class="link" onClick={() => setArgs(called || "{}")}>Call {plain(callee)} with other arguments…</button></p>
+        : <label class="field">The arguments of {plain(callee)} in the fork, each time that it is called: those that you change<textarea rows={4} id="fork-arguments" value={args} onInput={(event) => setArgs(event.currentTarget.value)} /></label>)}
+      {ready && task.checkpoint && (state === null
+        ? <p><button type="button" class="link" onClick={() => setState(UNTOUCHED)}>Go on from another state…</button></p>
+        : <label class="field">The state of the last checkpoint before that place<textarea rows={4} id="fork-state" value={state === UNTOUCHED ? checkpoint : state} onInput={(event) => setState(event.currentTarget.value)} /></label>)}
+      {ready && (input === null
         ? <p><button type="button" class="link" onClick={() => setInput(given || "{}")}>Begin with another input…</button></p>
-        : <label class="field">The task's input in the fork (it runs from the beginning)<textarea rows={4} value={input} onInput={(event) => setInput(event.currentTarget.value)} /></label>}
-      {code === null
+        : <label class="field">The task's input in the fork (it runs from the beginning)<textarea rows={4} value={input} onInput={(event) => setInput(event.currentTarget.value)} /></label>)}
+      {ready && (code === null
         ? <p><button type="button" class="link" onClick={() => setCode("")}>Run another task function…</button></p>
-        : <label class="field">The task function that goes on from there, by its name<input type="text" value={code} placeholder={task.type} onInput={(event) => setCode(event.currentTarget.value)} /></label>}
+        : <label class="field">The task function that goes on from there, by its name<input type="text" value={code} placeholder={task.type} onInput={(event) => setCode(event.currentTarget.value)} /></label>)}
       <EffectsChoice at={effects} onPick={setEffects} name="effects" />
       {effects === "stub" && <label class="field">What tools return, by their names, as JSON; empty if the original has all answers<textarea rows={3} value={stubs} placeholder={'{"send_mail": {"id": 4}}'} onInput={(event) => setStubs(event.currentTarget.value)} /></label>}
       <label class="field">Why<input type="text" value={because} onInput={(event) => setBecause(event.currentTarget.value)} placeholder="what if the weather had been fine" /></label>

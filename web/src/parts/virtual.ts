@@ -39,9 +39,16 @@ export function reveal(box: HTMLElement | null, row: number, index: number): voi
   else if (top + row > box.scrollTop + box.clientHeight) box.scrollTop = top + 2 * row - box.clientHeight;
 }
 
+/** A browser asks a server six things at once. Pages that were scrolled past must not keep it from
+ * what is asked for next, such as the state at an event. */
+const AT_ONCE = 2;
+const MOST_WAITING = 4;
+
 /** Pages of a long list, asked for when a row of them is looked at, and forgotten when far away. */
 export class Pages<T> {
   private pages = new Map<number, T[] | null>();
+  private asking = 0;
+  private waiting: number[] = [];
   total = 0;
 
   constructor(
@@ -70,6 +77,23 @@ export class Pages<T> {
 
   load(number: number, again = false): void {
     if (!again) this.pages.set(number, null);
+    if (this.asking >= AT_ONCE) {
+      this.waiting = [...this.waiting.filter((other) => other !== number), number];
+      this.dropScrolledPast();
+    } else this.ask(number);
+  }
+
+  /** Forget pages that wait to be shown first. One that is looked at again is asked for again. */
+  private dropScrolledPast(): void {
+    const fresh = this.waiting.filter((number) => this.pages.get(number) === null);
+    for (const number of fresh.slice(0, -MOST_WAITING)) {
+      this.pages.delete(number);
+      this.waiting = this.waiting.filter((other) => other !== number);
+    }
+  }
+
+  private ask(number: number): void {
+    this.asking++;
     this.fetchPage(number * this.size, this.size).then(
       ({ rows, total }) => {
         this.pages.set(number, rows);
@@ -83,6 +107,10 @@ export class Pages<T> {
       () => {
         if (this.pages.get(number) === null) this.pages.delete(number);
       },
-    );
+    ).finally(() => {
+      this.asking--;
+      const next = this.waiting.pop();
+      if (next !== undefined) this.ask(next);
+    });
   }
 }
