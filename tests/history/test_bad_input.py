@@ -258,7 +258,7 @@ def test_a_place_is_a_step_or_an_event_and_before_or_after(way):
             go(1, when="between")
         with pytest.raises(BadInput, match="either a step or an event"):
             go(1, seq=2)
-        with pytest.raises(BadInput, match="either a step or an event"):
+        with pytest.raises(BadInput, match="say where: a step or an event"):
             go()
         for wrong in ({"step": "no such step"}, {"seq": 10_000}, {"seq": -1}, {"seq": 0}):
             with pytest.raises(BadInput):

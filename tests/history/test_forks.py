@@ -263,7 +263,7 @@ def test_where_a_fork_can_not_leave(hf: Holdfast):
         hf.fork("t", seq=10_000, effects="live")
     with pytest.raises(BadInput, match="has made no step '9'"):
         hf.fork("t", at=9, effects="live")
-    with pytest.raises(BadInput, match="either a step or an event"):
+    with pytest.raises(BadInput, match="say where: a step or an event"):
         hf.fork("t", effects="live")
     with pytest.raises(BadInput, match="'live'"):
         hf.fork("t", at=2, effects="maybe")  # type: ignore[arg-type]
