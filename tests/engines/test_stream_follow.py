@@ -429,6 +429,7 @@ def test_a_task_that_ends_in_mid_stream_breaks_the_stream(local):
         hf.cancel("t")
         with pytest.raises(StreamBroken, match=r"is cancelled.*awords"):
             list(follower)
+    go[3].set()
     driven.join()
     assert isinstance(driven.error, TaskCancelled)
 
