@@ -91,7 +91,7 @@ def test_nobody_asks_again_before_what_a_reply_has_used_up_is_back(kind, stream,
     some = Headed("Some is left.", headers_of(kind, 1, 600))
     none = Headed("Nothing is left.", headers_of(kind, 0, 600))
     with ScriptedModel([some, none, "Hello!"]) as server:
-        name = f"used-up-{stream}-{is_async}"
+        name = f"used-up-{kind.__name__}-{stream}-{is_async}"
 
         def model() -> Any:
             return kind(client_of(kind, server, is_async=is_async), name, stream=stream)
@@ -116,7 +116,7 @@ def test_a_refusal_that_says_only_when_its_limit_is_reset_is_waited_for(kind):
         told: list[float | None] = []
         for number in range(len(refused)):
             with pytest.raises(ModelBusy) as failed:
-                ask(kind(client_of(kind, server), f"reset-{number}"))
+                ask(kind(client_of(kind, server), f"reset-{kind.__name__}-{number}"))
             told.append(failed.value.retry_after_s)
     assert told == [40, None, 2, None], "what it asks for comes first, and a 500 is no limit"
 
