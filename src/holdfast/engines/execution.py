@@ -105,8 +105,8 @@ def refused_s(error: BaseException) -> float:
         places = (error, response)
         names = ("status", "status_code", "code")
         said = [getattr(place, name, None) for place in places for name in names]
-        headers = getattr(response, "headers", None)
-        after = headers.get("retry-after") if hasattr(headers, "get") else None
+        get = getattr(getattr(response, "headers", None), "get", None)
+        after = get("retry-after") if callable(get) else None
     except Exception:  # an exception of somebody's own, and no reason to lose it
         return 0.0
     wait_s = retry_after_s(error)
