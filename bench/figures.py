@@ -1,6 +1,6 @@
 """Figures beside their aims: measured in turn, then told as a table and as a picture.
 
-What is compared takes turns, and who is first changes from round to round, because a disk's speed
+Contenders take turns, and the first one changes from round to round, because a disk's speed
 drifts. A failed measurement is a line that says so; the others go on.
 """
 

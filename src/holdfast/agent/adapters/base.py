@@ -317,7 +317,7 @@ class Adapter(Generic[Client_co]):
         return f"{type(self).__name__}({self.model!r})"
 
     def _must_be_let_in(self) -> None:
-        """Refuse a call that no limit knows of. One that waits has to be a step of a task."""
+        """Refuse a call that no limit knows of. A waiting call has to be a step of a task."""
         scope = scope_var.get()
         if scope is None or scope.path not in scope.run.admitted:
             raise BadInput(

@@ -25,7 +25,7 @@ from holdfast.errors import BadInput
 
 
 class PageWords(Struct, frozen=True):
-    """The words of the command line, for the page. Who may look at the page need not know the
+    """The words of the command line, for the page. Users of the page need not know the
     password of the database, so no command has it."""
 
     given: Given

@@ -102,7 +102,7 @@ class _Session:
             number, self._next = self._next, self._next + 1
             try:
                 self.events.put(_key(number), event, expected=0)
-            except Conflict:  # another server writes to this session
+            except Conflict:  # another server writes to it too
                 self._next = None
             except HoldsSecret:
                 told = "the message holds a secret, and is not kept"
@@ -194,7 +194,7 @@ class DurableSessions:
         self._sweep()
 
     def _found(self, id: str) -> _Kept | None:
-        """What is kept of a session; None if it is none, or was not used for too long."""
+        """The kept session; None if it is unknown, or was not used for too long."""
         kept = self._all.get(id) if _ID.fullmatch(id) else None
         if kept is None or kept.seen + self.keep_s < self._now():
             return None
