@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Holdfast, Unanswered, ask, task
 from holdfast.api.settings import engine_settings
-from holdfast.cli.engines import engine_of
+from holdfast.cli.opening import engine_of
 from holdfast.cli.settings import Given
 from holdfast.core.events import PauseRequested
 from holdfast.errors import BadInput

@@ -24,7 +24,7 @@ from holdfast.core.state import FINISHED
 from holdfast.history.replay import WantedReplay, replay
 from holdfast.history.snapshots import tags
 from holdfast.log.reading import stream_of
-from holdfast.stores.aside import Aside
+from holdfast.stores.memory import Aside
 from tests.crash import agents, external_agents, flow_agents, workspace_agents
 from tests.crash.agents import world
 from tests.crash.support_agents import model_url

@@ -7,8 +7,7 @@ import pytest
 from holdfast import Holdfast, step, task
 from holdfast.errors import LogDamaged
 from holdfast.log.store_calls import acquire_one, inbox_of, post_to, sync_one
-from holdfast.stores.aside import Aside
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.memory import Aside, MemoryStore
 from holdfast.stores.port import Facts
 
 STREAM = "tasks/a"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.api import settings
 from holdfast.api.app import Holdfast
 from holdfast.api.settings import code_of, keys_in, load_named, options_of, url_of
 from holdfast.cli.exits import print_error
@@ -16,7 +17,8 @@ from holdfast.cli.settings import Given
 from holdfast.core.crashes import MAX_CRASHES
 from holdfast.core.decoding import damage_in
 from holdfast.core.words import checked_id
-from holdfast.errors import SessionNotFound, StoreError, TaskNotFound
+from holdfast.engines.routing import LOCAL
+from holdfast.errors import BadInput, SessionNotFound, StoreError, TaskNotFound
 from holdfast.log.reading import no_task, stream_of
 from holdfast.log.store_calls import streams_in
 from holdfast.stores.port import Store
@@ -25,6 +27,7 @@ from holdfast.views.task import TaskView, view_newest
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import Session
+    from holdfast.engines.port import Engine
 
 LEASE_S = 30.0
 """How long a process may hang before another one takes its tasks over."""
@@ -78,9 +81,7 @@ def opened(
     if not create:
         must_exist(url)
     if "engine" in given.imports:
-        from holdfast.cli.engines import must_suit
-
-        must_suit(given)
+        _must_suit(given)
     hf = Holdfast(url, lease_s=lease_s, max_crashes=max_crashes, **options_of(given, print_error))
     try:
         with hf:
@@ -88,6 +89,27 @@ def opened(
     finally:
         if hf.projections is not None and hf.projections.problem:
             print_error(f"warning: {hf.projections.problem}")
+
+
+def engine_of(given: Given) -> Engine | None:
+    """The engine that the command was given; None for the local one."""
+    _must_suit(given)
+    return settings.engine_of(given, print_error)
+
+
+def _must_suit(given: Given) -> None:
+    """Refuse an option of an engine that the command does not use.
+
+    The environment and `pyproject.toml` may hold more than the engine needs; the command line may
+    not.
+    """
+    name = settings.engine_settings(given, os.environ, Path.cwd())["name"]
+    suits = settings.TAKES.get(name, ())
+    for option in ("address", "namespace", "queue", "tls", "admin", "listen"):
+        if getattr(given, option) and option not in suits:
+            takers = (each for each, taken in settings.TAKES.items() if option in taken)
+            engines = " or ".join(f"--engine {each}" for each in takers)
+            raise BadInput(f"--{option} goes with {engines}, not with {name or LOCAL}")
 
 
 def must_exist(url: str) -> None:

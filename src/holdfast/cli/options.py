@@ -15,7 +15,6 @@ from msgspec import Struct
 from holdfast.api.settings import Setting
 from holdfast.cli import opening
 from holdfast.cli.arguments import when
-from holdfast.cli.engines import engine_options
 from holdfast.cli.settings import Given, remember
 from holdfast.codec import from_outside
 from holdfast.core.decoding import Illegible, decode
@@ -57,7 +56,7 @@ def store_command(
         command.imports = Imports(imports, when)  # type: ignore[attr-defined]
         command = store_options(pass_given(command))
         command = app_option(command) if "app" in imports else command
-        command = engine_options(command) if engine else command
+        command = _engine_options(command) if engine else command
         return json_option(command) if json else command
 
     return decorate
@@ -99,6 +98,24 @@ url_option = _remembered(
     metavar="URL",
     is_eager=True,
 )
+_ENGINE = {
+    "engine": "What drives the tasks: local, temporal, restate or MODULE:ATTR.  "
+    "[default: $HOLDFAST_ENGINE, pyproject.toml, or local]",
+    "address": "Where the engine is: HOST:PORT of Temporal, the URL of Restate.",
+    "namespace": "Temporal: the namespace.",
+    "queue": "Temporal: the task queue.",
+    "admin": "Restate: the URL of its admin API.",
+    "listen": "Restate: where a worker listens for it.",
+}
+_METAVARS = {"address": "ADDRESS", "admin": "URL", "listen": "HOST:PORT"}
+_engine_options = stacked(
+    *(
+        _remembered(f"--{name}", _ENGINE[name], metavar=_METAVARS.get(name, "NAME"))
+        for name in _ENGINE
+    ),
+    _remembered("--tls", "Temporal: use TLS.", is_flag=True),
+)
+"""`--engine` and where it is: for every command that drives tasks."""
 app_option = _remembered(
     "--app",
     "A module that defines tasks; may be repeated.  [default: $HOLDFAST_APP, pyproject.toml]",

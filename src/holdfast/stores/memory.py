@@ -12,7 +12,17 @@ from holdfast.errors import Conflict, LeaseLost, LogDamaged, StoreError, TaskBus
 from holdfast.stores import finding
 from holdfast.stores.files.leftovers import NothingLeft
 from holdfast.stores.held import each
-from holdfast.stores.port import DERIVED_NAME, Blob, Facts, Lease, Page, Post, Query, SideKind
+from holdfast.stores.port import (
+    DERIVED_NAME,
+    Blob,
+    Facts,
+    Lease,
+    Page,
+    Post,
+    Query,
+    SideKind,
+    Store,
+)
 
 
 class MemoryStore(NothingLeft):
@@ -228,3 +238,45 @@ def _drop(rows: dict[tuple[str, str], bytes], stream: str, name: str | None = No
 def _rename(rows: dict[tuple[str, str], bytes], old: str, new: str) -> None:
     for key in [key for key in rows if key[0] == old]:
         rows[new, key[1]] = rows.pop(key)
+
+
+class Aside(MemoryStore):
+    """A store that reads through to another one and keeps every write to itself.
+
+    A replay drives a task over it, and nothing of that reaches the store below.
+
+    The holder of a stream gets a copy of it. `take` gives it other lines than it has there.
+    What is found and listed is what was taken; leases and inboxes are its own.
+
+    >>> below = MemoryStore()
+    >>> aside = Aside(below)
+    >>> [lease] = aside.acquire(["tasks/trip-42"], "ada", 10)
+    >>> aside.append(lease, 0, [b"a line"])
+    >>> list(aside.read("tasks/trip-42")), list(below.read("tasks/trip-42"))
+    ([b'a line'], [])
+    """
+
+    def __init__(self, below: Store) -> None:
+        super().__init__()
+        self._below = below
+        self.url = below.url
+
+    def take(self, stream: str, lines: Sequence[bytes]) -> None:
+        """Let a stream have these lines, whatever it has below."""
+        with self._lock:
+            self._streams[stream] = list(lines)
+
+    def _take(self, stream: str, owner: str, lease_s: float) -> Lease:
+        if stream not in self._streams:
+            self.take(stream, list(self._below.read(stream)))
+        return super()._take(stream, owner, lease_s)
+
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
+        if stream in self._streams:
+            return super().read(stream, after_seq, backwards=backwards)
+        return self._below.read(stream, after_seq, backwards=backwards)
+
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        if name not in self._blobs:
+            return self._below.get_blob(name, checked=checked)
+        return super().get_blob(name, checked=checked)

@@ -14,10 +14,9 @@ from rich.text import Text
 
 from holdfast.api.app import Holdfast
 from holdfast.cli.bulk import bulk_options, chosen, in_bulk
-from holdfast.cli.engines import engine_of
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command, resume_command
-from holdfast.cli.opening import find_task, load_app, opened
+from holdfast.cli.opening import engine_of, find_task, load_app, opened
 from holdfast.cli.options import (
     because_option,
     by_option,

@@ -46,7 +46,7 @@ from holdfast.history.replay.recorded import (
 )
 from holdfast.log.places import place_of
 from holdfast.log.reading import advance_checked, base_of, no_task, read_events, stream_of
-from holdfast.stores.aside import Aside
+from holdfast.stores.memory import Aside
 
 __all__ = ["REAL", "ReplayDivergence", "Replayed", "WantedReplay", "replay"]
 
