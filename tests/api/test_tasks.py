@@ -39,6 +39,7 @@ from holdfast import (
     tool,
 )
 from holdfast.core.events import Claimed, Parked, Started
+from holdfast.engines.local.tasks import new_id
 from holdfast.engines.run import Run
 from holdfast.testing import Clock
 from tests.flavors import Crash
@@ -136,6 +137,11 @@ def test_a_task_without_an_id_gets_one_of_its_own(hf):
     one, two = hf.run(greet, "Ada"), hf.run(greet, "Ada")
     assert one != two
     assert one.startswith("greet-")
+
+
+def test_ids_made_in_the_same_second_differ_for_tens_of_thousands_of_tasks():
+    now = datetime(2026, 5, 1, tzinfo=UTC)
+    assert len({new_id("plan", now) for _ in range(30_000)}) == 30_000
 
 
 @pytest.mark.parametrize(

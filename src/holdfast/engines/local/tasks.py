@@ -482,7 +482,7 @@ def in_own_loop(drive: Coroutine[Any, Any, R]) -> R:
 def new_id(name: str, now: datetime) -> str:
     """An id for a task that was given none: sorts by time, and says what it is."""
     readable = "".join(c if c.isalnum() else "-" for c in name.lower())[:60].strip("-")
-    return f"{readable or 'task'}-{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"
+    return f"{readable or 'task'}-{now:%Y%m%d-%H%M%S}-{os.urandom(6).hex()}"
 
 
 def _must_be_words(spec: Spec, given: TaskOptions) -> None:
