@@ -18,6 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
+from holdfast.codec import Given
 from holdfast.core.events import Claimed
 from holdfast.core.journal import (
     Append,
@@ -63,13 +64,13 @@ from holdfast.engines.execution import (
 from holdfast.engines.loops import (
     Alarm,
     Lines,
+    UnderWay,
     branch_asyncio_tasks,
     land,
     nap,
     off_loop,
     park,
     stop,
-    under_way,
 )
 from holdfast.engines.run import Run, begun_here, beyond
 from holdfast.errors import (
@@ -91,17 +92,19 @@ def call(
 ) -> Coroutine[Any, Any, Any]:
     """Make a call of a running task. It gets its path now, not when it is awaited: the order in
     which calls are written is the same on every run, the order in which they run is not."""
-    must_be_open(scope)
+    run: Run = scope.run
+    if run.has_given_up:
+        must_be_open(scope)
     _must_be_one_strand(scope)
     path = scope.next_path()
-    dump = partial(spec.signature.dump_call, args, kwargs, scope.run.log.growing)
     try:
-        data = dump()
+        data, given = spec.signature.take(args, kwargs, run.log.growing)
     except Unserializable as refused:
-        data = taken_again(scope.run, path, refused, dump)
-    made: Any = call_at(scope.run, path, spec, data)
+        take = partial(spec.signature.take, args, kwargs, run.log.growing)
+        data, given = taken_again(run, path, refused, take)
+    made: Any = call_at(run, path, spec, data, given)
     made.__qualname__ = spec.name  # as Python calls it, if nobody awaits it
-    scope.run.unawaited[path] = (spec.name, weakref.ref(made))
+    run.unawaited[path] = (spec.name, weakref.ref(made))
     return cast("Coroutine[Any, Any, Any]", made)
 
 
@@ -128,20 +131,25 @@ def _must_be_one_strand(scope: Scope) -> None:
     )
 
 
-async def call_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
-    """The call at a path, from its record or for real."""
+async def call_at(run: Run, path: str, spec: Spec, data: bytes, given: Given | None = None) -> Any:
+    """The call at a path, from its record or for real; `given` as for a sync one."""
     run.unawaited.pop(path, None)
-    if run.is_stopped(path):
+    if run.stop is not None and run.is_stopped(path):
         await stop(run, path)
     branch_asyncio_tasks()
-    data = altered(run, path, spec, data)
+    if run.log.state.fork is not None:
+        data, given = altered(run, path, spec, data), None
     asked, record = look_up(run, path, spec, data)
+    asked.given = given
     return conclude(run, spec, await run.driver.amake(run, asked, record, data), path)
 
 
 async def perform_here(run: Run, asked: Asked, record: Call | None, data: bytes) -> Returned | Call:
-    """Make a call on this loop."""
-    with under_way(run, asked.path):
+    """Make a call on this loop, unless its record answers it: then without waiting, so that a
+    replay runs in the order the code is written."""
+    if record is not None and record.status == "completed":
+        return record
+    with UnderWay(run, asked.path):
         body = Body(run, asked, asked.spec, data, asked.given)
         if asked.given is None:
             body.must_fit()
@@ -227,7 +235,9 @@ async def drive(
             if isinstance(request, RunBody):
                 answer = await run_once()
             elif isinstance(request, Append) and may_act:
-                answer = await append(request, run, path, strand)
+                if (synced := append(request, run, path, strand)) is not None:
+                    await synced
+                answer = run.log.state.calls.get(path)
             else:
                 answer = await run.driver.acarry_out(request, run, path, strand, check)
     except StopIteration as end:
@@ -245,18 +255,24 @@ async def must_hold(run: Run) -> None:
             run.halt(error)
 
 
-async def append(request: Append, run: Run, path: str, strand: Scope | None) -> Any:
-    """Append an event for a flow, and wait until it is durable; the record of the call after it."""
+def append(
+    request: Append, run: Run, path: str, strand: Scope | None
+) -> Coroutine[Any, Any, None] | None:
+    """Append an event for a flow; what to await until it is durable, if the flow has to."""
     run.append(to_append(request, path) if request.while_waiting else request.event, strand)
     if request.sync or run.log.state.deaths:  # then the next driver sees where this one was
-        try:
-            if run.loop.loop is asyncio.get_running_loop() and run.loop.lines is not None:
-                await run.loop.lines.sync(run.log)
-            else:  # of a sync task, or of a single call: nobody else waits here
-                await off_loop(run.log.sync)
-        except HoldfastError as error:
-            run.halt(error)
-    return run.log.state.calls.get(path)
+        return _synced(run)
+    return None
+
+
+async def _synced(run: Run) -> None:
+    try:
+        if run.loop.loop is asyncio.get_running_loop() and run.loop.lines is not None:
+            await run.loop.lines.sync(run.log)
+        else:  # of a sync task, or of a single call: nobody else waits here
+            await off_loop(run.log.sync)
+    except HoldfastError as error:
+        run.halt(error)
 
 
 async def carry_out(
@@ -270,7 +286,9 @@ async def carry_out(
     if not run.may_act(path) and not isinstance(request, Look):
         await park(run, path, beyond(run, path))
     if isinstance(request, Append):
-        return await append(request, run, path, strand)
+        if (synced := append(request, run, path, strand)) is not None:
+            await synced
+        return run.log.state.calls.get(path)
     if isinstance(request, Look | Now):
         return local.carry_out(request, run, path, strand, local.nothing)
     if isinstance(request, Sleep):
@@ -330,7 +348,9 @@ async def run_body(body: Body) -> Returned | Raised:
     limit = None if spec.timeout_s is None else asyncio.timeout(spec.timeout_s)
     try:
         args, kwargs = body.arguments()
-        await must_hold(body.run)
+        tenure = body.run.log.tenure
+        if tenure is not None and not tenure.is_sure():
+            await must_hold(body.run)
         context = copy_context()
         if limit is None:
             value = await in_context(context, context.run(spec.fn, *args, **kwargs))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from holdfast.core.journal import Asked, Raised, Request, Returned, Undo
@@ -45,15 +46,12 @@ class Here:
 
     make = staticmethod(local.perform_here)
 
-    async def amake(
+    def amake(
         self, run: Run, asked: Asked, record: Call | None, data: bytes
-    ) -> Returned | Call:
-        from holdfast.engines import async_driver as aio
-
-        if record is not None and record.status == "completed":
-            # Without waiting, so that a replay runs in the order the code is written.
-            return record
-        return await aio.perform_here(run, asked, record, data)
+    ) -> Coroutine[Any, Any, Returned | Call]:
+        made: Coroutine[Any, Any, Returned | Call]
+        made = _async_driver().perform_here(run, asked, record, data)
+        return made
 
     def repeat(self, run: Run, path: str, record: Call | None) -> Call | None:
         return record
@@ -80,14 +78,19 @@ class Here:
     async def acarry_out(
         self, request: Request, run: Run, path: str, strand: Scope | None, check: Any
     ) -> Any:
-        from holdfast.engines import async_driver as aio
-
         if isinstance(request, Undo) and run.may_act(path):
             return await undo.aundo_all(run)
-        return await aio.carry_out(request, run, path, strand, check)
+        return await _async_driver().carry_out(request, run, path, strand, check)
 
     def side_by_side(self, work: Work, workers: int) -> Iterator[Any]:
         return local.side_by_side(work, workers)
+
+
+@cache
+def _async_driver() -> Any:
+    from holdfast.engines import async_driver  # asyncio is slow to import
+
+    return async_driver
 
 
 class OneCall(Here):

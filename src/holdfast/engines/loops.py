@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import cache, partial
 from threading import Thread
@@ -378,14 +378,24 @@ def land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
         mark.set_result(None)
 
 
-@contextmanager
-def under_way(run: Run, path: str) -> Iterator[None]:
-    """A call is under way: others that have to stop let it come to its end first."""
-    mark = run.loop.in_flight[path] = asyncio.get_running_loop().create_future()
-    try:
-        yield
-    finally:
-        land(run, path, mark)
+class UnderWay:
+    """A call is under way: others that have to stop let it come to its end first.
+
+    No `@contextmanager`: every call of an async task goes through here.
+    """
+
+    __slots__ = ("_mark", "_path", "_run")
+
+    def __init__(self, run: Run, path: str) -> None:
+        self._run = run
+        self._path = path
+
+    def __enter__(self) -> None:
+        mark = asyncio.get_running_loop().create_future()
+        self._mark = self._run.loop.in_flight[self._path] = mark
+
+    def __exit__(self, *_: object) -> None:
+        land(self._run, self._path, self._mark)
 
 
 # How an asyncio task that is made inside a scope gets a scope of its own.

@@ -42,7 +42,7 @@ from holdfast.engines import undo
 from holdfast.engines.driver import Work
 from holdfast.engines.execution import Body, create_child, family_of, is_open_child
 from holdfast.engines.here import HERE
-from holdfast.engines.loops import under_way
+from holdfast.engines.loops import UnderWay
 from holdfast.engines.remote.carrier import (
     Called,
     Carrier,
@@ -121,7 +121,7 @@ class Remote:
     async def amake(
         self, run: Run, asked: Asked, record: Call | None, data: bytes
     ) -> Returned | Call:
-        with under_way(run, asked.path):
+        with UnderWay(run, asked.path):
             await self.awaited(self.calling(asked, record, data))
             return self.made(asked)
 
