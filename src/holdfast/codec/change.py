@@ -1,4 +1,4 @@
-"""What changed between two plain values, and the way from the one to the other.
+"""The difference between two plain values, and the way from the one to the other.
 
 A change is JSON data, so that it can be stored: `null` where nothing changed, else a list that
 begins with what kind of change it is.

@@ -183,7 +183,7 @@ def _refuse_lost_attributes(value: Any, names: Collection[str]) -> None:
 
 
 class Declared(NamedTuple):
-    """What an annotation leads to."""
+    """The types that an annotation leads to."""
 
     classes: list[type]
     """Those whose objects are taken apart into their fields."""

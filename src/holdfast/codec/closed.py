@@ -56,8 +56,8 @@ class Natural(Protocol):
 class Closed:
     """Leaves the work to msgspec, then compares what went in with what comes out.
 
-    What is of another type is refused: the value is not what the annotation says. What is of the
-    right type and still not the same (a time with a named zone, an object whose constructor
+    A value of another type is refused: the value is not what the annotation says. A value of the
+    right type that is still not the same (a time with a named zone, an object whose constructor
     changes it) is written with tags.
     """
 

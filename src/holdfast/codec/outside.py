@@ -40,7 +40,7 @@ _ANYTHING = (Any, object, inspect.Parameter.empty)
 
 
 class Outside:
-    """What is stored has tags, as `Open` writes them. JSON from outside is read as annotated."""
+    """Stored data has tags, as `Open` writes them. JSON from outside is read as annotated."""
 
     def __init__(self, annotation: Any, tagged: Open) -> None:
         self._annotation = annotation

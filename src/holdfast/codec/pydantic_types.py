@@ -4,7 +4,7 @@ A value under a pydantic annotation is validated when it enters, dumped by pydan
 again when it is read. Dumps hold field names, whatever the aliases are, so that pydantic always
 reads back what it wrote; data from outside may use either.
 
-What was recorded is not judged again. A validator may ask the clock or the disk (`FutureDate`,
+A recorded value is not judged again. A validator may ask the clock or the disk (`FutureDate`,
 `FilePath`, "must be after today"), and what it says of a value may change while a task waits. So a
 value in the log has to fit its types and constraints, and the validators have no veto.
 
@@ -41,7 +41,7 @@ def is_parametrized(cls: Any) -> bool:
 
 def is_leaf(cls: Any) -> bool:
     """Whether a class is one that comes with pydantic, such as `HttpUrl`."""
-    # What pydantic makes of an Iterable is read once, and then it is gone.
+    # Pydantic makes an iterator of an Iterable, which can be read once.
     return _is_from_pydantic(cls) and not is_model(cls) and cls.__name__ != "ValidatorIterator"
 
 
@@ -168,7 +168,8 @@ class PydanticAdapter:
             return
 
     def message(self, error: Any) -> str:
-        """What pydantic says, without the links; and without the input, if that may be secret."""
+        """The words of pydantic, without the links; and without the input, if that may be
+        secret."""
         if self._hides:
             found = [f"{_place(each['loc'])}: {each['msg']}" for each in error.errors()]
             errors = "error" if len(found) == 1 else "errors"
@@ -354,5 +355,5 @@ def lost_from_model(value: Any) -> list[str]:
 
 
 def state_of(value: Any) -> tuple[Any, ...]:
-    """What a model holds besides its fields."""
+    """The values that a model holds besides its fields."""
     return value.__pydantic_extra__, value.__pydantic_private__

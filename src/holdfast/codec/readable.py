@@ -20,7 +20,7 @@ BESIDE = {"of", "set", "extra", "private", "class", "flags", "zone", "offset", "
 
 
 def readable(value: Any) -> Any:
-    """Plain data without tags. What has none is returned as it is, so values may share parts.
+    """Plain data without tags. A value without any is returned as it is, so values may share parts.
 
     >>> readable({"$type": "Room", "of": {"name": "attic", "beds": {"$tuple": [1, 2]}}})
     {'name': 'attic', 'beds': [1, 2]}
@@ -46,7 +46,7 @@ def readable(value: Any) -> Any:
 
 
 def readable_json(data: bytes) -> bytes:
-    """The same for a value as JSON. What can't be read stays as it is.
+    """The same for a value as JSON. A value that can't be read stays as it is.
 
     >>> readable_json(b'{"$type":"Room","of":{"name":"attic"}}')
     b'{"name":"attic"}'

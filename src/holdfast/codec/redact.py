@@ -174,8 +174,8 @@ class Redact:
         return value
 
     def _blotted(self, value: Any) -> Any:
-        """What stands under a secret name: its texts and numbers are hidden, wherever in it they
-        are; yes, no and nothing say little."""
+        """A value under a secret name: its texts and numbers are hidden, wherever in it they are;
+        yes, no and nothing say little."""
         if isinstance(value, list):
             return [self._blotted(item) for item in value]
         if isinstance(value, dict):
@@ -200,8 +200,8 @@ class Redact:
         return replace(failure, message=message, traceback=trace)
 
     def _short(self, text: str, also: tuple[str, ...]) -> str:
-        # What is wrong mostly stands at either end. A text of any length is searched there only,
-        # and half a secret, which nobody recognises, may be left where it was cut: so that goes.
+        # The mistake is mostly at either end. A text of any length is searched there only, and half
+        # a secret, which nobody recognises, may be left where it was cut: so that goes.
         half = _LONGEST // 2
         if len(text) <= 2 * _SEARCHED:
             begin = end = self.text(text, also)

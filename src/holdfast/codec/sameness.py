@@ -194,7 +194,7 @@ def _compare_models(names: tuple[str, ...], before: Any, after: Any, depth: int)
 
 
 def _compare_secrets(before: Any, after: Any, depth: int) -> None:
-    # Whatever a serializer of the user's makes of it must not reach the log.
+    # The log must not get the output of a serializer of the user's.
     if before.get_secret_value():
         raise Changed("it is a secret{at}")
 

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import msgspec
 
-# What is wrong with a value, and where inside it.
+# The fault of a value, and where inside it that is.
 
 
 MAX_DEPTH = 100

@@ -25,7 +25,7 @@ from holdfast.errors import BadInput
 
 
 MARK = "•••"
-"""What stands in a text for what was hidden."""
+"""The placeholder in a text for a hidden part."""
 
 NAMES = (
     *("*password", "*passwd", "*passphrase", "*secret", "*credentials", "authorization"),

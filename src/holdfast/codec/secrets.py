@@ -27,7 +27,7 @@ from holdfast.codec.scalars import Misfit, label
 from holdfast.codec.secret import Secret, by_name, know
 
 HIDDEN = b'{"$redacted":true}'
-"""What stands in the log for an argument that was hidden."""
+"""The placeholder in the log for a hidden argument."""
 
 _MISSING = re.compile(rb'\{"\$redacted":true\}|\{"\$secret":\d')
 _NAMED = re.compile(rb'\{"\$secret":"(?:[^"\\]|\\.)*"\}')

@@ -72,7 +72,7 @@ class Shape:
         """
         try:
             return self._way.load(data)
-        # Whatever is wrong with the data shows in some way of its own, and is the same news.
+        # Each fault of the data shows in a way of its own, and all mean the same.
         except Exception as error:
             what = f"stored data does not fit {name_of(self.annotation)}"
             raise Undecodable(f"{what}: {_said(error)}") from error
@@ -176,8 +176,8 @@ def _make_shape(annotation: Any) -> Shape:
 
 
 def from_outside(value: Any) -> Any:
-    """Decoded JSON of a person, for `Shape.given`. What was copied from a log has tags, and only
-    an annotation can read those, so it stays JSON.
+    """Decoded JSON of a person, for `Shape.given`. A value copied from a log has tags, and only an
+    annotation can read those, so it stays JSON.
 
     >>> shape_of(Any).given(from_outside({"$tuple": [1, 2]}))
     b'{"$tuple":[1,2]}'

@@ -80,7 +80,7 @@ class Signature:
         """Compile a function's signature. Parameters annotated with `injected` are not stored, nor
         is the first one of a method.
 
-        What a generator (`streams`) returns is the list of what it yields.
+        A generator (`streams`) returns the list of its yields.
 
         >>> class Key(str): ...
         >>> def book(room: str, *, key: Key) -> None: ...

@@ -53,7 +53,7 @@ _HELD: dict[str, tuple[type, ...]] = {
     "$secret": (str, int),
     "$tagged": (object,),
 }
-"""What each tag holds. A user's dict may have such a key too, with something else in it."""
+"""The content of each tag. A user's dict may have such a key too, with something else in it."""
 
 
 class Open:
@@ -177,7 +177,7 @@ class Open:
         return written
 
     def _read(self, value: Any) -> Any:
-        # What was decoded is ours alone, so it is changed in place.
+        # A decoded value is ours alone, so it is changed in place.
         if type(value) is list:
             for index, item in enumerate(value):
                 if type(item) is dict or type(item) is list:

@@ -48,7 +48,7 @@ class DatabaseStore(NothingLeft):
 
     @abstractmethod
     def _messages(self, streams: Collection[str]) -> Sequence[Post]:
-        """What is in the inboxes of streams."""
+        """The messages in the inboxes of streams."""
 
     @abstractmethod
     def _post(self, stream: str, name: str, data: bytes) -> bool:

@@ -191,7 +191,7 @@ def _ring(bell: threading.Lock) -> None:
         bell.release()
 
 
-# What a process that was forked must not share with its parent: connections, locks, threads.
+# The things that a forked process must not share with its parent: connections, locks, threads.
 
 
 class Forkable(Protocol):

@@ -1,4 +1,5 @@
-"""What a store in a database knows of the streams it holds, between acquiring and releasing.
+"""The knowledge of a store in a database about the streams it holds, between acquiring and
+releasing.
 
 An append is checked here against what the holder knows, and put in line to be written; the
 database checks it again, in the transaction that writes it.
@@ -149,7 +150,7 @@ def busy(stream: str, owner: str, silent_s: float, lease_s: float) -> TaskBusy:
 
 
 def each(ask: Callable[[T], R], items: Iterable[T]) -> list[R | StoreError]:
-    """What comes of asking for each, one after the other: a result, or what was raised."""
+    """The outcomes of asking for each, one after the other: a result, or what was raised."""
     outcomes: list[R | StoreError] = []
     for item in items:
         try:

@@ -26,7 +26,7 @@ SessionStatus = Literal["open", "ended"]
 
 
 class Filters(TypedDict, total=False):
-    """What tasks can be looked for by. None, or left out, is everything.
+    """The filters for tasks. None, or left out, is everything.
 
     Texts are compared as they are; of `labels` all must be there. Of times, `after` is included
     and `before` is not. A task is updated when its status changes, not with each of its steps.
@@ -46,7 +46,7 @@ class Filters(TypedDict, total=False):
 
 
 class SessionFilters(TypedDict, total=False):
-    """What sessions can be looked for by: as `Filters`, as far as a session has it.
+    """The filters for sessions: as `Filters`, as far as a session has it.
 
     One is updated when something is said in it, or it ends; that is known to the minute.
     """
@@ -61,7 +61,8 @@ class SessionFilters(TypedDict, total=False):
 
 
 class TaskRecord(Struct, frozen=True):
-    """What is known of a task without reading its log. `hf.task(record.id)` knows the rest."""
+    """The facts about a task that need no reading of its log. `hf.task(record.id)` knows the
+    rest."""
 
     id: str
     type: str
@@ -80,7 +81,7 @@ class TaskRecord(Struct, frozen=True):
 
 
 class TaskPage(Struct, frozen=True):
-    """One page of a list of tasks, the newest first. What `hf.page(…)` returns.
+    """One page of a list of tasks, the newest first. The result of `hf.page(…)`.
 
     >>> from holdfast import Holdfast, task
     >>> @task
@@ -117,7 +118,7 @@ class TaskPage(Struct, frozen=True):
 
 
 class SessionRecord(Struct, frozen=True):
-    """What is known of a session without reading its log."""
+    """The facts about a session that need no reading of its log."""
 
     id: str
     user: str

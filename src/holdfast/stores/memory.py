@@ -26,9 +26,9 @@ from holdfast.stores.port import (
 
 
 class MemoryStore(NothingLeft):
-    """Streams in a dict. What it holds ends with the object.
+    """Streams in a dict, which end with the object.
 
-    One that is opened `beside` another shares its streams, as two processes share a folder.
+    A store opened `beside` another shares its streams, as two processes share a folder.
     """
 
     url = "memory://"
@@ -246,7 +246,7 @@ class Aside(MemoryStore):
     A replay drives a task over it, and nothing of that reaches the store below.
 
     The holder of a stream gets a copy of it. `take` gives it other lines than it has there.
-    What is found and listed is what was taken; leases and inboxes are its own.
+    It finds and lists the streams that were taken; leases and inboxes are its own.
 
     >>> below = MemoryStore()
     >>> aside = Aside(below)

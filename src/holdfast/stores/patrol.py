@@ -36,7 +36,7 @@ _ROUND_S = 60.0
 class Patrol:
     """Compares the tasks of a store with their logs, a little with every step.
 
-    What was found right is read again only when the store tells something else of it.
+    A log found right is read again only when the store tells something else of it.
     """
 
     def __init__(self, store: Store) -> None:

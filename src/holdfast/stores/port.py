@@ -17,9 +17,9 @@ store may make use of that.) Its rules:
    least what was synced, and all of what was appended by the same store object.
 5. *Failure poisons.* After a failed write or sync the lease is of no use: what is on the disk is
    unknown until a new one is taken, which reads it anew.
-6. *Facts are a copy.* What `find` tells of streams without reading them may be missing or out of
-   date after a crash. It errs on one side: a worker may look at a stream in vain, but its next full
-   look finds every stream that has work.
+6. *Facts are a copy.* The facts that `find` tells of streams without reading them may be missing or
+   out of date after a crash. It errs on one side: a worker may look at a stream in vain, but its
+   next full look finds every stream that has work.
 7. *An inbox is for callers without a lease.* A message is durable when `put_side` returns, is there
    once for each name, and stays until the holder of the lease has taken it out.
 8. *A stream gets another name at once,* whole and with its lease, or keeps the one it had.
@@ -110,7 +110,7 @@ class Blob(Struct, frozen=True):
 
 
 class Leftovers(Struct, frozen=True):
-    """What crashed writers left behind: how many things, and how large they are."""
+    """The files that crashed writers left behind: how many things, and how large they are."""
 
     count: int = 0
     size_bytes: int = 0
@@ -195,8 +195,8 @@ class Store(Protocol):
         *,
         only_names: bool = False,
     ) -> Sequence[Post]:
-        """What is kept beside streams: all, or what has one of these names. Messages come in order,
-        the oldest first. With `only_names` the bytes are left out."""
+        """The data kept beside streams: all, or what has one of these names. Messages come in
+        order, the oldest first. With `only_names` the bytes are left out."""
 
     def drop_side(self, stream: str, kind: SideKind, name: str | None = None) -> None:
         """Remove what has that name, or all of the kind. It may be gone already."""

@@ -87,7 +87,7 @@ def columns_of(facts: Facts) -> dict[str, Any]:
 
 
 def facts_in(columns: Sequence[Any]) -> Facts | None:
-    """What `columns_of` made columns of; None if nobody knows the facts.
+    """The facts that `columns_of` made columns of; None if nobody knows the facts.
 
     >>> facts = Facts(task="greet", labels={"a": "1"})
     >>> facts_in(list(columns_of(facts).values())) == facts
@@ -161,8 +161,8 @@ def filters(query: Query, kept: Callable[[datetime], Any]) -> tuple[list[str], d
 
 # Longer lines, packed: PostgreSQL itself compresses only rows above a quarter of a page.
 #
-# A line is JSON, which packs well, and a row of a kilobyte leaves much of a page empty. What is
-# packed begins with a zero byte; a line that itself begins with one is always packed.
+# A line is JSON, which packs well, and a row of a kilobyte leaves much of a page empty. A packed
+# line begins with a zero byte; a line that itself begins with one is always packed.
 
 
 _WORTH_IT = 512
@@ -183,7 +183,7 @@ def packed(line: bytes) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """The line again. What can't be unpacked is given as it is, and will not fit its sum.
+    """The line again. A line that can't be unpacked is given as it is, and will not fit its sum.
 
     >>> unpacked(packed(b"x" * 1000)) == b"x" * 1000
     True

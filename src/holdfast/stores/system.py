@@ -33,7 +33,7 @@ def _module(name: str) -> ModuleType | None:
 _fcntl, _msvcrt, resource = _module("fcntl"), _module("msvcrt"), _module("resource")
 """`resource` limits what a process may take; None where it can't be limited."""
 
-# Flags of os.open. What a system does not know, it does not need, or can't do: see
+# Flags of os.open. A system does not need, or can't do, the calls that it does not know: see
 # `must_open_folders`.
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 CLOSE_ON_EXEC: int = getattr(os, "O_CLOEXEC", 0)
@@ -42,7 +42,7 @@ FOLDER: int = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | CLOSE_ON_EXEC
 
 
 def host_name() -> str:
-    """What this machine is called.
+    """The name of this machine.
 
     >>> host_name() != ""
     True
@@ -51,7 +51,7 @@ def host_name() -> str:
 
 
 def user_id() -> int | None:
-    """Whose process this is; None where files don't say whose they are."""
+    """The user of this process; None where files don't say whose they are."""
     get = getattr(os, "getuid", None)
     return None if get is None else int(get())
 

@@ -1,4 +1,5 @@
-"""A store around another one: every call handed on as it is. What a wrapper changes, it overrides.
+"""A store around another one: every call handed on as it is. A wrapper overrides the calls that it
+changes.
 
 Nothing is handed on that is not written here. A wrapper that passed on whatever it did not know
 would, with the next method of the port, write in the clear what it is there to encrypt.
@@ -25,7 +26,8 @@ from holdfast.stores.port import (
 T = TypeVar("T")
 
 _HARMLESS = ("compact", "wait_for_news", "nameless", "ping")
-"""What some stores offer beyond the port, and tells nothing that a wrapper would have to change."""
+"""The methods that some stores offer beyond the port, and that tell nothing a wrapper would have to
+change."""
 
 
 class Wrapped:

@@ -1,7 +1,7 @@
 """Where the time of one task went, from its events alone.
 
 Between two events the task is in one state: a call is at work, or all of them wait for something,
-or its own code runs, or nobody drives it. What lies before a claim counts as nobody driving it, or
+or its own code runs, or nobody drives it. The time before a claim counts as nobody driving it, or
 as waiting where the task was released: the log does not know when a process died.
 """
 
@@ -229,7 +229,7 @@ class Measuring:
         self._held, self._paused, self._is_over = True, False, False
         if self.claims > 1:
             self.saved.add(Saved(1, self._done.calls, self._done.time_s, self._done.spent))
-        # Whatever was at work is so no more: it is tried again, or found to be in doubt.
+        # No call is at work any more: each is tried again, or found to be in doubt.
         self._open = {path: way for path, way in self._open.items() if way != "working"}
 
     # Calls that are at work.

@@ -34,7 +34,7 @@ BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 """The upper bounds of the buckets of a duration, in seconds: a query is quick, an agent is not."""
 
 _MOST_SERIES = 2000
-"""Of one metric. What comes beyond is counted under OTHER: a name made of data can't fill us up."""
+"""Of one metric. All beyond these is counted under OTHER: a name made of data can't fill us up."""
 OTHER = "(other)"
 _MOST_TASKS = 10_000
 _MANY = 1000
@@ -106,7 +106,7 @@ DURATION = "holdfast_call_duration_seconds"
 
 
 class _Doing(Struct):
-    """What is known of a task while this process writes its log."""
+    """The facts about a task while this process writes its log."""
 
     began: dict[str, tuple[str, str, datetime]] = {}
     """By the path of a call at work: its name, its kind, and when its attempt began."""

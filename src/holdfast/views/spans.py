@@ -6,8 +6,8 @@ elsewhere is one trace, and every reader of the log makes the same spans. A call
 answered from its record is no span a second time, because the log has it once.
 
 The names are those of the conventions of OpenTelemetry for generative AI: `invoke_agent` for a
-task, `execute_tool` for a tool, `chat` for a call of a model. What they have no name for begins
-with `holdfast.`.
+task, `execute_tool` for a tool, `chat` for a call of a model. Attributes that they have no name for
+begin with `holdfast.`.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ class _Open(Struct):
 _BEGINS = {e.Started, e.TimerSet, e.QuestionAsked, e.MessageAwaited, e.ChildStarted,
            e.AnswerRefused, e.MessageRefused}  # fmt: skip
 _HEARS = ("message",)
-"""What is ended by an event that does not name it."""
+"""The spans that end by an event that does not name them."""
 
 
 def _is_over(call: Call, event: AnyEvent) -> bool:
@@ -339,7 +339,7 @@ def _roots(store: Store, event: e.TaskCreated) -> tuple[int, int]:
     return trace_id, 0 if first is event else _number(8, "child", trace_id, event.id)
 
 
-# What attributes and events say.
+# The texts of attributes and events.
 
 
 def _of_task(state: State, status: str) -> Attributes:

@@ -96,7 +96,7 @@ class ModelStats(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """Where time, tokens, money and retries went. What `hf.stats()` returns."""
+    """Where time, tokens, money and retries went. The result of `hf.stats()`."""
 
     tasks: int
     events: int

@@ -27,7 +27,7 @@ from holdfast.stores.port import Store
 
 
 class TaskView(Known):
-    """A task as its log tells it, up to the event `seq`. What `hf.task(id)` returns.
+    """A task as its log tells it, up to the event `seq`. The result of `hf.task(id)`.
 
     >>> from holdfast import Holdfast, step, task
     >>> @step

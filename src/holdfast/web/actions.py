@@ -172,7 +172,7 @@ def _has_code(site: Site, state: State) -> bool:
 
 
 def _drive(site: Site, id: str, go: Callable[[], Any]) -> None:
-    """Drive a task in a thread of its own, once at a time. What comes of it is in its log."""
+    """Drive a task in a thread of its own, once at a time. The outcome is in its log."""
     url = site.hf.store.url
 
     def run() -> None:

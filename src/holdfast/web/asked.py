@@ -1,4 +1,4 @@
-"""What a request asks for, and how it is answered: the few words that all handlers share.
+"""The request, and how it is answered: the few words that all handlers share.
 
 A handler is a plain function of a `Site` and a `PageRequest`. It runs in a thread, off the event
 loop, because stores are synchronous; it returns plain data, or one of the responses below.
@@ -38,7 +38,7 @@ class Hints(Protocol):
 
 
 class Site(Struct, frozen=True, kw_only=True):
-    """What the server serves."""
+    """The objects that the server serves."""
 
     hf: Holdfast
     hints: Hints

@@ -43,7 +43,7 @@ def exported(site: Site, asked: PageRequest) -> Download:
 
 
 def _text(text: object) -> str:
-    # What would change the direction of writing, or ring a bell, is written out.
+    # Characters that change the direction of writing, or ring a bell, are written out.
     return f"<bdi>{escape(plain(str(text)))}</bdi>"
 
 

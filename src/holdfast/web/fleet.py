@@ -1,6 +1,6 @@
 """The whole at a glance: who is at work, what waits, how much is done, and missions as boards.
 
-What the index of the store knows is counted at once. Times and money stand in the logs: they are
+Facts in the index of the store are counted at once. Times and money stand in the logs: they are
 read for as many of the newest tasks as a few seconds allow, and the answer says how many those are.
 """
 

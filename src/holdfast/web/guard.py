@@ -87,7 +87,7 @@ class WayIn(Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> str:
-        """What is opened in the browser. The token in it is as good as a password."""
+        """The address that the browser opens. The token in it is as good as a password."""
         host = "127.0.0.1" if self.host in ("", "localhost") else self.host
         query = f"?{urlencode({'token': self.token})}" if self.token else ""
         return f"http://{host}:{self.port}/{query}"
@@ -151,7 +151,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def hashed(password: str, salt: bytes) -> bytes:
-    """What is kept of a password."""
+    """The stored form of a password."""
     return hashlib.scrypt(password.encode(), salt=salt, n=2**14, r=8, p=1)
 
 
@@ -216,7 +216,8 @@ class _Bucket:
 
 
 class Gate:
-    """The application behind its checks. What it lets in carries `scope["holdfast.user"]`."""
+    """The application behind its checks. A request that it lets in carries
+    `scope["holdfast.user"]`."""
 
     def __init__(self, app: Asgi, entry: WayIn) -> None:
         self._app = app

@@ -60,7 +60,7 @@ class _Task:
         self._gone = False
 
     def look(self) -> list[bytes]:
-        """What came since the last look."""
+        """The news since the last look."""
         if self._gone:
             return []
         store, id, told = self._site.hf.store, self._id, list[bytes]()
@@ -128,7 +128,7 @@ class _List:
         page_of_tasks(site.hf.store, self._filters, 1)  # a wrong filter is told at once
 
     def look(self) -> list[bytes]:
-        """What changed since the last look."""
+        """The changes since the last look."""
         told = list[bytes]()
         try:
             if not self._only_inbox and (rows := self._changed()):

@@ -47,7 +47,7 @@ def head_of(store: Store, id: str) -> int:
 
 
 def state_at(store: Store, id: str, at: int | None) -> State:
-    """What a task knew after the event `at`, or knows now; of a damaged log, before the damage."""
+    """The state of a task after the event `at`, or now; of a damaged log, before the damage."""
     with damage_in(stream_of(id)):
         if at is None:
             return load_sound(store, id)
@@ -211,7 +211,7 @@ _GAP_S = 2.0
 
 
 class Scan:
-    """What one pass over a log tells of its time."""
+    """The times that one pass over a log finds."""
 
     def __init__(self, store: Store, id: str, upto: int) -> None:
         self.lines: list[dict[str, Any]] = []

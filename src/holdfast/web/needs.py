@@ -46,7 +46,7 @@ def action(
 
 
 class Needs:
-    """What one task needs, and what can be done with it."""
+    """The needs of one task, and what can be done with it."""
 
     def __init__(self, site: Site, view: TaskView) -> None:
         self.site, self.store, self.hints = site, site.hf.store, site.hints
@@ -85,7 +85,7 @@ class Needs:
         )
 
     def note(self) -> str:
-        """What is to be known of a task that nobody is at work on."""
+        """The facts about a task that nobody is at work on."""
         state = self.view.state
         if self.holder is not None or state.status in FINISHED:
             return ""
@@ -100,7 +100,7 @@ class Needs:
         return "waiting" if state.parked else "stopped"
 
     def todo(self) -> str:
-        """What to do, in one sentence."""
+        """The thing to do, in one sentence."""
         view, state = self.view, self.view.state
         if needs := self.all():
             return str(needs[0]["title"])
@@ -108,7 +108,7 @@ class Needs:
             because = f", because {state.because}" if state.because else ""
             return f"It is {view.status}{because}."
         if state.ending:
-            return f"What it did is being undone; then it is {state.ending}."
+            return f"Its effects are being undone; then it is {state.ending}."
         if state.cancelling:
             return "It is being cancelled."
         if view.status == "paused":
@@ -122,7 +122,7 @@ class Needs:
         return "It waits for a worker."
 
     def actions(self) -> list[Data]:
-        """What can be done with the task as a whole."""
+        """The actions on the task as a whole."""
         view, hints, id = self.view, self.hints, self.view.id
         over = view.status in FINISHED
         found = []
@@ -333,7 +333,7 @@ def detailed(site: Site, record: TaskRecord) -> Data | None:
 
 
 class Inbox(Struct, frozen=True):
-    """What needs a person, as far as logs were read for it."""
+    """The needs that wait for a person, as far as logs were read for them."""
 
     needs: list[Data]
     """The oldest first."""
@@ -366,7 +366,7 @@ def _sleeps(record: TaskRecord) -> bool:
 
 
 def inbox(site: Site, asked: PageRequest) -> Data:
-    """What needs a person, the oldest first, and what runs now."""
+    """The needs that wait for a person, the oldest first, and what runs now."""
     limit = int(asked.number("limit", 100, least=1, most=500) or 100)
     found = gathered(site)
     return {

@@ -3,11 +3,11 @@
 Each tool is a handler of the page, asked the same way, so an assistant sees what a person sees, and
 nothing is written twice. Without `allow_actions` there are only tools that read.
 
-What logs hold is hostile: a customer's mail, a web page, a model's reply may say "ignore your
+The content of logs is hostile: a customer's mail, a web page, a model's reply may say "ignore your
 instructions". So every answer is one JSON object whose `notice` says that `data` is data. Text in
 it is escaped, which leaves no way to end the data early. Answers are cut to a size that fits into a
 context: texts first, then lists. This server runs no code of tasks: whatever goes on again is left
-to a worker. What is done is recorded with the name of the person, and of the client that asked.
+to a worker. Each action is recorded with the name of the person, and of the client that asked.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ class OperatorDesk:
         body: Mapping[str, Any] | None = None,
         ctx: Ctx | None = None,
     ) -> CallToolResult:
-        """What a handler answers, as the result of a tool."""
+        """The answer of a handler, as the result of a tool."""
         request = PageRequest(
             dict(place or {}), _pairs(query or {}), encoded(_given(body or {})), self.who(ctx)
         )
         return await self.work(lambda: handler(self.site, request))
 
     async def work(self, make: Callable[[], Any]) -> CallToolResult:
-        """What a function answers; its refusals are told, and its faults are not."""
+        """The answer of a function; its refusals are told, and its faults are not."""
         try:
             return CallToolResult(content=[TextContent(type="text", text=await self.text(make))])
         except Failing as failing:

@@ -43,7 +43,7 @@ _PIECE = 256 * 1024
 
 
 def known_at(store: Store, state: State, paths: Iterable[str]) -> Data:
-    """What was known at a place, as plain data, with those calls that matter."""
+    """The knowledge at a place, as plain data, with those calls that matter."""
     view = Known(store, state)
     there = [path for path in paths if path in state.calls]
     return {
@@ -67,7 +67,7 @@ def known_at(store: Store, state: State, paths: Iterable[str]) -> Data:
 
 
 def state(site: Site, asked: PageRequest) -> Data:
-    """What the task knew after an event, and what changed since another one."""
+    """The knowledge of the task after an event, and the changes since another one."""
     store, id = site.hf.store, asked.id
     at = asked.number("at", None, least=1)
     now = state_at(store, id, at)
@@ -177,7 +177,7 @@ _IMAGES = {
 
 
 def image_type(beginning: bytes) -> str:
-    """What kind of image it is, of those that can do nothing but be looked at; '' if none."""
+    """The kind of image, of those that can do nothing but be looked at; '' if none."""
     if beginning[:4] == b"RIFF" and beginning[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for mark, kind in _IMAGES.items() if beginning.startswith(mark)), "")
@@ -231,7 +231,7 @@ def _read_text(store: Store, artifact: Artifact) -> tuple[str, bool]:
 
 
 def file_diff(site: Site, asked: PageRequest) -> Data:
-    """What changed in a file between two versions."""
+    """The changes in a file between two versions."""
     store, texts = site.hf.store, list[list[str]]()
     for name in ("from", "to"):
         text, is_binary = _read_text(store, _kept(site, asked, asked.number(name, None, least=1)))
@@ -249,7 +249,7 @@ def file_diff(site: Site, asked: PageRequest) -> Data:
 
 
 def rewind_preview(site: Site, asked: PageRequest) -> Data:
-    """What was done outside since a place, and whether the task can be rewound to there."""
+    """The effects outside since a place, and whether the task can be rewound to there."""
     store, id = site.hf.store, asked.id
     newest = load(store, id)
     when: Any = asked.text("when") or None
@@ -278,7 +278,7 @@ def effect_data(each: Effect) -> Data:
 
 
 def effects(site: Site, asked: PageRequest) -> Data:
-    """What can become of the tools that a fork calls."""
+    """The choices for the tools that a fork calls."""
     return {"effects": [{"name": name, "words": words} for name, words in EFFECTS.items()]}
 
 

@@ -1,7 +1,7 @@
 """The server: the table of all addresses, and how a request gets to its handler and back.
 
 Stores are synchronous, so each handler runs in a thread; no more than a few at once, so that memory
-stays bounded however many tabs are open. What goes wrong is told in the words of the command line.
+stays bounded however many tabs are open. Errors are told in the words of the command line.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Server:
 
     @property
     def readers(self) -> Readers:
-        """Those who follow something; made on the event loop."""
+        """The readers that follow something; made on the event loop."""
         if self._readers is None:
             self._readers = Readers(self.site)
         return self._readers
@@ -332,7 +332,7 @@ def bound(host: str, port: int | None, preferred: Sequence[int] = (8321,)) -> so
 
 
 def made_for(site: Site, entry: WayIn) -> uvicorn.Server:
-    """What serves a site, until its `should_exit` is set or the process is asked to end."""
+    """The server of a site, until its `should_exit` is set or the process is asked to end."""
     config = uvicorn.Config(
         Server(site, entry).app(),
         http="h11",

@@ -110,7 +110,7 @@ def _text(data: bytes) -> str:
 
 
 def short(raw: Raw, most: int = 160) -> tuple[str, int]:
-    """The beginning of a stored value, and its size. What is kept aside is not fetched."""
+    """The beginning of a stored value, and its size. Values kept aside are not fetched."""
     data = bytes(raw)
     if data.startswith(BLOB):
         with suppress(Illegible):
@@ -281,7 +281,7 @@ def failure_of(failure: Failure | None) -> Data | None:
 
 
 def usage_of(store: Store, call: Call) -> Used | None:
-    """What a call of a model took, if it was one."""
+    """The tokens and the cost of a call, if it was a model's."""
     if call.kind not in ("step", "tool") or call.of or call.adopted:
         return None
     if not isinstance(call.result, Raw):
@@ -305,7 +305,7 @@ def usage_data(used: Used | None) -> Data | None:
     }
 
 
-# What changed between two places.
+# The changes between two places.
 
 
 def changes_of(made: Diff) -> tuple[list[Data], bool]:

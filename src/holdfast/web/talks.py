@@ -111,7 +111,7 @@ def _range(asked: PageRequest, total: int) -> tuple[int, int]:
 
 
 def conversation(site: Site, asked: PageRequest) -> Data:
-    """What had been said in the session of a task by the time of an event."""
+    """The messages in the session of a task by the time of an event."""
     store = site.hf.store
     now = view_at(store, asked.id, asked.number("at", None, least=1)).state
     id = next(sessions_of(store, now), None)
@@ -173,7 +173,7 @@ def _text(kind: str, text: str, href: str) -> Data:
 
 
 def _block(session: str, number: int, place: int, part: Any) -> Data:
-    # What the harness adds is no message of the session: it has no number to be asked for by.
+    # Additions of the harness are no messages of the session: they have no number.
     href = address("sessions", session, "media", number=number, place=place) if number else ""
     match part:
         case Text() | Refusal():
@@ -232,7 +232,7 @@ def media(site: Site, asked: PageRequest) -> Download:
     )  # fmt: skip
 
 
-# What model calls saw.
+# The inputs of model calls.
 
 
 def _calls(site: Site, asked: PageRequest) -> list[AskedModel]:

@@ -371,7 +371,7 @@ def found(site: Site, asked: PageRequest) -> Data:
 
 
 def why(site: Site, asked: PageRequest) -> Data:
-    """What was decided and noted, what broke, and how old what was read is."""
+    """The decisions and notes, the failures, and the age of each reading."""
     view = _view(site, asked)
     values = ShownValues(site.hf.store, view.state, at_of(asked))
     raw = {each.path: each for each in view.state.decisions}
@@ -431,7 +431,7 @@ def _note(values: ShownValues, raw: Raw | UnsetType) -> Data | None:
 
 
 def plan(site: Site, asked: PageRequest) -> Data:
-    """What the task intends to do, and what became of it."""
+    """The plan of the task, and what became of its items."""
     view = _view(site, asked)
     state = view.state
     reasons = {v.marked: v.because for v in state.plans if v.marked and v.because}

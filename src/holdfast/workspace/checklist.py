@@ -9,8 +9,8 @@
     - [ ] Tell Ada (id: tell) (after: 2)
 
 The number is the item's id, and stays with it wherever it is moved; an item without one gets the
-number of its place, or the next that is free. What is nested comes before what it is nested in. Any
-plan that is printed comes back as it was.
+number of its place, or the next that is free. A nested item comes before the one that it is nested
+in. Any plan that is printed comes back as it was.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _NUMBER = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)*)(?P<dot>[.)]?)(?:\s+|$)")
 _BOX = re.compile(r"\[(?P<mark>.?)\](?=\s|$)")
 _FENCE = re.compile(r"(`{3,}|~{3,})")
 _OTHER_BLOCK = re.compile(r"#{1,6}(\s|$)|>|\||([-*_])(\s*\2){2,}\s*$|={3,}$")
-"""What ends a paragraph, so that it is no more of the item above it."""
+"""The lines that end a paragraph, so that they belong no more to the item above."""
 
 SUFFIX = re.compile(
     r"""\s*\(\s*(?P<what>after|id)\s*:\s*(?P<ids>(?:"(?:[^"\\]|\\.)*"|[^()"])*?)\s*\)\Z""", re.I
 )
-"""What an item comes after, or its id, at the end of a line."""
+"""The items that an item comes after, or its id, at the end of a line."""
 
 
 class ChecklistItem(Struct):
@@ -70,7 +70,7 @@ class ChecklistItem(Struct):
     parent: int | None = None
     """Its place among the entries."""
     suffixes: list[tuple[str, str]] = []
-    """What stands in parentheses at the end of a line: "after" or "id", and the ids."""
+    """The text in parentheses at the end of a line: "after" or "id", and the ids."""
 
     def add(self, line: str) -> None:
         """One more line of text, as it stands in the file."""
@@ -221,7 +221,7 @@ def unescaped(line: str) -> str:
 
 
 def _begins_escaped(line: str) -> bool:
-    # What a person writes as \\d or \\n is no escape.
+    # A \\d or \\n that a person writes is no escape.
     return line.startswith("\\") and not line[1:2].isalpha()
 
 
@@ -312,7 +312,7 @@ def _parsed(text: str) -> Plan | None:
 
 
 def _fenced(text: str) -> list[str]:
-    """What stands in code blocks: many models put their answer into one."""
+    """The lines in code blocks: many models put their answer into one."""
     return [found[2] for found in re.finditer(r"(?ms)^ *(`{3,}|~{3,})[^\n]*\n(.*?)^ *\1", text)]
 
 

@@ -22,7 +22,7 @@ from holdfast.core.decoding import Illegible, decode
 from holdfast.errors import BadInput
 
 NAME = "holdfast"
-"""What the server is called in these files."""
+"""The name of the server in these files."""
 
 
 class ClientFile(Struct, frozen=True):
@@ -146,7 +146,7 @@ def _toml(text: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """What a file holds; nothing if there is none."""
+    """The content of a file; nothing if there is none."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def instructions(command: Sequence[str]) -> str:
-    """What an assistant is told of Holdfast, as a file of the project."""
+    """The words for an assistant about Holdfast, as a file of the project."""
     run = " ".join(command)
     return f"""\
 # Holdfast, for coding assistants

@@ -1,8 +1,8 @@
 """Running an agent that is a command: any program that takes a prompt, and does its work.
 
 The prompt goes to its standard input, or to a file (`{prompt_file}` in the command stands for its
-name). What it prints is kept, whatever that is and however much; so is what it changed in its
-folder, by name and content hash.
+name). Its output is kept, whatever that is and however much; so is what it changed in its folder,
+by name and content hash.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_FILES = 20_000
 
 
 class CommandOutput(Struct, frozen=True):
-    """What a command printed: the end of it as text, and all of it, if that is more."""
+    """The output of a command: the end of it as text, and all of it, if that is more."""
 
     text: str = ""
     size_bytes: int = 0
@@ -72,7 +72,8 @@ def run_command(
     command: str, prompt: str, folder: Path, *, timeout_s: float | None = None,
     environment: dict[str, str] | None = None, beside: Sequence[Path] = (),
 ) -> RanCommand:  # fmt: skip
-    """Run a command with a prompt in a folder, to its end. What lies `beside` is not looked at."""
+    """Run a command with a prompt in a folder, to its end. It does not look at files that lie
+    `beside`."""
     before = _first_seen(folder, beside)
     began = time.monotonic()
     with (
@@ -174,7 +175,7 @@ def _follow(process: subprocess.Popen[bytes], guard: int, timeout_s: float | Non
 
 
 def kept_output(file: BinaryIO, name: str) -> CommandOutput:
-    """What was printed to a file: the end of it as text, and if that is not all, the whole."""
+    """The output in a file: the end of it as text, and if that is not all, the whole."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - MOST_SHOWN))
     text = file.read().decode("utf-8", "replace").replace("\0", "\ufffd")
@@ -223,7 +224,7 @@ def snapshot(folder: Path, beside: Sequence[Path] = ()) -> dict[str, tuple[int, 
 def differences(
     before: dict[str, tuple[int, int, int]], after: dict[str, tuple[int, int, int]]
 ) -> Iterator[ChangedFile]:
-    """What is other after than before."""
+    """The differences after against before."""
     for name in sorted({*before, *after}):
         if name not in after:
             yield ChangedFile(name, "removed")

@@ -58,7 +58,7 @@ Stow = Callable[[bytes], Raw]
 
 
 class Edit(Struct, frozen=True):
-    """What somebody changed in a file: taken in, or, with a `problem`, not.
+    """The changes of somebody in a file: taken in, or, with a `problem`, not.
 
     Without either, the log knew it already, and the file is only to be replaced.
     """
@@ -158,7 +158,7 @@ def _edit(folder: Path, file: str) -> _Edit | None:
 
 
 def _read(path: Path) -> bytes | None:
-    """What is in a file, a little more than we take at most; None if there is none."""
+    """The content of a file, a little more than we take at most; None if there is none."""
     try:
         with open(os.open(path, os.O_RDONLY | system.NO_LINK | system.NO_WAIT), "rb") as file:
             return file.read(MAX_BYTES + 1)

@@ -4,8 +4,8 @@ Each says how a file is to be, and changes it if it is not. In a task each is a 
 retried, since doing it twice changes nothing; outside it is a plain function. Files are replaced
 at once and durably; permissions, line endings and what stands around stay as they are.
 
-What was there is kept first, in the store, and is in the log before the file is touched: so a
-crash in between does not lose it, and a task that is called off puts it back.
+The content that was there is kept first, in the store, and is in the log before the file is
+touched: so a crash in between does not lose it, and a task that is called off puts it back.
 
 With `root` a path is one in that folder, and none that leads out of it is touched, not even by a
 symlink. A symlink that stays inside is followed: its target is changed, and it stays one.
@@ -50,7 +50,7 @@ __all__ = [
     "ensure_line",
 ]
 
-# What a text becomes when it is to hold a line, a marked block, or a value under a key.
+# The text that holds a line, a marked block, or a value under a key.
 #
 # Plain functions of texts. Each leaves a text that holds it already exactly as it is, and changes
 # nothing else: not the line endings, not the byte order mark, not how JSON is indented.
@@ -240,7 +240,7 @@ def _same(one: Any, other: Any) -> bool:
     return json.dumps(one) == json.dumps(other)
 
 
-# What was there before a change, kept ahead of it.
+# The content before a change, kept ahead of it.
 #
 # A call that changes a file records what the file was, in the log and durably, before it touches
 # it. If it dies in between and is made again, it finds the record: what is there by then may be
@@ -248,7 +248,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 class Before(Struct, frozen=True):
-    """What was there before a change."""
+    """The content before a change."""
 
     digest: str = ""
     """The sha256 of it; '' if there was nothing."""
@@ -274,7 +274,7 @@ def digest_of(seen: SeenFile) -> str:
 
 
 class CallRecords:
-    """What the call that runs now has recorded of what was there before."""
+    """The recorded content from before the call that runs now."""
 
     def __init__(self) -> None:
         self.newest: Before | None = None
@@ -315,7 +315,7 @@ class CallRecords:
 
 
 class Ensured(Struct, frozen=True):
-    """What an operation did: whether it `changed` anything, and what was there `before`."""
+    """The effect of an operation: whether it `changed` anything, and what was there `before`."""
 
     path: str
     changed: bool
@@ -391,7 +391,7 @@ def ensure_block(
 ) -> Ensured:
     """See to it that a text file has this text between two lines of comment that name `marker`.
 
-    What stood between them is replaced. How comments are written goes by the ending of the file's
+    The text between them is replaced. How comments are written goes by the ending of the file's
     name, or is given: `"//"`, or `("<!--", "-->")`.
 
     >>> import tempfile

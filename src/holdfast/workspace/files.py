@@ -2,12 +2,12 @@
 
     files.write("report.md", text)      files.read_text("report.md")      files.list()
 
-What is written goes to the store, a part at a time, and the log says that from then on the file
-has this content. So a write is all or nothing, every version is kept, and a state of the past has
-its files. In an async task each of these is awaited.
+Written content goes to the store, a part at a time, and the log says that from then on the file has
+this content. So a write is all or nothing, every version is kept, and a state of the past has its
+files. In an async task each of these is awaited.
 
 A replay writes nothing again: the same write answers with what it wrote, and one of something else
-is `CodeChanged`. What a read found is recorded, so a replay finds it again, whatever was written
+is `CodeChanged`. The result of a read is recorded, so a replay finds it again, whatever was written
 since, here or by people. Inside a step each attempt looks and writes for itself.
 """
 
@@ -113,7 +113,7 @@ class Writing:
             self.run.halt(error)
 
     def _known(self) -> KeptFile | None:
-        """What the log holds of this write; None if nothing. A refusal is raised again."""
+        """The record of this write in the log; None if nothing. A refusal is raised again."""
         state = self.run.log.state
         if (call := seen_before(self.run, self.mark)) is not None:
             raise decode(cast("Raw", call.result), FileRefused).error()
@@ -122,7 +122,7 @@ class Writing:
         return state.kept[bisect_left(state.kept, state.marks[self.mark], key=attrgetter("seq"))]
 
     def _recorded(self, digest: str) -> Artifact | None:
-        """What was written here; None if nothing, or something else by an earlier attempt."""
+        """The content written here; None if nothing, or something else by an earlier attempt."""
         known = self._known()
         if known is None:
             return None
@@ -136,7 +136,7 @@ class Writing:
     def _differs(self, known: KeptFile) -> NoReturn:
         recorded = f"the file {known.name!r} with other content (version {known.seq})"
         asked = f"writes the file {self.name!r}"
-        why = "What is written differs: what it is made from must be the same on every run"
+        why = "The written content differs: what it is made from must be the same on every run"
         self.run.halt(CodeChanged(self.run.task_id, self.mark, recorded, asked, why))
 
     def _record(self, artifact: Artifact, *, records_conflict: bool = True) -> FileRefused | None:
@@ -215,7 +215,8 @@ def _ends_with(store: Blobs, artifact: Artifact, data: bytes) -> bool:
 
 
 def attempt_at(scope: Scope) -> str:
-    """What tells the attempts at a step apart: each looks at what is there, and writes anew."""
+    """The mark that tells the attempts at a step apart: each looks at what is there, and writes
+    anew."""
     return f"try {scope.call.attempts[-1].number} " if scope.call is not None else ""
 
 
@@ -267,8 +268,8 @@ def write(name: str, data: Content, *, expected: int | UnsetType | None = UNSET)
 def append(name: str, data: str | bytes) -> Artifact:
     """Add to the end of a file, which is made if it is not there; returns the artifact.
 
-    What is there is not stored again. Also an attempt at a step does it once: what its attempts
-    append has to be the same.
+    Content that the store has is not stored again. Also an attempt at a step does it once: what its
+    attempts append has to be the same.
     """
     scope = inside("files.append()")
     return Writing(scope, checked_file_name(name), UNSET, "more of ").append(data)
@@ -335,7 +336,7 @@ def remove(name: str) -> None:
 
 
 def _content(what: str, name: str, use: Callable[[BinaryIO], T]) -> T:
-    """What is made of the content of a file, which is what it was when the code first came by."""
+    """The result made of the content of a file, as that was when the code first came by."""
     checked_file_name(name)
     scope = inside(what)
     run: Run = scope.run
@@ -366,8 +367,8 @@ def _place(scope: Scope, what: str) -> str:
 
 
 def _seen(scope: Scope, path: str, what: str, look: Callable[[State], Any], kind: Any) -> Any:
-    """What was seen when the code first came by here. It is not synced: nothing that followed from
-    it can be durable without it."""
+    """The content as the code first saw it here. It is not synced: nothing that followed from it
+    can be durable without it."""
     run: Run = scope.run
     must_go_on(scope, path, f"looks at {what}")
     log = run.log

@@ -36,7 +36,7 @@ _UNDER_WAY = {
     "rebase-apply": "rebase",
     "BISECT_LOG": "bisect",
 }
-"""What git leaves in its folder while it is in the middle of something."""
+"""The files that git leaves in its folder while it is in the middle of something."""
 
 # In a hook, or a program that one starts, these point to another repository.
 _ELSEWHERE = (
@@ -82,7 +82,7 @@ def commit_workspace(
 
 
 def step_message(task: str, name: str, path: str, key: str) -> str:
-    """What the commit after a step says: which step of which task, by its path and its key.
+    """The message of the commit after a step: which step of which task, by its path and its key.
 
     >>> print(step_message("nightly", "fetch", "1", "nightly:1:fetch:99a8"))
     nightly: fetch
@@ -137,7 +137,7 @@ class _Git:
             ) from None
 
     def __call__(self, *words: str, given: bytes = b"") -> bytes:
-        """What git printed, or what it complained of."""
+        """The output of git, or its complaint."""
         done = self.run(*words, given=given)
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"

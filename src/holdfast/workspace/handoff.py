@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 # `CHANGELOG.md`: what each step of a task changed, from its log alone, the newest last.
 #
-# What only read is left out: a change is a file, the plan, the mission, a decision, a call of a
-# tool, or something that became of the task itself.
+# Calls that only read are left out: a change is a file, the plan, the mission, a decision, a call
+# of a tool, or something that became of the task itself.
 
 
 _MOST_LINES = 5000
@@ -50,7 +50,7 @@ _VALUE = 300
 
 
 def changelog_text(events: Iterable[AnyEvent]) -> str:
-    """What each step changed, under the day it did.
+    """The changes of each step, under their day.
 
     >>> from holdfast import Holdfast, current, task
     >>> @task
@@ -231,7 +231,7 @@ def written(view: TaskView, folder: Path, model: Model | None = None) -> list[Pa
 
 
 def _by_model(model: Model, view: TaskView, changes: str) -> str:
-    """What a model makes of the log, and below it what the log says."""
+    """The text that a model makes of the log, and below it the facts in the log."""
     try:
         said = _asked(model, f"{summary_text(view)}\n\n{changes[-_MOST_SHOWN:]}")
     except Exception as error:  # handing over must not depend on a model that answers
@@ -261,7 +261,7 @@ async def _awaited(reply: Any) -> Any:
 
 
 def _replace(path: Path, data: bytes) -> Path:
-    """Put a page in its place, at once. What a person made of the one before is kept aside."""
+    """Put a page in its place, at once. A version that a person edited is kept aside."""
     with suppress(FileNotFoundError):
         before = path.read_bytes()
         if before == data:

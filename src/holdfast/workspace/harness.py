@@ -2,7 +2,7 @@
 
 A mission is a task whose log has the plan. Each item of it is done in a task of its own, and the
 lease of that task is the claim: of any number of harness processes one gets it, and if that one
-dies, the next one takes it over. What an item came to is marked in the plan afterwards; if a
+dies, the next one takes it over. The outcome of an item is marked in the plan afterwards; if a
 process dies in between, the next one finds the item's task finished, and marks it.
 
 The agent is a function of the prompt, or a command (see `commands`). Killed half-way it is started
@@ -92,7 +92,7 @@ BUDGET_TOKENS = 16_000
 
 
 class Next(Struct, frozen=True):
-    """What one call of `next_item` came to, and how many items are left.
+    """The outcome of one call of `next_item`, and how many items are left.
 
     >>> Next("did", left=2, item="1", text="sweep").what
     'did'
@@ -104,7 +104,7 @@ class Next(Struct, frozen=True):
     text: str = ""
     said: str = ""
     problems: tuple[str, ...] = ()
-    """What is wrong with files that people edited; it goes on by what they said before."""
+    """The faults of files that people edited; it goes on by what they said before."""
 
 
 class Means(Struct, frozen=True):
@@ -159,7 +159,7 @@ def _at_work() -> _Work:
 
 @task(name="mission")
 def mission(text: str) -> str:
-    """What somebody wants done. Its plan is worked off from outside, an item at a time."""
+    """A mission: somebody wants it done. Its plan is worked off from outside, an item at a time."""
     run = inside("a mission").run
     plan = run.log.state.plan
     if not plan or left_of(plan):
@@ -214,14 +214,14 @@ def say_who_does(mission: str, item: str) -> None:
 
 @step(name="prompt_for_plan")
 def prompt_for_plan(mission: str) -> str:
-    """What the agent is told that writes the plan."""
+    """The prompt of the agent that writes the plan."""
     work = _at_work()
     return planning_prompt(mission_text(work.hf.task(mission)), work.means.budget_tokens)
 
 
 @step(name="prompt_for_item")
 def prompt_for_item(mission: str, item: str) -> str:
-    """What the agent is told that does an item: composed of where the mission stands now."""
+    """The prompt of the agent that does an item: composed of where the mission stands now."""
     work = _at_work()
     view = work.hf.task(mission)
     plan = view.state.plan

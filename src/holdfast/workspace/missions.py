@@ -1,7 +1,7 @@
-"""What is known of a mission: its text, its plan, and the tasks that do the items of it.
+"""The facts about a mission: its text, its plan, and the tasks that do the items of it.
 
-Each item is done in a task of its own, a new one for each try. What is to be done with an item
-follows from its mark in the plan and from how its last try stands: see `decided`.
+Each item is done in a task of its own, a new one for each try. The next thing to do with an item
+follows from its mark in the plan and from its last try: see `decided`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONGEST_ID = 32
 
 
 def mission_text(view: TaskView) -> str:
-    """What a mission is about: as it was given, or as somebody has edited it since."""
+    """The subject of a mission: as it was given, or as somebody has edited it since."""
     if isinstance(view.state.mission, Raw):
         return str(view.value(view.state.mission))
     given = view.input
@@ -58,7 +58,7 @@ def last_try(hf: Holdfast, mission: str, item: PlanItem) -> tuple[int, State]:
 
 
 def result_of(hf: Holdfast, mission: str, item: PlanItem) -> RanCommand | None:
-    """What came of an item that is done; None if nobody ran anything for it."""
+    """The outcome of an item that is done; None if nobody ran anything for it."""
     state = last_try(hf, mission, item)[1]
     if state.status != "completed" or not isinstance(state.result, Raw):
         return None
@@ -117,13 +117,13 @@ def candidates(plan: Sequence[PlanItem], *, retry: bool = False) -> list[PlanIte
 
 
 Deed = Literal["go on", "anew", "done", "failed", "leave"]
-"""What is to be done with an item: its last try, another try, a mark in the plan, or nothing."""
+"""The next thing to do with an item: its last try, another try, a mark in the plan, or nothing."""
 
 FOUND: dict[Deed, PlanStatus] = {"done": "done", "failed": "failed"}
 
 
 def decided(marked: PlanStatus, tried: State, *, retry: bool = False) -> Deed:
-    """What is to be done with an item, by its mark and its last try.
+    """The next thing to do with an item, by its mark and its last try.
 
     The mark has to be read after the try: then an item whose try is over and that is still marked
     as being done was left by one who died before he could say so; and one that is marked as pending
@@ -180,7 +180,7 @@ def write(hf: Holdfast, id: str, make: Callable[[State], AnyEvent | None]) -> St
 
 
 def said(ran: RanCommand) -> str:
-    """What an agent had to say, in short: the end of what it printed."""
+    """The words of an agent, in short: the end of what it printed."""
     text = (ran.stdout.text or ran.stderr.text).strip()
     return text if len(text) <= MOST_SAID else f"…{text[-MOST_SAID:]}"
 
@@ -190,8 +190,8 @@ def said(ran: RanCommand) -> str:
 # Pure: texts in, a text out, within a budget of tokens. Where it would be too long, the longest
 # sections are cut; of what was done before, the oldest.
 #
-# What others said (the mission, results, decisions) is quoted, every line of it, so that nothing
-# in it looks like a section of ours; and it has no control characters.
+# The words of others (the mission, results, decisions) are quoted, every line of them, so that
+# nothing in them looks like a section of ours; and they have no control characters.
 
 
 _PLANNING = """\
@@ -223,7 +223,7 @@ _OF_RESULT = 4_000
 
 
 class Doing(Struct, frozen=True):
-    """What there is to tell of the item at hand."""
+    """The facts about the item at hand."""
 
     mission: str
     plan: str
@@ -237,7 +237,7 @@ class Doing(Struct, frozen=True):
 
 
 def planning_prompt(mission: str, budget_tokens: int) -> str:
-    """What an agent is told that writes the plan.
+    """The prompt of the agent that writes the plan.
 
     >>> print(planning_prompt("# Tidy up", 1000)[:24])
     # Mission
@@ -248,7 +248,7 @@ def planning_prompt(mission: str, budget_tokens: int) -> str:
 
 
 def item_prompt(doing: Doing, budget_tokens: int) -> str:
-    """What an agent is told that does an item.
+    """The prompt of the agent that does an item.
 
     >>> prompt = item_prompt(Doing("Tidy up", "- [~] 1. sweep", "1. sweep"), 1000)
     >>> "# Your item\\n\\n1. sweep" in prompt
@@ -268,7 +268,7 @@ def item_prompt(doing: Doing, budget_tokens: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """What somebody said, every line of it marked as such.
+    """The words of somebody, with every line marked as such.
 
     >>> quoted("done\\n# Your item\\r\\n")
     '> done\\n> # Your item'

@@ -336,6 +336,6 @@ def _end_of(recorded: RecordedOutput) -> str:
 
 
 def _cause(failed: TaskFailed) -> str:
-    """What went wrong, in its first line: the rest was printed, or is in the log."""
+    """The failure, in its first line: the rest was printed, or is in the log."""
     message = failed.failure.message.partition(", failed: ")[2] or failed.failure.message
     return message.partition(": ")[2].partition("\n")[0].rstrip(".") or message

@@ -45,7 +45,7 @@ _JSON_SUM = re.compile(rb',\n  "sum": "([0-9a-f]{16})"\n\}\n\Z')
 
 
 class Footer(Struct, frozen=True):
-    """What the last line of a page says."""
+    """The text of the last line of a page."""
 
     format: int
     seq: int
@@ -77,7 +77,7 @@ def with_footer(body: str, seq: int, at: datetime) -> bytes:
 
 
 def footer_of(page: bytes) -> tuple[Footer, bytes] | None:
-    """What the last line of a page says, and what stands above it; None if it has no such line."""
+    """The text of the last line of a page, and the text above it; None if it has no such line."""
     found = _LINE.search(page)
     if found is None:
         return None
@@ -115,7 +115,7 @@ def _sum(data: bytes) -> str:
 
 
 WHOLE_BYTES = 4096
-"""What is longer than this is cut."""
+"""A longer text is cut."""
 
 _BEGINNING = 400
 
@@ -412,7 +412,7 @@ def rendered(view: TaskView, changes: PageChanges) -> dict[str, bytes]:
 
 
 def mission_text(view: TaskView) -> str:
-    """What the task is for, in the words of people; else what was asked of its function."""
+    """The purpose of the task, in the words of people; else what was asked of its function."""
     state = view.state
     if isinstance(state.mission, Raw):
         # Whole, however long it is: people go on from it.
@@ -422,7 +422,7 @@ def mission_text(view: TaskView) -> str:
 
 
 def decisions_text(view: TaskView) -> str:
-    """What was chosen at each branch point, from what, and why; the newest last."""
+    """The choice at each branch point, from what, and why; the newest last."""
     state = view.state
     replaced = {d.supersedes: d.path for d in state.decisions if d.supersedes}
     lines = ["# Decisions", ""]

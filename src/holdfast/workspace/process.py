@@ -80,7 +80,7 @@ class RanProcess(Struct):
 
 
 class Signals:
-    """What we are sent is sent on to the command; while there is none, it interrupts us."""
+    """We send the signals that we get on to the command; while there is none, it interrupts us."""
 
     def __init__(self) -> None:
         self.got = 0
@@ -132,8 +132,8 @@ def run_command(
 ) -> RanProcess:
     """Run a command to its end, whatever that is; one that can't be started is one that failed.
 
-    What it prints is passed on to the descriptors `stdout` and `stderr`, where they are given. With
-    a timeout it is started in a process group of its own, as by `timeout`, which is ended whole.
+    Its output is passed on to the descriptors `stdout` and `stderr`, where they are given. With a
+    timeout it is started in a process group of its own, as by `timeout`, which is ended whole.
 
     >>> with run_command(["sh", "-c", "echo out; echo err >&2; exit 3"]) as ran:
     ...     _ = ran.stdout.file.seek(0), ran.stderr.file.seek(0)
@@ -265,7 +265,7 @@ def _as_in_a_shell(code: int) -> int:
 
 
 def _terminal_tells_all() -> bool:
-    # What is typed there is sent to the whole foreground: the command has heard it already.
+    # A key typed there is sent to the whole foreground: the command has heard it already.
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -279,7 +279,8 @@ def _terminal_tells_all() -> bool:
 
 
 def _ends_with_us() -> Callable[[], None] | None:
-    """What the command does first, so that it does not outlive us. Only Linux knows of that."""
+    """The first thing that the command does, so that it does not outlive us. Only Linux knows of
+    that."""
     if not sys.platform.startswith("linux"):
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()

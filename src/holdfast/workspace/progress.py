@@ -29,7 +29,7 @@ from holdfast.workspace.replacement import Outcome
 PROGRESS, TOOL_LOG = "progress.log", "tool_log.jsonl"
 
 HEADER = f"# holdfast {PAGE_FORMAT}: time | step | status | details\n"
-"""What `progress.log` begins with."""
+"""The first line of `progress.log`."""
 
 _DETAIL = 240
 
@@ -164,7 +164,7 @@ def _time(at: datetime) -> str:
 def _cell(text: str) -> str:
     if len(text) > _DETAIL or not text.isprintable():
         text = one_line(text, _DETAIL)
-    # What stands between two bars can't make a third.
+    # The text between two bars can't make a third.
     return text.replace(" | ", " ¦ ") if "|" in text else text
 
 
@@ -179,8 +179,8 @@ _WHO: dict[type, str] = {
 
 # A file that only grows with a log: `progress.log`, `tool_log.jsonl`.
 #
-# What is there is compared with what belongs there, and only the rest is written. So a line that a
-# crash tore is completed, and another process that goes on writes nothing twice.
+# It compares the file with what belongs there, and writes only the rest. So a line that a crash
+# tore is completed, and another process that goes on writes nothing twice.
 
 
 Signature = tuple[tuple[int, int], int, float]
@@ -229,7 +229,7 @@ class GrowingFile:
             disk.close(fd)
 
     def rewrite(self, folder: int, data: bytes) -> Outcome:
-        """Put all of it in place. What somebody else wrote there is kept aside."""
+        """Put all of it in place. Lines that somebody else wrote there are kept aside."""
         if not data:
             return self._remove(folder)
         outcome = replacing.replace(self._disk, folder, self._name, data, self._is_ours(data))

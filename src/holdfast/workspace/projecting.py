@@ -60,7 +60,7 @@ ARTIFACTS = "artifacts"
 
 
 class Projected(Struct, frozen=True):
-    """What became of the files of a task: at which event they are, and what was done to each."""
+    """The outcome for the files of a task: at which event they are, and what was done to each."""
 
     task: str
     seq: int
@@ -87,8 +87,8 @@ def project(
 ) -> Projected:
     """Bring every readable file of a task up to date, in this folder, which is made if need be.
 
-    What was edited in `plan.md` or `mission.md` is left alone, unless it is what is given as
-    `taken` in. An edited version of any other file is kept aside.
+    An edited `plan.md` or `mission.md` is left alone, unless its text is the one given as `taken`
+    in. An edited version of any other file is kept aside.
 
     >>> import tempfile
     >>> from holdfast import Holdfast, task

@@ -3,10 +3,11 @@
 One thread of its own, which the store wakes when something was appended. It is never in the way of
 a step: after it has written, it waits a moment, so that much is written at once; it works in small
 pieces; and it rests for many times as long as it worked. The first event after a rest is written
-without waiting, so a task that is killed as it begins has its files, too. What is left is written
-when the workspace is closed.
+without waiting, so a task that is killed as it begins has its files, too. The rest is written when
+the workspace is closed.
 
-Nothing that goes wrong here disturbs a task. What did is told by `problem`, and tried again.
+Nothing that goes wrong here disturbs a task. A failure is told by `problem`, and the write is tried
+again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _MOST_EVENTS = 5000
 _REMEMBERED = 1000
 """How many tasks are gone on with; another one is read from its beginning."""
 _LAST_S = 2.0
-"""How long the last time may take. What is not done by then is left as it was: true, but old."""
+"""How long the last time may take. Files that are not done by then are left as they were: true, but
+old."""
 
 _TASKS = "tasks/"
 
@@ -55,7 +57,7 @@ class Projector:
         self.every_s = every_s
         self._disk = Disk()
         self.problem = ""
-        """What stands in the way of the files, if anything does."""
+        """The obstacle in the way of the files, if there is one."""
         self.start_anew()
         start_anew_in_children(self)
 
@@ -227,18 +229,18 @@ def projector_of(opened: Store, store: Store, *, must: bool, sealed: bool) -> Pr
 #
 #     DIR/tasks/<safe id>/status.md …
 #
-# A mirror looks at the store from time to time. What a finished task says does not change, so it is
-# read once; of the others only what is new. Nothing in the folder is ever removed: a task that was
+# A mirror looks at the store from time to time. A finished task does not change, so it is read
+# once; of the others only what is new. Nothing in the folder is ever removed: a task that was
 # deleted leaves its files there.
 
 
 _MIRROR_TASKS, _MIRROR_EVENTS = 200, 20_000
-"""What one round does at most; the rest is left to the next."""
+"""The most that one round does; the rest is left to the next."""
 _MIRRORED = 1024
 
 
 class Round(Struct):
-    """What one look at the store came to."""
+    """The outcome of one look at the store."""
 
     changed: list[Projected]
     problems: dict[str, str]
@@ -271,7 +273,8 @@ class Mirror:
         self._disk = Disk()
         self._known: OrderedDict[str, Projection] = OrderedDict()
         self._ended: dict[str, Facts] = {}
-        """What was known of the tasks that had ended when their files were last written."""
+        """The tasks that had ended when their files were last written, and what was known of
+        them."""
         self._turn = 0
 
     def look(self) -> Round:

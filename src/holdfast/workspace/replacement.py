@@ -1,8 +1,8 @@
 """Replacing files that people read, and may edit while we do.
 
 A page is written aside and exchanged with the one that is there, at once; what came out is looked
-at, because somebody may have written to it until then. What a person wrote is never lost: it stays
-where it is (`leave`), or is kept beside the new one as `NAME.edited-1`.
+at, because somebody may have written to it until then. A text that a person wrote is never lost: it
+stays where it is (`leave`), or is kept beside the new one as `NAME.edited-1`.
 
 Nothing here is synced: after a power cut the files are made anew from the log.
 """
@@ -27,13 +27,13 @@ from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.folder import failed
 
 Outcome = Literal["same", "made", "replaced", "removed", "edited", "kept aside", "busy"]
-"""What became of a file. An *edited* file was left alone; of a file *kept aside* the
-edited version has another name now."""
+"""The outcome for a file. An *edited* file was left alone; of a file *kept aside* the edited
+version has another name now."""
 
 DISK = Disk()
 _ATTEMPTS = 5
 _MOST_BYTES = 1 << 28
-"""What is longer is none of ours, and what it is need not be known."""
+"""A longer file is none of ours, and nobody needs to know what it is."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def replace(
     *,
     leave: bool = False,
 ) -> Outcome:
-    """Let a file have this content. What is there and is not ours is left, or kept aside."""
+    """Let a file have this content. A file that is not ours is left, or kept aside."""
     for _ in range(_ATTEMPTS):
         before = read(disk, folder, name)
         if before == data:
@@ -91,7 +91,8 @@ def replace(
 def remove(
     disk: Disk, folder: int, name: str, is_ours: Callable[[bytes], bool], *, leave: bool = False
 ) -> Outcome | None:
-    """Let there be no such file; None if there is none. What is not ours is left, or kept aside."""
+    """Let there be no such file; None if there is none. A file that is not ours is left, or kept
+    aside."""
     before = read(disk, folder, name)
     if before is None:
         return None
@@ -145,7 +146,7 @@ def keep_aside(disk: Disk, folder: int, from_name: str, name: str) -> str:
 
 
 def read(disk: Disk, folder: int, name: str) -> bytes | None:
-    """The content of a file; None if it is not there. What is no plain file is refused."""
+    """The content of a file; None if it is not there. It refuses anything but a plain file."""
     try:
         fd = disk.open(name, folder, os.O_RDONLY | system.NO_WAIT)
     except FileNotFoundError:
@@ -243,7 +244,7 @@ def placed(path: str | Path, root: str | Path | None) -> Path:
 
 
 def look(place: Path) -> SeenFile:
-    """What is there now."""
+    """The content that is there now."""
     try:
         found = os.stat(place, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):

@@ -215,7 +215,7 @@ class KeptOutput(Struct, frozen=True):
 
 
 def stored(store: Blobs, recorded: RecordedOutput, name: str) -> Output:
-    """What a command printed, as it goes into the log."""
+    """The output of a command, as it goes into the log."""
     recorded.file.seek(0)
     if recorded.size_bytes <= _IN_THE_LOG:
         try:
@@ -312,7 +312,7 @@ _MOST_SHOWN = 1000
 
 
 class Outcome(Struct, frozen=True):
-    """What a command came to, as it stands in the log."""
+    """The outcome of a command, as the log holds it."""
 
     exit_code: int
     stdout: Output = ""
@@ -336,7 +336,7 @@ class Step(Struct, frozen=True, kw_only=True):
     name: str
     command: tuple[str, ...]
     known_by: str = ""
-    """What tells it from another step of the same name, instead of the command."""
+    """The name that tells it from another step of the same name, instead of the command."""
     files: tuple[str, ...] = ()
     stdin: str = ""
     """The digest of its standard input, if it was given one."""
@@ -351,7 +351,7 @@ class Step(Struct, frozen=True, kw_only=True):
     git_init: bool = False
 
     def identity(self) -> dict[str, Any]:
-        """What has to be the same on every run: the arguments of its task."""
+        """The parts that have to be the same on every run: the arguments of its task."""
         what = {
             "command": [] if self.known_by else list(self.command),
             "known_by": self.known_by,
@@ -362,7 +362,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 def recorded_outcome(store: Store, state: State) -> Outcome:
-    """What the command of a step came to that has ended."""
+    """The outcome of the command of a step that has ended."""
     result = state.calls[COMMAND].result
     raw = result if isinstance(result, Raw) else Raw(b"null")
     outcome: Outcome = shape_of(Outcome).load(value_in(store, state, raw))

@@ -1,7 +1,7 @@
 """`SUMMARY.md`: all that somebody needs to go on with a task, if they have only that and its plan.
 
 Made from the log alone, without a model and without a clock, so the same log gives the same page.
-What others wrote into the log stands in it as quoted text, and can't pass for ours.
+It quotes texts of others from the log, so that they can't pass for ours.
 """
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ def _later(view: TaskView) -> Iterator[str]:
 
 
 def _removed(view: TaskView) -> Iterator[str]:
-    """What was planned once and is no more: people take items out, and nothing of them is lost."""
+    """Items that were planned once and are no more: people take items out, and nothing of them is
+    lost."""
     last = {item.id: item for version in view.plans for item in version.items}
     there = {item.id for item in view.plan}
     for id, item in last.items():

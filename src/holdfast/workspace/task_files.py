@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class TaskFiles:
-    """The files of one task. What `hf.files(id)` returns."""
+    """The files of one task. The result of `hf.files(id)`."""
 
     def __init__(self, holding: Holding, id: str, at: int | None = None) -> None:
         must_be_there(holding.store, checked_id(id))
@@ -207,7 +207,7 @@ _FOLDER = system.FOLDER | system.NO_LINK
 
 
 class Materialized(Struct, frozen=True):
-    """What was done to a folder: the names of the files written, removed, found to be edited (and
+    """The changes to a folder: the names of the files written, removed, found to be edited (and
     left as they are), and the new names of those that had to be set aside."""
 
     written: tuple[str, ...] = ()
@@ -242,7 +242,7 @@ def materialize(store: Blobs, state: State, folder: Path) -> Materialized:
 def take_in_files(hf: Holdfast, id: str, folder: Path, *, by: str = "") -> tuple[File, ...]:
     """Give a task the files that people edited or added in its folder; returns their versions.
 
-    What was deleted there is not removed from the task, and what was set aside is left alone.
+    A file deleted there is not removed from the task, and one that was set aside is left alone.
     `BadInput` for a name that a file can't have, before anything is taken.
     """
     state = load(hf.store, id, missing_ok=True)

@@ -5,8 +5,8 @@
 
 Both are beside the log, and so go with it. A message is written beside its place and then linked
 into it, which succeeds for one writer only. Its first line says which message it
-is and when it was left; the rest is the message. What else lies in the folder is none of ours, and
-is left alone.
+is and when it was left; the rest is the message. Other files in the folder are none of ours, and
+are left alone.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def post(disk: Disk, folder: int, name: str, data: bytes, *, durable: bool) -> b
 
 
 def messages(disk: Disk, stream: str, folder: int) -> Sequence[Post]:
-    """What is in the inbox of a stream's folder, the oldest first."""
+    """The messages in the inbox of a stream's folder, the oldest first."""
     try:
         box = disk.folder(INBOX, folder)
     except FileNotFoundError:
@@ -112,8 +112,8 @@ def _file_name(name: str) -> str:
     return sha256(name.encode()).hexdigest()[:32]
 
 
-# What was derived is written beside its place and renamed into it, and never synced: its reader
-# finds out that a crash left it torn.
+# Derived data is written beside its place and renamed into it, and never synced: its reader finds
+# out that a crash left it torn.
 
 
 Folder = Callable[[str], AbstractContextManager[int]]
@@ -145,7 +145,7 @@ def put_derived(disk: Disk, folder_of: Folder, stream: str, name: str, data: byt
 def derived(
     disk: Disk, folder_of: Folder, stream: str, names: Collection[str] | None, with_data: bool
 ) -> list[Post]:
-    """What was derived from a stream, as far as it is there."""
+    """The data derived from a stream, as far as it is there."""
     found: list[Post] = []
     with suppress(OSError), folder_of(stream) as folder:
         inner = disk.folder(DERIVED, folder)

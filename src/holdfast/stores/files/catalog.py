@@ -237,7 +237,7 @@ class Index:
         live = [_copy(entry) for entry in self._entries.values() if entry.facts is not None]
         disk.write(new, b"".join(map(_sealed, live)))
         disk.rename(name, INDEX, self._root)
-        # What was written after we read, and before the file lost its name.
+        # The lines that were written after we read, and before the file lost its name.
         late = _newest(disk.read_all(old, self._read_bytes - len(self._rest)))
         _join(self._entries, late)
         for stream in late:

@@ -25,7 +25,7 @@ _sync_data = system.sync_data
 
 
 class Status(NamedTuple):
-    """What the system knows of a file."""
+    """The facts of the system about a file."""
 
     inode: tuple[int, int]
     size: int
@@ -237,7 +237,7 @@ class Disk:
                 pass  # who made it has removed it
 
     def names(self, fd: int) -> Sequence[str]:
-        """What a folder holds."""
+        """The names in a folder."""
         return os.listdir(fd)
 
     def try_lock(self, fd: int, *, shared: bool = False) -> bool:
@@ -256,7 +256,7 @@ class Disk:
         system.unlock(fd)
 
     def status(self, fd: int) -> Status:
-        """What is known of an open file."""
+        """The facts about an open file."""
         return _status(os.fstat(fd))
 
     def status_of(self, name: str, parent: int) -> Status | None:

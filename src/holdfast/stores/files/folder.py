@@ -259,8 +259,8 @@ class Workspace:
             self._disk.close(log)
 
     def _due(self, query: Query) -> Page:
-        """What is due by the index alone, so that it costs little to ask often; and from time to
-        time by a look at all that the index does not know."""
+        """The streams that are due by the index alone, so that it costs little to ask often; and
+        from time to time by a look at all that the index does not know."""
         known, now = self._known(), time.monotonic()
         if self._looked_at is None or now - self._looked_at > _LOOK_ANEW_S:
             self._looked_at = now

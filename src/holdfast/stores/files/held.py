@@ -208,7 +208,8 @@ class Syncing(HeldStreams):
         return [lease for lease in leases if lease not in done]
 
     def _sync_names(self, handle: HeldFile) -> None:
-        """What is only to be done once: the names on the way to the log are made durable."""
+        """The work that is only to be done once: the names on the way to the log are made
+        durable."""
         disk, root = self._disk, self._root
         if self._durable:
             kind, name = handle.way.split("/")

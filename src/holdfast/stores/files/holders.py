@@ -168,7 +168,7 @@ class Holder:
                 disk.close(fd)
 
 
-# What is done to the files of others
+# Our changes to the files of others
 
 
 def look(disk: Disk, root: int, claim: HolderClaim) -> HolderSeen | None:

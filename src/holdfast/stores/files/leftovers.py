@@ -1,4 +1,5 @@
-"""What crashed writers leave in a workspace: files that were to get another name, and never did.
+"""The files that crashed writers leave in a workspace: files that were to get another name, and
+never did.
 
     tasks/<safe id>/events.jsonl.<12 hex>     a log on its way to a fresh inode
     tasks/<safe id>/events.jsonl.torn-…       a torn tail, kept aside for people

@@ -38,7 +38,7 @@ class LogEnd(Struct, frozen=True):
     head: int
     """How many lines there are."""
     tail: bytes
-    """What a crash left of an append that was never acknowledged."""
+    """The rest that a crash left of an append that was never acknowledged."""
 
 
 def seq_of(line: bytes) -> int:
@@ -114,7 +114,7 @@ def _line_after(disk: Disk, fd: int, offset: int) -> tuple[int, bytes]:
 
 
 def _line_at(disk: Disk, fd: int, offset: int) -> bytes:
-    """What stands from `offset` up to the end of that line, with its newline."""
+    """The bytes from `offset` up to the end of that line, with its newline."""
     size, data = _LINE_BYTES, b""
     while True:
         more = disk.read_piece(fd, offset + len(data), size)

@@ -44,7 +44,7 @@ _APPENDING = os.O_RDWR | os.O_APPEND
 
 
 class Lock(Struct, frozen=True, omit_defaults=True):
-    """What stands in a `lock` file, for those who find it."""
+    """The content of a `lock` file, for those who find it."""
 
     owner: str = ""
     lease_s: float = 30.0
@@ -55,8 +55,8 @@ class Lock(Struct, frozen=True, omit_defaults=True):
     started: bool = False
     """Whether events were ever recorded: if so, a log that is empty or gone is a loss."""
     size: int | None = None
-    """How long the log was when it was taken hold of. What the index says of a longer one is from
-    its holder, who writes down every change."""
+    """How long the log was when it was taken hold of. The facts in the index about a longer one are
+    from its holder, who writes down every change."""
     epoch: int = 0
     """What `turn` was called when the lease was an `flock` on this file itself. A process of that
     time finds none here, and moves the log away from under its holder rather than share it."""
@@ -254,7 +254,7 @@ def at_work(disk: Disk, root: int, folder: int) -> Lock | None:
         disk.close(fd)
 
 
-# What is done to the lock file of a stream that is held, by the way to its folder. Nothing is
+# The changes to the lock file of a stream that is held, by the way to its folder. Nothing is
 # written to a file that does not name our own claim, wherever the way leads.
 
 
@@ -310,7 +310,7 @@ def _write(disk: Disk, fd: int, lock: Lock, over: bytes = b"") -> None:
 
 
 def _read(disk: Disk, fd: int) -> tuple[bytes, Lock | None]:
-    """What a lock file says; None if it makes no sense."""
+    """The words of a lock file; None if it makes no sense."""
     data = disk.peek(fd, _MOST_BYTES)
     lock = _parsed(data)
     if lock is None and data:  # somebody may be writing it at this moment
@@ -360,7 +360,7 @@ class HeldFile:
         """How many of the appends are on the disk, whether they were acknowledged or not."""
         self.synced = 0
         self.news: tuple[int, Facts, int] | None = None
-        """What the index is to be told once this append is durable, and how long the log is."""
+        """The facts for the index once this append is durable, and the length of the log."""
         self.poisoned = ""
         self.used = True
         self.writing = threading.Lock()

@@ -216,7 +216,7 @@ class FileStore(Syncing, Mail):
                 self._reopen(handle)
             handle.used = True
             data = b"\n".join((*lines, b""))
-            # What a holder notes that was taken over might be believed: its log may be as long.
+            # A note of a holder that was taken over might be believed: its log may be as long.
             at_once = facts is not None and _is_due_at_once(facts) and self._is_held(handle)
             if at_once:
                 size = handle.size + len(data)

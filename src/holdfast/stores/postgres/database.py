@@ -290,7 +290,7 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
 
 
 def failed(what: str, error: BaseException) -> StorageFailed:
-    """What is said when the database, or the way to it, fails."""
+    """The message when the database, or the way to it, fails."""
     advice = "What was acknowledged before is safe"
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
         error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))

@@ -47,7 +47,7 @@ class Presence:
 
     @property
     def number(self) -> int:
-        """What the process is known by."""
+        """The name of the process."""
         if not self._number:
             self._start()
         return self._number

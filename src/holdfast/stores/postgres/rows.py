@@ -13,7 +13,7 @@ from holdfast.stores.port import Facts, Query
 from holdfast.stores.queries import columns_of, filters, packed, parts_of_find
 
 Appends = tuple[Held, list[HeldLines]]
-"""What is appended to one stream."""
+"""The lines for one stream."""
 
 
 def by_stream(jobs: Sequence[HeldLines]) -> Iterator[Appends]:

@@ -1,8 +1,8 @@
-"""What is done with keys inside an encrypted store: closing boxes, and hiding names.
+"""The work with keys inside an encrypted store: closing boxes, and hiding names.
 
 A box is AES-256-GCM: a random nonce of 96 bits, then the ciphertext and its tag. Random nonces are
-safe for 2^32 boxes of one key, which no task comes near to with a key of its own. What a box is
-about (the stream, the place) is its associated data: moved elsewhere, it does not open.
+safe for 2^32 boxes of one key, which no task comes near to with a key of its own. The subject of a
+box (the stream, the place) is its associated data: moved elsewhere, it does not open.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Box:
         return nonce + self._cipher.encrypt(nonce, data, _joined(about))
 
     def open(self, box: bytes, *about: str | int) -> bytes | None:
-        """What was closed; None if it was changed, or closed with another key or `about`."""
+        """The opened content; None if it was changed, or closed with another key or `about`."""
         if len(box) < BOX_BYTES:
             return None
         try:

@@ -154,7 +154,7 @@ class HiddenNames(Wrapped):
         self._leases.clear()
         self.inner.close()
 
-    # What takes no lease
+    # Calls that take no lease
 
     def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
         return self.inner.read(self.names.hidden(stream), after_seq, backwards=backwards)
@@ -192,7 +192,7 @@ class HiddenNames(Wrapped):
 
 
 def _prefix_below(prefix: str) -> str:
-    """What can be asked of a store that knows the ids by other names: a whole kind."""
+    """The query for a store that knows the ids by other names: a whole kind."""
     return prefix[: len(prefix) - len(id_of(prefix))] if _is_hidden(prefix) else prefix
 
 
@@ -208,7 +208,7 @@ _SEALED = "sealed"
 
 
 class _Clear(Struct, omit_defaults=True):
-    """What facts say in the clear."""
+    """The facts in the clear."""
 
     user: str = ""
     session: str = ""
@@ -242,8 +242,8 @@ class SealedFacts:
         return replace(facts, user=user or "", session=session or "", labels=labels, origin=hidden)
 
     def opened(self, stream: str, facts: Facts) -> Facts | None:
-        """What the store below was told. None, and so the log is read, where anything is wrong
-        with it: facts are a copy."""
+        """The facts that the store below was told. None, and so the log is read, where anything is
+        wrong with it: facts are a copy."""
         if not (facts.user or facts.session or facts.labels):
             return facts
         try:

@@ -55,7 +55,7 @@ class SignedStore(Wrapped):
     """A store whose logs and messages can't be changed without the key."""
 
     protects = "checked"
-    """What an audit says of its lines."""
+    """The word that an audit has for its lines."""
 
     def __init__(self, inner: Store, keys: Keys) -> None:
         super().__init__(inner)

@@ -3,10 +3,10 @@
     {"seq":7,"box":"<base64>","sum":"0123456789abcdef"}
 
 A line stays a JSON object with its place and a chained sum, so that a store can tell a torn line
-from a whole one without the key. What the line says is in the box.
-The first line carries the data key of its log too, closed with the root key of the store (see
-`ring`), so a log is never without its key, and deleting it deletes both. The stream and the place
-are bound into each box: a line that was moved does not open.
+from a whole one without the key. The text of the line is in the box. The first line carries the
+data key of its log too, closed with the root key of the store (see `ring`), so a log is never
+without its key, and deleting it deletes both. The stream and the place are bound into each box: a
+line that was moved does not open.
 
     lines     closed with the data key of their log
     blobs     closed; named by their digest, encrypted, so that equal ones are kept once
@@ -92,7 +92,7 @@ class SealedStore(Wrapped):
     """A store whose content is encrypted, around one that never sees it."""
 
     protects = "encrypted"
-    """What an audit says of its lines."""
+    """The word that an audit has for its lines."""
 
     def __init__(self, inner: Store, keys: Keys) -> None:
         root = ring.open_root(inner, keys)
@@ -322,7 +322,8 @@ class SealedStore(Wrapped):
         closed = None
         with suppress(LogDamaged):  # it is not there, or can't be read
             closed = self.inner.get_blob(hidden, checked=False)
-        # What opens is put again as it is, which makes it young; closed anew it would look changed.
+        # A blob that opens is put again as it is, which makes it young; closed anew it would look
+        # changed.
         if closed is not None and box.open(closed, "blob", digest) == data:
             self.inner.put_blob(closed, hidden)
         else:

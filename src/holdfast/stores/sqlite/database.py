@@ -67,7 +67,7 @@ def version_in(path: Path) -> int:
 def _make_file(path: Path) -> None:
     """Make the file, private, if it is not there.
 
-    One that is there must not even be opened: closing it would drop the locks that other
+    A database that is there must not even be opened: closing it would drop the locks that other
     connections of this process have on it.
     """
     with suppress(FileExistsError):
@@ -195,7 +195,7 @@ _ADVICE = {
 
 
 def failed(what: str, error: Exception) -> StorageFailed:
-    """What is said when the database, or the disk under it, fails."""
+    """The message when the database, or the disk under it, fails."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if isinstance(error, OSError):
         code = 14

@@ -28,7 +28,7 @@ def columns_of(facts: Facts) -> dict[str, Any]:
 
 
 def facts_in(columns: Sequence[Any]) -> Facts | None:
-    """What `columns_of` made columns of; None if nobody knows the facts.
+    """The facts that `columns_of` made columns of; None if nobody knows the facts.
 
     >>> facts = Facts(task="greet", labels={"a": "1"})
     >>> facts_in(list(columns_of(facts).values())) == facts
@@ -62,8 +62,8 @@ def _time(micros: int) -> datetime:
 #
 # SQLite does not know how many rows a value has. So those of each filter are counted along its
 # index, as far as `_ENOUGH`, and the index of the one that leaves the least is walked. Most go on
-# with the time of creation: their walk is in the order of the list, and ends with the page. What
-# else was asked for is checked row by row.
+# with the time of creation: their walk is in the order of the list, and ends with the page. The
+# other conditions are checked row by row.
 
 
 PARTS = parts_of_find("sqlite")

@@ -6,10 +6,10 @@ that nobody ever sees "database is locked". (A process that is stopped in the mi
 transaction, by SIGSTOP or a debugger, keeps all others from writing until it goes on or dies. No
 lease helps against that.)
 
-What a failed transaction left on the disk is not known, so every lease that had lines in it is
-spoiled, and the connection is made anew. After each commit, and before it says that anything is
-durable, the writer looks whether the file still has its name: what goes to a file that was
-deleted or replaced is lost.
+Nobody knows what a failed transaction left on the disk, so every lease with lines in it is spoiled,
+and the connection is made anew. After each commit, and before it says that anything is durable, the
+writer looks whether the file still has its name: what goes to a file that was deleted or replaced
+is lost.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Verification(Struct, frozen=True):
 class Audit(Struct, frozen=True, kw_only=True):
     """Who did what in a task, when and with what, and whether its log can be believed.
 
-    What `hf.audit(id)` returns.
+    The result of `hf.audit(id)`.
     """
 
     id: str

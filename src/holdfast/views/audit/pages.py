@@ -207,7 +207,7 @@ def value_text(value: Any) -> str:
     data = msgspec.json.encode(value)
     if len(data) > 72:
         spread = msgspec.json.format(data, indent=2)
-        # What would be cut after a few short lines tells more as one long one.
+        # A text that would be cut after a few short lines tells more as one long line.
         data = spread if spread.count(b"\n") < MOST_LINES else msgspec.json.format(data, indent=0)
     return data.decode()
 

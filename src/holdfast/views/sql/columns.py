@@ -30,8 +30,8 @@ from holdfast.stores.port import Store
 from holdfast.views.task import TaskView
 
 Kind = Literal["text", "integer", "real", "time", "json", "value"]
-"""What is in a column. `value` is JSON as well: that of a log, which may be large, and is only had
-when a query comes to it."""
+"""The content of a column. `value` is JSON as well: that of a log, which may be large, and is only
+had when a query comes to it."""
 Source = Literal["task", "session", "memory"]
 
 STORED_AS = {
