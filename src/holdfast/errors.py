@@ -577,7 +577,7 @@ class StoreError(HoldfastError):
 
 
 class EngineError(HoldfastError):
-    """An engine can't be reached, or refuses. What was to be told to it is safe in the store.
+    """An engine can't be reached, or refuses. The message for it is safe in the store.
 
     >>> issubclass(EngineConflict, EngineError)
     True
@@ -680,7 +680,7 @@ class MigrationNeeded(StoreError):
 
 
 class StorageFailed(StoreError):
-    """The disk failed or is full. What was acknowledged before is safe.
+    """The disk failed or is full. All that was acknowledged before is safe.
 
     >>> issubclass(StorageFailed, StoreError)
     True

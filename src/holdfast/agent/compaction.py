@@ -3,7 +3,7 @@
 The user's own function writes the summary, as a step of the task: it is run once, retried if that
 is asked for, and recorded. The summary is an event in the session's log that says up to which
 message it goes; the messages stay, and can be read. The next one goes on from it: it is given the
-summary before it as its first message, and stands for both. Whatever goes wrong changes nothing.
+summary before it as its first message, and stands for both. A failure changes nothing.
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ def compact(
 ) -> Compaction:
     """Summarize the older turns of a session, if there are more than `over_tokens` of them.
 
-    `summarize(messages)` returns the summary. It is called in a step, `summarize_by_NAME`. One that
-    fails, comes back empty, or is longer than what it stands for changes nothing; neither does one
-    that comes after another task's. For use inside of a task; in an async one it is awaited.
+    `summarize(messages)` returns the summary. It is called in a step, `summarize_by_NAME`. A
+    summary that fails, comes back empty, or is longer than what it stands for changes nothing;
+    neither does one that comes after another task's. For use inside of a task; in an async one it
+    is awaited.
 
     >>> from holdfast import Holdfast, task
     >>> def in_short(messages: Sequence[Message]) -> str:

@@ -2,7 +2,7 @@
 
 The readings of an agent are in its log, and a replay sees them again. But what was read an hour ago
 is no longer what is there, so a read that is made anew asks anew: always, or once its lifetime is
-over, or once a tool of the task changed what was read. What the agent makes of it may be kept for
+over, or once a tool of the task changed what was read. The agent may keep what it makes of it for
 as long as it likes, together with how old it is: `fact`.
 """
 

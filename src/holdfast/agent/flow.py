@@ -35,7 +35,7 @@ def drive(flow: Flow[T]) -> T:
 
 
 def driven(flow: Flow[T]) -> T:
-    """What a flow came to, in sync code."""
+    """The result of a flow, in sync code."""
     answer: Any = None
     try:
         call = flow.send(None)

@@ -162,7 +162,7 @@ _MOST_TRIES = 500
 
 
 def _spent(place: Namespace) -> tuple[int, int]:
-    """What was spent, and the version that says so."""
+    """The spending, and the version that says so."""
     kept = place.find([_KEY]).get(_KEY)
     return (0, 0) if kept is None else (decode(place.bytes_of(kept), int), kept.version)
 
@@ -183,7 +183,7 @@ def _change(place: Namespace, by: int, limit: int | None) -> int:
 
 
 class _Taken(Struct):
-    """What was taken out of budgets for one call."""
+    """The sums taken out of budgets for one call."""
 
     amount: int
     places: list[Namespace]

@@ -152,7 +152,7 @@ _MOST_IN_MIND = 2000
 
 Next = Any
 """The next `AgentState`: as it is, as what a flow of calls returns (see `holdfast.agent.flow`), or
-to be awaited. What overrides a phase may be written in any of these ways."""
+to be awaited. A function that overrides a phase may be written in any of these ways."""
 
 
 class Orchestrator(Loop[Out]):
@@ -211,7 +211,7 @@ class Orchestrator(Loop[Out]):
         self.tools.must_differ_from((*own, *(NAMES[kind] for kind in self._builtin(plan))))
         self.system = system
         self.about = about
-        """What it is good at, in a few words: for agents that may call it, or hand off to it."""
+        """Its strength, in a few words: for agents that may call it, or hand off to it."""
         self.budget_tokens = budget_tokens
         self.plans, self.reflects = plan, reflect
         self.counter = counter or Estimate()

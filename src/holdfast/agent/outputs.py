@@ -69,7 +69,7 @@ class AnswerForm(Generic[T]):
         about = inspect.getdoc(kind) if "__doc__" in vars(kind) else ""
         described = f"{_PLEASE} {about}".strip() if about else _PLEASE
         self.info = ToolInfo(ANSWER_TOOL, described, schema)
-        """What the model is told, as a tool; its parameters are the answer."""
+        """The words for the model about it, as a tool; its parameters are the answer."""
 
     def read(self, text: str) -> str:
         """The JSON of an answer that fits, without what it is wrapped in; else `BadCall`."""

@@ -122,7 +122,7 @@ def session_of(asked: AskedModel, store: Store) -> Session:
 
 
 def listed(calls: Iterable[AskedModel], store: Store) -> list[dict[str, Any]]:
-    """What is to be known of each call, without fetching a message."""
+    """The facts about each call, without fetching a message."""
     conversations: dict[str, Conversation] = {}
     rows = []
     for asked in calls:

@@ -87,7 +87,7 @@ class Session:
 
     @property
     def user(self) -> str:
-        """Whose session it is."""
+        """The user of the session."""
         return self.state.user
 
     @property
@@ -133,7 +133,7 @@ class Session:
         if scope is not None and not scope.run.driver.writes:
             return Spoken(self.id, (), digests)
         if scope is not None and scope.run.log.has_to_be_synced():
-            # What is said may follow from what the task's log has, and must not outlive it: after a
+            # A message may follow from what the task's log has, and must not outlive it: after a
             # power cut the task would draw another random number, and say something else.
             scope.run.sync()
         seqs = []

@@ -56,8 +56,8 @@ def make_calls(
     """Make the calls that a model asks for, as it asked for them; in a task, durably.
 
     They run side by side, unless `parallel=False` is said here or of a tool; what came of them
-    is in the order of the calls. Whatever is wrong with a call, or went wrong in it, is told in its
-    `error`, and is no exception. In an async task: `await make_calls(…)`.
+    is in the order of the calls. A fault of a call, or in it, is told in its `error`, and is no
+    exception. In an async task: `await make_calls(…)`.
 
     >>> from holdfast import Holdfast, task, tool
     >>> from holdfast.agent import assistant

@@ -1,6 +1,6 @@
 """Tools as a model sees and calls them: schemas out, arguments in, results as text.
 
-Whatever a model writes is data. Arguments that are no JSON, do not fit, or name a tool that is not
+Every text of a model is data. Arguments that are no JSON, do not fit, or name a tool that is not
 there are told to the model, and nothing is called.
 """
 
@@ -127,7 +127,7 @@ def _joined(parts: list[Any]) -> Any:
 class AgentTool:
     """Another agent as a tool: a call starts it as a child task, in a conversation of its own.
 
-    Made by `agent.as_tool(…)`. What it took counts as usage of the agent that called it.
+    Made by `agent.as_tool(…)`. Its usage counts as that of the agent that called it.
     """
 
     def __init__(self, task: Callable[..., Any], info: ToolInfo) -> None:

@@ -37,7 +37,7 @@ from holdfast.log.tokens import Counter
 
 
 class TurnDone(Struct, frozen=True):
-    """What came of a turn: the reply of the model, and the calls that it asked for.
+    """The outcome of a turn: the reply of the model, and the calls that it asked for.
 
     Without `records` the model asked for nothing more, and `text` is its answer. In an async task
     it is awaited, and so it may be anywhere.
@@ -46,7 +46,7 @@ class TurnDone(Struct, frozen=True):
     reply: Reply
     records: tuple[ToolCallRecord, ...] = ()
     usage: Usage = Usage()
-    """What the model and the agents that it called took."""
+    """The usage of the model and of the agents that it called."""
 
     def __await__(self) -> Generator[Any, Any, TurnDone]:
         yield from ()

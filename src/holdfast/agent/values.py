@@ -1,8 +1,8 @@
 """Values under keys: a small durable key-value store, with its history.
 
-`hf.values("prices")` is one namespace. What `put` returned is on disk, in every store, and each
-earlier value stays in the log: `as_of` and `history` show it. Values may expire. Use it for what
-programs share and no task owns: settings, cursors, caches.
+`hf.values("prices")` is one namespace. A version that `put` returned is on disk, in every store,
+and each earlier value stays in the log: `as_of` and `history` show it. Values may expire. Use it
+for what programs share and no task owns: settings, cursors, caches.
 
 Inside a task each call happens once: what it did or found is in the log of the task, and a replay
 sees that. In an async task the calls are awaited.
@@ -50,7 +50,7 @@ class Value(Struct, frozen=True):
 
 
 class _Found(Struct, frozen=True):
-    """What the log of a task has of a value that it read."""
+    """The record of a value that a task read, in its log."""
 
     key: str
     value: Raw

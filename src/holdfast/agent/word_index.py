@@ -3,7 +3,7 @@
 Every store finds the same entries for the same query, because no store has a part in it. Words are
 folded (`Zürich`, `ZURICH` and `zurich` are one), cut where neither a letter nor a digit stands, and
 never longer than `LONGEST_WORD`. Chinese and Japanese are written without spaces, so there each
-character is a word. What is left holds no quote, operator or control character, whatever the user
+character is a word. The rest holds no quote, operator or control character, whatever the user
 typed.
 
 Entries that have any of the words match. How well they match is said by BM25, where a word counts

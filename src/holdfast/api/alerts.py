@@ -5,8 +5,8 @@ once however many workers look; it is delivered at least once, with retries that
 and it is recorded, as every task is (`holdfast ls --type holdfast_alert`). A hook (a function, a
 command, a webhook) stands in memory only: no secret of it is in a log.
 
-A worker looks for reasons every few seconds, by the index of the store. What happened before the
-first worker with a hook looked is not told of, nor what is older than a week.
+A worker looks for reasons every few seconds, by the index of the store. Nothing is told of what
+happened before the first worker with a hook looked, or is older than a week.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MOST_SEEN = 10_000
 
 
 class Alert(Struct, frozen=True):
-    """Why somebody should look at a task. What a hook is given.
+    """Why somebody should look at a task. A hook is given it.
 
     >>> Alert(reason="failed", task="trip-42", type="plan_trip", text="RuntimeError: storm").task
     'trip-42'
@@ -197,7 +197,7 @@ def post(url: str, secret: str | None, alert: Alert, key: str) -> None:
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
-    """What a webhook is signed with.
+    """The signature of a webhook.
 
     >>> signature("s", b"{}", 1)[:9]
     't=1,v1=b2'
@@ -261,7 +261,7 @@ def reasons_in(
 ) -> Iterator[tuple[Alert, str]]:
     """Why somebody should look at tasks, since then; each with what tells it from another one.
 
-    What is in `seen` is left out, and what was told of is added to it.
+    It leaves out the alerts in `seen`, and adds those that it told of.
     """
     seen = set() if seen is None else seen
     for record in _records(hf, {"status": WATCHED, "updated_after": since}):

@@ -400,7 +400,7 @@ class Holdfast:
     def compensate(self, id: str) -> TaskView:
         """Undo what a failed or cancelled task did, or finish doing so; returns its view.
 
-        What could not be undone before is tried again. See `TaskView.compensation`.
+        An undo that failed before is tried again. See `TaskView.compensation`.
         """
         with suppress(TaskFailed, TaskCancelled):
             self._going.go(self._driving.compensating(id))
@@ -451,9 +451,9 @@ class Holdfast:
     def cancel(self, id: str, *, because: str = "", by: str = "") -> str:
         """Ask a task to end at its next step; returns its status after that.
 
-        A running async step is cancelled, a sync one runs to its end. What the task did is undone
-        if it was declared so. A task that nobody drives ends at once, unless it has something to
-        undo: then a worker, or `resume`, does that and ends it.
+        A running async step is cancelled, a sync one runs to its end. The effects of the task are
+        undone if it was declared so. A task that nobody drives ends at once, unless it has
+        something to undo: then a worker, or `resume`, does that and ends it.
         """
         return control.cancel(self._holding, id, because, by)
 
@@ -744,8 +744,8 @@ class Holdfast:
         *,
         seq: int | None = None,
     ) -> Snapshot:
-        """What a task knew before a step (or `after` it), or after the event `seq`; at its end, if
-        no place is named.
+        """The knowledge of a task before a step (or `after` it), or after the event `seq`; at its
+        end, if no place is named.
 
         As `hf.task(id).at(…)`, but nothing more is read than it takes: quick in a long log, and
         also where a log is damaged further on.
@@ -797,10 +797,10 @@ class Holdfast:
         called with the same arguments is answered by what it returned; `stub`, none is called, and
         one that is neither in the original nor in `stubs` stops the task.
 
-        What can be other: `results` of steps before the fork, by path; `input`, arguments of the
-        task; `state`, that of the last checkpoint; `task`, the function; `arguments` of steps
-        after the fork, by the name of the step (`{"ask_model": {"model": "other"}}`); and `stubs`,
-        what steps and tools return without being called, by name.
+        The things that can be other: `results` of steps before the fork, by path; `input`,
+        arguments of the task; `state`, that of the last checkpoint; `task`, the function;
+        `arguments` of steps after the fork, by the name of the step (`{"ask_model": {"model":
+        "other"}}`); and `stubs`, what steps and tools return without being called, by name.
         """
         from holdfast.history.forks import ForkChanges, WantedFork, by_path, fork
 
@@ -879,8 +879,8 @@ class Holdfast:
     ) -> Rewind:
         """Rewind a task to before a step (or after it): state, conversation and files as one.
 
-        Nothing is deleted: an event says so, and a rewind can be rewound. What the task did
-        outside since then is returned; with `undo` what has an undo is undone first. The task is
+        Nothing is deleted: an event says so, and a rewind can be rewound. It returns the effects of
+        the task outside since then; with `undo` what has an undo is undone first. The task is
         paused then, and `hf.resume(id)` goes on from there. A tool that it calls again with the
         same arguments is answered by what it returned before, unless that was undone, or `effects`
         is `live`.
@@ -1199,8 +1199,8 @@ class Holdfast:
     ) -> Copied:
         """Bring tasks back from an archive: all of them, or those that are named.
 
-        What is there already is left as it is. What was unfinished arrives paused, because the
-        original may have gone on since. An archive that would unpack to more than `max_bytes`
+        A task that is there already is left as it is. An unfinished task arrives paused, because
+        the original may have gone on since. An archive that would unpack to more than `max_bytes`
         (64 GiB) is refused.
         """
         from holdfast.upkeep.archive import MAX_BYTES, Archive
@@ -1242,7 +1242,7 @@ class Holdfast:
         return sweep.run(place, VERSION, compact=compact)
 
     # The async form of each method that may wait. `arun`, `aresume` and `aretry` are above: they
-    # drive a task on the caller's loop. What `follow` and `stream` return is read with `for` or
+    # drive a task on the caller's loop. You read the results of `follow` and `stream` with `for` or
     # `async for`.
 
     aclose = off_the_loop(close)

@@ -19,7 +19,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class AsyncForm(Protocol[S_contra, P, R_co]):
-    """What a type checker sees of an async form: a method with the parameters of the other."""
+    """The type of an async form, for type checkers: a method with the parameters of the other."""
 
     @overload
     def __get__(

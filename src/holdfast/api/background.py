@@ -1,4 +1,4 @@
-"""What a worker does beside driving tasks: it starts what is scheduled, looks for alerts, and
+"""The work of a worker beside driving tasks: it starts what is scheduled, looks for alerts, and
 deletes what has grown old.
 
 One thread of its own. Nothing that goes wrong here disturbs a task: it is said, and tried again.

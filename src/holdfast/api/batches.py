@@ -60,7 +60,7 @@ class KeptBatch(Struct, frozen=True, omit_defaults=True):
 
 
 class Collected(Struct, frozen=True, omit_defaults=True):
-    """What one batch has."""
+    """The contents of one batch."""
 
     items: int
     due: datetime
@@ -115,7 +115,7 @@ class BatchHandle:
         return task_id(batch) if close(self._hf, batch, self._spec) else ""
 
     def info(self) -> BatchInfo:
-        """What it has collected, and when its task starts at the latest."""
+        """The items that it has collected, and when its task starts at the latest."""
         return _info(self._hf, _kept(self._hf, self._batch))
 
     aadd = off_the_loop(add)

@@ -1,6 +1,6 @@
 """`@step(cache=…)`: results that tasks share, by the arguments of the call, for a time.
 
-What a step returned is put under the hash of its arguments in a namespace of its own
+The result of a step is put under the hash of its arguments in a namespace of its own
 (`hf.values("cache/<step>")`). The next call with the same arguments, in any task and any process,
 takes it from there while it lives. Each task's log holds the result as always, so a replay does not
 look into the cache. Two tasks that ask at once may both make the call.

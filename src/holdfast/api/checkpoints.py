@@ -40,7 +40,7 @@ _SMALL_BYTES = 4096
 """Below this a state counts as this large: a counter need not be written whole so often."""
 
 _FILE_BYTES = 256
-"""What a file of the task adds to a whole checkpoint, about."""
+"""The bytes that a file of the task adds to a whole checkpoint, about."""
 
 
 def restore(default: T) -> T:
@@ -141,7 +141,7 @@ def _go_on_from(scope: Scope, path: str) -> None:
 
 
 def _event(run: Run, known: Checkpoints, raw: bytes) -> Callable[[State], Checkpointed]:
-    """What is to be appended, given the state at that moment: somebody may pause it just now."""
+    """The event to append, given the state at that moment: somebody may pause it just now."""
     version = cast("Spec", run.spec).version
     before, known.newest = known.newest, _plain(raw)
     if before is not UNSET:

@@ -25,8 +25,8 @@ def decide(
     """Record what was chosen at a branch point, from what, and why; returns the choice.
 
     On a replay the recorded choice is returned, so a choice that a model or a person made stays.
-    One that takes the place of an earlier one says so: `supersedes` is its name (the newest of
-    that name counts) or its path. `holdfast why` prints the chain.
+    A decision that takes the place of an earlier one says so: `supersedes` is its name (the newest
+    of that name counts) or its path. `holdfast why` prints the chain.
 
     >>> from holdfast import Holdfast, task
     >>> @task

@@ -1,4 +1,4 @@
-"""`QueueHandle`: a queue from its users' side. What the queue itself is, says `core.queues`."""
+"""`QueueHandle`: a queue from its users' side. `core.queues` says what the queue itself is."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class ScheduleHandle:
         return list(islice(due_after(self.schedule, self._hf._holding.clock()), count))
 
     def history(self, limit: int = 20) -> list[Mark]:
-        """What became of due times, the newest first."""
+        """The outcomes of due times, the newest first."""
         values = _marks(self._hf, self.name)
         found = [
             _load_mark(values.bytes_of(kept))
@@ -212,7 +212,7 @@ def _marks(hf: Holdfast, name: str) -> Namespace:
 
 
 def last_mark(hf: Holdfast, name: str) -> Mark | None:
-    """What became of the newest due time that was seen to."""
+    """The outcome of the newest due time that was seen to."""
     values = _marks(hf, name)
     kept = values.find(["mark"]).get("mark")
     return None if kept is None else _load_mark(values.bytes_of(kept))

@@ -79,7 +79,7 @@ Tell = Callable[[str], object]
 
 
 class Settings(Struct):
-    """What the caller says itself, by arguments or options: it comes before all else."""
+    """The words of the caller itself, by arguments or options: it comes before all else."""
 
     url: str = ""
     app: tuple[str, ...] = ()
@@ -224,7 +224,7 @@ def keys_in(
 def engine_settings(
     given: Settings, environment: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
-    """What is said of the engine, its `name` first; of another engine than that, nothing.
+    """The settings of the engine, its `name` first; of another engine than that, nothing.
 
     >>> engine_settings(Settings(engine="restate"), {"HOLDFAST_ENGINE": "temporal"}, Path("/"))
     {'name': 'restate'}
@@ -284,8 +284,8 @@ def _read(project: Path) -> _Table:
         raise BadInput(f"can't read the settings in {project}: {error}") from None
 
 
-# What workers do beside driving tasks: `[tool.holdfast.retention]`, `[tool.holdfast.queues.NAME]`,
-# `[[tool.holdfast.alerts]]`
+# The work of workers beside driving tasks: `[tool.holdfast.retention]`,
+# `[tool.holdfast.queues.NAME]`, `[[tool.holdfast.alerts]]`
 
 _SPAN = re.compile(r"(\d{1,9})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -306,7 +306,7 @@ def span_of(text: str) -> timedelta | None:
 
 
 def retention_of(folder: Path) -> Retention | None:
-    """What workers may delete, by the nearest pyproject.toml."""
+    """The tasks that workers may delete, by the nearest pyproject.toml."""
     project = nearest_project(folder)
     said = _read(project).retention if project else None
     if said is None:
@@ -361,7 +361,7 @@ def add_hooks(hf: Holdfast, environment: Mapping[str, str], folder: Path, tell: 
         )
 
 
-# What a `Holdfast` is made with
+# The options of a `Holdfast`
 
 
 def options_of(given: Settings, tell: Tell) -> dict[str, Any]:
@@ -461,7 +461,7 @@ def look_in(folder: Path) -> None:
 
 
 def load(where: str) -> Any:
-    """What `module` or `module:attribute` names, or `BadInput` that says what is wrong.
+    """The object that `module` or `module:attribute` names, or `BadInput` that says what is wrong.
 
     >>> load("math:tau") == load("math").tau
     True

@@ -218,8 +218,8 @@ def _plan_after(scope: Scope, mark: str, change: Callable[[Plan], tuple[AnyEvent
 
 
 def _with_edits(before: Plan, event: AnyEvent, after: Plan, edited: Plan) -> tuple[AnyEvent, Plan]:
-    """What the code says of its plan, brought together with what somebody else made of it since
-    the code last looked. A person who edits it knows what the code said, so their word counts."""
+    """The plan of the code, merged with the changes that somebody else made since the code last
+    looked. A person who edits it knows what the code said, so their word counts."""
     if isinstance(event, PlanProgressed):
         return event, with_status(edited, event.id, event.status)
     after = merged_for_ours(before, edited, after)

@@ -1,4 +1,5 @@
-"""What a task waits for and reads from the world around it: time, chance, people and messages.
+"""The things that a task waits for and reads from the world around it: time, chance, people and
+messages.
 
 All of it is in the log or derived from the call's place, so a replay sees what the first run saw.
 In an async task `sleep`, `ask` and `receive` are awaited.
@@ -45,7 +46,7 @@ _LONGEST_SCHEMA = 16 * 1024
 
 
 class Done:
-    """What `sleep` returns in a sync task: it is over, and may be awaited all the same."""
+    """The result of `sleep` in a sync task: it is over, and may be awaited all the same."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         return
@@ -207,8 +208,8 @@ def ask(
 
 
 def _schema(type: Any) -> Raw | UnsetType:
-    """What an answer has to look like, for those who make a form of it. The name says it all for
-    plain types, and a schema that is too long is left out."""
+    """The schema of an answer, for those who make a form of it. The name says it all for plain
+    types, and a schema that is too long is left out."""
     if type in (str, bool, int, float, list[str], list[int]):
         return UNSET
     from holdfast.codec.schemas import schema_of
@@ -455,7 +456,7 @@ class _Operation:
         return self.end(run, local.operate(run, path, self.spec, self.data, flow_of))
 
     def end(self, run: Run, record: Any) -> Any:
-        """What the task gets of the record that a flow ended with."""
+        """The value for the task, from the record that a flow ended with."""
         if self.returns is None or record.status == "failed":
             return conclude(run, self.spec, record) if record.status == "failed" else None
         try:
@@ -479,7 +480,7 @@ def _seed(name: str) -> bytes:
 
 
 def _age(state: State, scope: Scope) -> str:
-    """What the seeds are made of at the place that the code has come to.
+    """The text that seeds are made of at this place of the code.
 
     A fork, or a rewound task, runs through its past anew and has to see there what was
     seen then; from where it left it on, its ids are its own.

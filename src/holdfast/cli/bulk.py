@@ -1,7 +1,7 @@
 """One command for many tasks: named by their ids, or found by the filters of `holdfast ls`.
 
 Each task is treated by itself: one that can't be told does not keep the others from it. A dry run
-says which tasks are meant, and does nothing. What came of each is said at the end, and the exit
+says which tasks are meant, and does nothing. It says the outcome of each at the end, and the exit
 code is that of the first error.
 """
 

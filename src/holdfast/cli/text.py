@@ -157,7 +157,7 @@ def count(number: int, thing: str, things: str = "") -> str:
 def counts(numbers: Mapping[str, int]) -> list[str]:
     """How many logs there are of each kind, events and blobs; of the rarer kinds, if any.
 
-    What is not told of is left out.
+    It leaves out the kinds that `numbers` does not name.
 
     >>> counts({"tasks": 2, "sessions": 1, "memories": 0, "events": 9, "blobs": 0})
     ['2 tasks', '1 session', '9 events', '0 blobs']

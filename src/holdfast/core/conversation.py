@@ -59,7 +59,7 @@ class Conversation(Struct):
     rewinds: tuple[str, ...] = ()
     """The keys of those who put it back."""
     values: dict[str, KeptValue] = {}
-    """What it keeps under keys: the checkpoints of a graph, or the state of an app."""
+    """The values that it keeps under keys: the checkpoints of a graph, or the state of an app."""
     calls: dict[str, int] = {}
     """The calls of tasks that changed values, and the events that they made."""
     trail: list[AnyEvent] = []

@@ -23,8 +23,8 @@ _MOST = 20
 
 
 def death_of_driver(state: State, process: str) -> DriverDied | None:
-    """What is to be recorded of the last driver of a task, by the `process` that takes it now;
-    None if that one released it, or is the same process.
+    """The record for the last driver of a task, by the `process` that takes it now; None if that
+    one released it, or is the same process.
 
     >>> left = State(claims=1, status="in_progress", is_held=True, owner="w-1", process="a")
     >>> death_of_driver(left, "b")

@@ -141,7 +141,7 @@ def _pace(count: float, per_s: float) -> Pace:
 
 
 def must_be_limited(name: str, given: Any) -> Limited | None:
-    """What a decorator was given as `limit=`."""
+    """The value that a decorator was given as `limit=`."""
     if given is None or isinstance(given, Limited):
         return given
     if isinstance(given, Limit):
@@ -173,7 +173,7 @@ def is_on_time(until_s: float, now_s: float) -> bool:
 def admit(
     state: QueuePlaces, limit: Limit, wish: Wish, at: Any, now_s: float
 ) -> tuple[PlacesChanged | None, float | None]:
-    """What changes by a call that would like to go, and when it is to come again; None if it goes.
+    """The changes by a call that would like to go, and when it is to come again; None if it goes.
 
     `at` is the time as a datetime, for the place.
     """
@@ -207,7 +207,7 @@ def admit(
 def leave(
     state: QueuePlaces, limit: Limit, wish: Wish, used: int | None, pause_s: float, now_s: float
 ) -> PlacesChanged | None:
-    """What changes by a call that has ended; None if nothing does.
+    """The changes by a call that has ended; None if nothing does.
 
     `used` are the tokens that it took, if that is known, and `pause_s` is how long the provider
     asked everybody to wait.

@@ -198,8 +198,9 @@ def place_in(plan: Plan, *, is_over: bool) -> int | None:
 # Two who change one plan: what each did is found by the version they both began with.
 #
 # `base` is that version, `ours` is what the log has by now, `theirs` is what somebody made of
-# `base` meanwhile, in a file or in code. What only one of them changed is as they want it. What
-# both changed, each in another way, is a conflict: it is told, and nobody's is dropped in silence.
+# `base` meanwhile, in a file or in code. An item that only one of them changed is as they want it.
+# An item that both changed, each in another way, is a conflict: it is told, and nobody's is dropped
+# in silence.
 
 
 _Items = dict[str, PlanItem]

@@ -46,7 +46,7 @@ QUEUE, KEY = "queue", "queue_key"
 """The labels that every task of a queue has, so that it is found by them."""
 
 
-# What people declare.
+# The declaration of people.
 
 
 class Rate(Struct, frozen=True, omit_defaults=True):
@@ -102,7 +102,7 @@ def rate_of(text: str) -> Rate:
 
 
 class Queue(Struct, frozen=True, omit_defaults=True):
-    """What tasks wait in: how many run at once, how fast they start, and who goes first.
+    """The place where tasks wait: how many run at once, how fast they start, and who goes first.
 
     `concurrency` is how many of its tasks are driven at once, by all workers together, and
     `key_concurrency` how many of one key; `rate` and `key_rate` say how many start in a time. A

@@ -135,7 +135,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     parallel: bool = True
     """Whether an agent may call it beside the other calls of a turn."""
     limit: Limited | None = None
-    """What its calls share with those of others: how many, how often."""
+    """The limit that its calls share with those of others: how many, how often."""
     is_tool: bool = False
     """Whether it touches the outside world: what its kind says."""
 

@@ -562,12 +562,12 @@ def durable_tool(fn: Callable[..., Any]) -> FunctionTool:
 
 
 def _response(value: Any) -> dict[str, Any]:
-    """What a tool answers; the ADK goes on to call the tool if it is given nothing."""
+    """The answer of a tool; the ADK goes on to call the tool if it is given nothing."""
     return value if isinstance(value, dict) and value else {"result": value}
 
 
 async def _told(model: Any, request: Any) -> list[LlmResponse]:
-    """What a model says; `ModelRejected` if it would refuse the same again."""
+    """The words of a model; `ModelRejected` if it would refuse the same again."""
     try:
         return [each async for each in model.generate_content_async(request, stream=False)]
     except Exception as error:
@@ -579,7 +579,7 @@ async def _told(model: Any, request: Any) -> list[LlmResponse]:
 
 
 def _asked(model: Any, request: Any) -> dict[str, Any]:
-    """What a model is asked, as the log has it. The ADK makes up ids, and no model sees them."""
+    """The request to a model, as the log has it. The ADK makes up ids, and no model sees them."""
     import json
 
     config = request.config.model_dump(mode="json", exclude_none=True)

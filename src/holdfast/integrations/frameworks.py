@@ -1,4 +1,4 @@
-"""What every integration asks first: is its framework installed, and is it one we have tried?
+"""The first question of every integration: is its framework installed, and is it one we have tried?
 
 A module of an integration calls `need(…)` before it imports its framework. So an install that
 lacks it is told which extra to install, and a version that nobody tried is refused with the range

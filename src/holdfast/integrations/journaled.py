@@ -48,7 +48,7 @@ class Piece:
         self._has_passed = False
 
     def run(self, body: Callable[[], Any], settle: Settle) -> Any:
-        """What the body returns, as plain data: now, or when it ran before."""
+        """The result of the body, as plain data: now, or when it ran before."""
         if (scope := scope_var.get()) is not None:
             return self._branch(scope, body)
         task = self._task(body)

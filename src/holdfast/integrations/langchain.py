@@ -129,7 +129,7 @@ class HoldfastCache(BaseCache):
         self._shape = shape_of(Any)
 
     def lookup(self, prompt: str, llm_string: str) -> RETURN_VAL_TYPE | None:
-        """What the model answered before; None if that is not known."""
+        """The earlier answer of the model; None if that is not known."""
         key = _cache_key(prompt, llm_string)
         kept = self._values.find([key]).get(key)
         if kept is None:
@@ -240,7 +240,7 @@ def _asked(request: ToolCallRequest) -> tuple[str, str, Any]:
 
 
 def _seen(request: ModelRequest[Any]) -> Any:
-    """What the model is given, as it is recorded. A task of ours keeps the whole; elsewhere the
+    """The input of the model, as it is recorded. A task of ours keeps the whole; elsewhere the
     checkpoints have the messages, and the log has their number and their sum."""
     # Without their ids: LangGraph draws some of them anew on each run.
     messages = [_encoding.dump(each.model_copy(update={"id": None})) for each in request.messages]

@@ -7,12 +7,12 @@ The connection is made by the official client, in a thread of its own with an ev
 sync and async agents, and the workers of engines, use it alike. It is made when it is first needed,
 and again after it broke.
 
-A call is made with its idempotency key in `_meta`, under `holdfast/key`. What a server says of a
-tool decides what becomes of a call in doubt: one that only reads (`readOnlyHint`) or may be made
-twice (`idempotentHint`) is made again, any other waits for a person. The same holds for a server
-that is gone in the middle of a call, and for an answer that does not come in time: nobody knows
-whether the tool did its work. A server that could not be reached did nothing, and is tried again.
-Calls that share a connection lose it together, so then all of them are in doubt.
+A call is made with its idempotency key in `_meta`, under `holdfast/key`. The words of a server
+about a tool decide what becomes of a call in doubt: one that only reads (`readOnlyHint`) or may be
+made twice (`idempotentHint`) is made again, any other waits for a person. The same holds for a
+server that is gone in the middle of a call, and for an answer that does not come in time: nobody
+knows whether the tool did its work. A server that could not be reached did nothing, and is tried
+again. Calls that share a connection lose it together, so then all of them are in doubt.
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ class _Connection:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._serve())
-            # Those who wait for an answer are told that there won't be one.
+            # Calls that wait for an answer are told that there won't be one.
             left = asyncio.all_tasks(self._loop)
             if left:
                 self._loop.run_until_complete(asyncio.wait(left, timeout=_GRACE_S))

@@ -156,7 +156,7 @@ class HoldfastRunner:
     async def approved(self, result: RunResult | RunResultStreaming) -> RunState[Any]:
         """The state of a run after people have said which of its calls may be made.
 
-        The task asks, and waits as long as it takes: `hf.answer(id, True)`. What the run was is
+        The task asks, and waits as long as it takes: `hf.answer(id, True)`. The state of the run is
         kept in the log as the result of the step `run_state`: `RunState.from_string(agent, …)`.
         """
         state = result.to_state()
@@ -411,7 +411,7 @@ class _Course:
         made.guardrail_function = judged
         return made
 
-    # What a model is asked, as the log has it.
+    # The request to a model, as the log has it.
 
     def asked(self, model: Model, given: Sequence[Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a step that asks a model."""
@@ -516,7 +516,7 @@ def _told(tool: Tool) -> dict[str, Any]:
 
 
 def _parsed(arguments: str) -> dict[str, Any]:
-    """What a model wrote as arguments; it may be anything."""
+    """The arguments that a model wrote; it may be anything."""
     try:
         found = decode(arguments or "{}")
     except Illegible:
@@ -525,7 +525,7 @@ def _parsed(arguments: str) -> dict[str, Any]:
 
 
 def _output_of(output: Any) -> Any:
-    """What a tool returned in the form in which the SDK gives it to the model."""
+    """The result of a tool in the form in which the SDK gives it to the model."""
     if output is None or isinstance(output, str | int | float | bool):
         return output if isinstance(output, str) else str(output)
     listed = output if isinstance(output, list) else [output]

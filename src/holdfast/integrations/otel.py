@@ -119,7 +119,7 @@ def _otlp() -> SpanExporter:
 
 
 class Telemetry:
-    """What exports the spans and metrics of a `Holdfast`. Made by `instrument`."""
+    """The exporter of the spans and metrics of a `Holdfast`. Made by `instrument`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Bring past sessions of the OpenAI Agents SDK along, and what is shared by all imports.
 
 An import copies what another tool has kept into a store of Holdfast, where `show`, `compare`, `sql`
-and the debugger open it. Nothing is run, and the source is only read. What was imported has the
+and the debugger open it. Nothing is run, and the source is only read. An imported session has the
 label `imported`, which names the source, and the times of the source. A second import adds what is
 new. No framework has to be installed for this module or for `traces`.
 
@@ -41,7 +41,7 @@ OPENAI_ITEM = "openai_agents"
 
 
 class ImportedSessions(Struct, frozen=True):
-    """What an import brought."""
+    """The result of an import."""
 
     sessions: tuple[str, ...]
     messages: int
@@ -135,7 +135,7 @@ class PastSession:
             )
 
     def messages(self) -> list[Message]:
-        """What was said in it so far."""
+        """The messages in it so far."""
         return list(self._book.messages(1, self._book.refresh().messages))
 
     def say(self, turn: Turn, at: datetime, key: str) -> int:

@@ -93,7 +93,7 @@ _ENVELOPES = {
 _HTTP = re.compile(r"status_code: (\d+), model_name: (.*?), body: (.*)", re.DOTALL)
 
 _UNTOLD = frozenset({"timestamp", "run_id", "conversation_id"})
-"""What a message has that no model sees. A resumed run makes some of it anew."""
+"""The fields of a message that no model sees. A resumed run makes some of it anew."""
 
 
 class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -268,7 +268,7 @@ def _scope_of(ctx: RunContext[Any] | None, name: str) -> Scope:
     return known[ctx.run_id]
 
 
-# What a model is asked, as the log has it.
+# The request to a model, as the log has it.
 
 
 def _asked(model: str, cache_key: tuple[object, ...]) -> dict[str, Any]:
@@ -352,7 +352,7 @@ def _enveloped(result: object) -> object:
 
 
 def _function_of(tool: ToolsetTool[Any], name: str) -> Spec | None:
-    """What Holdfast knows of the function that a tool calls, if it is decorated."""
+    """The facts that Holdfast has about the function that a tool calls, if it is decorated."""
     if not isinstance(tool, FunctionToolsetTool) or not isinstance(tool.toolset, FunctionToolset):
         return None
     held = tool.toolset.tools.get(tool.original_name or name)

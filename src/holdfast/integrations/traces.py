@@ -62,7 +62,7 @@ _ROLES: dict[str, Role] = {"system": "system", "user": "user", "tool": "tool"}
 
 
 class ImportedTraces(Struct, frozen=True):
-    """What an import brought."""
+    """The result of an import."""
 
     tasks: tuple[str, ...]
     new: int
@@ -421,7 +421,7 @@ def _dumped(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-# What was said.
+# The messages.
 
 
 def _session_of(top: PastSpan) -> str:
@@ -468,7 +468,7 @@ def _chats(top: PastSpan) -> list[PastSpan]:
 
 
 def _unheard(known: list[Message], said: list[Message]) -> list[Message]:
-    """What is new: what follows the longest end of `known` with which `said` begins.
+    """The new messages: those that follow the longest end of `known` with which `said` begins.
 
     >>> a, b, c = (Message("user", text) for text in "abc")
     >>> _unheard([a, b], [a, b, c]) == _unheard([a, b], [b, c]) == [c], _unheard([a, b], [a])

@@ -90,7 +90,7 @@ class Clock:
         self._tell()
         return self._now
 
-    # What drivers and workers tell it: see `holdfast.engines.clocks.OwnTime`.
+    # The calls of drivers and workers: see `holdfast.engines.clocks.OwnTime`.
 
     def watch(self, runs: Callable[[], Iterable[Run]]) -> None:
         """Skip no time while one of these runs has something to do."""

@@ -68,7 +68,7 @@ class Scenario(Protocol):
         """Run the agent to its end, or go on with it; returns its result (plain data)."""
 
     def effects(self) -> Any:
-        """What was done to the outside world, as plain data: the same for every right run."""
+        """The effects on the outside world, as plain data: the same for every right run."""
 
 
 class Violation(Struct):
@@ -80,7 +80,7 @@ class Violation(Struct):
 
 
 class Report(Struct):
-    """What came of killing an agent everywhere."""
+    """The outcome of killing an agent everywhere."""
 
     points: int
     violations: list[Violation]

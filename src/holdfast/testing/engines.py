@@ -42,7 +42,7 @@ class EngineContract(
     Travelling,
     Logs,
 ):
-    """What the rules at the top of `holdfast.engines.port` come to.
+    """The rules at the top of `holdfast.engines.port`, as tests.
 
     `engine` is for you to give. `hf` may be given as well, to use another store than SQLite.
     """

@@ -63,7 +63,7 @@ class EvaluatedCase(Struct, frozen=True):
     divergence: str = ""
     """Where it first did something else than was recorded; '' if nowhere."""
     scores: dict[str, Score] = {}
-    """What each check said."""
+    """The verdict of each check."""
     notes: dict[str, str] = {}
     """Why a check failed, where it says so."""
     spent: Spent = Spent()
@@ -87,12 +87,12 @@ class Evaluation(Struct, frozen=True):
 
     @property
     def spent(self) -> Spent:
-        """What all of them took this time."""
+        """The usage of all of them this time."""
         return sum((case.spent for case in self.cases), Spent())
 
     @property
     def spent_then(self) -> Spent:
-        """What all of them took when they were recorded."""
+        """The usage of all of them when they were recorded."""
         return sum((case.spent_then for case in self.cases), Spent())
 
     def mean(self, check: str) -> float:
@@ -347,7 +347,7 @@ def _move(view: TaskView, call: Call) -> _Move:
 
 
 def _said(reply: Any) -> Any:
-    """What a model said, without ids, which no two replies share."""
+    """The words of a model, without ids, which no two replies share."""
     while isinstance(reply, dict) and "$type" in reply:
         reply = reply.get("of")
     message = reply.get("message", reply) if isinstance(reply, dict) else reply

@@ -44,7 +44,7 @@ class StoreProcesses:
 
     def __init__(self, maker: str, *given: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # What can be imported here can be imported there.
+        # A module that can be imported here can be imported there.
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno()), maker, *given]

@@ -5,8 +5,8 @@ real HTTP, streaming or not, so what is tested is the real client. As a real pro
 refuses a conversation in which a call has no result, and what else they refuse that a model's own
 reply can bring about. It can also fail in the ways that they do.
 
-What it makes up, such as the id of a reply, depends on the request alone. So an agent that was
-killed and asks again gets the very same.
+A value that it makes up, such as the id of a reply, depends on the request alone. So an agent that
+was killed and asks again gets the very same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.errors import BadInput
 from holdfast.log.messages import Message, assistant, is_valid
 from holdfast.testing import scripted_wire as wire
 
-# What providers refuse, beyond calls and results that do not pair.
+# The faults that providers refuse, beyond calls and results that do not pair.
 #
 # Each rule is one that an agent runs into by what a model says: a provider that takes the request
 # now refuses the next one, which has the reply in it. So a scripted model refuses it as well.
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def why_refused(format: str, data: Json) -> str:
-    """What a provider would say against a request; nothing if it would take it."""
+    """The objection of a provider to a request; nothing if it would take it."""
     rules = _of_anthropic if format == "anthropic" else _of_openai
     return next(rules(data), "")
 
@@ -176,11 +176,11 @@ class ScriptedModel:
 
     @property
     def url(self) -> str:
-        """What a client takes as its `base_url`."""
+        """The `base_url` for a client."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def answer(self, format: str, data: dict[str, Any], headers: dict[str, str]) -> Answer:
-        """What the script says to a request."""
+        """The answer of the script to a request."""
         try:
             messages, tools = wire.asked(format, data)
         except (BadInput, KeyError, TypeError, AttributeError) as error:

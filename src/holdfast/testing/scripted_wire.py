@@ -28,7 +28,7 @@ _CREATED = 1_700_000_000
 
 
 def asked(format: str, data: Json) -> tuple[list[Message], tuple[ToolInfo, ...]]:
-    """What a request asks: the messages and the tools in it."""
+    """The content of a request: the messages and the tools in it."""
     tools = data.get("tools") or []
     if format == "openai_chat":
         return openai_chat.from_wire(data.get("messages")), tuple(
@@ -52,7 +52,7 @@ def asked(format: str, data: Json) -> tuple[list[Message], tuple[ToolInfo, ...]]
 
 
 def error(format: str, status: int, message: str) -> Json:
-    """What a server says when it refuses."""
+    """The body with which a server refuses."""
     names = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
     names |= {403: "permission_error", 429: "rate_limit_error", 529: "overloaded_error"}
     kind = names.get(status, "api_error" if status >= 500 else "invalid_request_error")

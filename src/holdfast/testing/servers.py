@@ -81,7 +81,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
-        """What `start` runs, in the folder."""
+        """The command that `start` runs, in the folder."""
         raise NotImplementedError
 
     def is_ready(self) -> bool:
@@ -95,7 +95,7 @@ class Server:
 
     @property
     def log(self) -> Path:
-        """What it printed, over all its starts."""
+        """Its output, over all its starts."""
         return self.folder / "log"
 
     def start(self) -> None:
@@ -189,7 +189,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def status(url: str, body: Mapping[str, Any] | None = None) -> int | None:
-    """What a server answers with, or None where none answers."""
+    """The answer of a server, or None where none answers."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"accept": "application/json", "content-type": "application/json"}
     try:
@@ -230,7 +230,7 @@ def restate_server() -> Path | None:
     True
     """
     found = _program("restate-server")
-    # What npm puts on the path is a script that starts the program, and would die in its place.
+    # npm puts a script on the path that starts the program, and the script would die in its place.
     return found if found and found.resolve().suffix != ".js" else None
 
 
@@ -370,8 +370,8 @@ rocksdb-disable-wal-fsync = {without_fsync}
 class RestateServer(Server):
     """Restate's server, a single node: `url` takes requests, `admin_url` deployments.
 
-    Without `durable` it may lose the latest in a power cut, but not when it is killed. Whatever a
-    service fails with, it is asked again within half a second, and without end.
+    Without `durable` it may lose the latest in a power cut, but not when it is killed. It asks a
+    failing service again within half a second, and without end.
 
     >>> RestateServer("restate-data", port=8080, admin_port=9070).admin_url
     'http://127.0.0.1:9070'

@@ -39,7 +39,7 @@ class StoreContract(
     FindContract,
     DerivedBesideStreams,
 ):
-    """What the rules at the top of `holdfast.stores.port` come to.
+    """The rules at the top of `holdfast.stores.port`, as tests.
 
     `open_store` is for you to give. `spoil_blob(store, digest)` may be given as well: it changes
     the bytes of a blob behind the store's back, and the store has to notice.

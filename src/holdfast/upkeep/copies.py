@@ -1,6 +1,6 @@
 """Copying tasks to another store, or moving them there.
 
-A family is copied as a whole, in four strides. Whatever interrupts it (a crash, a power cut), a
+A family is copied as a whole, in four strides. After any interruption (a crash, a power cut), a
 task can go on at one place at most, and the same copy, run again, goes on where it stopped:
 
 1. **Pause** what is unfinished, in the source, with the target's name as the reason. From here on

@@ -252,7 +252,7 @@ class Projection:
             return self._read(most, breathe)
 
     def _read(self, most: int | None, breathe: Callable[[], object]) -> tuple[bytes, bytes, bool]:
-        """What is new: lines for the two files that grow, and whether that was all."""
+        """The new lines for the two files that grow, and whether that was all."""
         tail, note = self._tail, self._changes.note
         lines = [] if tail.state.seq else [HEADER]
         calls: list[bytes] = []

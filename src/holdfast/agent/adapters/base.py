@@ -292,12 +292,12 @@ class Adapter(Generic[Client_co]):
         """Whether the server takes the schema of an answer. If not, an agent with an `output` gives
         the model a tool to answer with."""
         self.limit = limit
-        """What its calls share with those of other tasks and workers: agents keep to it, and a step
-        of your own has it as `@step(limit=…)`."""
+        """The limit that its calls share with those of other tasks and workers: agents keep to it,
+        and a step of your own has it as `@step(limit=…)`."""
         must_be_limited(f"{self}", limit)
         self.options = options
         self._limited = (str(getattr(client, "base_url", "")), model)
-        """What a provider limits: the calls of one model at one address."""
+        """The limits of a provider: the calls of one model at one address."""
 
     @overload
     def __call__(self: Adapter[BlockingClient], request: Request) -> Reply: ...

@@ -9,7 +9,7 @@ loaded:
 | `openai_responses` | the `input` or `output` items of a response | `input` items |
 | `anthropic` | `messages`, and the `system` parameter | `(system, messages)` |
 
-and `tools_to_wire`. What was read from a format is written to it just as it was. What only that
-format knows stays in `extra` or as a `Foreign` part, and is sent to no other. What is written is
-always paired: every call has its result right after it.
+and `tools_to_wire`. A message read from a format is written to it just as it was. A part that only
+that format knows stays in `extra` or as a `Foreign` part, and is sent to no other. Calls and
+results are always written in pairs: every call has its result right after it.
 """

@@ -98,7 +98,7 @@ class Forgotten(Event, frozen=True, kw_only=True, tag="forgotten"):
 
 
 class ValueChange(Struct, frozen=True, omit_defaults=True):
-    """What became of one key: it has this value now, or (left out) none."""
+    """The outcome for one key: it has this value now, or (left out) none."""
 
     key: str
     value: Raw | UnsetType = UNSET

@@ -103,7 +103,7 @@ class Hindered(Event, frozen=True, kw_only=True, tag="hindered"):
     error: str
     """The type of the error, such as CodeChanged."""
     why: str
-    """What it said, and what to do."""
+    """Its words, and what to do."""
     by: str = ""
     """The driver that tried."""
 
@@ -197,8 +197,8 @@ class ListGrew(Event, frozen=True, kw_only=True, tag="list_grew"):
     """A long list that values name: the items that it has beyond those of the list `base`.
 
     Without `base` it goes on from the list of the last such event; with an empty one, from none.
-    What an item has from the result of a call stands there as null, and in `copied`: where it
-    stands in `items`, the path of the call, and the event that has its result.
+    A part of an item from the result of a call is null there, and is in `copied`: where it stands
+    in `items`, the path of the call, and the event that has its result.
     """
 
     digest: str

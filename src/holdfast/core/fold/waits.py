@@ -274,7 +274,7 @@ def begun_again(state: State, call: Call, at: datetime) -> None:
 def saw(state: State, call: Call) -> None:
     """A read has ended: it may answer for others, unless there is a younger one.
 
-    One that was begun before the last checkpoint may not: it may have been read from a log that
+    A call that was begun before the last checkpoint may not: it may have been read from a log that
     begins there, where nobody knows what came in between.
     """
     if state.checkpoints and not call.path.startswith(f"@{state.checkpoints}."):

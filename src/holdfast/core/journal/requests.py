@@ -90,8 +90,8 @@ class Append(Struct, gc=False):
     """Append an event; with `sync`, answer when it is durable. Answered with the call's record.
 
     With `while_waiting` only if the call still waits: its answer may come from outside just now.
-    What depends on more than that is a function of the state as it is at that moment, which
-    returns the event, or None for none.
+    An event that depends on more than that is given as a function of the state at that moment,
+    which returns the event, or None for none.
     """
 
     event: AnyEvent | Callable[[State], AnyEvent | None]

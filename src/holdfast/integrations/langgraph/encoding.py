@@ -116,7 +116,7 @@ def _of_message(value: Any) -> dict[str, Any] | None:
 
 
 def fingerprint(value: Any) -> Any:
-    """What tells whether a message has been changed in place; None for what is no message."""
+    """The mark by which a message changed in place is known; None for what is no message."""
     if _MESSAGES.get(type(value).__name__) is not type(value):
         return None
     fields = [item if type(item) in _SCALARS else repr(item) for item in value.__dict__.values()]

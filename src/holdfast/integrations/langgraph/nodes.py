@@ -86,7 +86,7 @@ def durable_tool(
     """A tool of LangChain whose calls are journaled: each call that a model asked for is made once.
 
     `policy` is what `@tool` takes: `in_doubt`, `check`, `retry`, `timeout_s`, `approve`. The key of
-    a call is `holdfast.current().key` inside the tool. What the tool raises is not recorded: an
+    a call is `holdfast.current().key` inside the tool. An exception of the tool is not recorded: an
     error that the agent handles is handled anew.
     """
     inner = tool if isinstance(tool, BaseTool) else make_tool(tool)
@@ -166,7 +166,7 @@ def piece_of(hf: Holdfast, name: str, config: RunnableConfig, *more: str) -> Pie
 
 
 def tool_answer(data: Any, call: Any) -> Any:
-    """What a tool answered. A check, or a person, says it without the message around it."""
+    """The answer of a tool. A check, or a person, says it without the message around it."""
     found = _encoding.load(data)
     is_call = isinstance(call, Mapping) and call.get("type") == "tool_call"
     if not is_call or isinstance(found, ToolMessage | Command):

@@ -17,7 +17,7 @@ from holdfast.log.reading import session_stream
 
 
 class ImportedThreads(Struct, frozen=True):
-    """What an import brought."""
+    """The result of an import."""
 
     threads: tuple[str, ...]
     checkpoints: int

@@ -151,7 +151,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """What each channel was given since its last snapshot, along the parents."""
+        """The values that each channel was given since its last snapshot, along the parents."""
         thread, ns = self._place(config)
         id = get_checkpoint_id(config)
         return thread.look(lambda state: self._history(thread, state, ns, id, channels))  # type: ignore[no-any-return]
@@ -324,7 +324,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep only the newest checkpoint of each namespace, or (`"delete"`) none.
 
-        What a delta channel of the newest one is made of stays: without it the channel is lost.
+        The parts of a delta channel of the newest one stay: without it the channel is lost.
         """
         if strategy not in ("keep_latest", "delete"):
             raise BadInput(f"prune(): strategy={strategy!a:.60} must be 'keep_latest' or 'delete'")

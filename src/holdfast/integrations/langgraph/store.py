@@ -110,7 +110,7 @@ class HoldfastStore(BaseStore):
         return _item(op.namespace, op.key, stored, kept)
 
     def _in_memory(self) -> InMemoryStore:
-        """What is there now, in LangGraph's own store."""
+        """The items that are there now, in LangGraph's own store."""
         found = InMemoryStore(index=self._index)
         for kept in self._values.find_all():
             *namespace, key = (unquote(part) for part in kept.key.split("/"))
@@ -151,7 +151,8 @@ class HoldfastStore(BaseStore):
         self._write(new, every=True)
 
     def _vectors(self, ops: Sequence[PutOp]) -> dict[str, dict[str, list[float]]]:
-        """What the embedding function makes of the items: LangGraph's store does the work."""
+        """The vectors that the embedding function makes of the items: LangGraph's store does the
+        work."""
         if self._index is None or not ops:
             return {}
         made = InMemoryStore(index=self._index)

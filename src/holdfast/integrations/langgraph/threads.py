@@ -76,7 +76,7 @@ class Thread:
         )  # fmt: skip
 
     def look(self, at: Callable[[ThreadState], Any]) -> Any:
-        """What is made of the state, with what others have added, while nobody changes it."""
+        """The result made of the state, with what others have added, while nobody changes it."""
         return self._ledger.look(at)
 
     def data(self, kept: KeptValue) -> Any:

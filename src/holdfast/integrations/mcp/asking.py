@@ -34,8 +34,8 @@ class Declined(Exception):
 
 
 def key_of(question: Call) -> str:
-    """What a client calls a question. No other question of the task is ever called so, not even
-    the same one after a rewind: the event that asked it is part of the name.
+    """The name of a question for a client. No other question of the task is ever called so, not
+    even the same one after a rewind: the event that asked it is part of the name.
 
     >>> from datetime import datetime
     >>> key_of(Call("2", "ask", "question", "waiting", datetime(2026, 1, 1), key="room", seq=7))
@@ -119,7 +119,7 @@ def _form(question: Call) -> dict[str, Any]:
 
 
 def _schema(question: Call) -> dict[str, Any]:
-    """What is known of the type that a question asks for: its schema, if the code recorded it."""
+    """The facts about the type that a question asks for: its schema, if the code recorded it."""
     found = decode(bytes(question.schema)) if isinstance(question.schema, Raw) else {}
     return found if isinstance(found, dict) else {}
 

@@ -62,7 +62,7 @@ _SWEEP_S = 60.0
 
 
 class _Event(msgspec.Struct, omit_defaults=True):
-    """What a stream was sent, as it stands under the event's number."""
+    """The message sent to a stream, under the event's number."""
 
     stream: str
     message: Any = None
@@ -86,7 +86,8 @@ class _Session:
         self.id = id
         self.events = events
         self.inner = ""
-        """What the SDK calls it here; '' before its handshake was made in this process."""
+        """The name that the SDK has for it here; '' before its handshake was made in this
+        process."""
         self.greets = False
         """Whether the handshake is being made again, which the client must not hear of."""
         self.running: set[str] = set()
@@ -116,8 +117,8 @@ class _Session:
 
 
 _session: ContextVar[_Session | None] = ContextVar("holdfast_mcp_session", default=None)
-"""The session that a request belongs to. What the SDK does in the course of a session runs in the
-context of the request that began it."""
+"""The session that a request belongs to. The SDK runs the work of a session in the context of the
+request that began it."""
 _raw: ContextVar[str] = ContextVar("holdfast_mcp_raw", default="")
 """The request that is handled, as it is to be made again."""
 
@@ -475,7 +476,7 @@ def _with(scope: Scope, changed: Mapping[str, str]) -> list[tuple[bytes, bytes]]
 
 
 async def _body(receive: Receive) -> bytes:
-    """The body of a request. What stands around us has seen to it that it is not too long."""
+    """The body of a request. The server around us has made sure that it is not too long."""
     found: bytes = b""
     while True:
         message = await receive()

@@ -209,7 +209,7 @@ class DurableTasks(Extension):
         self._driver: tuple[EngineWorker, threading.Thread] | None = None
         self._secret = b""
 
-    # What the SDK asks of an extension
+    # The methods that the SDK asks of an extension
 
     def tools(self) -> Sequence[ToolBinding]:
         """The tasks that were named as tools."""
@@ -308,7 +308,7 @@ class DurableTasks(Extension):
         return f"mcp-{hmac.new(self._secret, said, 'sha256').hexdigest()[:32]}"
 
     def _kept_secret(self) -> bytes:
-        """What the ids of keys are made with. All servers on the store share it."""
+        """The secret that the ids of keys are made with. All servers on the store share it."""
         kept = self.hf.values(_NAMESPACE, bytes)
         with suppress(Conflict):
             if (found := kept.get("secret")) is not None:
@@ -401,7 +401,7 @@ class DurableTasks(Extension):
             except HoldfastError as error:
                 raise MCPError(INVALID_PARAMS, f"{key}: {error}") from error
 
-    # What a task looks like
+    # The look of a task
 
     def _seed(self, view: TaskView) -> dict[str, Any]:
         """A task as its handle tells it."""
@@ -432,7 +432,7 @@ class DurableTasks(Extension):
         return seed
 
     def _result(self, view: TaskView) -> CallToolResult:
-        """What the call of the tool returns, as the SDK would have made it of what happened."""
+        """The result of the call of the tool, as the SDK would have made it of what happened."""
         tool = view.state.labels.get(_TOOL, view.type)
         durable = _durables.get(self.hf, {}).get(view.type)
         if durable is None:
@@ -535,7 +535,7 @@ def _undeclared() -> MCPError:
 
 
 def _user() -> str:
-    """Whom the server let in; '' where everybody may come."""
+    """The user that the server let in; '' where everybody may come."""
     token = get_access_token()
     return "" if token is None else "|".join(filter(None, principal_components(token)))
 

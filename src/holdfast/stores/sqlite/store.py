@@ -115,8 +115,8 @@ class SqliteStore(DatabaseStore):
         dropped = [held for lease in leases if (held := self._leases.drop(lease)) is not None]
         given = [{"id": held.id, "epoch": held.lease.epoch} for held in dropped]
         if given:
-            # Earlier appends are in line before this, so they are written as well. If they can't be,
-            # that is for `sync` to say, and the leases run out by themselves.
+            # Earlier appends are in line before this, so they are written as well. If they
+            # can't be, that is for `sync` to say, and the leases run out by themselves.
             with suppress(StoreError):
                 self._write(lambda conn: conn.executemany(SQL["release"], given).rowcount)
 

@@ -25,7 +25,7 @@ from holdfast.testing.contract.samples import AT, LONG_S, STREAM, at_once, begun
 
 
 class Blobs:
-    """What is too large for a line."""
+    """Values that are too large for a line."""
 
     def spoil_blob(self, store: Store, digest: str) -> None:
         """Change the bytes of a blob where they are kept, behind the store's back."""
@@ -96,14 +96,14 @@ class Blobs:
             store.get_blob(name)
 
 
-# What is deleted is gone with all that belongs to it, and nothing else is.
+# A deleted stream is gone with all that belongs to it, and nothing else is.
 
 
 PENDING = Facts("job", "pending", created_at=AT, wake_at=AT)
 
 
 class Deleting:
-    """What `delete` takes along, and what it leaves."""
+    """The data that `delete` takes along, and the data that it leaves."""
 
     def test_a_deleted_stream_is_gone_and_can_be_made_anew(
         self, store: Store, other: Store

@@ -1,4 +1,4 @@
-"""What was derived from a stream is kept beside it, replaced as a whole, and goes with it."""
+"""Data derived from a stream is kept beside it, replaced as a whole, and goes with it."""
 
 from __future__ import annotations
 

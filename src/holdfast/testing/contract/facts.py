@@ -178,7 +178,7 @@ Found = list[tuple[str, Facts]]
 
 
 class FindContract:
-    """What `find` has to give."""
+    """The streams that `find` has to give."""
 
     def test_a_page_holds_what_a_plain_filter_would(self, store: Store) -> None:
         random = Random(7)
@@ -276,7 +276,7 @@ def complete(store: Store, query: Query, known: dict[str, Facts]) -> Found:
 
 
 def plain_filter(query: Query, known: dict[str, Facts]) -> Found:
-    """What matches, in order, by the plainest code there is."""
+    """The matching streams, in order, by the plainest code there is."""
 
     def matches(stream: str, facts: Facts) -> bool:
         has: dict[str, Any] = msgspec.structs.asdict(facts)

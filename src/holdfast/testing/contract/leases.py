@@ -170,7 +170,7 @@ class Leases:
 
 
 def messages(store: Store, *streams: str) -> list[tuple[str, str, bytes]]:
-    """What is in inboxes."""
+    """The messages in inboxes."""
     return [(post.stream, post.name, post.data) for post in inbox_of(store, streams)]
 
 
@@ -271,8 +271,8 @@ class Inboxes:
 
 
 REFUSED = (Conflict, LeaseLost)
-"""What a stale writer that was refused already may be told when it tries again: its own count of
-the lines may have gone on."""
+"""The errors for a stale writer that was refused already and tries again: its own count of the
+lines may have gone on."""
 
 
 class Takeovers:

@@ -1,4 +1,4 @@
-"""What the tests of the contract write, and how they let a lease run out."""
+"""The lines that the tests of the contract write, and how they let a lease run out."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ async def calling_afollowed(tag: str) -> list[str]:
 
 
 class Calling:
-    """What a task calls."""
+    """The calls of a task."""
 
     def test_a_tool_is_given_a_key_of_its_own_for_each_call(self, hf: Holdfast) -> None:
         keys = result(hf, calling_keys)

@@ -395,7 +395,7 @@ async def branching_aone_fails(tag: str) -> str:
 
 
 class Branching:
-    """What a task does side by side."""
+    """The branches of a task."""
 
     @pytest.mark.parametrize("fn", [branching_gather, branching_agather])
     def test_gathered_branches_come_together_in_their_order(self, hf: Holdfast, fn: Any) -> None:

@@ -41,7 +41,7 @@ from holdfast.testing.engine_contract.working import (
 )
 from holdfast.workspace import files
 
-# What two logs of the same task differ in, besides who drove it, and when.
+# The differences between two logs of the same task, besides who drove it, and when.
 #
 # Calls of a body come one after the other, and so do the events of each call. Those of branches,
 # and of other tasks, may come in any order: they are compared by their place.
@@ -58,7 +58,7 @@ _TIMES = ("now",)
 
 
 def differences(one: Iterable[AnyEvent], other: Iterable[AnyEvent]) -> list[str]:
-    """What one log says and the other does not, in words; nothing if they say the same.
+    """The first difference between one log and the other, in words; nothing if they say the same.
 
     >>> from holdfast import Holdfast, note, task
     >>> @task
@@ -86,7 +86,7 @@ def _differences(one: dict[str, list[str]], other: dict[str, list[str]]) -> Iter
 
 
 def _by_place(events: Iterable[AnyEvent]) -> dict[str, list[str]]:
-    """What is said at each place of a task, in order."""
+    """The events at each place of a task, in order."""
     said: dict[str, list[str]] = defaultdict(list)
     for event in events:
         if isinstance(event, _WHO_DROVE_IT) or _is_progress_of_each(event):

@@ -168,7 +168,7 @@ async def people_mails(tag: str) -> str:
 
 
 class People:
-    """What only a person can say."""
+    """The answers that only a person can give."""
 
     @pytest.mark.parametrize("fn", [people_asks, people_aasks])
     def test_an_answer_of_the_right_type_lets_a_task_go_on(self, hf: Holdfast, fn: Any) -> None:
@@ -261,7 +261,8 @@ class People:
         assert effects[f"mail {tag}"] == 1
 
 
-# What a task says and sees besides its calls: times, decisions, notes, plans, files, sessions.
+# The words and the view of a task besides its calls: times, decisions, notes, plans, files,
+# sessions.
 
 
 async_files: Any = files
@@ -431,7 +432,7 @@ def saying_reads(owner: str) -> list[Any]:
 
 
 class Saying:
-    """What a task says, and what it sees of the world."""
+    """The words of a task, and its view of the world."""
 
     @pytest.mark.parametrize("fn", [saying_sleeps, saying_asleeps])
     def test_a_task_sleeps_for_as_long_as_it_said(self, hf: Holdfast, fn: Any) -> None:
@@ -490,7 +491,7 @@ class Saying:
         assert effects[f"shares of {owner}"] == 2
 
     def _goes_on(self, hf: Holdfast, fn: Any, *args: Any, **options: Any) -> Any:
-        """What a task comes to that is answered half-way."""
+        """The result of a task that is answered half-way."""
         self.handle = begin(hf, fn, *args, **options)
         until(lambda: self.handle.view.questions)
         hf.answer(self.handle.id, True)

@@ -213,7 +213,7 @@ def _known(hf: Holdfast, job: Job) -> Driven:
     return known
 
 
-# What is done with a log works on the logs of an engine: moving, forking, replaying, checking.
+# The operations on a log work on the logs of an engine: moving, forking, replaying, checking.
 
 
 @step

@@ -21,7 +21,8 @@ PATIENCE_S = 15.0
 _POLL_S = 0.01
 
 effects: Counter[str] = Counter()
-"""What tools did to the outside world, and how often. Each test has names of its own."""
+"""The effects of tools on the outside world, and how often each happened. Each test has names of
+its own."""
 
 
 @contextmanager
@@ -58,12 +59,12 @@ def begin(hf: Holdfast, fn: Callable[..., Any], *args: Any, **options: Any) -> H
 
 
 def result(hf: Holdfast, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """What a task comes to that is left to the worker."""
+    """The result of a task that is left to the worker."""
     return begin(hf, fn, *args, **options).result(PATIENCE_S)
 
 
 def until(look: Callable[[], T]) -> T:
-    """What a look finds, when it finds something."""
+    """The result of a look, when it finds something."""
     give_up_at = time.monotonic() + PATIENCE_S
     while True:
         found = look()

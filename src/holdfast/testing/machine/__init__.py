@@ -60,7 +60,7 @@ maybe_facts = st.sampled_from([None, (None,), (NOW - DAY,), (NOW,), (NOW + DAY,)
 
 
 class Writing(Story):
-    """What a process does with leases."""
+    """The leases of a process."""
 
     @rule(who=some_process, name=some_name, count=st.integers(1, 3), wake_at=maybe_facts)
     def work(self, who: int, name: str, count: int, wake_at: Wake) -> None:
@@ -242,7 +242,7 @@ def _is_busy(found: Outcome) -> bool:
 
 
 class Looking(Story):
-    """What anybody can see."""
+    """The view of anybody."""
 
     @rule(who=some_process, after=st.integers(0, 6), days=st.integers(-2, 2))
     def look(self, who: int, after: int, days: int) -> None:
@@ -338,7 +338,7 @@ class Looking(Story):
 
 
 class Ending(Story):
-    """What becomes of a process."""
+    """The fate of a process."""
 
     @rule(who=some_process)
     def close(self, who: int) -> None:
@@ -372,7 +372,7 @@ some_message = st.sampled_from(["m", "../m"])
 
 
 class Leaving(Story):
-    """What is durable when the call returns, and takes no lease."""
+    """Calls that are durable when they return, and take no lease."""
 
     @rule(who=some_process, name=some_name, message=some_message)
     def post(self, who: int, name: str, message: str) -> None:

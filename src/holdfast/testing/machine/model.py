@@ -1,10 +1,10 @@
-"""What a store may answer: the memory store's answer, and where its rules leave it a choice.
+"""The allowed answers of a store: the memory store's answer, and where its rules leave it a choice.
 
 Every call is made on a memory store as well. Where the rules say what comes of a call, the two
 must agree. They leave a choice in few places, and this is about those:
 
 - Lines that were appended but not synced may be gone, from some line on, after a crash or a
-  takeover. What is left is seen when the next lease is taken.
+  takeover. The rest is seen when the next lease is taken.
 - Another process may see such lines late, and with them the facts that came along.
 - A holder that was taken over may be told so when it appends, or when it syncs.
 - Facts may be unknown at any time, and after a crash be older ones.
@@ -79,7 +79,7 @@ class Hold(Struct, eq=False):
 
 
 class Stream(Struct, eq=False):
-    """What is known of a stream besides what the memory store holds."""
+    """The facts about a stream besides those in the memory store."""
 
     synced: int = 0
     """So many lines are there whatever happens."""
@@ -99,7 +99,7 @@ class Stream(Struct, eq=False):
 
 
 class Outcome(Struct):
-    """What came of a call."""
+    """The outcome of a call."""
 
     value: Any = None
     error: HoldfastError | None = None
@@ -155,7 +155,7 @@ def _shown(lines: Sequence[bytes]) -> str:
     return f"{len(lines)} lines ending in {list(lines[-2:])!r}"
 
 
-# What the rules share: the processes, the streams, and what is known of them.
+# The parts that the rules share: the processes, the streams, and what is known of them.
 
 
 NAMES = ("a", "a/b", "A \u00e9_%'")
