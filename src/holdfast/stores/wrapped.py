@@ -8,7 +8,7 @@ would, with the next method of the port, write in the clear what it is there to 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from holdfast.errors import StoreError
 from holdfast.stores.port import (
@@ -24,6 +24,7 @@ from holdfast.stores.port import (
 )
 
 T = TypeVar("T")
+EndT = TypeVar("EndT")
 
 _HARMLESS = ("compact", "wait_for_news", "nameless", "ping")
 """The methods that some stores offer beyond the port, and that tell nothing a wrapper would have to
@@ -123,6 +124,44 @@ class Wrapped:
         return self.inner.sweep(older_than_s, torn_older_than_s, dry_run=dry_run)
 
     def close(self) -> None:
+        self.inner.close()
+
+
+class WrappedLines(Wrapped, Generic[EndT]):
+    """A store that makes each line of the one that it is given and of the line before it.
+
+    It keeps the end of each log that is being written, for as long as the lease.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._ends: dict[Lease, EndT] = {}
+
+    def _end(self, lease: Lease) -> EndT:
+        end = self._ends.get(lease)
+        if end is None:
+            self.inner.renew(lease)  # a process that lost the lease is told that, and nothing else
+            end = self._ends.setdefault(lease, self._end_of(lease.stream))
+        return end
+
+    def _end_of(self, stream: str) -> EndT:
+        raise NotImplementedError
+
+    def release(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._ends.pop(lease, None)
+        self.inner.release(leases)
+
+    def delete(self, lease: Lease) -> None:
+        self.inner.delete(lease)
+        self._ends.pop(lease, None)
+
+    def rename(self, lease: Lease, stream: str) -> None:
+        self.inner.rename(lease, stream)
+        self._ends.pop(lease, None)
+
+    def close(self) -> None:
+        self._ends.clear()
         self.inner.close()
 
 

@@ -34,7 +34,7 @@ from holdfast.stores.port import (
     Store,
 )
 from holdfast.stores.sealed.keys import Keys
-from holdfast.stores.wrapped import Wrapped, with_older
+from holdfast.stores.wrapped import WrappedLines, with_older
 
 _MAC_BYTES = chain.MAC_CHARS // 2
 _NONE = b""
@@ -51,7 +51,7 @@ class _End:
         self.writing = threading.Lock()
 
 
-class SignedStore(Wrapped):
+class SignedStore(WrappedLines[_End]):
     """A store whose logs and messages can't be changed without the key."""
 
     protects = "checked"
@@ -60,24 +60,6 @@ class SignedStore(Wrapped):
     def __init__(self, inner: Store, keys: Keys) -> None:
         super().__init__(inner)
         self._keys = keys.derive(b"sign")
-        self._ends: dict[Lease, _End] = {}
-
-    def release(self, leases: Sequence[Lease]) -> None:
-        for lease in leases:
-            self._ends.pop(lease, None)
-        self.inner.release(leases)
-
-    def delete(self, lease: Lease) -> None:
-        self.inner.delete(lease)
-        self._ends.pop(lease, None)
-
-    def rename(self, lease: Lease, stream: str) -> None:
-        self.inner.rename(lease, stream)
-        self._ends.pop(lease, None)
-
-    def close(self) -> None:
-        self._ends.clear()
-        self.inner.close()
 
     # Lines
 
@@ -89,10 +71,7 @@ class SignedStore(Wrapped):
         facts: Facts | None = None,
     ) -> None:
         stream = lease.stream
-        end = self._ends.get(lease)
-        if end is None:
-            self.inner.renew(lease)  # who holds it no more is told that, and nothing else
-            end = self._ends.setdefault(lease, self._end_of(stream))
+        end = self._end(lease)
         with end.writing:
             mac, signed = end.mac if expected_seq else _NONE, []
             for line in lines:

@@ -51,7 +51,7 @@ from holdfast.stores.sealed import ring
 from holdfast.stores.sealed.boxes import BOX_BYTES, BlobNames, Box, Digests
 from holdfast.stores.sealed.hidden import HiddenNames, SealedFacts
 from holdfast.stores.sealed.keys import KEY_BYTES, KEYS, Keys, derived
-from holdfast.stores.wrapped import Wrapped, with_older
+from holdfast.stores.wrapped import WrappedLines, with_older
 
 FORMAT = 1
 _MOST_KEYS = 4096
@@ -88,7 +88,7 @@ _decode = decoder(_Line)
 _encode = msgspec.json.Encoder().encode
 
 
-class SealedStore(Wrapped):
+class SealedStore(WrappedLines[_End]):
     """A store whose content is encrypted, around one that never sees it."""
 
     protects = "encrypted"
@@ -109,7 +109,6 @@ class SealedStore(Wrapped):
         self.engine_box = Box(derived(root, b"engines"))
         """For engines that keep values of tasks. No new master key changes it."""
         self._known: dict[str, Box] = {}
-        self._ends: dict[Lease, _End] = {}
 
     # Leases
 
@@ -120,25 +119,14 @@ class SealedStore(Wrapped):
             _must_be_free_of_keys(stream)
         return self.inner.acquire(streams, owner, lease_s)
 
-    def release(self, leases: Sequence[Lease]) -> None:
-        for lease in leases:
-            self._ends.pop(lease, None)
-        self.inner.release(leases)
-
     def delete(self, lease: Lease) -> None:
-        self.inner.delete(lease)
-        self._ends.pop(lease, None)
+        super().delete(lease)
         self._known.pop(lease.stream, None)
 
     def rename(self, lease: Lease, stream: str) -> None:
-        self.inner.rename(lease, stream)
-        self._ends.pop(lease, None)
+        super().rename(lease, stream)
         self._known.pop(lease.stream, None)
         self._known.pop(stream, None)
-
-    def close(self) -> None:
-        self._ends.clear()
-        self.inner.close()
 
     # Lines
 
@@ -151,10 +139,7 @@ class SealedStore(Wrapped):
     ) -> None:
         stream = lease.stream
         told = None if facts is None else self._facts.closed(stream, facts)
-        end = self._ends.get(lease)
-        if end is None:
-            self.inner.renew(lease)  # who holds it no more is told that, and nothing else
-            end = self._ends.setdefault(lease, self._end_of(stream))
+        end = self._end(lease)
         with end.writing:
             data_key, total, closed_key = end.data_key, end.total, b""
             if not expected_seq or data_key is None:
