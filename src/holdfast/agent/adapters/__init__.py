@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from holdfast.agent.adapters.anthropic import AnthropicMessages
 from holdfast.agent.adapters.base import ModelBusy, ModelFailed, ModelRejected, model_retry
-from holdfast.agent.adapters.openai_chat import OpenAIChat
-from holdfast.agent.adapters.openai_responses import OpenAIResponses
+from holdfast.agent.adapters.openai import OpenAIChat, OpenAIResponses
 
 __all__ = [
     "AnthropicMessages",

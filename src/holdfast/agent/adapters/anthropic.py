@@ -8,13 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.agent.adapters.base import Adapter, Client_co, Flow, ModelBusy, OnText, failed_inside
+from holdfast.agent.adapters.base import Adapter, Client_co, Flow, OnText, failed_inside
 from holdfast.agent.formats import anthropic as wire
 from holdfast.agent.formats.common import a_list, as_object
 from holdfast.agent.model import Reply, Request, Stop, ToolInfo
 from holdfast.core.limits import Limit, Limited
 from holdfast.core.usage import Prices, Usage
-from holdfast.errors import BadInput
 from holdfast.log.messages import Message, Refusal
 
 _STOPS: dict[str, Stop] = {
@@ -72,23 +71,13 @@ class AnthropicMessages(Adapter[Client_co]):
         if request.output is not None:
             asked |= wire.output_to_wire(request.output)
         asked |= self.options
-        if not self.stream:
-            return self.reply((yield from self.whole(self.client.messages, asked)))
-        pieces = MessagePieces()
-        stream = yield from self.ask(self.client.messages.create, {"stream": True} | asked)
-        yield from self.each(stream, pieces.take, request)
-        if not pieces.is_whole:
-            raise self.broken_off()
-        return self.reply(pieces.data)
+        return self.exchange(self.client.messages, asked, MessagePieces(), request)
 
-    def reply(self, data: dict[str, Any]) -> Reply:
+    def read(self, data: dict[str, Any]) -> Reply:
         """The reply in a message."""
         if data.get("type") == "error":
             raise failed_inside(data, str(self))
-        try:
-            return reply_of(data)
-        except (BadInput, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ModelBusy(f"{self}: an answer that is no reply: {error}") from error
+        return reply_of(data)
 
 
 def tools_called(messages: Iterable[Message]) -> tuple[ToolInfo, ...]:

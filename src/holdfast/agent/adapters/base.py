@@ -258,6 +258,17 @@ class AwaitedClient(Protocol):
     async def __aenter__(self) -> Any: ...
 
 
+class Pieces(Protocol):
+    """A reply that comes in pieces."""
+
+    data: dict[str, Any]
+    """The pieces together, as the answer would be that comes whole."""
+    is_whole: bool
+
+    def take(self, event: dict[str, Any]) -> str | None:
+        """Add one; returns the text in it."""
+
+
 Client_co = TypeVar("Client_co", bound=BlockingClient | AwaitedClient, covariant=True)
 
 
@@ -363,6 +374,36 @@ class Adapter(Generic[Client_co]):
         """How the model is asked."""
         raise NotImplementedError
 
+    def read(self, data: dict[str, Any]) -> Reply:
+        """The reply in an answer."""
+        raise NotImplementedError
+
+    def exchange(
+        self,
+        resource: Any,
+        asked: dict[str, Any],
+        pieces: Pieces,
+        request: Request,
+        **streamed: Any,
+    ) -> Flow[Reply]:
+        """Ask, and read the reply: whole, or in pieces with the options `streamed`."""
+        if not self.stream:
+            return self.reply((yield from self.whole(resource, asked)))
+        stream = yield from self.ask(resource.create, {"stream": True} | streamed | asked)
+        yield from self.each(stream, pieces.take, request)
+        if not pieces.is_whole:
+            raise ModelBusy(f"{self}: the stream broke off before the reply was whole")
+        return self.reply(pieces.data)
+
+    def reply(self, data: dict[str, Any]) -> Reply:
+        """The reply in an answer; an error if it holds none."""
+        try:
+            return self.read(data)
+        except (BadInput, KeyError, TypeError, ValueError, AttributeError) as error:
+            if data.get("error"):
+                raise failed_inside(data["error"], str(self)) from None
+            raise ModelBusy(f"{self}: an answer that is no reply: {error}") from error
+
     def ask(self, create: Callable[..., Any], options: dict[str, Any]) -> Flow[Any]:
         """Call the client; its errors as ours."""
         try:
@@ -414,10 +455,6 @@ class Adapter(Generic[Client_co]):
                         yield partial(on_text, piece)
         finally:
             yield stream.close
-
-    def broken_off(self) -> ModelBusy:
-        """The error for a stream without an end."""
-        return ModelBusy(f"{self}: the stream broke off before the reply was whole")
 
 
 def _pull(stream: Any) -> Any:
