@@ -100,7 +100,6 @@ def must_be_true(store: Path, looked_at: set[str]) -> None:
     """Every readable file is whole, and says what the log said at the event that it names."""
     folder = task_folder(store, "refactor")
     with Holdfast(store, projections=False) as hf:
-        events = list(read_events(hf.store, "tasks/refactor"))
         for name in ("status.md", "plan.md", "mission.md", "state.json"):
             try:
                 data = (folder / name).read_bytes()
@@ -110,6 +109,8 @@ def must_be_true(store: Path, looked_at: set[str]) -> None:
             if name in ("status.md", "state.json"):
                 found = footer_of(data)
                 seq = found[0].seq if found is not None else json.loads(data)["seq"]
+                # Others go on meanwhile: the log is read after the file that was made from it.
+                events = list(read_events(hf.store, "tasks/refactor"))
                 state = fold(event for event in events if event.seq <= seq)
                 changes = PageChanges()
                 for event in events[:seq]:

@@ -115,7 +115,8 @@ def _start(hf: Holdfast) -> None:
 def _add_golden(folder: Path) -> None:
     for log in sorted(GOLDEN.glob("*/*.jsonl")):
         first = json.loads(log.read_bytes().partition(b"\n")[0])
-        place = folder / _LOGS[first["type"]] / safe_name(first["id"])
+        kind = "limits" if log.name == "limit.jsonl" else _LOGS[first["type"]]
+        place = folder / kind / safe_name(first["id"])
         place.mkdir(parents=True, mode=0o700)
         shutil.copyfile(log, place / "events.jsonl")
     for blobs in GOLDEN.glob("*/blobs"):
