@@ -30,15 +30,9 @@ class Background:
     """Runs the upkeep of a store in a thread, while it is entered. Made by `hf.beside()`."""
 
     def __init__(
-        self,
-        hf: Holdfast,
-        say: Callable[[str], None],
-        *,
-        look_every_s: float | None = None,
-        clean_every_s: float = CLEAN_EVERY_S,
+        self, hf: Holdfast, say: Callable[[str], None], *, clean_every_s: float = CLEAN_EVERY_S
     ) -> None:
         self._hf, self._say = hf, say
-        self._look_every_s = LOOK_EVERY_S if look_every_s is None else look_every_s
         self._clean_every_s = clean_every_s
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,11 +64,11 @@ class Background:
             self._try(scheduler.look)
             if self._hf.hooks and time.monotonic() >= watch_at:
                 self._try(self._hf.watch)
-                watch_at = time.monotonic() + self._look_every_s
+                watch_at = time.monotonic() + LOOK_EVERY_S
             if self._hf.retention is not None and time.monotonic() >= clean_at:
                 self._try(self._clean)
                 clean_at = time.monotonic() + self._clean_every_s
-            self._closing.wait(min(SCHEDULES_EVERY_S, self._look_every_s, self._clean_every_s))
+            self._closing.wait(min(SCHEDULES_EVERY_S, LOOK_EVERY_S, self._clean_every_s))
 
     def _clean(self) -> None:
         swept = self._hf.gc(self._hf.retention)

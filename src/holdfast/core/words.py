@@ -10,6 +10,7 @@ from holdfast.errors import BadId, BadInput
 
 LONGEST_ID = 255
 _MOST_SHOWN = 200
+_MOST_OF_BEGINNING = 1000
 
 
 def checked_id(id: Any) -> str:
@@ -88,11 +89,11 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=place, query=urlencode(given, safe="/")))
 
 
-def beginning(text: str, most_lines: int, most: int = 1000) -> str:
+def beginning(text: str, most_lines: int) -> str:
     """The first lines of a text; all of it where only a little would be left out."""
-    if len(text) <= 1.2 * most and text.count("\n") <= 1.2 * most_lines:
+    if len(text) <= 1.2 * _MOST_OF_BEGINNING and text.count("\n") <= 1.2 * most_lines:
         return text
-    return "\n".join(text[:most].split("\n")[:most_lines])
+    return "\n".join(text[:_MOST_OF_BEGINNING].split("\n")[:most_lines])
 
 
 def _escaped(character: str) -> str:

@@ -32,15 +32,13 @@ _OPEN = ("awaiting_user", "stuck", "in_progress", "pending")
 """The statuses of tasks that may need somebody; those that failed are asked for by themselves."""
 
 
-def action(
-    do: str, label: str, command: str = "", *, enabled: bool = True, why_not: str = ""
-) -> Data:
+def action(do: str, label: str, command: str = "", *, why_not: str = "") -> Data:
     """Something that can be done, and how the command line does it."""
     return {
         "do": do,
         "label": label,
         "command": command,
-        "enabled": enabled and not why_not,
+        "enabled": not why_not,
         "why_not": why_not,
     }
 

@@ -76,7 +76,7 @@ def state(site: Site, asked: PageRequest) -> Data:
         since = _before_step(store, now)
     since = min(since, now.seq)
     then = load(store, id, since) if since else State()
-    paths = _touched(store, id, since, now)
+    paths = _touched(since, now)
     new = known_at(store, now, paths)
     changes, more = changes_of(diff(known_at(store, then, paths), new)) if since else ([], False)
     newest = list(now.calls)[-_FEW if len(now.calls) > MANY else 0 :]
@@ -108,7 +108,7 @@ def _before_step(store: Store, now: State) -> int:
     return max(begun, 0)
 
 
-def _touched(store: Store, id: str, since: int, now: State) -> list[str]:
+def _touched(since: int, now: State) -> list[str]:
     """The calls that began or ended between two places, as far as they can be told quickly."""
     if len(now.calls) <= MANY:
         calls = now.calls.values()

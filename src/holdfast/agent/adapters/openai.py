@@ -74,11 +74,8 @@ class OpenAIResponses(Adapter[Client_co]):
         if request.output is not None:
             asked |= responses.output_to_wire(request.output)
         asked |= self.options
-        return (
-            yield from self.exchange(
-                self.client.responses, asked, ResponsePieces(str(self)), request
-            )
-        )
+        pieces = ResponsePieces(str(self))
+        return self.exchange(self.client.responses, asked, pieces, request)
 
     def read(self, data: dict[str, Any]) -> Reply:
         """The reply in a response."""
