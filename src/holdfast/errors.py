@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast.api.branches import Results
+    from holdfast.api.branches import ItemFailed, Results
     from holdfast.core.events import Failure
 
 
@@ -353,7 +353,7 @@ class EachFailed(HoldfastError):
     def __init__(self, path: str, name: str, results: Results[Any], tolerated: int) -> None:
         self.path = path
         self.results = results
-        self.failures = results.failures
+        self.failures: list[ItemFailed[Any]] = results.failures
         first = self.failures[0]
         super().__init__(
             f"each({name}): {len(self.failures)} of {len(results)} items failed, {tolerated} are "
@@ -515,7 +515,7 @@ class IllegalTransition(HoldfastError):
         super().__init__(f"from {now!r} to {to!r:.60}: {ways}")
         self.now = now
         self.to = to
-        self.allowed = tuple(allowed)
+        self.allowed: tuple[str, ...] = tuple(allowed)
 
 
 class CodeMissing(HoldfastError):

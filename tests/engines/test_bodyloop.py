@@ -27,7 +27,7 @@ def test_what_belongs_in_a_step_is_refused_in_words(opens: Any) -> None:
         await opens()
 
     with pytest.raises(NotImplementedError, match=r"asyncio's \w+\): do that in a step"):
-        BodyLoop(nobody, Strands()).run(main())
+        BodyLoop(nobody, Strands()).run(main())  # type: ignore[abstract]
 
 
 def test_what_was_said_is_kept_before_a_timer_is_asked_for() -> None:
@@ -45,7 +45,7 @@ def test_what_was_said_is_kept_before_a_timer_is_asked_for() -> None:
         asyncio.get_running_loop().call_later(3600, print)
 
     carrier: Any = Carrier()
-    loop = BodyLoop(carrier, Strands())
+    loop = BodyLoop(carrier, Strands())  # type: ignore[abstract]
     loop.keep = lambda: happened.append("keep")
     loop.run(main())
     assert happened == ["keep", "sleep until 01:00"]

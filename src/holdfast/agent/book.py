@@ -49,11 +49,11 @@ class BookMeans:
         redact: Redact = DEFAULT,
         max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
-        self.store = store
-        self.owner = owner
-        self.clock = clock
-        self.redact = redact
-        self.max_value_bytes = max_value_bytes
+        self.store: Store = store
+        self.owner: str = owner
+        self.clock: Callable[[], datetime] = clock
+        self.redact: Redact = redact
+        self.max_value_bytes: int = max_value_bytes
 
 
 _books: WeakKeyDictionary[Store, OrderedDict[str, Book]] = WeakKeyDictionary()

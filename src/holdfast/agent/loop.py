@@ -10,7 +10,7 @@ them anew. An agent that can't do its job fails its task, and `retry` goes on fr
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast
 from weakref import WeakKeyDictionary
@@ -133,8 +133,8 @@ class Loop(Generic[Out]):
         self.name = name
         if limits is not None and not isinstance(limits, Limits):
             raise BadInput(f"{name}: limits=… takes Limits(…), not {limits!r:.60}")
-        self.limits = limits or Limits()
-        self.task = task(name=name, version=version)(self._body())
+        self.limits: Limits = limits or Limits()
+        self.task: Callable[..., Any] = task(name=name, version=version)(self._body())
         """The task that it is: for `hf.run`, `hf.start` and a worker."""
         self._fails = step(name=f"{name}_failed", retry=Retry(attempts=1))(_fails_once)
 

@@ -122,13 +122,15 @@ class ModelStep:
             raise BadInput(f"{name!r:.40}: retry=… takes Retry(…), not {retry!r:.60}")
         self.name = name
         # Whatever is to be retried: what would be refused again, or is a mistake in code, is not.
-        self.retry = replace(retry, unless=(*retry.unless, ModelRejected, BadInput))
+        self.retry: Retry = replace(retry, unless=(*retry.unless, ModelRejected, BadInput))
         self.model = model
-        self.is_async = is_awaited(model)
-        self.is_structured = getattr(model, "structured", False) is True
+        self.is_async: bool = is_awaited(model)
+        self.is_structured: bool = getattr(model, "structured", False) is True
         """Whether it can be told the form that an answer has to have."""
-        self.longest = longest_answer(model)
-        self.limit = limit_of(model, lambda call: asked_tokens(call.request()) + self.longest)
+        self.longest: int = longest_answer(model)
+        self.limit: Limited | None = limit_of(
+            model, lambda call: asked_tokens(call.request()) + self.longest
+        )
         decorate: Callable[..., Any] = step(
             name=f"{name}_model", retry=self.retry, limit=self.limit
         )

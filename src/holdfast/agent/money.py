@@ -31,6 +31,7 @@ from holdfast.agent.model import Model, Reply, Request
 from holdfast.agent.model_calls import asked_tokens, is_awaited, longest_answer
 from holdfast.api.async_forms import away
 from holdfast.core.decoding import Illegible, decode
+from holdfast.core.limits import Limited
 from holdfast.core.scope import scope_var
 from holdfast.core.usage import ANY, Prices, Usage
 from holdfast.core.words import LONGEST_ID
@@ -216,22 +217,22 @@ class Metered:
         said = getattr(model, "model", "")
         self.inner = model
         self.model: str = name or (said if isinstance(said, str) else "")
-        self.budgets = tuple(budgets)
+        self.budgets: tuple[Budget, ...] = tuple(budgets)
         for budget in self.budgets:
             if not isinstance(budget, Budget):
                 raise BadInput(f"Metered(budgets=…) are Budget(…), not {budget!r:.60}")
-        self.is_async = is_awaited(model)
-        self.structured = getattr(model, "structured", False) is True
-        self.limit = getattr(model, "limit", None)
+        self.is_async: bool = is_awaited(model)
+        self.structured: bool = getattr(model, "structured", False) is True
+        self.limit: Limited | None = getattr(model, "limit", None)
         known = load_prices() if prices is None else prices
-        self.prices = price_of(self.model, known)
+        self.prices: Prices | None = price_of(self.model, known)
         if self.prices is None:
             raise BadInput(
                 f"no prices are known of the model {self.model!a:.80}: give "
                 f"prices={{{self.model!r:.80}: Prices(input=…, output=…)}}, or a file by "
                 f"load_prices(PATH)"
             )
-        self.expects_tokens = expects_tokens or longest_answer(model)
+        self.expects_tokens: int = expects_tokens or longest_answer(model)
 
     def __repr__(self) -> str:
         return f"Metered({self.inner!r})"

@@ -205,16 +205,17 @@ class Orchestrator(Loop[Out]):
             given = f"Orchestrator(budget_tokens={budget_tokens!r:.40})"
             raise BadInput(f"{given} must be a whole number above 0")
         self._asks = (AskUser,) if ask_user else ()
-        self.tools = Tools(tools)
-        self.output = None if output is None else AnswerForm(output)
+        self.tools: Tools = Tools(tools)
+        self.output: AnswerForm[Out] | None = None if output is None else AnswerForm(output)
         own = (ANSWER_TOOL,) if output is not None else ()
         self.tools.must_differ_from((*own, *(NAMES[kind] for kind in self._builtin(plan))))
         self.system = system
         self.about = about
         """Its strength, in a few words: for agents that may call it, or hand off to it."""
         self.budget_tokens = budget_tokens
-        self.plans, self.reflects = plan, reflect
-        self.counter = counter or Estimate()
+        self.plans: bool = plan
+        self.reflects: bool = reflect
+        self.counter: Counter = counter or Estimate()
         self.compact_at = compact_at
         self.parallel = parallel
         self._others: dict[str, Orchestrator[Any]] = {}
@@ -222,7 +223,7 @@ class Orchestrator(Loop[Out]):
             self._add_other(other)
         self.handoff = handoff
         self._caller = ModelStep(name, model, retry)
-        self.summarize = summarize or summarizing(self._caller)
+        self.summarize: Summarize = summarize or summarizing(self._caller)
         super().__init__(name, limits=limits, version=version)
 
     @property

@@ -50,7 +50,7 @@ class AnswerForm(Generic[T]):
                 f"give a pydantic model, a dataclass, a msgspec Struct or a type made of these"
             )
         self.kind = kind
-        self.name = name_of(kind)
+        self.name: str = name_of(kind)
         self._shape = shape_of(kind)
         definitions = schema.get("$defs", {})
         root = _resolved(schema, definitions)
@@ -68,7 +68,7 @@ class AnswerForm(Generic[T]):
             schema = {**root, "$defs": definitions}
         about = inspect.getdoc(kind) if "__doc__" in vars(kind) else ""
         described = f"{_PLEASE} {about}".strip() if about else _PLEASE
-        self.info = ToolInfo(ANSWER_TOOL, described, schema)
+        self.info: ToolInfo = ToolInfo(ANSWER_TOOL, described, schema)
         """The words for the model about it, as a tool; its parameters are the answer."""
 
     def read(self, text: str) -> str:

@@ -66,12 +66,12 @@ class Phases:
         final: Iterable[str] = (),
         from_any: Iterable[str] = (),
     ) -> None:
-        self.start = _names("start", (start,))[0]
-        self.final = _names("final", final)
+        self.start: str = _names("start", (start,))[0]
+        self.final: tuple[str, ...] = _names("final", final)
         always = _names("from_any", from_any)
         _names("moves", moves)
         told = {phase: _names(f"moves[{phase!r:.60}]", to) for phase, to in moves.items()}
-        self.names = tuple(dict.fromkeys((start, *told, *self.final)))
+        self.names: tuple[str, ...] = tuple(dict.fromkeys((start, *told, *self.final)))
         """Every phase, the first one first."""
         self._must_be_known(told, always)
         ways = {}

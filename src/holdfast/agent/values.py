@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 
 from msgspec import Raw, Struct
 
@@ -288,14 +288,14 @@ class Values(Generic[V]):
         if self._is_past:
             raise BadInput(f"{what}: values as of an earlier time are for reading")
 
-    aget = _async_form(get)
-    aentry = _async_form(entry)
-    aget_many = _async_form(get_many)
-    aentries = _async_form(entries)
-    akeys = _async_form(keys)
-    aput = _async_form(put)
-    aput_many = _async_form(put_many)
-    adelete = _async_form(delete)
+    aget: Final = _async_form(get)
+    aentry: Final = _async_form(entry)
+    aget_many: Final = _async_form(get_many)
+    aentries: Final = _async_form(entries)
+    akeys: Final = _async_form(keys)
+    aput: Final = _async_form(put)
+    aput_many: Final = _async_form(put_many)
+    adelete: Final = _async_form(delete)
 
 
 def _put_once(work: Callable[[str, str], int | str]) -> Flow[int]:

@@ -64,7 +64,7 @@ class WordIndex:
     """The words of entries, by the numbers of their lines."""
 
     def __init__(self) -> None:
-        self.upto = 0
+        self.upto: int = 0
         """Up to which line it goes."""
         self._words: dict[int, str] = {}
         self._scanned: _Scanned | None = None

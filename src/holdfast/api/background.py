@@ -37,7 +37,7 @@ class Background:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._problem = ""
-        self.cleaned = 0
+        self.cleaned: int = 0
         """How often this process has cleaned up."""
 
     def __enter__(self) -> Self:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -85,7 +85,7 @@ class BatchHandle:
     """A batch: add items, look at what it has. Made by `hf.batch(…)`."""
 
     def __init__(self, hf: Holdfast, spec: Spec, batch: KeptBatch) -> None:
-        self.name = batch.name
+        self.name: str = batch.name
         self._hf, self._spec, self._batch = hf, spec, batch
 
     def __repr__(self) -> str:
@@ -118,9 +118,9 @@ class BatchHandle:
         """The items that it has collected, and when its task starts at the latest."""
         return _info(self._hf, _kept(self._hf, self._batch))
 
-    aadd = off_the_loop(add)
-    aflush = off_the_loop(flush)
-    ainfo = off_the_loop(info)
+    aadd: Final = off_the_loop(add)
+    aflush: Final = off_the_loop(flush)
+    ainfo: Final = off_the_loop(info)
 
 
 def open_batch(

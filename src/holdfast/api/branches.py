@@ -169,7 +169,7 @@ class Results(list[R]):
 
     def __init__(self, results: Iterable[R] = (), failures: Iterable[ItemFailed[Any]] = ()) -> None:
         super().__init__(results)
-        self.failures = list(failures)
+        self.failures: list[ItemFailed[Any]] = list(failures)
 
 
 @overload
@@ -262,10 +262,10 @@ class Each:
         self.path = path
         self.spec = spec
         self.tolerate = tolerate
-        self.meter = Meter(spec.name, total, on_terminal=on_terminal, event=self._say)
+        self.meter: Meter = Meter(spec.name, total, on_terminal=on_terminal, event=self._say)
         self.items: dict[int, Any] = {}
-        self.count = 0
-        self.replayed = 0
+        self.count: int = 0
+        self.replayed: int = 0
         """How many of the items that are still to be counted were recorded before."""
 
     def unfinished(self, items: Any) -> Iterator[Any]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from msgspec import Struct
 
@@ -220,5 +220,5 @@ class Handle(Generic[R_co]):
         event loop: `async for event in handle.events()`."""
         return Follow(self._hf.store, self.id, after)
 
-    acancel = off_the_loop(cancel)
-    apause = off_the_loop(pause)
+    acancel: Final = off_the_loop(cancel)
+    apause: Final = off_the_loop(pause)

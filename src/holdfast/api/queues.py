@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
@@ -91,9 +92,9 @@ class QueueHandle:
             waiting_by_key=by_key,
         )
 
-    apause = off_the_loop(pause)
-    aresume = off_the_loop(resume)
-    ainfo = off_the_loop(info)
+    apause: Final = off_the_loop(pause)
+    aresume: Final = off_the_loop(resume)
+    ainfo: Final = off_the_loop(info)
 
 
 def open_queue(holding: Holding, queue: Queue | str) -> QueueHandle:

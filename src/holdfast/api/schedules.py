@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 from msgspec import Raw
@@ -128,12 +128,12 @@ class ScheduleHandle:
         _values(self._hf).delete([self.name])
         _marks(self._hf, self.name).drop()
 
-    apause = off_the_loop(pause)
-    aresume = off_the_loop(resume)
-    arun_now = off_the_loop(run_now)
-    abackfill = off_the_loop(backfill)
-    ahistory = off_the_loop(history)
-    adelete = off_the_loop(delete)
+    apause: Final = off_the_loop(pause)
+    aresume: Final = off_the_loop(resume)
+    arun_now: Final = off_the_loop(run_now)
+    abackfill: Final = off_the_loop(backfill)
+    ahistory: Final = off_the_loop(history)
+    adelete: Final = off_the_loop(delete)
 
 
 # Keeping them

@@ -65,7 +65,7 @@ Setting = Literal["app", "redact", "secrets", "engine"]
 
 DEFAULT_URL = "workspace"
 PROJECT = "pyproject.toml"
-TAKES = {
+TAKES: dict[str, tuple[str, ...]] = {
     "temporal": ("address", "namespace", "queue", "tls", "api_key"),
     "restate": ("address", "admin", "listen"),
 }

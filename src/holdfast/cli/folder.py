@@ -75,7 +75,7 @@ class Logs:
     """Checks logs one by one, and remembers what they hold."""
 
     def __init__(self, store: Store) -> None:
-        self.counts = {kind.plural: 0 for kind in KINDS} | {"events": 0}
+        self.counts: dict[str, int] = {kind.plural: 0 for kind in KINDS} | {"events": 0}
         """How many logs there are of each kind, and events in them."""
         self._store = store
         self._blobs = BlobCheck(store)

@@ -37,8 +37,8 @@ class LayerPage:
     def __init__(self, out: Console, *, full: bool, every: bool | None = None) -> None:
         self.out = out
         self.full = full
-        self.whole = full or not out.is_terminal
-        self.every = self.whole or bool(every)
+        self.whole: bool = full or not out.is_terminal
+        self.every: bool = self.whole or bool(every)
         self.most = MOST_ITEMS
         self._more = "--full" if every is None else "--all"
 

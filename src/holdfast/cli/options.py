@@ -6,7 +6,7 @@ import getpass
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import update_wrapper, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 import click
 from click.shell_completion import CompletionItem
@@ -91,7 +91,7 @@ def _remembered(name: str, help: str, **more: Any) -> Callable[[F], F]:
     return click.option(name, expose_value=False, callback=remember, help=help, **more)
 
 
-url_option = _remembered(
+url_option: Final = _remembered(
     "--url",
     "The store: a folder, sqlite:///FILE or postgresql://…  "
     "[default: $HOLDFAST_URL, pyproject.toml, or workspace]",
@@ -116,30 +116,34 @@ _engine_options = stacked(
     _remembered("--tls", "Temporal: use TLS.", is_flag=True),
 )
 """`--engine` and where it is: for every command that drives tasks."""
-app_option = _remembered(
+app_option: Final = _remembered(
     "--app",
     "A module that defines tasks; may be repeated.  [default: $HOLDFAST_APP, pyproject.toml]",
     metavar="MODULE[:ATTR]",
     multiple=True,
 )
-debug_option = _remembered("--debug", "On an error, show the Python traceback too.", is_flag=True)
-key_option = _remembered(
+debug_option: Final = _remembered(
+    "--debug", "On an error, show the Python traceback too.", is_flag=True
+)
+key_option: Final = _remembered(
     "--key-file",
     "The key of an encrypted store.  [default: $HOLDFAST_KEY, $HOLDFAST_KEY_FILE]",
     metavar="FILE",
     is_eager=True,
 )
-sign_key_option = _remembered(
+sign_key_option: Final = _remembered(
     "--sign-key-file",
     "The key that logs are signed with.  [default: $HOLDFAST_SIGN_KEY, $HOLDFAST_SIGN_KEY_FILE]",
     metavar="FILE",
     is_eager=True,
 )
-json_option = click.option(
+json_option: Final = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
 )
-full_option = click.option("--full", is_flag=True, help="Cut nothing, however long it is.")
-because_option = click.option("--because", default="", metavar="TEXT", help="Why, for the log.")
+full_option: Final = click.option("--full", is_flag=True, help="Cut nothing, however long it is.")
+because_option: Final = click.option(
+    "--because", default="", metavar="TEXT", help="Why, for the log."
+)
 
 
 def login_name() -> str:
@@ -156,12 +160,12 @@ def by_option_saying(help: str) -> Callable[[Any], Any]:
     return click.option("--by", default=login_name, metavar="NAME", help=help)
 
 
-by_option = by_option_saying("Who says so, for the log.")
-type_option = click.option(
+by_option: Final = by_option_saying("Who says so, for the log.")
+type_option: Final = click.option(
     "--type", "kind", metavar="NAME", help="Only runs of this task function."
 )
 
-store_options = stacked(url_option, key_option, sign_key_option, debug_option)
+store_options: Final = stacked(url_option, key_option, sign_key_option, debug_option)
 
 
 def limit_option(default: int, help: str = "The length of a page.") -> Callable[[F], F]:
@@ -174,7 +178,7 @@ def limit_option(default: int, help: str = "The length of a page.") -> Callable[
     )
 
 
-cursor_option = click.option("--cursor", metavar="CURSOR", help="The page after this place.")
+cursor_option: Final = click.option("--cursor", metavar="CURSOR", help="The page after this place.")
 
 
 def _completed(ctx: click.Context, prefix: str, typed: str) -> list[CompletionItem]:
@@ -199,14 +203,14 @@ def complete_session(
     return _completed(ctx, "sessions/", typed)
 
 
-task_argument = click.argument("task", metavar="TASK", shell_complete=complete_task)
-maybe_task_argument = click.argument(
+task_argument: Final = click.argument("task", metavar="TASK", shell_complete=complete_task)
+maybe_task_argument: Final = click.argument(
     "task", metavar="[TASK]", required=False, shell_complete=complete_task
 )
-tasks_argument = click.argument(
+tasks_argument: Final = click.argument(
     "tasks", metavar="[TASK]...", nargs=-1, shell_complete=complete_task
 )
-session_argument = click.argument("id", metavar="SESSION", shell_complete=complete_session)
+session_argument: Final = click.argument("id", metavar="SESSION", shell_complete=complete_session)
 
 
 def pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -249,7 +253,7 @@ def numbers(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) 
     return found
 
 
-label_option = click.option(
+label_option: Final = click.option(
     "--label",
     "labels",
     metavar="NAME=VALUE",
@@ -257,7 +261,7 @@ label_option = click.option(
     callback=pairs,
     help="A label; may be repeated.",
 )
-stub_option = click.option(
+stub_option: Final = click.option(
     "--stub",
     "stubs",
     metavar="NAME=JSON",
@@ -277,7 +281,7 @@ def _status_option(name: str, help: str, **more: Any) -> Callable[[F], F]:
 _user_option = click.option("--user", help="Only tasks of this user.")
 _session_option = click.option("--session", help="Only the tasks of a session.")
 
-find_options = stacked(
+find_options: Final = stacked(
     _status_option(
         "statuses", "Only tasks in this status; may be repeated, for any of them.", multiple=True
     ),
@@ -294,7 +298,7 @@ find_options = stacked(
 )
 """`--status`, `--type`, `--user`, …: what `found_by` takes."""
 
-filter_options = stacked(
+filter_options: Final = stacked(
     _status_option("status", "Only tasks in this status."),
     type_option,
     _user_option,

@@ -50,9 +50,9 @@ class KnownList:
     def __init__(
         self, shape: ListShape, version: Version, sum: Sum, items: list[Any], data: bytes | None
     ) -> None:
-        self.shape = shape
-        self.version = version
-        self.sum = sum
+        self.shape: ListShape = shape
+        self.version: Version = version
+        self.sum: Sum = sum
         self._items = items
         self._data = data
         """All of it as JSON, until it has grown; for good, if its items can't be compared."""

@@ -44,10 +44,10 @@ class Outside:
 
     def __init__(self, annotation: Any, tagged: Open) -> None:
         self._annotation = annotation
-        self.bare = tagged.bare
-        self.dump = tagged.dump
-        self.load = tagged.load
-        self.settle = tagged.settle
+        self.bare: frozenset[type] = tagged.bare
+        self.dump: Callable[[Any], bytes] = tagged.dump
+        self.load: Callable[[bytes], Any] = tagged.load
+        self.settle: Callable[[Any], tuple[bytes, Any]] = tagged.settle
 
     def accept(self, data: bytes) -> Any:
         """The value of some JSON from outside, or `Misfit`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import translate
 from typing import Any, TypeVar
 
@@ -118,7 +118,9 @@ class Redact:
         self._builtin = builtin
         self.refuses = refuse
         """Whether values with what looks like a secret are refused."""
-        self.shows_all = functools.lru_cache(maxsize=4096)(self._shows_all)
+        self.shows_all: Callable[[Signature, frozenset[str]], bool] = functools.lru_cache(
+            maxsize=4096
+        )(self._shows_all)
         """Whether none of a function's arguments is hidden: asked for every call."""
 
     def _shows_all(self, signature: Signature, names: frozenset[str]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -33,8 +33,8 @@ TOO_LONG = (
     f"or as bytes, n.to_bytes(…)"
 )
 
-encode = msgspec.json.Encoder().encode
-decode = msgspec.json.Decoder().decode
+encode: Final = msgspec.json.Encoder().encode
+decode: Final = msgspec.json.Decoder().decode
 
 
 class Misfit(Exception):
@@ -42,7 +42,7 @@ class Misfit(Exception):
 
     def __init__(self, why: str, *trail: str) -> None:
         self.why = why
-        self.trail = list(trail)
+        self.trail: list[str] = list(trail)
 
     def under(self, label: str) -> Misfit:
         """The same, seen from one level further out."""

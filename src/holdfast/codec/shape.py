@@ -35,7 +35,7 @@ class Shape:
     __slots__ = ("_way", "annotation")
 
     def __init__(self, annotation: Any, way: Outside | Closed | NaturalWay | _Strict) -> None:
-        self.annotation = annotation
+        self.annotation: Any = annotation
         self._way = way
 
     @property

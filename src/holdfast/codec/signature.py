@@ -44,14 +44,14 @@ class Signature:
     def __init__(
         self, fn: Callable[..., Any], slots: list[_Slot], injected: list[str], returns: Shape
     ) -> None:
-        self.name = _name_of(fn)
-        self.names = tuple(slot.name for slot in slots)
-        self.injected = tuple(injected)
+        self.name: str = _name_of(fn)
+        self.names: tuple[str, ...] = tuple(slot.name for slot in slots)
+        self.injected: tuple[str, ...] = tuple(injected)
         self.returns = returns
         self._fn = fn
         self._slots = slots
         self._open = {slot.name for slot in slots if slot.is_open}
-        self.entries = next((slot.name for slot in slots if slot.how == "entries"), "")
+        self.entries: str = next((slot.name for slot in slots if slot.how == "entries"), "")
         """The parameter that takes what no other does, as `**options`."""
         stored = [slot.parameter for slot in slots]
         self._signature = inspect.Signature(stored)
@@ -65,7 +65,7 @@ class Signature:
         self._bare = [slot.shape.bare if slot.shape else frozenset[type]() for slot in slots]
         self._required = {p.name for p in stored if p.default is p.empty}
         has_defaults = len(self._required) < len(stored)
-        self.digest = self._digest_of_essence if has_defaults else args_hash
+        self.digest: Callable[[bytes], str] = self._digest_of_essence if has_defaults else args_hash
         """Makes a short name for the content of arguments, by which a call is known."""
 
     @classmethod

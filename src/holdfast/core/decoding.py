@@ -42,7 +42,7 @@ class Illegible(LogDamaged):
 
     def __init__(self, what: str) -> None:
         super().__init__("", 0, what)
-        self.args = (what,)
+        self.args: tuple[Any, ...] = (what,)
 
 
 def decoder(kind: type[T]) -> Callable[[Data], T]:

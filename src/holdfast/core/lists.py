@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -73,7 +73,7 @@ class Listed(Struct, frozen=True):
     value: Raw
 
 
-form_of = decoder(Listed)
+form_of: Final = decoder(Listed)
 """A value that begins like one without its lists, as what it says."""
 
 
@@ -117,10 +117,10 @@ class Version:
     __slots__ = ("base", "digest", "items", "length")
 
     def __init__(self, digest: str, length: int, base: Version | None, items: bytes) -> None:
-        self.digest = digest
-        self.length = length
+        self.digest: str = digest
+        self.length: int = length
         self.base = base
-        self.items = items
+        self.items: bytes = items
 
     def is_stored(self) -> None:
         """It can be had from the log now, and need not be remembered."""

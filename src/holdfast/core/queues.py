@@ -301,7 +301,7 @@ class Allowance:
         free = inf if queue.concurrency is None else queue.concurrency - len(state.held)
         self.left = max(0, min(most, free))
         self._by_key = dict(state.by_key)
-        self.ready_at = state.ready_at
+        self.ready_at: float = state.ready_at
         self._all_ready = state.key_ready
         self.key_ready: dict[str, float] = {}
         self.waits_until: float | None = None

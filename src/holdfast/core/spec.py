@@ -11,7 +11,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Container, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -265,4 +265,4 @@ def _decorator(group: str) -> str:
     return "task" if group == "task" else "step"
 
 
-registry = Registry()
+registry: Final = Registry()

@@ -368,7 +368,7 @@ class KeyChanges:
     def __init__(self) -> None:
         self.put: dict[str, None] = {}
         self.dropped: dict[str, None] = {}
-        self.anew = False
+        self.anew: bool = False
         """Whether nothing is left of what it was before."""
 
     def drop(self, key: str) -> None:
@@ -410,7 +410,7 @@ class Tracked(dict[str, V]):
 
     def __init__(self, given: Mapping[str, V] | None = None) -> None:
         super().__init__(given or {})
-        self.changes = KeyChanges()
+        self.changes: KeyChanges = KeyChanges()
 
     def taken(self) -> KeyChanges:
         """The changes since the last time this was asked."""

@@ -88,7 +88,7 @@ class Countdown:
     __slots__ = ("_clock", "_ends_s", "_own", "until")
 
     def __init__(self, until: datetime, clock: Clock) -> None:
-        self.until = until
+        self.until: datetime = until
         self._clock = clock
         self._own = clock if isinstance(clock, OwnTime) else None
         self._ends_s = running_s() + self._by_clock_s()

@@ -192,7 +192,7 @@ class Going:
         self._driving = driving
         self._store = driving.store
         self._engine = engine
-        self.driver = driver_of(engine)
+        self.driver: str = driver_of(engine)
         """What the log calls the engine: '' for the local one."""
 
     def go(self, task: Begin) -> Any:

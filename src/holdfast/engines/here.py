@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from holdfast.core.journal import Asked, Raised, Request, Returned, Undo
 from holdfast.core.scope import Scope
@@ -44,7 +44,7 @@ class Here:
 
     def begin_to_end(self) -> None: ...
 
-    make = staticmethod(local.perform_here)
+    make: Final = staticmethod(local.perform_here)
 
     def amake(
         self, run: Run, asked: Asked, record: Call | None, data: bytes

@@ -199,10 +199,10 @@ class Holding:
         self.owner = owner
         self.lease_s = lease_s
         self.clock = clock
-        self.redact = checked_redact(redact)
-        self.secrets = checked_secrets(secrets)
+        self.redact: Redact = checked_redact(redact)
+        self.secrets: Secrets | None = checked_secrets(secrets)
         self.max_value_bytes = max_value_bytes
-        self.process = os.urandom(4).hex()
+        self.process: str = os.urandom(4).hex()
         """Tells this process from every other one, in claims."""
         self.max_crashes = MAX_CRASHES
         """How many drivers may die at one place of a task before it is set aside."""

@@ -122,8 +122,8 @@ class Alarm:
 
     def __init__(self, run: Run) -> None:
         self.main: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
-        self.may_cancel = False
-        self.cancels = 0
+        self.may_cancel: bool = False
+        self.cancels: int = 0
         self.left_with: Signal | None = None
         self._run = run
         self._loop = asyncio.get_running_loop()
@@ -292,7 +292,7 @@ class HeldLog:
     """A task's log, held until the block ends. Signals leave it as the errors they carry."""
 
     def __init__(self, holding: Holding, task_id: str, begin: Callable[[Log], None]) -> None:
-        self.lines = lines_of(holding)
+        self.lines: Lines = lines_of(holding)
         self._wanted = (task_id, begin)
         self._log: Log
 

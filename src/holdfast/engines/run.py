@@ -151,12 +151,12 @@ class Run:
         """The calls that may not be made in this run: a strand that makes one stops there."""
         self.stop: Signal | None = None
         self.doomed: dict[str, Signal] = {}
-        self.root = Scope(self, "")
-        self.loop = OnLoop()
+        self.root: Scope = Scope(self, "")
+        self.loop: OnLoop = OnLoop()
         """What an async driver knows of it."""
         self.inner: set[Run] = set()
         """The tasks that this one drives, while it waits for them."""
-        self.woken = threading.Event()
+        self.woken: threading.Event = threading.Event()
         self.deadline: Countdown | None = None
         self.on_interrupt: Callable[[Signal], None] | None = None
         self.spec: Spec | None = None

@@ -11,14 +11,14 @@ from __future__ import annotations
 import time
 import typing
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Raw
 
 from holdfast.codec import Shape, shape_of
-from holdfast.core.journal import Raised, Request, Returned, RunBody, perform, step_failed
+from holdfast.core.journal import Asked, Raised, Request, Returned, RunBody, perform, step_failed
 from holdfast.core.scope import Scope, scope_var
 from holdfast.core.spec import Spec
 from holdfast.core.state import Call
@@ -64,8 +64,8 @@ class StreamParts:
 
     def __init__(self, body: Body) -> None:
         self.body = body
-        self.scope = body.scope()
-        self.context = copy_context()
+        self.scope: Scope = body.scope()
+        self.context: Context = copy_context()
         self.context.run(scope_var.set, self.scope)
         self._shape = item_shape(body.spec)
         self._raws: list[bytes] = []
@@ -149,17 +149,19 @@ class Streaming:
         self.ended: Returned | Call | None = None
         self._parts: StreamParts | None = None
         self.has_reader = True
-        self.has_streamed = False
+        self.has_streamed: bool = False
         data = altered(self.run, path, spec, data)
         asked, record = look_up(self.run, path, spec, data)
-        self.whole = None if self.run.driver.streams else (self.run, asked, record, data)
+        self.whole: tuple[Run, Asked, Call | None, bytes] | None = (
+            None if self.run.driver.streams else (self.run, asked, record, data)
+        )
         """Where nothing streams: what its driver has to make before there is anything to read."""
         if self.whole is not None:
             return
         if record is not None and record.status in ("completed", "failed"):
             self.ended = record
             return
-        self.body = Body(self.run, asked, spec, data)
+        self.body: Body = Body(self.run, asked, spec, data)
         self.body.must_fit()
         if spec.limit is not None:
             limits.weigh(self.body)

@@ -51,7 +51,7 @@ class Weather:
         self._say = say
         self._since: float | None = None
         self._tries = 0
-        self.why = ""
+        self.why: str = ""
         """Why the store does not answer; '' while it does."""
 
     @property

@@ -68,7 +68,7 @@ class Snapshot:
 
     def __init__(self, store: Store, state: State, place: PastPlace) -> None:
         self._store = store
-        self.view = Known(store, state)
+        self.view: Known = Known(store, state)
         """The task as it was then."""
         self.place = place
 

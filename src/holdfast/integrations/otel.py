@@ -33,11 +33,11 @@ try:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
-        f"holdfast.integrations.otel needs {error.name}: pip install 'holdfast[otel]'",
-        name=error.name,
-    ) from error
+        f"holdfast.integrations.otel needs {_error.name}: pip install 'holdfast[otel]'",
+        name=_error.name,
+    ) from _error
 
 from holdfast.api.app import Holdfast
 from holdfast.core.events import VERSION
@@ -136,7 +136,7 @@ class Telemetry:
         self._tracers: OrderedDict[str, Tracer] = OrderedDict()
         self._closing = threading.Event()
         self._working = threading.Lock()
-        self.problem = ""
+        self.problem: str = ""
         """Why the newest spans could not be exported; '' if they were. They are tried again."""
         self._meter = meter_of(hf._holding)
         self._meter.on_news = self._changed.add

@@ -113,7 +113,7 @@ class PastSession:
 
     def __init__(self, hf: Holdfast, id: str, source: str, begun: datetime, user: str = "") -> None:
         held = hf._holding
-        self.id = checked_id(id)
+        self.id: str = checked_id(id)
         self._now = begun
         # A book of its own: that of the process tells the time of now.
         self._book = Book(

@@ -33,7 +33,7 @@ from holdfast.core.events import VERSION
 from holdfast.core.usage import Prices
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.stores.port import Query, Store
-from holdfast.views.metrics import Histogram, Labels, Metric, meter_of, standing
+from holdfast.views.metrics import Histogram, Labels, Metric, WriteMeter, meter_of, standing
 
 __all__ = ["Monitor", "address_of", "to_text"]
 
@@ -123,7 +123,7 @@ class Monitor:
         also: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
         host, port = address_of(address)
-        self.meter = meter_of(hf._holding, prices)
+        self.meter: WriteMeter = meter_of(hf._holding, prices)
         self._active, self._also = active, also
         self._stopping, self._hindered = stopping, hindered
         self._hf = hf
@@ -136,7 +136,7 @@ class Monitor:
         except (OSError, OverflowError) as error:
             raise BadInput(f"can't serve at {host}:{port}: {error}") from None
         name = f"[{host}]" if ":" in host else host
-        self.url = f"http://{name}:{self._server.server_address[1]}"
+        self.url: str = f"http://{name}:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
         self._asking.start()

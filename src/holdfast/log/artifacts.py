@@ -18,7 +18,7 @@ from datetime import datetime
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -281,7 +281,7 @@ class File(Struct, frozen=True):
         return self.artifact.size_bytes
 
 
-artifact_in = decoder(Artifact)
+artifact_in: Final = decoder(Artifact)
 """The artifact that an event names."""
 
 

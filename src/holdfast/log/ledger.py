@@ -63,7 +63,7 @@ class Ledger(Generic[S]):
     ) -> None:
         self.store = store
         self.stream = stream
-        self.state = new()
+        self.state: S = new()
         self.redact = redact
         self._owner = owner
         self._clock = clock
@@ -77,7 +77,7 @@ class Ledger(Generic[S]):
         # Apart from the lock of the state: who waits for another process keeps no reader waiting.
         self._writing = threading.Lock()
         self._is_kept = False
-        self.beginnings = 0
+        self.beginnings: int = 0
         """How often it was read anew: what was made of it before may be of another log."""
 
     def refresh(self) -> S:

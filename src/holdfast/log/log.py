@@ -144,7 +144,7 @@ class Log:
     def __init__(self, store: Store, lease: Lease, clock: Clock) -> None:
         self.store = store
         self.lease = lease
-        self.state = State()
+        self.state: State = State()
         self.clock = clock
         self.max_value_bytes = MAX_VALUE_BYTES
         self.redact = DEFAULT
@@ -154,12 +154,12 @@ class Log:
         self.watched: Watching | None = None
         self.keeper: KeepsParts | None = None
         """The writer of the parts of streams beside the log, if there is one."""
-        self.base = 0
+        self.base: int = 0
         """How many of its events are those of the log that it is a fork of."""
         self._waypoints = WaypointWriter(store, lease.stream)
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
-        self.bytes_since_checkpoint = 0
+        self.bytes_since_checkpoint: int = 0
         """How much has to be read to go on from the last whole checkpoint."""
         self.messages = self.seen = 0
         """How many messages from outside it has taken, and how many of them its driver knew of
@@ -172,14 +172,14 @@ class Log:
         self._keeping = threading.Lock()
         self._recent: dict[bytes, tuple[str, int]] = {}
         """The newest longer results, by their bytes: the call, and the event that has them."""
-        self.growing = Growing(lambda: self.state.lists)
+        self.growing: Growing = Growing(lambda: self.state.lists)
         """The lists that its driver handed over last."""
         self._broken: BaseException | None = None
-        self.flushed = 0
+        self.flushed: int = 0
         """Up to which event the store has been given the log."""
-        self.synced = 0
+        self.synced: int = 0
         """Up to which event the log is durable."""
-        self.newest_word = 0
+        self.newest_word: int = 0
         """The newest event that is no plain start or result of a call."""
 
     def load(self) -> None:

@@ -77,7 +77,7 @@ class Namespace:
     ) -> None:
         self.name = name
         self.store = store
-        self.stream = memory_stream(f"{PREFIX}{name}")
+        self.stream: str = memory_stream(f"{PREFIX}{name}")
         self.clock = clock
         self._owner, self._redact, self._max_value_bytes = owner, redact, max_value_bytes
         self._ledger = Ledger(

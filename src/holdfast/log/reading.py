@@ -443,7 +443,7 @@ class Tail:
     """
 
     def __init__(self, store: Store, task_id: str) -> None:
-        self.state = State()
+        self.state: State = State()
         self._store = store
         self._task_id = task_id
         self._stream = stream_of(task_id)

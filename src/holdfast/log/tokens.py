@@ -129,7 +129,7 @@ class Tiktoken:
         if not hasattr(encoding, "encode_ordinary"):
             raise BadInput(f"Tiktoken() takes an encoding or a model's name, not {encoding!r:.60}")
         self._encoding = encoding
-        self.name = f"tiktoken {encoding.name}"
+        self.name: str = f"tiktoken {encoding.name}"
 
     def count(self, message: Message) -> int:
         """How many tokens a message takes."""
@@ -194,7 +194,7 @@ class Calibrated:
             raise BadInput(f"Calibrated(ratio={ratio}): must be more than 0")
         self._counter = counter
         self.ratio = ratio
-        self.name = f"{counter.name} × {ratio:.2f}"
+        self.name: str = f"{counter.name} × {ratio:.2f}"
 
     def count(self, message: Message) -> int:
         """How many tokens a message takes."""

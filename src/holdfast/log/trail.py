@@ -343,7 +343,7 @@ class WaypointWriter:
         self._there: dict[int, bytes] = {}
         """Of what was read: the sums of the lines at which waypoints stand."""
         self._known: set[int] = set()
-        self.is_due = False
+        self.is_due: bool = False
         """Whether some are made that are not stored."""
 
     def read(self, event: AnyEvent, total: bytes) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -109,7 +109,7 @@ def _optional(of: Any) -> Any:
     return of | UnsetType
 
 
-Plain = msgspec.defstruct(
+Plain: Final = msgspec.defstruct(
     "Plain",
     [(name, _optional(known.type), UNSET) for name, known in PLAIN.items()],
     omit_defaults=True,
@@ -312,7 +312,7 @@ class StateParts:
     """A state while it is put together of heads: its records are places still."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state: State = State()
         self.places: dict[str, dict[str, int]] = {name: {} for name in RECORDS}
         self.totals: dict[int, bytes] = {}
         self.open: dict[str, None] = {}

@@ -48,7 +48,7 @@ class GroupedWrite:
     __slots__ = ("bells", "done", "error")
 
     def __init__(self) -> None:
-        self.done = False
+        self.done: bool = False
         self.error: StoreError | None = None
         self.bells: list[threading.Lock] = []
 

@@ -26,10 +26,10 @@ class HeldLines(GroupedWrite):
 
     def __init__(self, held: Held, seq: int, lines: Sequence[bytes], facts: Facts | None) -> None:
         super().__init__()
-        self.held = held
-        self.seq = seq
-        self.lines = lines
-        self.facts = facts
+        self.held: Held = held
+        self.seq: int = seq
+        self.lines: Sequence[bytes] = lines
+        self.facts: Facts | None = facts
 
     def fail(self, error: StoreError) -> None:
         """It was not written, or nobody knows: the lease is of no use any more."""
@@ -50,12 +50,12 @@ class Held:
     __slots__ = ("head", "id", "lease", "newest", "trouble", "writing")
 
     def __init__(self, lease: Lease, id: int, head: int) -> None:
-        self.lease = lease
-        self.id = id
-        self.head = head
+        self.lease: Lease = lease
+        self.id: int = id
+        self.head: int = head
         self.newest: HeldLines | None = None
         self.trouble: StoreError | None = None
-        self.writing = threading.Lock()
+        self.writing: threading.Lock = threading.Lock()
 
     def append(
         self,

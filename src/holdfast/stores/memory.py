@@ -259,7 +259,7 @@ class Aside(MemoryStore):
     def __init__(self, below: Store) -> None:
         super().__init__()
         self._below = below
-        self.url = below.url
+        self.url: str = below.url
 
     def take(self, stream: str, lines: Sequence[bytes]) -> None:
         """Let a stream have these lines, whatever it has below."""

@@ -30,7 +30,8 @@ def _module(name: str) -> ModuleType | None:
         return None
 
 
-_fcntl, _msvcrt, resource = _module("fcntl"), _module("msvcrt"), _module("resource")
+_fcntl, _msvcrt = _module("fcntl"), _module("msvcrt")
+resource: ModuleType | None = _module("resource")
 """`resource` limits what a process may take; None where it can't be limited."""
 
 # Flags of os.open. A system does not need, or can't do, the calls that it does not know: see

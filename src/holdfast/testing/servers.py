@@ -76,7 +76,7 @@ class Server:
     how_to_install = ""
 
     def __init__(self, folder: Path | str, *, durable: bool = True) -> None:
-        self.folder = Path(folder).absolute()
+        self.folder: Path = Path(folder).absolute()
         self.durable = durable
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -289,10 +289,10 @@ class TemporalServer(Server):
     ) -> None:
         super().__init__(folder, durable=durable)
         ports = free_ports()
-        self.port = port or next(ports)
+        self.port: int = port or next(ports)
         self.namespace = namespace
-        self.address = f"{LOOPBACK}:{self.port}"
-        self.settings = _UNTHROTTLED | dict(settings or {})
+        self.address: str = f"{LOOPBACK}:{self.port}"
+        self.settings: dict[str, Any] = _UNTHROTTLED | dict(settings or {})
         """Temporal's dynamic settings, such as `{"limit.historyCount.error": 1000}`."""
         self._http_port = next(ports)
         self._web_port = next(ports) if web else None
@@ -395,8 +395,8 @@ class RestateServer(Server):
             "admin_port": admin_port or next(ports),
             "node_port": next(ports),
         }
-        self.url = f"http://{LOOPBACK}:{self._ports['ingress_port']}"
-        self.admin_url = f"http://{LOOPBACK}:{self._ports['admin_port']}"
+        self.url: str = f"http://{LOOPBACK}:{self._ports['ingress_port']}"
+        self.admin_url: str = f"http://{LOOPBACK}:{self._ports['admin_port']}"
 
     def command(self) -> list[str]:
         """`restate-server` with its settings, which are written to `restate.toml` in the folder."""

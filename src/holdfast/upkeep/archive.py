@@ -139,7 +139,7 @@ class Archive:
     """An archive, opened for reading."""
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
-        self.url = str(path)
+        self.url: str = str(path)
         self._path = path
         try:
             self._file = open(path, "rb")  # noqa: SIM115  # closed by `close`
@@ -148,7 +148,7 @@ class Archive:
         try:
             with self._broken_is_damage():
                 self._zip = zipfile.ZipFile(self._file)
-            self.manifest = self._read_manifest()
+            self.manifest: Manifest = self._read_manifest()
             self._must_fit(max_bytes)
         except BaseException:
             self._file.close()

@@ -86,7 +86,7 @@ class Census:
             tell(CopyProgress("reading", shown, number + 1, len(streams)))
         self._named.update(digest for names in self._names.values() for digest in names)
         self._log_bytes = self.sizes.total()
-        self.needed_bytes = self._log_bytes + sum(
+        self.needed_bytes: int = self._log_bytes + sum(
             blob.size_bytes for digest, blob in self._blobs.items() if self._named[digest]
         )
         """The size of the remaining logs, with the blobs that they name."""

@@ -149,9 +149,9 @@ class Measuring:
         self.left: list[Measured] = []
         """Calls that the task made before a rewind, and made again since."""
         self.spans: dict[Way, float] = dict.fromkeys(WAYS, 0.0)
-        self.saved = Saved()
-        self.claims = 0
-        self.events = 0
+        self.saved: Saved = Saved()
+        self.claims: int = 0
+        self.events: int = 0
         self._usage = usage
         self._last: datetime | None = None
         self._open: dict[str, Way] = {}

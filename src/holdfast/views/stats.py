@@ -189,7 +189,8 @@ class Totals:
     """The measures of tasks, added up one task at a time."""
 
     def __init__(self) -> None:
-        self.tasks = self.events = 0
+        self.tasks: int = 0
+        self.events: int = 0
         self._types: dict[str, _Tasks] = {}
         self._calls: dict[tuple[str, str], _Calls] = {}
         self._models: dict[str, Spent] = {}

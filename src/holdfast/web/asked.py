@@ -55,7 +55,10 @@ class Failing(Exception):
         self, status: int, code: str, message: str, command: str | None = None, **data: Any
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.command, self.data = status, code, command, data
+        self.status: int = status
+        self.code: str = code
+        self.command: str | None = command
+        self.data: dict[str, Any] = data
 
 
 class Download(Struct, frozen=True):

@@ -61,7 +61,10 @@ class TurnedAway(Exception):
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.headers = status, code, message, headers
+        self.status: int = status
+        self.code: str = code
+        self.message: str = message
+        self.headers: dict[str, str] = headers
 
 
 class WayIn(Struct, frozen=True, kw_only=True):

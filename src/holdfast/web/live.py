@@ -172,8 +172,8 @@ class Readers:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._inbox = _InboxCount(site)
-        self.count = 0
-        self.closing = asyncio.Event()
+        self.count: int = 0
+        self.closing: asyncio.Event = asyncio.Event()
 
     async def task(self, asked: PageRequest) -> AsyncIterator[bytes]:
         """Follow a task."""

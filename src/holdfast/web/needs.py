@@ -21,7 +21,7 @@ from holdfast.stores.listing import TaskRecord, page_of_tasks
 from holdfast.stores.port import LONGEST_PAGE, Store
 from holdfast.views.needs import DoubtView, QuestionView, at_work, doubts_of, questions_of
 from holdfast.views.task import TaskView, position_of, recent
-from holdfast.web.asked import PageRequest, Site
+from holdfast.web.asked import Hints, PageRequest, Site
 from holdfast.web.logs import view_at
 from holdfast.web.shapes import ShownValues, failure_of
 
@@ -47,9 +47,12 @@ class Needs:
     """The needs of one task, and what can be done with it."""
 
     def __init__(self, site: Site, view: TaskView) -> None:
-        self.site, self.store, self.hints = site, site.hf.store, site.hints
-        self.whole, self.view = view, recent(view, self.store)
-        self.holder = at_work(self.store, view)
+        self.site: Site = site
+        self.store: Store = site.hf.store
+        self.hints: Hints = site.hints
+        self.whole: TaskView = view
+        self.view: TaskView = recent(view, self.store)
+        self.holder: str | None = at_work(self.store, view)
         self._values = ShownValues(self.store, view.state)
 
     def all(self) -> list[Data]:

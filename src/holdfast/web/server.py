@@ -115,7 +115,8 @@ class Server:
     """The application, and what it needs while it runs."""
 
     def __init__(self, site: Site, entry: WayIn) -> None:
-        self.site, self.entry = site, entry
+        self.site: Site = site
+        self.entry: WayIn = entry
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._readers: Readers | None = None
         self._static = files("holdfast.web") / "static"

@@ -62,7 +62,7 @@ class Writing:
         self.run: Run = scope.run
         self.name = name
         self.base = base
-        self.mark = scope.named_path(f"{what or attempt_at(scope)}file {name}", "!")
+        self.mark: str = scope.named_path(f"{what or attempt_at(scope)}file {name}", "!")
 
     def perform(self, data: Content) -> Artifact:
         """Carry it out; in an async task, return the awaitable that does."""

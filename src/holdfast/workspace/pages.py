@@ -382,8 +382,9 @@ class PageChanges:
     """Which event last changed each of the pages that seldom change; kept while a log is read."""
 
     def __init__(self) -> None:
-        self.mission = self.decisions = PageChanged()
-        self.are_fewer = False
+        self.mission: PageChanged = PageChanged()
+        self.decisions: PageChanged = PageChanged()
+        self.are_fewer: bool = False
         """Whether there may be pages that there is nothing to say on any more."""
 
     def note(self, event: AnyEvent) -> None:

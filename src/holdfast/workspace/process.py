@@ -45,8 +45,8 @@ class RecordedOutput:
 
     def __init__(self, onto: int | None, max_bytes: int) -> None:
         self.file: IO[bytes] = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
-        self.size_bytes = 0
-        self.left_out_bytes = 0
+        self.size_bytes: int = 0
+        self.left_out_bytes: int = 0
         self._onto = onto
         self._max_bytes = max_bytes
 
@@ -83,7 +83,7 @@ class Signals:
     """We send the signals that we get on to the command; while there is none, it interrupts us."""
 
     def __init__(self) -> None:
-        self.got = 0
+        self.got: int = 0
         self.send: Callable[[int], None] | None = None
 
     def _heard(self, number: int, frame: FrameType | None) -> None:

@@ -194,7 +194,7 @@ class GrowingFile:
         self._disk = disk
         self._name = name
         self._seen: Signature | None = None
-        self.size = 0
+        self.size: int = 0
 
     def begin(self) -> None:
         """Nothing is known of it."""

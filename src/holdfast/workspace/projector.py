@@ -56,7 +56,7 @@ class Projector:
         self._root = root
         self.every_s = every_s
         self._disk = Disk()
-        self.problem = ""
+        self.problem: str = ""
         """The obstacle in the way of the files, if there is one."""
         self.start_anew()
         start_anew_in_children(self)

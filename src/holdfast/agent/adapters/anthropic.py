@@ -135,7 +135,7 @@ class MessagePieces:
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
-        self.is_whole = False
+        self.is_whole: bool = False
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, str] = {}
 

@@ -15,7 +15,7 @@ from functools import partial
 from inspect import isawaitable
 from json import JSONDecodeError
 from time import monotonic, sleep
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -90,7 +90,7 @@ class ModelRejected(ModelFailed):
     """
 
 
-model_retry = Retry(attempts=6, delay_s=1, max_delay_s=60, unless=(ModelRejected,))
+model_retry: Final = Retry(attempts=6, delay_s=1, max_delay_s=60, unless=(ModelRejected,))
 """How a step that calls a model is well retried: `@step(retry=model_retry)`."""
 
 
@@ -297,7 +297,7 @@ class Adapter(Generic[Client_co]):
         self.client: Any = client.with_options(max_retries=0)
         self.model = model
         self.prices = prices
-        self.stream = stream or on_text is not None
+        self.stream: bool = stream or on_text is not None
         self.on_text = on_text
         self.structured = structured
         """Whether the server takes the schema of an answer. If not, an agent with an `output` gives

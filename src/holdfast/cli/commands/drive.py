@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from msgspec import Struct
@@ -45,7 +45,7 @@ from holdfast.workspace.progress import progress_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-new_task_options = stacked(
+new_task_options: Final = stacked(
     click.argument("function", metavar="MODULE:FUNCTION"),
     click.argument("args", nargs=-1),
     click.option("--id", "task_id", metavar="ID", help="The task's id.  [default: a new one]"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from msgspec import UNSET
@@ -56,7 +56,7 @@ def _json_option(name: str, into: str, metavar: str, help: str) -> Callable[[F],
     return click.option(name, into, metavar=metavar, multiple=True, callback=values, help=help)
 
 
-change_options = stacked(
+change_options: Final = stacked(
     click.option("--task", "function", metavar="NAME", help="Another task function."),
     _json_option(
         "--result", "results", "STEP=JSON",

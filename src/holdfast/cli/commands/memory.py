@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -27,9 +27,9 @@ from holdfast.stores.port import LONGEST_PAGE
 COLUMNS = ("ID", "REMEMBERED", "USER", "SESSION", "TEXT")
 _LONGEST_TEXT = 120
 
-user_option = click.option("--user", help="Only what belongs to this user.")
-session_option = click.option("--session", help="Only what comes from a session.")
-which_options = stacked(
+user_option: Final = click.option("--user", help="Only what belongs to this user.")
+session_option: Final = click.option("--session", help="Only what comes from a session.")
+which_options: Final = stacked(
     user_option, session_option, label_option, limit_option(20, "How many at most.")
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -41,7 +41,7 @@ EXITS: dict[str, Exit] = {
 }
 
 
-harness_options = stacked(
+harness_options: Final = stacked(
     click.option(
         "--mission", metavar="ID", envvar=MISSION_VARIABLE, show_envvar=True,
         help="Which mission. May be left out while only one is open.",

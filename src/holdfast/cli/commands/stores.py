@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import click
 from msgspec.structs import asdict
@@ -40,7 +40,7 @@ _HOW = {
 }
 _LISTED = 50
 
-dry_run_option = click.option(
+dry_run_option: Final = click.option(
     "--dry-run", is_flag=True, help="Say what would be done, and do nothing."
 )
 
@@ -207,7 +207,7 @@ def _print_copied(out: Console, copied: Copied) -> None:
 # `holdfast archive`: tasks into one compressed file.
 
 
-plain_option = click.option(
+plain_option: Final = click.option(
     "--plain",
     "plain_text",
     is_flag=True,

@@ -100,7 +100,7 @@ class Desk:
         """The queues in which tasks wait, by number."""
         self.waits_until: datetime | None = None
         """When a rate allows the next start of a task that waits; None if none waits for that."""
-        self.is_busy = False
+        self.is_busy: bool = False
         """Whether another worker was changing places: then it is soon to be tried again."""
 
     def wait_s(self) -> float | None:

@@ -119,9 +119,9 @@ class Driving:
 
     def __init__(self, holding: Holding) -> None:
         self.holding = holding
-        self.store = holding.store
+        self.store: Store = holding.store
         self.runs: set[Run] = set()
-        self.suspects = Suspects()
+        self.suspects: Suspects = Suspects()
         self.lost: dict[str, str] = {}
         """Why a worker lost the tasks that it was driving when the store failed."""
         if isinstance(holding.clock, OwnTime):

@@ -130,7 +130,7 @@ class Worker:
         """The tasks in hand when the store failed: we take them up first when it is back."""
         self._failed: dict[str, tuple[float, int]] = {}
         """When and how often the store failed a task, while it answered otherwise."""
-        self.weather = Weather(self._say)
+        self.weather: Weather = Weather(self._say)
         """How the store does, as this worker sees it."""
         self._wake_ups = WakeUps(self._holding)
         self._desk = _new_desk(self._holding, self._say)

@@ -221,7 +221,7 @@ class Course:
         flow = conduct(None, _Live(run), spec.undo_when, self._begun)  # type: ignore[arg-type]
         if not spec.is_async:
             return local.drive(flow, run, "", self._once, local.nothing)
-        remote.loop = loop = BodyLoop(self._carrier, remote.strands)
+        remote.loop = loop = BodyLoop(self._carrier, remote.strands)  # type: ignore[abstract]
         loop.keep = remote.keep_what_was_said
         loop.left_with = lambda: run.stop if isinstance(run.stop, Suspend) else None
         try:

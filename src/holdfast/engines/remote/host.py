@@ -94,13 +94,13 @@ class Host:
     def __init__(self, driver: Application, engine: str, linger_s: float = LINGER_S) -> None:
         self.driver = driver
         self.engine = engine
-        self.holding = driver.holding
-        self.hub = Hub(driver.holding, engine, linger_s)
+        self.holding: Holding = driver.holding
+        self.hub: Hub = Hub(driver.holding, engine, linger_s)
         self.bodies: dict[str, Run] = {}
         """The runs of the functions of tasks, by task."""
         self.places: Places | None = None
         """Where calls are made; None if there is no end of them."""
-        self.is_ending = threading.Event()
+        self.is_ending: threading.Event = threading.Event()
         """Set when the worker is to end: nobody waits for another task any more."""
         self._loop: LoopThread | None = None
         self._lock = threading.Lock()

@@ -75,12 +75,12 @@ class Remote:
     def __init__(self, carrier: Carrier, begun: State) -> None:
         self.carrier = carrier
         self._begun = begun
-        self.horizon = begun.seq
+        self.horizon: int = begun.seq
         """The newest message that the engine has told of: later ones are not there yet."""
         self._checkpoints = begun.checkpoints
         """How many of them the function has passed."""
         self._is_ending = bool(begun.ending)
-        self.strands = Strands()
+        self.strands: Strands = Strands()
         self.loop: BodyLoop | None = None
         self._news: list[tuple[int, str]] = []
         self._timers: dict[str, Timer] = {}

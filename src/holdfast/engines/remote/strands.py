@@ -11,11 +11,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
 from contextlib import suppress
 from contextvars import Context, copy_context
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -75,7 +76,7 @@ class Strands:
 
     def __init__(self) -> None:
         self._strands: list[Strand] = []
-        self.are_left = False
+        self.are_left: bool = False
 
     def begin(self, work: Callable[[], Any]) -> Strand:
         """A new strand. It runs when those before it wait."""
@@ -178,9 +179,8 @@ def _enter_loop(loop: Any, task: Any) -> None:
 
 _logger = logging.getLogger("holdfast")
 
-
-_AbstractEventLoop: Any = asyncio.AbstractEventLoop
-"""Its types want every method of a loop: sockets, pipes and processes too."""
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class _Future(asyncio.Future[Any]):
@@ -221,8 +221,8 @@ def _ordered_task(loop: BodyLoop, coro: Any, **options: Any) -> _Task:
     return _Task(coro, loop=loop, **options)
 
 
-class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
-    """The loop of one task."""
+class BodyLoop(asyncio.AbstractEventLoop):
+    """The loop of one task. It has no sockets, pipes or processes."""
 
     def __init__(self, carrier: Carrier, strands: Strands) -> None:
         self._carrier = carrier
@@ -300,19 +300,23 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         return self._carrier.now().timestamp()
 
     def call_soon(
-        self, callback: Any, *args: Any, context: Context | None = None
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
     def call_soon_threadsafe(
-        self, callback: Any, *args: Any, context: Context | None = None
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
-        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         self.keep()
         handle: Any = _Timer(self.time() + delay, callback, args, self, context)
@@ -325,7 +329,11 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
         return timed
 
     def call_at(
-        self, when: float, callback: Any, *args: Any, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         return self.call_later(max(when - self.time(), 0), callback, *args, context=context)
 
@@ -351,9 +359,11 @@ class BodyLoop(_AbstractEventLoop):  # type: ignore[misc]
     def get_task_factory(self) -> Any:
         return self._factory
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
         # At once, and here: in which order threads come to their end is not the same each time.
-        future = self.create_future()
+        future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
         except Exception as error:

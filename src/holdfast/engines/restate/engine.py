@@ -53,10 +53,10 @@ class Restate:
     ) -> None:
         if type(renew_after) is not int or renew_after < 1:
             raise BadInput(f"Restate(renew_after={renew_after!r:.60}) must be 1 or more")
-        self.ingress = Address(url, "url", token)
-        self.admin = Address(admin, "admin", token)
-        self.listen = _host_and_port(listen)
-        self.advertise = Address(advertise, "advertise").url if advertise else ""
+        self.ingress: Address = Address(url, "url", token)
+        self.admin: Address = Address(admin, "admin", token)
+        self.listen: tuple[str, int] = _host_and_port(listen)
+        self.advertise: str = Address(advertise, "advertise").url if advertise else ""
         if prefix and not is_service(prefix):
             raise BadInput(
                 f"Restate(prefix={prefix!r:.60}) must be letters, digits, '.', '_' and '-', begin "

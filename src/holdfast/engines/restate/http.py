@@ -46,7 +46,7 @@ class Address:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadInput(f"Restate({what}={url!r:.200}) must be like 'http://127.0.0.1:8080'")
-        self.url = url.rstrip("/")
+        self.url: str = url.rstrip("/")
         self._what = what
         self._token = token
         self._is_safe = parts.scheme == "https"

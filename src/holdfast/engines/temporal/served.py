@@ -80,8 +80,8 @@ class Served:
         self._say = say
         self._engine = engine
         self._said: dict[str, str] = {}
-        self.lost_after = timedelta(seconds=engine.lost_after_s)
-        self.longest_history = engine.longest_history
+        self.lost_after: timedelta = timedelta(seconds=engine.lost_after_s)
+        self.longest_history: int = engine.longest_history
         self.offers: dict[tuple[str, str], Offer] = {}
         """How the calls are made that were asked for here, by task and path."""
         self.under_way: dict[tuple[str, str], asyncio.Future[Any]] = {}

@@ -335,7 +335,7 @@ class Recorded:
         self.said: dict[str, int] = {}
         """The events in the log that the code made or read again, by mark or path; each with the
         number of calls that the code had reached by then."""
-        self.reached = False
+        self.reached: bool = False
         self._script = script
         self._calls = calls
         self._stubs = stubs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
@@ -412,14 +412,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     # The async form of each
 
-    aget_tuple = off_the_loop(get_tuple)
-    aput = off_the_loop(put)
-    aput_writes = off_the_loop(put_writes)
-    adelete_thread = off_the_loop(delete_thread)
-    adelete_for_runs = off_the_loop(delete_for_runs)
-    acopy_thread = off_the_loop(copy_thread)
-    aprune = off_the_loop(prune)
-    aget_delta_channel_history = off_the_loop(get_delta_channel_history)
+    aget_tuple: Final = off_the_loop(get_tuple)
+    aput: Final = off_the_loop(put)
+    aput_writes: Final = off_the_loop(put_writes)
+    adelete_thread: Final = off_the_loop(delete_thread)
+    adelete_for_runs: Final = off_the_loop(delete_for_runs)
+    acopy_thread: Final = off_the_loop(copy_thread)
+    aprune: Final = off_the_loop(prune)
+    aget_delta_channel_history: Final = off_the_loop(get_delta_channel_history)
 
     async def alist(
         self,

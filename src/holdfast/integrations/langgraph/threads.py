@@ -40,6 +40,7 @@ from holdfast.log.namespaces import parts_of
 from holdfast.log.reading import session_stream
 from holdfast.log.store_calls import streams_in
 from holdfast.log.values import fetch, stow
+from holdfast.stores.port import Store
 
 CHECKPOINT, CHANNEL, WRITE = "checkpoint", "channel", "write"
 _MOST_THREADS = 256
@@ -65,8 +66,8 @@ class Thread:
     def __init__(self, hf: Holdfast, id: str) -> None:
         held = hf._holding
         self.id = id
-        self.store = hf.store
-        self.stream = session_stream(checked_id(id))
+        self.store: Store = hf.store
+        self.stream: str = session_stream(checked_id(id))
         self.lists: dict[tuple[str, str, str], list[Any]] = {}
         """Long lists as they were decoded or written last, by channel and version."""
         self._held = held

@@ -36,7 +36,7 @@ _SHORTEST_S, _LONGEST_S = 0.05, 60.0
 class FollowedTask(Result):
     """A task as a server tells it: the handle of one, or what `tasks/get` says."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 
     result_type: Literal["task"] = "task"
     task_id: str

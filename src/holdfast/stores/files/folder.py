@@ -67,7 +67,7 @@ class Workspace:
 
     def __init__(self, root: Path, *, sync: bool, disk: Disk | None) -> None:
         self.root = root
-        self.url = str(root)
+        self.url: str = str(root)
         self._disk = disk or Disk()
         self._durable = sync
         self._root_fd = self._open_root()

@@ -345,28 +345,31 @@ class HeldFile:
     )  # fmt: skip
 
     def __init__(self, lease: Lease, way: str, taken: TakenStream, size: int, head: int) -> None:
-        self.lease = lease
-        self.way = way
+        self.lease: Lease = lease
+        self.way: str = way
         """To its folder, from the workspace."""
-        self.taken = taken
-        self.log = taken.log
-        self.inode = taken.status.inode
-        self.new = True
-        self.pid = os.getpid()
-        self.head = head
-        self.size = size
-        self.appended = 0
-        self.clean = 0
+        self.taken: TakenStream = taken
+        self.log: int = taken.log
+        self.inode: tuple[int, int] = taken.status.inode
+        self.new: bool = True
+        self.pid: int = os.getpid()
+        self.head: int = head
+        self.size: int = size
+        self.appended: int = 0
+        self.clean: int = 0
         """How many of the appends are on the disk, whether they were acknowledged or not."""
-        self.synced = 0
+        self.synced: int = 0
         self.news: tuple[int, Facts, int] | None = None
         """The facts for the index once this append is durable, and the length of the log."""
-        self.poisoned = ""
-        self.used = True
-        self.writing = threading.Lock()
-        self.syncing = threading.Lock()
-        self.rung, self.looked, self.looked_at = 1, 0, 0.0
-        """How often there may have been mail, and which of these times it was looked for."""
+        self.poisoned: str = ""
+        self.used: bool = True
+        self.writing: threading.Lock = threading.Lock()
+        self.syncing: threading.Lock = threading.Lock()
+        self.rung: int = 1
+        """How often there may have been mail."""
+        self.looked: int = 0
+        """Which of these times it was looked for, and when."""
+        self.looked_at: float = 0.0
 
     def is_clean(self) -> bool:
         """Whether everything that was written was synced, or never will be."""

@@ -40,7 +40,7 @@ class WholeDisk:
     def __init__(self, disk: Disk, root: Callable[[], int]) -> None:
         self._disk = disk
         self._root = root
-        self.turn = threading.Lock()
+        self.turn: threading.Lock = threading.Lock()
         """Held from before what is to be synced is looked at until it was said to be durable."""
         self._can: bool | None = None
         self._not_before = 0.0

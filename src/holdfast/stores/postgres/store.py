@@ -67,7 +67,7 @@ class PostgresStore(DatabaseStore):
 
     def __init__(self, url: str, *, sync: bool = True) -> None:
         url, self._pool_size = with_pool_size(url)
-        self.url = without_password(url)
+        self.url: str = without_password(url)
         self._full_url = url
         self._durable = sync
         self._closed = False

@@ -16,7 +16,7 @@ from __future__ import annotations
 import binascii
 import hmac
 from base64 import b32decode, b32encode, b64decode, b64encode
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -47,7 +47,7 @@ class StreamNames:
     def __init__(self, key: bytes) -> None:
         self._tags, self._texts = derived(key, b"tags"), derived(key, b"texts")
         # They are asked for with every line.
-        self.hidden = lru_cache(_MOST_NAMES)(self._hidden)
+        self.hidden: Callable[[str], str] = lru_cache(_MOST_NAMES)(self._hidden)
 
     def _hidden(self, stream: str) -> str:
         """How the store below names a stream."""
@@ -96,7 +96,7 @@ class HiddenNames(Wrapped):
 
     def __init__(self, inner: Store, key: bytes) -> None:
         super().__init__(inner)
-        self.names = StreamNames(key)
+        self.names: StreamNames = StreamNames(key)
         self._leases: dict[Lease, Lease] = {}
 
     # Leases: those of streams that are known by another name have a stand-in

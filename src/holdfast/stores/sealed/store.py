@@ -106,7 +106,7 @@ class SealedStore(WrappedLines[_End]):
         self._root_of_posts = derived(root, b"posts")
         self._facts = SealedFacts(self._digests, derived(root, b"facts"))
         self._root_of_derived = derived(root, b"waypoints")
-        self.engine_box = Box(derived(root, b"engines"))
+        self.engine_box: Box = Box(derived(root, b"engines"))
         """For engines that keep values of tasks. No new master key changes it."""
         self._known: dict[str, Box] = {}
 

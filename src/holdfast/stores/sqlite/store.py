@@ -43,8 +43,8 @@ class SqliteStore(DatabaseStore):
     """Streams as rows of one SQLite database."""
 
     def __init__(self, path: Path, *, sync: bool = True) -> None:
-        self.path = path.absolute()  # the process may go elsewhere
-        self.url = f"sqlite:///{path}"
+        self.path: Path = path.absolute()  # the process may go elsewhere
+        self.url: str = f"sqlite:///{path}"
         self._durable = sync
         self._closed = False
         self._parents: list[Any] = []

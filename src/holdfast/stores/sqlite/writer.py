@@ -42,7 +42,7 @@ class Write(GroupedWrite, Generic[T]):
 
     def __init__(self, write: Callable[[sqlite3.Connection], T]) -> None:
         super().__init__()
-        self.write = write
+        self.write: Callable[[sqlite3.Connection], T] = write
         self.result: T
 
 

@@ -19,6 +19,7 @@ from holdfast.api.app import Holdfast
 from holdfast.api.branches import gather
 from holdfast.api.checkpoints import checkpoint, restore
 from holdfast.api.decisions import decide
+from holdfast.api.handle import Handle
 from holdfast.api.steps import step, tool
 from holdfast.api.tasks import current, note, patched, progress, task
 from holdfast.api.waiting import aask, ask, now, random, sleep, uuid
@@ -433,6 +434,8 @@ def saying_reads(owner: str) -> list[Any]:
 
 class Saying:
     """The words of a task, and its view of the world."""
+
+    handle: Handle[Any]
 
     @pytest.mark.parametrize("fn", [saying_sleeps, saying_asleeps])
     def test_a_task_sleeps_for_as_long_as_it_said(self, hf: Holdfast, fn: Any) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import Final
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
@@ -56,7 +57,7 @@ DAY = timedelta(days=1)
 Wake = tuple[datetime | None] | None
 """When to wake somebody, if any facts are told."""
 
-maybe_facts = st.sampled_from([None, (None,), (NOW - DAY,), (NOW,), (NOW + DAY,)])
+maybe_facts: Final = st.sampled_from([None, (None,), (NOW - DAY,), (NOW,), (NOW + DAY,)])
 
 
 class Writing(Story):
@@ -368,7 +369,7 @@ class Ending(Story):
 # Rules that leave something for others: messages and blobs.
 
 
-some_message = st.sampled_from(["m", "../m"])
+some_message: Final = st.sampled_from(["m", "../m"])
 
 
 class Leaving(Story):

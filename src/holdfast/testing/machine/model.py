@@ -19,7 +19,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 from hypothesis import strategies as st
@@ -162,9 +162,9 @@ NAMES = ("a", "a/b", "A \u00e9_%'")
 LONG_S, SHORT_S = 600.0, 0.001
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
-some_process = st.integers(0, 2)
-some_name = st.sampled_from(NAMES)
-the_newest_or_so = st.integers(0, 5)
+some_process: Final = st.integers(0, 2)
+some_name: Final = st.sampled_from(NAMES)
+the_newest_or_so: Final = st.integers(0, 5)
 
 
 class Story(RuleBasedStateMachine):
@@ -179,13 +179,13 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         # A part of the place that no other story uses, so that it need not be new.
-        self.prefix = f"tasks/{os.urandom(4).hex()}-"
-        self.root = Memory()
+        self.prefix: str = f"tasks/{os.urandom(4).hex()}-"
+        self.root: Memory = Memory()
         self.processes: dict[int, Process] = {}
         self.holds: list[Hold] = []
-        self.streams = {self.prefix + name: Stream() for name in NAMES}
+        self.streams: dict[str, Stream] = {self.prefix + name: Stream() for name in NAMES}
         self.blobs: dict[str, bytes] = {}
-        self.numbers = count(1)
+        self.numbers: count[int] = count(1)
 
     def process(self, who: int) -> Process:
         """A process, started if it is not there."""

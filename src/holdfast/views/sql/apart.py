@@ -70,8 +70,8 @@ class Guard:
         self._allowed = tables | {inner(table) for table in tables} | _BESIDES
         self.wanted: dict[str, set[str]] = {}
         """The columns that are read, by table."""
-        self.selects = False
-        self.refused = ""
+        self.selects: bool = False
+        self.refused: str = ""
 
     def __call__(self, action: int, one: str | None, two: str | None, *where: str | None) -> int:
         """The answer to SQLite: may this be done?"""

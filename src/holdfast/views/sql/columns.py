@@ -307,7 +307,7 @@ class SessionLog:
     def __init__(self, store: Store, state: Conversation) -> None:
         self._store = store
         self.state = state
-        self.id = state.id
+        self.id: str = state.id
 
     def messages(self) -> Iterator[Heard]:
         """The turns. A turn is decoded when something of it is asked for."""
@@ -365,4 +365,4 @@ class MemoryLog:
 
     def __init__(self, state: Memories) -> None:
         self.state = state
-        self.id = state.id
+        self.id: str = state.id

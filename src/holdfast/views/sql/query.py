@@ -76,7 +76,7 @@ class Answer:
 
     def __init__(self, process: Process, unreadable: list[StoreError]) -> None:
         self._process = process
-        self.columns = tuple(process.heard()["columns"])
+        self.columns: tuple[Any, ...] = tuple(process.heard()["columns"])
         self.unreadable = unreadable
         """The logs that could not be read. It is complete once the rows are."""
 
