@@ -70,6 +70,27 @@ def test_holdfast_alone_says_so_if_there_is_no_store(cli, tmp_path):
     assert "holdfast demo" in out
 
 
+@task
+def overview_works() -> None: ...
+
+
+def test_where_there_is_no_store_the_stores_beside_it_are_named(cli, tmp_path):
+    code, _, err = cli("ls", "--url", str(tmp_path / "workspace"))
+    assert (code, "; here is" in err) == (5, False)
+    with Holdfast(tmp_path / "other") as hf:
+        hf.run(overview_works)
+    code, _, err = cli("ls", "--url", str(tmp_path / "workspace"))
+    assert code == 5
+    assert err.rstrip().endswith(f"; here is {tmp_path / 'other'}")
+
+
+def test_the_one_line_purpose_of_every_command_is_whole(cli):
+    _, out, _ = cli("help")
+    lines = re.findall(r"^  [a-z]+  +\S.*$", out, re.M)
+    assert len(lines) > 50
+    assert not [line for line in lines if line.endswith("...")]
+
+
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.title)
 def test_help_explains_every_group_and_tells_like_commands_apart(cli, group):
     code, out, err = cli("help", group.title)

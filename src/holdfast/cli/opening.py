@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,8 +127,17 @@ def must_exist(url: str) -> None:
         raise StoreNotFound(f"{folder} is not a folder: say where the store is with --url")
     raise StoreNotFound(
         f"there is no store at {folder} (the first task that runs makes it): "
-        f"say where it is with --url or HOLDFAST_URL"
+        f"say where it is with --url or HOLDFAST_URL{_stores_beside(folder)}"
     )
+
+
+def _stores_beside(folder: Path) -> str:
+    """Which stores are where a store was looked for: `holdfast demo` makes one, for instance."""
+    found: list[Path] = []
+    with suppress(OSError):
+        found = sorted(each.parent for each in folder.parent.glob("*/holders"))
+        found = [each for each in found if (each / "tasks").is_dir()]
+    return f"; here is {', '.join(map(str, found[:3]))}" if found else ""
 
 
 def task_ids(store: Store) -> list[str]:

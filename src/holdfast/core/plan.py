@@ -176,23 +176,29 @@ def recorded(plan: Plan) -> tuple[str | PlanItem, ...]:
     )
 
 
-def place_in(plan: Plan, *, is_over: bool) -> int | None:
+WORKED_OFF = ("mission", "script")
+"""Tasks that nobody drives: their work is done in tasks of their own, which name them as parent."""
+
+
+def place_in(plan: Plan, *, is_over: bool, is_worked_off: bool = False) -> int | None:
     """The number of the item that a task is on; None if it never said what became of any.
 
     That is the one it is doing, or else the next; of a task that is over, the last it came to.
+    `is_worked_off`: the items are done in other tasks, so it is on an item from the beginning.
 
     >>> place_in(marked(revised((), ["search", "book", "pack"]), "1", "done"), is_over=False)
     2
     """
     touched = [n for n, item in enumerate(plan, 1) if item.status != "pending"]
-    if not touched:
+    if not touched and not (is_worked_off and plan):
         return None
+    last = touched[-1] if touched else 1
     doing = [n for n in touched if plan[n - 1].status == "doing"]
     if doing or is_over:
-        return doing[0] if doing else touched[-1]
+        return doing[0] if doing else last
     next_ids = {item.id for item in ready(plan)}
     waiting = [n for n, item in enumerate(plan, 1) if item.status == "pending"]
-    return next((n for n in waiting if plan[n - 1].id in next_ids), touched[-1])
+    return next((n for n in waiting if plan[n - 1].id in next_ids), last)
 
 
 # Two who change one plan: what each did is found by the version they both began with.

@@ -18,7 +18,7 @@ from holdfast.codec.change import patched_state
 from holdfast.codec.readable import readable
 from holdfast.core.events import Failure, PlanItem
 from holdfast.core.journal.task import to_settle, to_undo, undo_path
-from holdfast.core.plan import place_in
+from holdfast.core.plan import WORKED_OFF, place_in
 from holdfast.core.state import (
     FINISHED,
     UNDO,
@@ -312,7 +312,7 @@ class Known:
         committed = tuple(c.path for c in steps if c.status == "completed")
         running = tuple(c.path for c in steps if c.status not in ("completed", "failed"))
         plan, is_over = self.state.plan, self.status in FINISHED
-        place = place_in(plan, is_over=is_over)
+        place = place_in(plan, is_over=is_over, is_worked_off=self.type in WORKED_OFF)
         if place is not None:
             pending = tuple(item.text for item in plan if item.status == "pending")
             return Position(place, len(plan), committed, running, pending, by_plan=True)

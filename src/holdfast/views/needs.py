@@ -11,6 +11,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from holdfast.core.kinds import TASK, id_of
+from holdfast.core.plan import WORKED_OFF
 from holdfast.core.state import FINISHED, Call, CallStatus, Status
 from holdfast.engines.routing import driven_by
 from holdfast.log.reading import stream_of
@@ -57,9 +58,6 @@ class DoubtView(Struct, frozen=True):
 
 
 _OPEN = tuple(status for status in get_args(Status) if status not in FINISHED)
-
-WORKED_OFF = ("mission", "script")
-"""Tasks that nobody drives: their work is done in tasks of their own, which name them as parent."""
 
 
 def is_worked_off(view: TaskView) -> bool:

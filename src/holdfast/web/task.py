@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
 
-from holdfast.core.plan import place_in
+from holdfast.core.plan import WORKED_OFF, place_in
 from holdfast.core.state import FINISHED, Call, State, scope_of
 from holdfast.core.words import cut
 from holdfast.errors import BadInput
@@ -435,7 +435,9 @@ def plan(site: Site, asked: PageRequest) -> Data:
     view = _view(site, asked)
     state = view.state
     reasons = {v.marked: v.because for v in state.plans if v.marked and v.because}
-    place = place_in(state.plan, is_over=state.status in FINISHED)
+    place = place_in(
+        state.plan, is_over=state.status in FINISHED, is_worked_off=view.type in WORKED_OFF
+    )
     reached = _reached(view) if place is None else []
     return {
         "mission": _text(view, state.mission),

@@ -338,10 +338,14 @@ def _next(view: TaskView) -> list[str]:
     if state.status == "paused":
         return [f"nothing, until it goes on: {code(f'holdfast resume {quoted}', 700)}"]
     doing = [item for item in state.plan if item.status == "doing"]
-    items = [*doing, *ready(state.plan)]
-    told = [f"item {code(item.id, 60)}: {prose(item.text)}" for item in items]
+    to_begin = [f"item {code(item.id, 60)}: {prose(item.text)}" for item in ready(state.plan)]
     if state.task == "mission":
-        return [*told, f"to have it done: {code(mission_command(view.id), 700)}"]
+        how = code(mission_command(view.id), 700)
+        if doing and not to_begin:
+            running = ", ".join(code(item.id, 60) for item in doing)
+            return [f"nothing, before item {running} is done", f"if nobody is at work on it: {how}"]
+        return [*to_begin, f"to have it done: {how}"]
+    told = [*(f"item {code(item.id, 60)}: {prose(item.text)}" for item in doing), *to_begin]
     if state.task == "script":
         return [*told, f"the next step of the script: run it with HOLDFAST_TASK={code(quoted)}"]
     return told or ["what its code does after that"]

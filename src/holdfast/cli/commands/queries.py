@@ -305,7 +305,7 @@ def sql(
     timeout_s: float,
     **found: Any,
 ) -> Exit:
-    """Ask the logs of a store with SQL: one select, in the SQL of SQLite.
+    """Ask the logs of a store with SQL. A query is one select, in the SQL of SQLite.
 
     There are tables of tasks, steps, tool_calls, model_calls, attempts, failures, decisions,
     messages and more: --schema explains each of their columns. Nothing can be written. A QUERY of -

@@ -117,7 +117,7 @@ FORMATS = ("openai", "responses", "anthropic")
 def context(
     given: Given, task: str, step: str | None, full: bool, form: str | None, as_json: bool
 ) -> Exit:
-    """Show exactly what a model call saw, however long ago and whatever was summarized since.
+    """Show exactly what a model call saw. What was summarized since is there too.
 
     A model call is one that was given a Context, or that made one. Without --step they are listed.
     The messages come from the session's log, and a digest in the task's log says that they are the

@@ -202,7 +202,7 @@ def session(
     markdown: bool,
     as_json: bool,
 ) -> Exit:
-    """Show a session: its conversation, and the tasks that took part in it.
+    """Show a session: its conversation and its tasks.
 
     Each message comes with its number, when it was said, and by which step of which task. Messages
     that were summarized are there too. With --json each message is a line of JSON.
