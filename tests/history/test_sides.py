@@ -89,6 +89,23 @@ def test_a_task_in_figures(hf):
     assert found.working_s == 3 * 2 + 3, "when the task was released, nobody was at work"
 
 
+def test_a_fork_is_charged_no_time_of_the_past_that_it_shares(hf):
+    sides_tries.clear()
+    with pytest.raises(Unanswered):
+        hf.run(sides_trip, 2, id="trip")
+    clock.advance(60)
+    hf.fork("trip", at="2", when="before", effects="reuse", new_id="fork")
+    with pytest.raises(Unanswered):
+        hf.resume("fork")
+    clock.advance(5)
+    [question] = hf.task("fork").questions
+    hf.answer("fork", "the attic", question=question.key)
+    assert hf.resume("fork") == "the attic"
+    found = seen(hf, "fork")
+    assert (found.waiting_s, found.working_s) == (5, seen(hf, "trip").working_s - 6)
+    assert (found.failures, found.retries) == (2, 2), "these are in its past"
+
+
 @task
 def sides_lost() -> None:
     sides_flaky(9)

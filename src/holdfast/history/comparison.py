@@ -138,6 +138,8 @@ def figures(state: State, value: Value) -> Figures:
     calls = list(state.calls.values())
     tries = [attempt for call in calls for attempt in call.attempts]
     working, waiting = _times(calls, state.updated_at)
+    # What a fork shares with its original took the original's time.
+    shared = [(calls[0].at, state.created_at)] if calls and state.fork else []
     return Figures(
         state.id,
         state.task,
@@ -148,8 +150,8 @@ def figures(state: State, value: Value) -> Figures:
         sum(attempt.failure is not None for attempt in tries),
         sum(_retries(call) for call in calls),
         max((state.updated_at - state.created_at).total_seconds(), 0.0),
-        seconds(working),
-        seconds(without(waiting, working)),
+        seconds(without(working, shared)),
+        seconds(without(waiting, working + shared)),
         sum(map(spent, used_by(calls, value).values()), Spent()),
         state.plan,
         {name: value(file.file).get("sha256", "") for name, file in sorted(state.files.items())},

@@ -392,8 +392,10 @@ def _number(number: int) -> str:
 
 
 def _plan(each: Figures) -> str:
+    if all(item.status == "pending" for item in each.plan):  # a plan that is followed unmarked
+        return count(len(each.plan), "item") if each.plan else ""
     done = sum(item.status == "done" for item in each.plan)
-    return f"{done} of {len(each.plan)} done" if each.plan else ""
+    return f"{done} of {len(each.plan)} done"
 
 
 def _result(each: Figures) -> str:
