@@ -786,13 +786,41 @@ def test_a_huge_value_is_shown_by_its_size(hf: Holdfast, look: Looking) -> None:
     assert page.evaluate("document.querySelector('main').innerText.length") < 50_000
 
 
+def cut_off(page: Page) -> list[str]:
+    """What can be pressed or typed into, and reaches past the edge. Rows of tabs may be scrolled."""
+    found: list[str] = page.evaluate(
+        """() => [...document.querySelectorAll("main :is(button, input, textarea, select)")]
+          .filter((e) => !e.closest(".tabs") && e.getBoundingClientRect().right > innerWidth)
+          .map((e) => e.outerHTML.slice(0, 80))"""
+    )
+    return found
+
+
 def test_the_page_is_usable_on_a_phone(hf: Holdfast, browser: Browser) -> None:
     asked_trip(hf)
+    doubtful(hf)
+    with pytest.raises(Unanswered):
+        hf.run(page_writes, id="writes")
+    with pytest.raises(TaskFailed):
+        hf.run(page_report, "kettles", id="report")
+    places = ("/", "/tasks", "/tasks/trip-1", "/tasks/writes", "/tasks/report", "/fleet")
     with looking(browser, hf, viewport={"width": 390, "height": 844}) as look:
-        for place in ("/", "/tasks", "/tasks/trip-1", "/fleet"):
+        for place in places:
             page = look.open(place)
             expect(page.locator(".loading")).to_have_count(0)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, place
+            assert cut_off(page) == [], place
+        page = look.open("/tasks/report")
+        expect(page.get_by_role("option").get_by_text("page_research")).to_be_visible()
+        page = look.open("/tasks/invite-1")
+        page.get_by_role("button", name="It happened").click()
+        dialog = page.get_by_role("dialog")
+        fields = [dialog.get_by_label(name) for name in ("What it returned", "How you know")]
+        [one, other] = [field.bounding_box() or {} for field in fields]
+        assert one["width"] == other["width"], "the dialog has a form of its own"
+        page.goto("about:blank")
+        page.set_content(look.client.http.get("/api/tasks/report/export").text)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, "the export"
         page = look.open("/")
         page.get_by_role("button", name="Yes").click()
         until(lambda: hf.task("trip-1").status == "completed")

@@ -57,7 +57,8 @@ EFFECTS = {
     "live": "the tools that it calls are called",
     "reuse": "a tool that the original called with the same arguments is not called again; others "
     "are",
-    "stub": "no tool is called: the original or a --stub answers, and what neither does stops it",
+    "stub": "no tool is called: the original's results and your stubs answer, and a call without "
+    "either stops the fork",
 }
 """The treatment of the tools that a fork calls, in words."""
 

@@ -23,16 +23,22 @@ MOST_EVENTS, MOST_CALLS = 5000, 2000
 _PAGE = 500
 
 _STYLE = """
-:root{color-scheme:light dark;--line:#8884;--dim:#8889}
-body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.3rem}h2{font-size:1.05rem;margin-top:2rem;border-bottom:1px solid var(--line)}
-table{border-collapse:collapse;width:100%}
-td,th{text-align:left;vertical-align:top;padding:.2rem .6rem}
-tr+tr td{border-top:1px solid var(--line)}code,pre{font:13px/1.4 ui-monospace,monospace}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.3rem 0;unicode-bidi:plaintext}
-.n{color:GrayText;white-space:nowrap}.bad{color:#c33}.doubt{color:#a70}.good{color:#283}
-bdi{overflow-wrap:anywhere}
+:root{color-scheme:light dark;--line:#8884;--quiet:light-dark(#5c6167,#99a1a9)}
+body{font:14px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.3rem}h2{font-size:1.05rem;margin:2rem 0 .4rem}
+bdi,summary{overflow-wrap:anywhere}summary{cursor:pointer}
+code,pre{font:12.5px/1.45 ui-monospace,monospace}summary code{color:var(--quiet)}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.3rem 0 .6rem;unicode-bidi:plaintext}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem}dd{margin:0}
+article,.e{border-top:1px solid var(--line);padding:.35rem 0}
+.of{display:flex;flex-wrap:wrap;gap:0 .8rem;align-items:baseline}
+.e{display:grid;grid-template-columns:3rem 11.5rem 4rem minmax(0,1fr);gap:0 .6rem}
+.n,dt{color:var(--quiet);font-variant-numeric:tabular-nums}.n:first-child{min-width:3rem}
+.bad{color:light-dark(#ad241c,#ff9288)}.doubt{color:light-dark(#815300,#e9b551)}
+.good{color:light-dark(#2a6b3d,#84cf98)}
+@media(max-width:640px){.e{grid-template-columns:3rem minmax(0,1fr)}.e>:last-child{grid-column:2}}
 """
+_BRIEF = 90
 
 
 def exported(site: Site, asked: PageRequest) -> Download:
@@ -64,8 +70,8 @@ def _pieces(site: Site, view: TaskView) -> Iterator[str]:
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(plain(view.id))}</title><style>{_STYLE}</style></head><body>"
     )
-    yield f"<h1>{_text(view.id)} · {_text(view.type)} · {_text(view.status)}</h1>"
-    yield f"<p>{_text(needs.todo())}</p><table>"
+    yield f"<h1>{_text(view.id)} · {_text(view.type)} · {_text(view.status.replace('_', ' '))}</h1>"
+    yield f"<p>{_text(needs.todo())}</p><dl>"
     state = view.state
     facts: dict[str, Any] = {
         "position": position_of(view),
@@ -79,8 +85,8 @@ def _pieces(site: Site, view: TaskView) -> Iterator[str]:
     }
     for name, fact in facts.items():
         if fact:
-            yield f"<tr><th>{name}</th><td>{_text(fact)}</td></tr>"
-    yield "</table>"
+            yield f"<dt>{name}</dt><dd>{_text(fact)}</dd>"
+    yield "</dl>"
     values = ShownValues(site.hf.store, state)
     yield _value("Input", values.shown(state.args, "input"))
     yield _value("Result", values.shown(state.result, "result"))
@@ -95,7 +101,9 @@ def _value(title: str, value: dict[str, Any] | None) -> str:
         return ""
     text = value.get("json", value.get("cut", ""))
     left = "" if "json" in value else f" (the beginning of {value['size']:,} bytes)"
-    summary = f"<summary>{escape(title)}{left}</summary>"
+    if not left and len(text) <= _BRIEF:
+        return f"<div>{escape(title)} <code>{_text(text)}</code></div>"
+    summary = f"<summary>{escape(title)}{left} <code>{_text(text[:_BRIEF])}…</code></summary>"
     return f"<details>{summary}<pre>{_lines(text)}</pre></details>"
 
 
@@ -109,11 +117,10 @@ def _failure(failure: dict[str, Any] | None) -> str:
 def _calls(view: TaskView, values: ShownValues) -> Iterator[str]:
     paths = list(view.state.calls)
     more = f" (the newest {MOST_CALLS:,})" if len(paths) > MOST_CALLS else ""
-    yield f"<h2>Calls: {len(paths):,}{more}</h2><table>"
+    yield f"<h2>Calls: {len(paths):,}{more}</h2>"
     for first in range(max(len(paths) - MOST_CALLS, 0), len(paths), _PAGE):
         for call in calls_by(view.state, paths[first : first + _PAGE]):
             yield _call(call, values)
-    yield "</table>"
 
 
 def _call(call: Call, values: ShownValues) -> str:
@@ -123,9 +130,9 @@ def _call(call: Call, values: ShownValues) -> str:
     inside += _failure(failure_of(call.failure))
     key = f'<div class="n">key {_text(call.key)}</div>' if call.key else ""
     return (
-        f'<tr><td class="n">{_text(call.path)}</td><td>{_text(call.name)}</td>'
-        f'<td class="{tone}">{_text(call_words(call))}</td>'
-        f'<td class="n">{_time(call.at)}</td><td>{key}{inside}</td></tr>'
+        f'<article><div class="of"><span class="n">{_text(call.path)}</span>'
+        f'<b>{_text(call.name)}</b><span class="{tone}">{_text(call_words(call))}</span>'
+        f'<span class="n">{_time(call.at)}</span></div>{key}{inside}</article>'
     )
 
 
@@ -133,16 +140,17 @@ def _events(site: Site, view: TaskView) -> Iterator[str]:
     store, head = site.hf.store, min(view.seq, head_of(site.hf.store, view.id))
     after = max(head - MOST_EVENTS, 0)
     more = f" (the newest {MOST_EVENTS:,})" if after else ""
-    yield f"<h2>Events: {head:,}{more}</h2><table>"
+    yield f"<h2>Events: {head:,}{more}</h2>"
     while after < head:
         rows = event_rows(store, view.id, after, min(_PAGE, head - after))
         if not rows:
             break
         for row in rows:
+            name = f"<b>{_text(row['name'])}</b> " if row["name"] else ""
             yield (
-                f'<tr><td class="n">{row["seq"]}</td><td class="n">{_time(row["at"])}</td>'
-                f'<td class="n">{_text(row["path"])}</td><td>{_text(row["name"])}</td>'
-                f'<td class="{row["tone"]}">{_text(row["sentence"])}</td></tr>'
+                f'<div class="e"><span class="n">{row["seq"]}</span>'
+                f'<span class="n">{_time(row["at"])}</span><span class="n">{_text(row["path"])}'
+                f'</span><span>{name}<span class="{row["tone"]}">{_text(row["sentence"])}</span>'
+                "</span></div>"
             )
         after = rows[-1]["seq"]
-    yield "</table>"

@@ -132,7 +132,7 @@ export function ForkDialog({ task, call, seq, onClose }: { task: TaskView; call:
       <EffectsChoice at={effects} onPick={setEffects} name="effects" />
       {effects === "stub" && <label class="field">What tools return, by their names, as JSON; empty if the original has all answers<textarea rows={3} value={stubs} placeholder={'{"send_mail": {"id": 4}}'} onInput={(event) => setStubs(event.currentTarget.value)} /></label>}
       <label class="field">Why<input type="text" value={because} onInput={(event) => setBecause(event.currentTarget.value)} placeholder="what if the weather had been fine" /></label>
-      <label class="field">Its id; empty for one of its own<input type="text" value={newId} onInput={(event) => setNewId(event.currentTarget.value)} /></label>
+      <label class="field">Its id (leave it empty to have one made)<input type="text" value={newId} onInput={(event) => setNewId(event.currentTarget.value)} /></label>
       {me?.can_drive && <label class="check"><input type="checkbox" checked={run} onChange={(event) => setRun(event.currentTarget.checked)} /> run it here at once</label>}
       {wrong && <p class="said bad" role="alert">{wrong}</p>}
       {doing.error && <Refused error={doing.error} />}

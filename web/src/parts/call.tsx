@@ -4,9 +4,9 @@ import { useState } from "preact/hooks";
 import { type CallDetail, type Message, type Saw, type Value, of, useGet, useLive } from "../api";
 import { clock, coarse, count, duration, moment, money, plain } from "../format";
 import { taskAddress } from "../route";
-import { Command, Dialog, Loading, Refused, Status } from "./basics";
+import { Command, Dialog, Loading, Refused, Status, statusWord } from "./basics";
 import { FailureView } from "./failure";
-import { Turn, resultsOf } from "./messages";
+import { Turn, namesOf, resultsOf } from "./messages";
 import { Changes, ValueView, briefValue } from "./value";
 
 const MOST = 20000;
@@ -78,7 +78,9 @@ export function SawDialog({ task, path, onClose }: { task: string; path: string;
   const mark = (message: Message) => message.number || JSON.stringify(message.blocks);
   const known = new Set(before.data?.messages.map((one) => mark(one.message)));
   const data = saw.data;
-  const results = resultsOf(data?.messages.map((one) => one.message) ?? []);
+  const messages = data?.messages.map((one) => one.message) ?? [];
+  const results = resultsOf(messages);
+  const names = namesOf(messages);
   return (
     <Dialog title={`What the model saw, call ${path}`} onClose={onClose}>
       {saw.error && <Refused error={saw.error} />}
@@ -92,7 +94,7 @@ export function SawDialog({ task, path, onClose }: { task: string; path: string;
             {data.messages.map(({ kind, message }, i) => {
               const fresh = before.data !== null && !known.has(mark(message));
               if (only && !fresh) return null;
-              return <Turn key={i} message={message} results={results} tag={[kind === "recent" ? "" : kind, fresh ? "+ new" : ""].filter(Boolean).join(" ")} />;
+              return <Turn key={i} message={message} results={results} names={names} tag={[kind === "recent" ? "" : kind, fresh ? "+ new" : ""].filter(Boolean).join(" ")} />;
             })}
           </section>
           {data.tools.length > 0 && <details><summary>tools it could call</summary>
@@ -105,6 +107,11 @@ export function SawDialog({ task, path, onClose }: { task: string; path: string;
   );
 }
 
+/** Whether the words of a call only say again what its status does. */
+function isTold({ status, settled_by, words }: CallDetail): boolean {
+  return ["", statusWord(status), `${statusWord(status)}, settled by ${settled_by}`].includes(words);
+}
+
 export function CallPane({ task, path, at, fresh = 0, onPlace }: { task: string; path: string; at: number | null; fresh?: number; onPlace: (seq: number) => void }) {
   const got = useGet<CallDetail>(of.call(task, path, at === null ? "" : `?at=${at}`), fresh);
   const call = got.data;
@@ -114,7 +121,7 @@ export function CallPane({ task, path, at, fresh = 0, onPlace }: { task: string;
     <div class="call-detail">
       <dl class="facts-list">
         <dt>status</dt><dd><Status status={call.status} /> {call.settled_by && <span class="dim">settled by {plain(call.settled_by)}</span>}</dd>
-        {call.words && <><dt>in words</dt><dd><bdi>{plain(call.words)}</bdi></dd></>}
+        {!isTold(call) && <><dt>in words</dt><dd><bdi>{plain(call.words)}</bdi></dd></>}
         <dt>began</dt><dd class="num">{moment(call.at)}{call.ended_at && <span class="dim">, took {duration(Date.parse(call.ended_at) - Date.parse(call.at))}</span>}</dd>
         {call.why && <><dt>why</dt><dd><bdi>{plain(call.why)}</bdi></dd></>}
         {call.key && <><dt>key</dt><dd class="mono">{plain(call.key)}</dd></>}

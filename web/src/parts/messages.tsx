@@ -13,7 +13,7 @@ function ToolCall({ name, input, result }: { name: string; input: Value; result:
     <details class="tool-call">
       <summary>
         <b class="mono">{plain(name)}</b> <span class="mono dim"><bdi>{plain(briefValue(input, 70))}</bdi></span>
-        {result && <span class={result.is_error ? "bad" : "dim"}> → <bdi class="mono">{plain(result.text ? `${result.text.slice(0, 90)}${result.text.length > 90 ? "…" : ""}` : briefValue(result.output, 90))}</bdi></span>}
+        {result && <span class={result.is_error ? "bad" : "dim"}> → <bdi class="mono">{resultLine(result)}</bdi></span>}
         {!result && <span class="quiet"> → no result yet</span>}
       </summary>
       <h3 class="section">input</h3>
@@ -21,6 +21,10 @@ function ToolCall({ name, input, result }: { name: string; input: Value; result:
       {result && <><h3 class="section">{result.is_error ? "failed with" : "result"}</h3><Result of={result} /></>}
     </details>
   );
+}
+
+function resultLine({ text, output }: Result): string {
+  return plain(text ? `${text.slice(0, 90)}${text.length > 90 ? "…" : ""}` : briefValue(output, 90));
 }
 
 function Result({ of }: { of: Result }) {
@@ -47,12 +51,12 @@ function Picture({ of }: { of: Extract<Block, { kind: "media" }> }) {
   );
 }
 
-function Part({ of, results }: { of: Block; results: Map<string, Result> }) {
+function Part({ of, results, names }: { of: Block; results: Map<string, Result>; names: Map<string, string> }) {
   switch (of.kind) {
     case "text": return <><p class="text"><bdi>{plain(of.text)}</bdi></p><Rest of={of} /></>;
     case "thinking": return <details><summary>thought</summary><p class="text dim"><bdi>{plain(of.text)}</bdi></p><Rest of={of} /></details>;
     case "tool_call": return <ToolCall name={of.name} input={of.input} result={results.get(of.id)} />;
-    case "tool_result": return <details class="tool-call"><summary><b class="mono">{plain(of.name)}</b> result</summary><Result of={of} /></details>;
+    case "tool_result": return <details class="tool-call"><summary><b class="mono">{plain(of.name || names.get(of.id) || "")}</b> {of.is_error ? "failed" : "result"} <bdi class="mono dim">{resultLine(of)}</bdi></summary><Result of={of} /></details>;
     case "media": return <Picture of={of} />;
     case "other": return <ValueView of={of.value} />;
   }
@@ -65,12 +69,19 @@ export function resultsOf(messages: Message[]): Map<string, Result> {
   return found;
 }
 
+/** The names of the tools that were called: a provider's result may say only which call it answers. */
+export function namesOf(messages: Message[]): Map<string, string> {
+  return new Map(messages.flatMap((m) => m.blocks.flatMap((b): [string, string][] => (b.kind === "tool_call" ? [[b.id, b.name]] : []))));
+}
+
 /** Whether all that a message has is shown folded into the call that asked for it. */
-function isFolded(message: Message, called: Set<string>): boolean {
+function isFolded(message: Message, called: Map<string, string>): boolean {
   return message.blocks.length > 0 && message.blocks.every((block) => block.kind === "tool_result" && called.has(block.id));
 }
 
-export function Turn({ message, results, tag = "" }: { message: Message; results: Map<string, Result>; tag?: string }) {
+interface TurnProps { message: Message; results: Map<string, Result>; names: Map<string, string>; tag?: string }
+
+export function Turn({ message, results, names, tag = "" }: TurnProps) {
   return (
     <article class={`turn ${message.role}${message.summarized ? " left-out" : ""}`} aria-label={`${message.role}, message ${message.number}`}>
       <div class="who">
@@ -80,7 +91,7 @@ export function Turn({ message, results, tag = "" }: { message: Message; results
         {message.pinned && <div><span class="tag">pinned</span></div>}
         {message.task && <div class="cut"><a href={taskAddress(message.task)} title={plain(message.path)}>{plain(message.task)}</a></div>}
       </div>
-      <div>{message.blocks.map((block, i) => <Part key={i} of={block} results={results} />)}</div>
+      <div>{message.blocks.map((block, i) => <Part key={i} of={block} results={results} names={names} />)}</div>
     </article>
   );
 }
@@ -100,7 +111,7 @@ export function Compaction({ of }: { of: Summary }) {
 /** A stretch of a conversation with its compactions where they belong. */
 export function Talk({ messages, summaries }: { messages: Message[]; summaries: Summary[] }) {
   const results = resultsOf(messages);
-  const called = new Set(messages.flatMap((m) => m.blocks.flatMap((b) => (b.kind === "tool_call" ? [b.id] : []))));
+  const called = namesOf(messages);
   const shown = messages.filter((message) => !isFolded(message, called));
   return (
     <>
@@ -108,7 +119,7 @@ export function Talk({ messages, summaries }: { messages: Message[]; summaries: 
         const next = shown[i + 1]?.number ?? Infinity;
         const here = summaries.filter((summary) => summary.upto >= message.number && summary.upto < next);
         return [
-          <Turn key={message.number} message={message} results={results} />,
+          <Turn key={message.number} message={message} results={results} names={called} />,
           ...here.map((summary) => <Compaction key={`s${summary.upto}-${summary.at}`} of={summary} />),
         ];
       })}

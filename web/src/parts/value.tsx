@@ -123,8 +123,8 @@ export function ValueView({ of, open = 2, marks, bare = false, tidy = false }: {
   return (
     <div class="value">
       {value === undefined ? <bdi class="str">{plain(of.json)}</bdi> : <Node value={value} where={[]} open={open} marks={marks} tidy={tidy} />}
-      {!bare && value !== undefined && value !== null && typeof value === "object" && (
-        <span class="more"> <button type="button" class="link" onClick={() => copy(of.json, "JSON copied")}>JSON</button>{" "}
+      {!bare && value !== undefined && typeof value === "object" && !isEmpty(value) && (
+        <span class="more"> copy as <button type="button" class="link" onClick={() => copy(of.json, "JSON copied")}>JSON</button> or{" "}
           <button type="button" class="link" onClick={() => copy(python(value), "Python copied")}>Python</button></span>
       )}
     </div>

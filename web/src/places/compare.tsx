@@ -4,16 +4,19 @@ import { useState } from "preact/hooks";
 import { type Change, type Comparison, type DiffLine, type Figure, type Made, type StateView, of, useGet } from "../api";
 import { count, duration, money, plain } from "../format";
 import { useKeys } from "../keys";
-import { Command, Loading, Refused, Status, useTitle } from "../parts/basics";
+import { Command, Loading, Refused, Status, statusWord, useTitle } from "../parts/basics";
 import { Changes, DiffLines, ValueView, briefValue } from "../parts/value";
 import { escaped, go, taskAddress } from "../route";
+
+/** What has an input: a question or a decision has none. */
+const CALLED = new Set(["step", "tool", "child"]);
 
 function Side({ made, id }: { made: Made | null; id: string }) {
   if (!made) return <p class="quiet">There is no such call in {plain(id)}.</p>;
   return (
     <>
       <p><a class="mono" href={taskAddress(id, null, `?call=${encodeURIComponent(made.path)}`)}>{plain(made.path)}</a> <b>{plain(made.name)}</b> <span class="dim">{made.kind}, {plain(made.outcome)}</span></p>
-      <h3 class="section">input</h3><ValueView of={made.input} />
+      {CALLED.has(made.kind) && <><h3 class="section">input</h3><ValueView of={made.input} /></>}
       {made.failure ? <p class="bad section">{plain(made.failure)}</p> : <><h3 class="section">output</h3><ValueView of={made.output} /></>}
     </>
   );
@@ -25,7 +28,7 @@ function Cell({ made }: { made: Made | null }) {
 }
 
 const ROWS: [string, (figure: Figure) => string][] = [
-  ["status", (f) => f.status.replaceAll("_", " ")], ["result", (f) => f.failure || briefValue(f.result, 120)],
+  ["status", (f) => statusWord(f.status)], ["result", (f) => f.failure || (f.status === "completed" ? briefValue(f.result, 120) : "–")],
   ["calls", (f) => count(Object.values(f.calls).reduce((sum, n) => sum + n, 0))],
   ["failures, retries", (f) => `${f.failures}, ${f.retries}`], ["took", (f) => duration(f.duration_s * 1000)],
   ["of that working", (f) => duration(f.working_s * 1000)], ["of that waiting", (f) => duration(f.waiting_s * 1000)],

@@ -70,7 +70,7 @@ export function FleetPlace() {
         <div class="figure"><h2>Cost</h2><div class="n">{money(cost.reduce((sum, one) => sum + (one.cost_usd ?? 0), 0)) || "–"}</div><Plot of={cost.map((one) => ({ at: one.at, n: one.cost_usd ?? 0 }))} words={(n) => money(n) || "$0"} /></div>
       </div>
       {!fleet.exact && <p class="quiet">There are more tasks than were counted here.</p>}
-      <p class="dim section">{Object.entries(fleet.statuses).filter(([, n]) => n > 0).map(([status, n]) => <span key={status} style={{ marginRight: "16px" }}><a href={`/tasks?status=${status}`}>{count(n)} {statusWord(status)}</a></span>)}{fleet.waiting.stopped > 0 && <span class="doubt">{count(fleet.waiting.stopped)} stopped, with nobody driving</span>}</p>
+      <p class="dim section">{Object.entries(fleet.statuses).filter(([, n]) => n > 0).map(([status, n]) => <><span key={status} style={{ marginRight: "16px", whiteSpace: "nowrap" }}><a href={`/tasks?status=${status}`}>{count(n)} {status === "awaiting_user" && n !== 1 ? "wait for you" : statusWord(status)}</a></span>{" "}</>)}{fleet.waiting.stopped > 0 && <span class="doubt">{count(fleet.waiting.stopped)} stopped, with nobody driving</span>}</p>
       <section class="section"><h2>Workers</h2>
         {fleet.workers.length === 0 ? <p class="quiet">Nobody drives a task now.</p> : (
           <table class="sheet"><thead><tr><th scope="col">who</th><th scope="col" class="n">tasks</th><th scope="col">which</th></tr></thead>

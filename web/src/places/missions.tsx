@@ -71,7 +71,7 @@ export function MissionPlace({ id }: { id: string }) {
           {(view.files.length > 0 || view.artifacts.length === 0) && <FilesList id={id} files={view.files as FileView[]} />}
           {view.artifacts.map((one) => <div class="section" key={one.task}><h3>item {plain(one.item)}, <a href={taskAddress(one.task)}>{plain(one.task)}</a></h3><FilesList id={one.task} files={one.files} /></div>)}
         </section>
-        <section><h2>Progress</h2>{view.progress.length === 0 && <p class="empty">It has told none.</p>}<ul>{view.progress.slice(-60).map((one, i) => <li key={i}><span class="quiet num">{clock(one.at)}</span> <bdi>{plain(one.text)}</bdi></li>)}</ul></section>
+        <section><h2>Progress</h2>{view.progress.length === 0 && <p class="empty">No progress was written down yet.</p>}<ul>{view.progress.slice(-60).map((one, i) => <li key={i}><span class="quiet num">{clock(one.at)}</span> <bdi>{plain(one.text)}</bdi></li>)}</ul></section>
       </div>
     </div>
   );

@@ -10,6 +10,7 @@ import { Talk } from "../parts/messages";
 import { DiffLines, ValueView, briefValue } from "../parts/value";
 import { reveal, useSeen } from "../parts/virtual";
 import { taskAddress } from "../route";
+import { INSTANT } from "../timeline/bars";
 import type { Calls } from "../timeline/calls";
 import { ROW } from "../timeline/timeline";
 
@@ -26,7 +27,7 @@ export function TreeTab({ calls, selected, seq, onSelect, moveTo }: { calls: Cal
       <div role="presentation" style={{ height: `${calls.total * ROW}px`, position: "relative" }}>
         {rows.map(({ call, index }) => (
           <div class={`lane${seq !== null && call.seq > seq ? " later" : ""}`} role="option" id={`call-${call.path}`} key={index} aria-selected={call.path === selected} style={{ top: `${index * ROW}px` }} onClick={() => onSelect(call)} data-path={call.path}>
-            <div class="name" style={{ paddingLeft: `${12 + Math.min(call.depth, 12) * 16}px` }}><Shape status={call.status} /><span class="path">{plain(call.path)}</span><span class={`call ${call.kind}`}><bdi>{plain(call.name)}</bdi></span><span class="quiet">{call.kind}</span></div>
+            <div class="name" style={{ paddingLeft: `${12 + Math.min(call.depth, 12) * 16}px` }}><Shape status={call.status} /><span class="path">{INSTANT.has(call.kind) ? "" : plain(call.path)}</span><span class={`call ${call.kind}`}><bdi>{plain(call.name)}</bdi></span><span class="kind quiet">{call.kind}</span></div>
             <div class="out cut"><bdi class="cut">{plain(call.words)}</bdi></div>
             <div class="took">{call.ended_at ? duration(Date.parse(call.ended_at) - Date.parse(call.at)) : call.status.replaceAll("_", " ")}</div>
           </div>

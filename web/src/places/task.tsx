@@ -55,7 +55,7 @@ function Todo({ view, onDone }: { view: TaskView; onDone: () => void }) {
   const offered = view.actions.filter((action) => ["retry", "resume", "unpause", "compensate"].includes(action.do) && action.enabled);
   return (
     <div class={`todo ${need?.kind === "failed" ? "bad" : need ? "" : "calm"}`} role="region" aria-label="What to do">
-      <span class="words"><b>What to do: </b><bdi>{plain(need ? askOf(need) : view.todo)}</bdi>{!need && view.wake_at && <span class="dim"> It goes on {ago(view.wake_at)}, at {moment(view.wake_at)}.</span>}{need?.call && <span class="mono dim"> {plain(briefValue(need.call.input, 90))}</span>}</span>
+      <span class="words"><b>{need || offered.length > 0 ? "What to do" : "Now"}: </b><bdi>{plain(need ? askOf(need) : view.todo)}</bdi>{!need && view.wake_at && <span class="dim"> It goes on {ago(view.wake_at)}, at {moment(view.wake_at)}.</span>}{need?.call && <span class="mono dim"> {plain(briefValue(need.call.input, 90))}</span>}</span>
       {need ? <NeedActions need={need} onDone={onDone} key={`${need.kind} ${need.id}`} /> : (
         <span class="buttons">{offered.map((action) => <button type="button" key={action.do} disabled={doing.busy || me?.read_only} title={action.command} onClick={() => doing.run(of.task(view.id, action.do === "unpause" ? "/resume" : `/${action.do}`), {})}>{plain(action.label)}</button>)}</span>
       )}
@@ -92,7 +92,7 @@ function More({ view, onClose, onDone }: { view: TaskView; onClose: () => void; 
   );
 }
 
-function StatePane({ id, at, title }: { id: string; at: number; title: string }) {
+function StatePane({ id, at, title, now }: { id: string; at: number; title: string; now: boolean }) {
   const got = useGet<StateView>(of.task(id, `/state?at=${at}`));
   const data = got.data;
   return (
@@ -104,7 +104,7 @@ function StatePane({ id, at, title }: { id: string; at: number; title: string })
         {data && (
           <>
             <section class="section"><h3>changed since event {data.since}</h3><Changes of={data.changes.slice(0, 60)} />{data.changes.length > 60 && <p class="quiet">{data.changes.length - 60} more</p>}</section>
-            <section class="section"><h3>all it knew</h3><ValueView of={data.state} open={1} marks={marksOf(data.changes)} tidy /></section>
+            <section class="section"><h3>{now ? "all it knows" : "all it knew"}</h3><ValueView of={data.state} open={1} marks={marksOf(data.changes)} tidy /></section>
           </>
         )}
       </div>
@@ -118,7 +118,7 @@ function TaskFacts({ view }: { view: TaskView }) {
       {view.failure && <section class="section"><h3>failed</h3><FailureView of={view.failure} open /></section>}
       <section class="section"><h3>input</h3><ValueView of={view.input} /></section>
       {view.result && <section class="section"><h3>result</h3><ValueView of={view.result} open={3} /></section>}
-      <p class="quiet section"><kbd>j</kbd> <kbd>k</kbd> choose a call</p>
+      <p class="quiet section">Choose a call above<span class="hide-narrow">, or with <kbd>j</kbd> and <kbd>k</kbd></span>.</p>
     </div>
   );
 }
@@ -277,6 +277,7 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
   const at = placed ?? head;
   const event = events[at - 1];
   const title = picked && at === picked.seq - 1 ? `what it knew before ${picked.path} ${picked.name}` : picked && at === picked.ended_seq ? `what it knew after ${picked.path} ${picked.name}` : placed === null ? "what it knows" : "what it knew here";
+  const isLater = picked !== undefined && placed !== null && picked.seq > placed;
   const lower = tab === "timeline" || tab === "tree" || tab === "log";
   const drag = (down: PointerEvent) => {
     const bar = down.currentTarget as HTMLElement;
@@ -313,10 +314,10 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
           <>
             <div class="splitter" onPointerDown={drag} />
             <div class="lower">
-              <StatePane id={id} at={asked ?? head} title={title} />
+              <StatePane id={id} at={asked ?? head} title={title} now={placed === null} />
               <section class="pane" aria-label="The call">
-                <header><h2>{picked ? <><span class="quiet mono">{plain(picked.path)}</span> {plain(picked.name)}</> : selected || "the task"}</h2>{picked && <span class="quiet">{picked.kind}</span>}{picked && placed !== null && picked.seq > placed && <span class="tag">not begun at event {placed}</span>}</header>
-                <div class="inside" tabIndex={0} role="group" aria-label="The call's details">
+                <header><h2>{picked ? <><span class="quiet mono">{plain(picked.path)}</span> {plain(picked.name)}</> : selected || "the task"}</h2>{picked && <span class="quiet">{picked.kind}</span>}{isLater && <span class="tag">not begun at event {placed}</span>}</header>
+                <div class={`inside${isLater ? " later" : ""}`} tabIndex={0} role="group" aria-label="The call's details">
                   {selected ? <CallPane key={selected} task={id} path={selected} fresh={fresh} at={asked !== null && picked && picked.seq <= asked ? asked : null} onPlace={(seq) => move(seq >= head ? null : seq)} /> : <TaskFacts view={view} />}
                 </div>
               </section>

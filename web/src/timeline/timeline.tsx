@@ -63,9 +63,11 @@ const Lane = memo(function Lane({ call, index, selected, dim, later, x, now, lin
   const echoes = echoesOf(call, lines);
   const look = call.tokens !== null ? "model" : call.kind === "tool" ? "tool" : "";
   let right = 0;
+  let gap: [number, number] = [0, 0]; // before the last bar
   const drawn = bars.map((bar, i) => {
     const from = x(bar.from);
     const to = Math.max(from, x(bar.to));
+    gap = [right + 6, from - 6];
     right = Math.max(right, Math.max(to, from + (bar.look === "doubted" ? 14 : bar.look === "log" ? 8 : 2)) + (bar.mark ? 16 : 0));
     return (
       <>
@@ -81,22 +83,26 @@ const Lane = memo(function Lane({ call, index, selected, dim, later, x, now, lin
   const long = words.length * 6;
   const inTheWay = echoes.map((line) => x(Date.parse(line.at))).filter((at) => at > plainEnd - 12 && at < plainEnd + long);
   const textAt = inTheWay.length ? Math.max(...inTheWay) + 16 : plainEnd;
-  const flipped = textAt > width - 90 || (INSTANT.has(call.kind) && textAt > width * 0.45);
-  const room = flipped ? Math.max(0, x(bars[0]?.from ?? 0) - (INSTANT.has(call.kind) ? 14 : 6)) : width - textAt - 4;
-  const said = room < 24 ? null : plain(words).slice(0, 160);
+  const instant = INSTANT.has(call.kind);
+  const ahead = Math.max(0, x(bars[0]?.from ?? 0) - (instant ? 14 : 6));
+  const behind = width - textAt - 4;
+  const between = bars.length > 1 && behind < long && gap[1] - gap[0] >= long;
+  const flipped = !between && (instant ? textAt > width * 0.45 : behind < long && ahead > behind);
+  const room = between ? gap[1] - gap[0] : flipped ? ahead : behind;
+  const said = room < Math.min(long, 64) ? null : plain(words).slice(0, 160); // three letters say nothing
   return (
     <div class={`lane${later ? " later" : ""}${dim ? " unmatched" : ""}`} role="option" id={`call-${call.path}`} aria-selected={selected}
       style={{ top: `${index * ROW}px` }} onClick={() => onSelect(call)} data-path={call.path}>
       <div class="name" style={{ paddingLeft: `${12 + Math.min(call.depth, 8) * 12}px` }}>
         <span class="path">{INSTANT.has(call.kind) ? "" : plain(call.path)}</span>
         <span class={`call ${call.kind}`}><bdi>{plain(call.name)}</bdi></span>
-        {call.child && <span class="child quiet"><bdi>{plain(call.child)}</bdi></span>}
+        {call.child && <span class="child-id quiet"><bdi>{plain(call.child)}</bdi></span>}
         <span class="heard">{heardOf(call)}</span>
       </div>
       <div class="track">
         {drawn}
         {echoes.map((line) => <span key={line.seq} class="bar log" title={`answered from the log: ${line.words}`} style={{ left: `${x(Date.parse(line.at)) + 3}px`, width: "7px" }} />)}
-        {said && <span class="after" title={plain(words)} style={{ [flipped ? "right" : "left"]: `${flipped ? width - room : textAt}px`, maxWidth: `${room}px` }}>{said}</span>}
+        {said && <span class="after" title={plain(words)} style={{ [flipped || between ? "right" : "left"]: `${between ? width - gap[1] : flipped ? width - room : textAt}px`, maxWidth: `${room}px` }}>{said}</span>}
       </div>
     </div>
   );
@@ -116,7 +122,7 @@ function windowOf(scale: Scale, shown: CallRow[], calls: Calls, zoom: number, fo
     const middle = focus === null ? from + wide / 2 : Math.max(from + wide / 2, Math.min(to - wide / 2, focus));
     return { from: middle - wide / 2, to: middle + wide / 2 };
   }
-  return { from: from - room * 0.008, to: to + room * 0.09 };
+  return { from: from - room * 0.008, to: to + room * 0.12 };
 }
 
 function useWidth(box: RefObject<HTMLElement | null>, names: RefObject<HTMLElement | null>): { names: number; track: number } {
