@@ -73,6 +73,10 @@ def says_by_schema(request):
     ("kind", "said", "value"),
     [
         (Verdict, GOOD, Verdict(order=7, status="shipped")),
+        (Verdict | Point, f'{{"answer": {GOOD}}}', Verdict(order=7, status="shipped")),
+        (Verdict | Point, '{"answer": {"x": 1}}', Point(1)),
+        (Literal["yes", "no"], '{"answer": "no"}', "no"),
+        (Point | None, '{"answer": null}', None),
         (Point, '{"x": 1}', Point(1)),
         (Kept, '{"names": ["a"]}', Kept(["a"])),
         (list[int], '{"answer": [1, 2]}', [1, 2]),

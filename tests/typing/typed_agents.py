@@ -31,7 +31,7 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.agent import Orchestrator, Reply, Request, assistant
+from holdfast.agent import Orchestrator, Reply, Request, Session, assistant
 from holdfast.agent.adapters import AnthropicMessages, OpenAIChat
 
 
@@ -269,6 +269,13 @@ async def models() -> None:
     Orchestrator("three", model=wrong_model)  # wrong
     answer: Awaitable[Reply] = amodel(Request(()))
     assert_type(await answer, Reply)
+
+
+def outputs(chat: Session) -> None:
+    assert_type(Orchestrator("six", model, output=Booking).run(chat, "?").output, Booking)
+    assert_type(Orchestrator("seven", model).run(chat, "?").output, None)
+    either = Orchestrator[Booking | int]("eight", model, output=Booking | int)
+    assert_type(either.run(chat, "?").output, Booking | int)
 
 
 async def adapters(request: Request) -> None:

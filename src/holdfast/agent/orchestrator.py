@@ -17,6 +17,7 @@ import inspect
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
+from types import UnionType
 from typing import Any, Literal
 
 import msgspec
@@ -181,7 +182,7 @@ class Orchestrator(Loop[Out]):
         model: Model,
         tools: Iterable[Any] = (),
         *,
-        output: type[Out] | None = None,
+        output: type[Out] | UnionType | None = None,
         about: str = "",
         system: str = "",
         limits: Limits | None = None,

@@ -8,6 +8,7 @@ schema promises less than a type, and some servers don't keep the promise.
 from __future__ import annotations
 
 import inspect
+from types import UnionType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -42,7 +43,7 @@ class AnswerForm(Generic[T]):
     ('[1,2]', [1, 2])
     """
 
-    def __init__(self, kind: type[T]) -> None:
+    def __init__(self, kind: type[T] | UnionType) -> None:
         schema = schema_of(kind)
         if not schema:
             raise BadInput(
@@ -66,7 +67,8 @@ class AnswerForm(Generic[T]):
             }
         elif root is not schema:
             schema = {**root, "$defs": definitions}
-        about = inspect.getdoc(kind) if "__doc__" in vars(kind) else ""
+        # A union has no __dict__, and what a class inherits is not about it.
+        about = inspect.getdoc(kind) if "__doc__" in getattr(kind, "__dict__", {}) else ""
         described = f"{_PLEASE} {about}".strip() if about else _PLEASE
         self.info: ToolInfo = ToolInfo(ANSWER_TOOL, described, schema)
         """The words for the model about it, as a tool; its parameters are the answer."""
