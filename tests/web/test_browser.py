@@ -833,6 +833,11 @@ def test_read_only_says_so_and_offers_nothing(hf: Holdfast, browser: Browser) ->
         page = look.open("/")
         expect(page.locator("main")).to_contain_text("read-only")
         expect(page.get_by_role("button", name="Yes")).to_be_disabled()
+        page = look.open("/tasks/trip-1")
+        expect(page.get_by_role("button", name="Fork")).to_be_disabled()
+        look.press("r")
+        expect(page.get_by_role("status").get_by_text("read-only")).to_be_visible()
+        expect(page.get_by_role("dialog")).to_have_count(0)
         look.close()
 
 

@@ -196,6 +196,7 @@ function useSteps(id: string, calls: Calls, cursor: Cursor, selected: string, se
 }
 
 export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number | null; query: URLSearchParams }) {
+  const me = useMe();
   const [fresh, setFresh] = useState(0);
   const [newest, setNewest] = useState(0);
   const asked = useSettled(placed, 60);
@@ -247,6 +248,7 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
     if (other === undefined) return say("It has no fork to compare with. f makes one.");
     return go(view?.fork ? `/compare/${escaped(other)}/${escaped(id)}` : `/compare/${escaped(id)}/${escaped(other)}`);
   };
+  const change = (what: "fork" | "rewind") => (me?.read_only ? say("This page is read-only.") : setDialog(what));
   const tabs = [
     { name: "timeline", label: "Timeline" }, { name: "tree", label: "Tree" }, { name: "log", label: "Log" },
     ...(view?.session || view?.model_calls ? [{ name: "conversation", label: "Conversation" }] : []),
@@ -257,7 +259,7 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
     ...tabKeys, "/": () => document.getElementById("search")?.focus(),
     j: () => moveCall(1), k: () => moveCall(-1), arrowdown: () => moveCall(1), arrowup: () => moveCall(-1),
     arrowleft: () => stepEvent(-1), arrowright: () => stepEvent(1), "[": () => void moveStep(-1), "]": () => void moveStep(1),
-    home: () => move(1), end: () => move(null), b: beforeAfter, space: play, f: () => setDialog("fork"), r: () => setDialog("rewind"), p: () => setDialog("replay"), c: compare,
+    home: () => move(1), end: () => move(null), b: beforeAfter, space: play, f: () => change("fork"), r: () => change("rewind"), p: () => setDialog("replay"), c: compare,
     enter: () => picked && (picked.child ? go(taskAddress(picked.child)) : setDialog("call")),
     "+": () => setZoom((z) => Math.min(4096, z * 2)), "=": () => setZoom((z) => Math.min(4096, z * 2)), "-": () => setZoom((z) => Math.max(1, z / 2)), "0": () => setZoom(1),
     a: () => setQuery({ all: query.has("all") ? null : "1" }), y: () => void copy(location.href, "address copied"), m: () => setDialog("more"), escape: () => { setQuery({ call: null }); setSearch(""); },
@@ -292,8 +294,8 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
       <Tabs tabs={tabs} at={tab} label="Views of this task" onPick={(name) => setQuery({ tab: name === "timeline" ? null : name })}>
         <input type="search" id="search" class="hide-narrow" aria-label="Search the log" placeholder="search  ( / )" value={search} onInput={(event) => setSearch(event.currentTarget.value)}
           onKeyDown={(event) => { if (event.key === "Enter") { event.preventDefault(); void find(); } }} />
-        <button type="button" class="plain" onClick={() => setDialog("fork")}>Fork <kbd>f</kbd></button>
-        <button type="button" class="plain" onClick={() => setDialog("rewind")}>Rewind <kbd>r</kbd></button>
+        <button type="button" class="plain" disabled={me?.read_only} onClick={() => change("fork")}>Fork <kbd>f</kbd></button>
+        <button type="button" class="plain" disabled={me?.read_only} onClick={() => change("rewind")}>Rewind <kbd>r</kbd></button>
         <button type="button" class="plain hide-narrow" onClick={() => setDialog("replay")}>Replay <kbd>p</kbd></button>
         <button type="button" class="plain hide-narrow" onClick={compare}>Compare <kbd>c</kbd></button>
         <button type="button" class="plain" onClick={() => setDialog("more")} aria-label="More: stop, command line, export">More</button>

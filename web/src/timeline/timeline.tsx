@@ -259,7 +259,7 @@ export function TimelineView({ calls, times, selected, seq, seqAt, goesOn, searc
     <div class="timeline">
       <Axis scale={scale} view={view} width={width.track} times={times} names={names} />
       <div style={{ flex: 1, minHeight: 0, position: "relative", display: "flex" }}>
-        <Folds scale={scale} view={view} width={width.track} left={width.names} />
+        {times.total_calls > 0 && <Folds scale={scale} view={view} width={width.track} left={width.names} />}
         {times.total_calls === 0 && <p class="empty" style={{ position: "absolute", inset: 0 }}>It has made no call.</p>}
         <div class="lanes" ref={box} role="listbox" tabIndex={0} aria-label="Calls on a timeline" aria-activedescendant={picked ? `call-${selected}` : undefined}>
           <div role="presentation" style={{ height: `${calls.total * ROW}px`, position: "relative" }}>
