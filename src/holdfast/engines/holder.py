@@ -43,28 +43,28 @@ from holdfast.stores.port import Lease, Post, Store
 
 
 def sync_together(logs: Sequence[Log]) -> Sequence[BaseException | None]:
-    """`sync` for logs of one store, each of which was flushed."""
-    store = logs[0].store
-    once = list(dict.fromkeys(logs))  # branches of one task wait for the same log
-    leases, upto = [log.lease for log in once], [log.flushed for log in once]
-    outcomes = store.sync(leases)
-    for log, seq, error in zip(once, upto, outcomes, strict=True):
-        log.was_synced(seq, error)
-    by_log = dict(zip(once, outcomes, strict=True))
-    return [by_log[log] for log in logs]
+    """`sync` for logs of one store."""
+    outcomes: dict[Log, BaseException | None] = {}
+    flushed: list[Log] = []
+    for log in dict.fromkeys(logs):  # branches of one task wait for the same log
+        try:
+            log.flush()
+            flushed.append(log)
+        except Exception as error:
+            outcomes[log] = error
+    if flushed:
+        upto = [log.flushed for log in flushed]
+        errors = logs[0].store.sync([log.lease for log in flushed])
+        for log, seq, error in zip(flushed, upto, errors, strict=True):
+            log.was_synced(seq, error)
+            outcomes[log] = error
+    return [outcomes[log] for log in logs]
 
 
 def close_together(store: Store, logs: Sequence[Log]) -> Sequence[BaseException | None]:
     """`close` for logs of one store."""
     failures: dict[Log, BaseException] = {}
-    unsynced = []
-    for log in logs:
-        try:
-            if log.has_to_be_synced():
-                log.flush()
-                unsynced.append(log)
-        except StoreError as error:
-            failures[log] = error
+    unsynced = [log for log in logs if log.has_to_be_synced()]
     if unsynced:
         for log, outcome in zip(unsynced, sync_together(unsynced), strict=True):
             if outcome is not None:

@@ -274,8 +274,11 @@ class Lines:
         self._sync: WaitingLine[Log, None] = WaitingLine(sync_together)
 
     def sync(self, log: Log) -> asyncio.Future[None]:
-        """Done when everything appended to a log so far is durable."""
-        log.flush()
+        """Done when everything appended to a log so far is durable.
+
+        The thread that syncs it also writes it. A loop that wrote for itself would let go of the
+        interpreter at each write, and wait for it again behind that thread.
+        """
         return self._sync.wait(log)
 
 

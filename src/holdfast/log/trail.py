@@ -336,8 +336,11 @@ class WaypointWriter:
         self._stream = stream
         self.every = every
         self._kept = Waypoints(store)
-        self._state = State()
-        self._trail: Trail | None = Trail(self._state, every)
+        self._state: State | None = None
+        """What the events came to that are in waypoints. Most logs are too short to have one."""
+        self._trail: Trail | None = None
+        self._is_off = False
+        """Whether it leaves no more."""
         self.events: list[AnyEvent] = []
         """The lines read and written since the last waypoint."""
         self._there: dict[int, bytes] = {}
@@ -354,17 +357,18 @@ class WaypointWriter:
 
     def catch_up(self, state: State, total: bytes) -> None:
         """Make the waypoint after the newest event, which has that sum and led to that state."""
-        trail, mine = self._trail, self._state
         events, self.events = self.events, []
         self.is_due = True
-        if trail is None:
+        if self._is_off:
             return
+        mine = self._state = self._state or State()
+        trail = self._trail = self._trail or Trail(mine, self.every)
         try:
             for event in events:
                 # The numbers of a fork go on from its past, and a rewind makes a state of old
                 # ones: a reader of such a log does without.
                 if event.seq != mine.seq + 1 or isinstance(event, Rewound):
-                    self._trail = None
+                    self._is_off = True
                     return
                 advance(mine, event)
                 there = self._there.get(event.seq)
@@ -372,25 +376,25 @@ class WaypointWriter:
                     _share(mine, state)
                 trail.passed(mine, event, event.seq, there or total, is_stored=there is not None)
         except Exception:  # it is of no matter what: the log goes on without
-            self._trail = None
+            self._is_off = True
 
     def put(self) -> None:
         """Store what was left since: the lines are there now."""
         trail, kept = self._trail, self._kept
         self.is_due = False
-        if trail is None:
+        if trail is None or self._is_off:
             return
         try:
             for waypoint in list(trail.made):
                 number = waypoint.seq // self.every
                 if not self._can_go_on(number):
-                    self._trail = None
+                    self._is_off = True
                     return
                 put_all(kept, self._stream, [waypoint])
                 self._known.add(number)
             trail.made.clear()
         except Exception:  # as above
-            self._trail = None
+            self._is_off = True
 
     def _can_go_on(self, number: int) -> bool:
         """Whether the waypoints are there that this one goes on from."""
