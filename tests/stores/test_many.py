@@ -213,9 +213,16 @@ def test_a_disk_that_others_keep_busy_is_not_synced_as_a_whole_for_a_while(
     write_and_sync(0)
     write_and_sync(1)
     assert (disk.wholes, disk.files) == (1, 6)
-    now[0] += 60
+    now[0] += 2
     write_and_sync(2)
     assert (disk.wholes, disk.files) == (2, 6)
+    # Slow again: then it is done without for longer.
+    now[0] += 3
+    write_and_sync(3)
+    assert (disk.wholes, disk.files) == (2, 12)
+    now[0] += 2
+    write_and_sync(4)
+    assert (disk.wholes, disk.files) == (3, 12)
 
 
 def test_a_log_on_another_disk_is_synced_by_itself(files, disk, monkeypatch):

@@ -16,7 +16,8 @@ from holdfast.stores.files.disk import Disk
 # Two hundred tasks on one loop have two hundred logs to sync. One `syncfs` does that in the time
 # of a few `fdatasync`; but it also writes whatever else is waiting to be written to that disk. So
 # it is used for many files only, and one that took long is not followed by another for a while:
-# then each file is synced for itself, in a few threads.
+# then each file is synced for itself, in a few threads. The first slow one may have written what
+# has lain there for long, so the while is short; it doubles as long as slow ones follow each other.
 #
 # **When it may be believed.** An error that befell any file of the disk is told to one caller of
 # `syncfs`, once; so calls of a store come one after the other, and after a failed one it is never
@@ -28,8 +29,9 @@ _KINDS = {"ext4", "xfs"}
 _FEWEST = 4
 _THREADS = 8
 _SLOW_S, _SLOW_S_A_FILE = 0.05, 0.001
-_PAUSES = 20
-"""How many times as long as a slow call took it is done without: so little time is lost to it."""
+_MOST_PAUSES = 16
+"""How many times as long as a slow call took it is done without, at most: so little time is lost
+to a disk that others keep busy."""
 
 T = TypeVar("T")
 
@@ -44,6 +46,7 @@ class WholeDisk:
         """Held from before what is to be synced is looked at until it was said to be durable."""
         self._can: bool | None = None
         self._not_before = 0.0
+        self._pauses = 1
 
     def is_worth_it(self, files: int) -> bool:
         """Whether to sync all of the disk for so many files."""
@@ -69,7 +72,10 @@ class WholeDisk:
             self._can = False
         ended = time.monotonic()
         if ended - began > max(_SLOW_S, files * _SLOW_S_A_FILE):
-            self._not_before = ended + _PAUSES * (ended - began)
+            self._not_before = ended + self._pauses * (ended - began)
+            self._pauses = min(2 * self._pauses, _MOST_PAUSES)
+        else:
+            self._pauses = 1
         return self._can is not False
 
 
