@@ -144,7 +144,7 @@ class ChatPieces:
         self._calls: dict[int, dict[str, Any]] = {}
         self._choice: dict[str, Any] = {"message": self._message}
         self.data: dict[str, Any] = {"choices": [self._choice]}
-        self.is_whole = False
+        self.is_whole: bool = False
 
     def take(self, chunk: dict[str, Any]) -> str | None:
         """Add one; returns the text in it."""
@@ -216,7 +216,7 @@ class ResponsePieces:
     def __init__(self, model: str) -> None:
         self._model = model
         self.data: dict[str, Any] = {}
-        self.is_whole = False
+        self.is_whole: bool = False
 
     def take(self, event: dict[str, Any]) -> str | None:
         """Add one; returns the text in it."""
