@@ -1,4 +1,7 @@
-"""Words that users give: checked before anything is made of them, and escaped when shown."""
+"""Words that users give: checked before anything is made of them, and escaped when shown.
+
+`views/words` is another thing: it says events in words.
+"""
 
 from __future__ import annotations
 
