@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -78,11 +78,9 @@ def named(agent: Orchestrator) -> str:
     return f"{agent.name}_model"
 
 
-@pytest.fixture(params=["memory://", "files", "sqlite"])
-def hf(request, tmp_path) -> Iterator[Holdfast]:
-    urls = {"files": str(tmp_path / "w"), "sqlite": f"sqlite:///{tmp_path}/a.db"}
-    with Holdfast(urls.get(request.param, request.param), sync=False) as opened:
-        yield opened
+pytestmark = pytest.mark.holdfast(
+    "memory://", "{tmp_path}/w", "sqlite:///{tmp_path}/a.db", sync=False
+)
 
 
 def following(hf: Holdfast, agent: Orchestrator, **options: Any) -> Any:

@@ -24,11 +24,9 @@ def pages(given: list[str]) -> list[str]:
 def takes_no_list() -> None: ...
 
 
-@pytest.fixture(params=["memory", "files", "sqlite"])
-def hf(request, tmp_path):
-    where = {"memory": "memory://", "files": tmp_path / "w", "sqlite": f"sqlite:///{tmp_path}/b.db"}
-    with Holdfast(where[request.param], projections=False) as opened:
-        yield opened
+pytestmark = pytest.mark.holdfast(
+    "memory://", "{tmp_path}/w", "sqlite:///{tmp_path}/b.db", projections=False
+)
 
 
 def results(hf: Holdfast) -> list[list[str]]:

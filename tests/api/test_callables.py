@@ -111,12 +111,6 @@ times_four = step(name="times_four")(Times(4))
 later = step(name="later")(Later())
 
 
-@pytest.fixture
-def hf(tmp_path):
-    with Holdfast(tmp_path / "w") as hf:
-        yield hf
-
-
 def run_twice(hf: Holdfast, body: Any) -> Any:
     """What a task returns that crashed at its end, and was resumed."""
     crashes = [True]

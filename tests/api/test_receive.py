@@ -89,10 +89,7 @@ def sends(to: str) -> list[bool]:
     return [send(to, "number", 1), send(to, "number", 2)]
 
 
-@pytest.fixture
-def hf():
-    with Holdfast("memory://") as opened:
-        yield opened
+pytestmark = pytest.mark.holdfast("memory://")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -44,11 +44,9 @@ def _nothing_yet():
     order.clear()
 
 
-@pytest.fixture(params=["memory", "files", "sqlite"])
-def hf(request, tmp_path):
-    where = {"memory": "memory://", "files": tmp_path / "w", "sqlite": f"sqlite:///{tmp_path}/q.db"}
-    with Holdfast(where[request.param], projections=False) as opened:
-        yield opened
+pytestmark = pytest.mark.holdfast(
+    "memory://", "{tmp_path}/w", "sqlite:///{tmp_path}/q.db", projections=False
+)
 
 
 def one_at_a_time(hf: Holdfast) -> list[str]:

@@ -31,12 +31,6 @@ from holdfast.integrations.langgraph import HoldfastSaver
 from tests.flavors import Crash
 
 
-@pytest.fixture
-def hf(tmp_path):
-    with Holdfast(tmp_path / "w") as opened:
-        yield opened
-
-
 class BytesGiven:
     @pytest.fixture
     def kv_store(self, hf):

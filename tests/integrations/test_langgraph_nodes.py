@@ -21,12 +21,6 @@ CONFIG: Any = {"configurable": {"thread_id": "t"}}
 HELLO: Any = {"messages": [HumanMessage("hello")]}
 
 
-@pytest.fixture
-def hf(tmp_path):
-    with Holdfast(tmp_path / "w") as opened:
-        yield opened
-
-
 def graph_of(hf: Holdfast, node: Any, *, saver: bool = True) -> Any:
     built = StateGraph(MessagesState).add_node("node", node)
     built.add_edge(START, "node").add_edge("node", END)

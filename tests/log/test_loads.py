@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,12 +50,6 @@ def loads_looping(rounds: int) -> int:
         done += 1
         checkpoint(done)
     return done
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with Holdfast(tmp_path / "ws") as app:
-        yield app
 
 
 def resumed(hf: Holdfast, id: str) -> tuple[Counting, int]:

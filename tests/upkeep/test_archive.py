@@ -51,10 +51,7 @@ def asking() -> bool:
     return ask("Sure?", bool) and child.result() == 5
 
 
-@pytest.fixture
-def hf():
-    with Holdfast("memory://") as hf:
-        yield hf
+pytestmark = pytest.mark.holdfast("memory://")
 
 
 @pytest.fixture
