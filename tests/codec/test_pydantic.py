@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import ipaddress
 import json
+import math
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ import pydantic
 import pydantic.dataclasses
 import pydantic_core
 import pytest
+import typing_extensions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, HttpUrl, SecretBytes, SecretStr
@@ -257,6 +259,62 @@ def test_a_value_that_does_not_fit_is_refused_in_pydantics_words(annotation, val
     assert "errors.pydantic.dev" not in str(refused.value)
 
 
+class HeldInStruct(msgspec.Struct):
+    plain: Plain
+    price: float = 0.0
+
+
+@attrs.define
+class HeldInAttrs:
+    plain: Plain
+
+
+class HeldInDict(typing_extensions.TypedDict):
+    plain: Plain
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "says"),
+    [
+        (HeldInStruct, {"nonsense": 1}, "expected HeldInStruct, found dict"),
+        (HeldInStruct, 5, "expected HeldInStruct, found int"),
+        (HeldInStruct, HeldInStruct([]), r"expected Plain at \.plain, found list"),
+        (HeldInStruct, HeldInStruct(Plain(city="a"), "x"), r"expected float at \.price, found str"),
+        (
+            list[HeldInAttrs],
+            [HeldInAttrs({"city": 3})],
+            r"expected Plain at \[0\]\.plain, found dict",
+        ),
+        (dict[str, HeldInAttrs], {"a": {"plain": 3}}, r"expected HeldInAttrs at \.a, found dict"),
+        (HeldInAttrs | None, {}, "expected HeldInAttrs, found dict"),
+        (HeldInAttrs | int | None, "x", r"expected HeldInAttrs \| int \| None, found str"),
+        (tuple[HeldInAttrs, int], (1, 2), r"expected HeldInAttrs at \[0\], found int"),
+        (HeldInDict, {"plain": {"city": 3}}, r"plain\.city\n"),
+        (HeldInDict, {}, r"plain\n  Field required"),
+    ],
+    ids=lambda x: repr(x)[:40],
+)
+def test_what_does_not_fit_a_class_that_holds_a_model_is_refused(annotation, value, says):
+    with pytest.raises(Unserializable, match=says):
+        shape_of(annotation).dump(value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (HeldInStruct, HeldInStruct(Plain(city="a"), math.inf)),
+        (HeldInStruct, HeldInStruct(Plain(city="a"), 2**70)),
+        (list[HeldInAttrs], [HeldInAttrs(Plain(city="a"))]),
+        (HeldInAttrs | None, None),
+        (HeldInDict, {"plain": Plain(city="a")}),
+    ],
+    ids=lambda x: repr(x)[:40],
+)
+def test_what_fits_a_class_that_holds_a_model_comes_back(annotation, value):
+    shape = shape_of(annotation)
+    assert shape.load(shape.dump(value)) == value
+
+
 def test_json_from_outside_may_use_aliases_or_names_and_no_tags():
     shape = shape_of(Aliased)
     for data in (b'{"roomNo":3}', b'{"rooms":[3]}', b'{"room":3}'):
@@ -359,6 +417,19 @@ class StayData:
     nested: list[Stay] = dataclasses.field(default_factory=list)
 
 
+class StayStruct(msgspec.Struct):
+    stay: Stay
+
+
+@attrs.define
+class StayAttrs:
+    stays: list[Stay]
+
+
+class StayDict(typing_extensions.TypedDict):
+    stay: Stay
+
+
 DAY = date(2026, 5, 1)
 STAY = Stay(arrives=DAY, leaves=DAY, also=[DAY])
 
@@ -379,6 +450,9 @@ def closes():
         (OpenDay, DAY),
         (dict[str, OpenDay], {"a": DAY}),
         (StayData, StayData(DAY, [STAY])),
+        (StayStruct, StayStruct(STAY)),
+        (StayAttrs, StayAttrs([STAY])),
+        (StayDict, StayDict(stay=STAY)),
     ],
     ids=lambda x: repr(x)[:40],
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
+import types
 import typing
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from enum import Enum, Flag
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from holdfast.codec import pydantic_types
-from holdfast.codec.scalars import Misfit
+from holdfast.codec.scalars import Misfit, label, name_of
 from holdfast.codec.secret import Secret
 from holdfast.errors import BadInput
 
@@ -259,11 +260,19 @@ def _inner_types(this: Any) -> Iterable[Any]:
     return [inner for name in names if (inner := getattr(this, name, None)) is not None]
 
 
+def is_typed_dict(cls: Any) -> bool:
+    """Whether a class is a `TypedDict`, of `typing` or of `typing_extensions`, which pydantic asks
+    for on older Pythons."""
+    return typing.is_typeddict(cls) or (
+        isinstance(cls, type) and issubclass(cls, dict) and hasattr(cls, "__required_keys__")
+    )
+
+
 def hints_of(cls: Any) -> dict[str, Any]:
     """The fields of a class, with their annotations."""
     if pydantic_types.is_model(cls):
         return {name: field.annotation for name, field in cls.model_fields.items()}
-    if issubclass(cls, Enum) or (record_of(cls) is None and not typing.is_typeddict(cls)):
+    if issubclass(cls, Enum) or (record_of(cls) is None and not is_typed_dict(cls)):
         return {}
     for names in (None, {cls.__name__: cls}):  # a class inside a function is in no module
         try:
@@ -301,3 +310,81 @@ def _qualified(cls: type) -> str:
 
 def _full(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+_AROUND = (typing.Annotated, typing.Required, typing.NotRequired, typing.Final, typing.ClassVar)
+
+
+def resolved(annotation: Any) -> Any:
+    """What an alias, a NewType or something around a type stands for."""
+    while not isinstance(annotation, type):
+        if typing.get_origin(annotation) in _AROUND:
+            annotation = typing.get_args(annotation)[0]
+        elif hasattr(annotation, "__supertype__"):
+            annotation = annotation.__supertype__
+        elif hasattr(annotation, "__value__"):
+            annotation = annotation.__value__
+        else:
+            break
+    return annotation
+
+
+def must_fit(annotation: Any, value: Any) -> None:
+    """Raise `Misfit` for a value that is of none of the classes that an annotation names."""
+    annotation = resolved(annotation)
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    kind = origin or annotation
+    if origin in (typing.Union, types.UnionType):
+        _must_fit_one(annotation, value)
+    elif is_typed_dict(kind):
+        _must_be(dict, kind, value)
+        if missing := sorted(kind.__required_keys__ - value.keys()):
+            raise Misfit(f"{kind.__name__}{{at}} has a key {missing[0]!r}, and the value has not")
+        for name, hint in hints_of(kind).items():
+            if name in value:
+                _must_fit_at(label(name), hint, value[name])
+    elif isinstance(kind, type):
+        _must_be((int, float) if kind is float else kind, kind, value)
+        if isinstance(value, Mapping) and len(inner) == 2:
+            for key, item in value.items():
+                _must_fit_at(label(key), inner[1], item)
+        elif inner and isinstance(value, list | tuple | set | frozenset):
+            is_fixed = kind is tuple and inner[-1] is not Ellipsis
+            for index, item in enumerate(value):
+                place = min(index, len(inner) - 1) if is_fixed else 0
+                _must_fit_at(f"[{index}]", inner[place], item)
+        elif not pydantic_types.is_pydantics(
+            kind
+        ):  # a model was held to its fields when it was made
+            for name, hint in hints_of(kind).items():
+                if hasattr(value, name):
+                    _must_fit_at(f".{name}", hint, getattr(value, name))
+
+
+def _must_be(kinds: Any, named: Any, value: Any) -> None:
+    if pydantic_types.is_leaf(named):  # values of `EmailStr` are texts
+        pydantic_types.adapter_of(named).enter(value)
+    elif kinds is not object and not isinstance(value, kinds):
+        raise Misfit(f"expected {name_of(named)}{{at}}, found {type(value).__name__}")
+
+
+def _must_fit_one(annotation: Any, value: Any) -> None:
+    members = [each for each in typing.get_args(annotation) if each is not type(None)]
+    if value is None and len(members) < len(typing.get_args(annotation)):
+        return
+    refused = []
+    for member in members:
+        try:
+            return must_fit(member, value)
+        except Misfit as misfit:
+            refused.append(misfit)
+    if len(refused) == 1:
+        raise refused[0]
+    raise Misfit(f"expected {name_of(annotation)}{{at}}, found {type(value).__name__}")
+
+
+def _must_fit_at(where: str, annotation: Any, value: Any) -> None:
+    try:
+        must_fit(annotation, value)
+    except Misfit as misfit:
+        raise misfit.under(where) from None

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import inspect as about
 
 from holdfast.codec import pydantic_types
-from holdfast.codec.classes import Declared, names_of, record_of
+from holdfast.codec.classes import Declared, must_fit, names_of, record_of
 from holdfast.codec.sameness import Changed, Partial, compare, complete
 from holdfast.codec.scalars import (
     INT64,
@@ -51,6 +51,9 @@ class Natural(Protocol):
 
     def must_be_valid(self, value: Any) -> None:
         """Raise `Misfit` for a value that is refused when it is read back, and should be."""
+
+    def must_fit(self, value: Any) -> None:
+        """Raise `Misfit` for a value that `enter` let in, and that is not of the annotation."""
 
 
 class Closed:
@@ -189,7 +192,9 @@ class NaturalWay:
         except Exception:
             pass
         data = b"%b%b}" % (_TAGGED, self._tagged.dump(given))
-        data = b"null" if given is None else data
+        if given is None:
+            return b"null", self.load(b"null")
+        self._natural.must_fit(given)
         return data, self.load(data)
 
     def _read_back(self, given: Any, data: bytes) -> Any:
@@ -264,7 +269,8 @@ def closed_way(annotation: Any, tagged: Open, declared: Declared) -> Closed | Na
             return Closed(annotation, tagged)
         if "open" in kinds or declared.loose:
             return None
-        return NaturalWay(_Msgspec(annotation, in_full="in full" in kinds), tagged)
+        by_msgspec = _Msgspec(annotation, in_full="in full" in kinds, is_strict=declared.pydantic)
+        return NaturalWay(by_msgspec, tagged)
     except Exception:  # msgspec has many ways to say that a type is not for it
         return None
 
@@ -272,9 +278,12 @@ def closed_way(annotation: Any, tagged: Open, declared: Declared) -> Closed | Na
 class _Msgspec:
     """Natural JSON by msgspec, with what it does not know itself."""
 
-    def __init__(self, annotation: Any, *, in_full: bool) -> None:
-        self._read = msgspec.json.Decoder(annotation, dec_hook=_from_json).decode
+    def __init__(self, annotation: Any, *, in_full: bool, is_strict: bool) -> None:
+        self._annotation = annotation
+        self._read = msgspec.json.Decoder(annotation, dec_hook=_from_log).decode
+        self._accept = msgspec.json.Decoder(annotation, dec_hook=_from_json).decode
         self._in_full = in_full
+        self._is_strict = is_strict
 
     def enter(self, value: Any) -> Any:
         return value
@@ -285,10 +294,15 @@ class _Msgspec:
     def read(self, data: bytes) -> Any:
         return self._read(data)
 
-    accept = read
+    def accept(self, data: bytes) -> Any:
+        return self._accept(data)
 
     def must_be_valid(self, value: Any) -> None:
         return None
+
+    def must_fit(self, value: Any) -> None:
+        if self._is_strict:
+            must_fit(self._annotation, value)
 
 
 def _to_json(value: Any) -> Any:
@@ -309,10 +323,18 @@ def _as_builtin(value: Any) -> Any:
 
 
 def _from_json(kind: Any, data: Any) -> Any:
+    return _of_part(kind, data, pydantic_types.PydanticAdapter.accept)
+
+
+def _from_log(kind: Any, data: Any) -> Any:
+    return _of_part(kind, data, pydantic_types.PydanticAdapter.read)
+
+
+def _of_part(kind: Any, data: Any, read: Callable[..., Any]) -> Any:
     if kind in TEXTS:
         return TEXTS[kind].read(data)
     try:
-        return pydantic_types.adapter_of(kind).accept(msgspec.json.encode(data))
+        return read(pydantic_types.adapter_of(kind), msgspec.json.encode(data))
     except Misfit as misfit:
         raise ValueError(str(misfit)) from None
 

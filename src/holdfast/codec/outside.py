@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.codec import pydantic_types
-from holdfast.codec.classes import hints_of, reach, record_of
+from holdfast.codec.classes import hints_of, is_typed_dict, reach, record_of
 from holdfast.codec.closed import Closed, NaturalWay, closed_way
 from holdfast.codec.scalars import Misfit, decode, encode, label, name_of
 from holdfast.codec.tags import Open
@@ -91,7 +91,7 @@ def from_json(annotation: Any, data: Any, at: str = "$") -> Any:
             _key(of_key, key, at): from_json(of_value, item, at + label(key))
             for key, item in _must_be(dict, data, at).items()
         }
-    if typing.is_typeddict(kind):
+    if is_typed_dict(kind):
         return _typed_dict(kind, _must_be(dict, data, at), at)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum_member(kind, data, at)

@@ -167,6 +167,9 @@ class PydanticAdapter:
         except Exception:  # of a validator that is only for what comes from outside
             return
 
+    def must_fit(self, value: Any) -> None:
+        """`enter` has seen to it."""
+
     def message(self, error: Any) -> str:
         """The words of pydantic, without the links; and without the input, if that may be
         secret."""

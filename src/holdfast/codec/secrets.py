@@ -22,7 +22,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw
 
-from holdfast.codec.classes import hints_of
+from holdfast.codec.classes import hints_of, is_typed_dict, resolved
 from holdfast.codec.scalars import Misfit, label
 from holdfast.codec.secret import Secret, by_name, know
 
@@ -33,7 +33,6 @@ _MISSING = re.compile(rb'\{"\$redacted":true\}|\{"\$secret":\d')
 _NAMED = re.compile(rb'\{"\$secret":"(?:[^"\\]|\\.)*"\}')
 _SHOWN = (b"null", b"true", b"false", HIDDEN)
 
-_AROUND = (typing.Annotated, typing.Required, typing.NotRequired, typing.Final, typing.ClassVar)
 
 _kept: ContextVar[list[Any] | None] = ContextVar("holdfast_kept", default=None)
 
@@ -160,7 +159,7 @@ def hidden_in(data: bytes, entries: str) -> frozenset[str]:
 
 def must_be_secret(annotation: Any, value: Any) -> None:
     """Raise `Misfit` for a plain value where the annotation says `Secret`: it would be written."""
-    annotation = _resolved(annotation)
+    annotation = resolved(annotation)
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Secret:
         if type(value) is not Secret:
@@ -168,7 +167,7 @@ def must_be_secret(annotation: Any, value: Any) -> None:
             raise Misfit(f"expected a Secret{{at}}, found {kind}: use Secret.named(…) or Secret(…)")
     elif origin in (typing.Union, types.UnionType):
         _must_be_one_of(inner, value)
-    elif isinstance(value, Mapping) and not typing.is_typeddict(annotation):
+    elif isinstance(value, Mapping) and not is_typed_dict(annotation):
         key_type, item_type = inner if len(inner) == 2 else (Any, Any)
         for key, item in value.items():
             _at(".keys()", key_type, key)
@@ -179,28 +178,14 @@ def must_be_secret(annotation: Any, value: Any) -> None:
             place = index if is_fixed else 0
             _at(f"[{index}]", inner[place] if place < len(inner) else Any, item)
     else:
-        _check_fields(annotation if typing.is_typeddict(annotation) else type(value), value)
-
-
-def _resolved(annotation: Any) -> Any:
-    """What an alias, a NewType or something around a type stands for."""
-    while not isinstance(annotation, type):
-        if typing.get_origin(annotation) in _AROUND:
-            annotation = typing.get_args(annotation)[0]
-        elif hasattr(annotation, "__supertype__"):
-            annotation = annotation.__supertype__
-        elif hasattr(annotation, "__value__"):
-            annotation = annotation.__value__
-        else:
-            break
-    return annotation
+        _check_fields(annotation if is_typed_dict(annotation) else type(value), value)
 
 
 def _must_be_one_of(members: tuple[Any, ...], value: Any) -> None:
     misfit: Misfit | None = None
     for member in members:
         try:
-            kind = typing.get_origin(_resolved(member)) or _resolved(member)
+            kind = typing.get_origin(resolved(member)) or resolved(member)
             if kind is Secret or isinstance(value, kind):
                 return must_be_secret(member, value)
         except Misfit as error:
