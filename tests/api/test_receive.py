@@ -7,8 +7,10 @@ import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
+import pydantic
 import pytest
 
 from holdfast import (
@@ -197,6 +199,30 @@ def test_a_message_is_the_same_as_an_object_or_as_its_json(hf):
         hf.start(takes_order, id=id)
         hf.send(id, "order", value)
         assert hf.resume(id) == Order("tea", 2)
+
+
+class Ticket(pydantic.BaseModel):
+    number: int
+    day: date = date(2026, 5, 1)
+
+
+@task
+def takes_ticket() -> Ticket:
+    return receive("ticket", Ticket)
+
+
+@pytest.mark.parametrize(
+    ("takes", "value"),
+    [(takes_order, Order("tea", 2)), (takes_ticket, Ticket(number=3))],
+)
+def test_a_task_sends_an_object_of_a_class_to_another(hf, takes, value):
+    @task
+    def sends_object(to: str, name: str) -> None:
+        send(to, name, value)
+
+    hf.start(takes, id="t")
+    hf.run(sends_object, "t", takes.__name__.removeprefix("takes_"), id="s")
+    assert hf.resume("t") == value
 
 
 def test_a_sender_is_refused_where_the_type_is_known(hf):

@@ -21,9 +21,10 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from holdfast.api.steps import step
-from holdfast.codec import Shape, shape_of, without_veto
-from holdfast.codec.scalars import name_of
+from holdfast.codec import Shape, shape_of, shape_of_value, without_veto
+from holdfast.codec.scalars import decode, name_of
 from holdfast.codec.secret import Secret
+from holdfast.codec.tags import has_tags
 from holdfast.core.events import MessageAwaited, Observed, QuestionAsked
 from holdfast.core.journal import Asked, Flow, describe
 from holdfast.core.journal import ask as ask_flow
@@ -38,7 +39,7 @@ from holdfast.engines.control import message_name
 from holdfast.engines.execution import conclude, family_of, must_be_open, seen_before
 from holdfast.engines.functions import make_spec
 from holdfast.engines.run import Run
-from holdfast.errors import BadInput, CodeChanged, Undecodable, Unserializable
+from holdfast.errors import BadInput, CodeChanged, HoldsSecret, Undecodable, Unserializable
 
 _times = shape_of(datetime)
 _LONGEST_QUESTION = 16 * 1024
@@ -360,7 +361,21 @@ def send(task_id: str, name: str, value: Any) -> bool:
     5
     """
     inside("send()")
-    return _send(task_id, name, value)
+    return _send(task_id, name, _sent(value))
+
+
+def _sent(value: Any) -> Any:
+    """A message as a step takes one: an object of a class is the data that its type writes."""
+    try:
+        shape_of(Any).dump(value)
+        return value
+    except HoldsSecret:
+        raise
+    except Unserializable:
+        data = decode(shape_of_value(value).dump(value))
+        if has_tags(data):  # it would not be the same object for `receive`
+            raise
+        return data
 
 
 @step(name="holdfast_send")  # not "send": a user may have a step of that name
