@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from holdfast import Holdfast, TaskFailed, Unanswered, ask, step, task
+from holdfast.views.task import recent, view_newest
 
 EVIL = '<script>alert("1")</script>&amp;\'<img src=x onerror=alert(2)>'
 LONG = "x" * 100_000
@@ -107,3 +108,23 @@ def test_they_say_what_matters(hf):
     assert "ValueError" in hf.task("fails")._repr_html_()
     assert "…" in hf.task("long")._repr_html_()
     assert "awaiting_user" in hf.tasks()._repr_html_()
+
+
+@step
+def counts(number: int) -> int:
+    return number
+
+
+@task
+def counts_long(upto: int) -> None:
+    for number in range(upto):
+        counts(number)
+
+
+def test_of_a_long_task_the_newest_calls_are_shown_in_their_order(monkeypatch):
+    monkeypatch.setattr("holdfast.views.task.MANY", 100)
+    with Holdfast("memory://") as hf:
+        hf.run(counts_long, 600, id="t")
+        view = view_newest(hf.store, "t")
+        paths = [str(number) for number in range(1, 601)]
+        assert list(recent(view, hf.store, 500).state.calls) == paths[-500:]

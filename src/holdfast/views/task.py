@@ -149,8 +149,8 @@ def recent(view: TaskView, store: Store, most: int = 0) -> TaskView:
     state = view.state
     if len(state.calls) <= MANY:
         return view
-    kept = {call.path: call for call in perhaps_open(state.calls)}
-    newest = list(islice(reversed(state.calls), most))
+    newest = dict.fromkeys(islice(reversed(state.calls), most))
+    kept = {call.path: call for call in perhaps_open(state.calls) if call.path not in newest}
     kept |= {path: state.calls[path] for path in reversed(newest)}
     return TaskView(store, replace(state, calls=kept), position_of(view))
 
