@@ -115,6 +115,16 @@ def recorded(hf: Holdfast, id: str = "trip") -> Holdfast:
     return hf
 
 
+@task
+def rp_open() -> Any:
+    return {"sizes": {3}, "span": (1, 2)}
+
+
+def test_the_result_of_a_replay_is_plain_as_that_of_a_view_is(hf):
+    hf.run(rp_open, id="t")
+    assert hf.replay("t").result == hf.task("t").result == {"sizes": [3], "span": [1, 2]}
+
+
 def test_the_same_code_does_the_same_and_nothing_happens(hf):
     before = list(recorded(hf).store.read("tasks/trip"))
     found = hf.replay("trip")

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from holdfast.codec.readable import readable
 from holdfast.core.events import AnyEvent
 from holdfast.core.journal.requests import describe
 from holdfast.core.state import FINISHED, UNDO, State
@@ -154,7 +155,7 @@ def told(
     return replace(
         before,
         outcome=ran.state.status if is_over else "open" if is_open else "stopped",
-        result=_plain(aside, ran.state, ran.state.result) if is_over else None,
+        result=readable(_plain(aside, ran.state, ran.state.result)) if is_over else None,
         failure=ran.state.failure.summary() if is_over and ran.state.failure is not None else "",
         divergence=divergence,
         stopped_at="" if is_over else _stopped_at(ran),
