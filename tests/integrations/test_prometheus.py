@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -17,8 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast import Holdfast, step, task
 from holdfast.errors import BadInput
 from holdfast.integrations.prometheus import CONTENT_TYPE, Monitor, address_of, to_text
+from holdfast.testing.servers import free_ports
 from holdfast.views.metrics import Metric
+from tests.engines.working import until
 from tests.stores.postgres_server import own_server
+
+ROOT = Path(__file__).parents[2]
 
 
 @step
@@ -136,6 +144,47 @@ def test_readiness_follows_the_database_within_two_seconds():
             assert "holdfast_store_up 1" in get(f"{monitor.url}/metrics")[2]
 
 
+@contextmanager
+def serving_worker(url: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A worker process on a store that may not be there, and where it serves its health."""
+    port = next(free_ports())
+    words = ["worker", "--app", __name__, "--url", url, "--serve", f":{port}"]
+    process = subprocess.Popen([sys.executable, "-m", "holdfast", *words], cwd=ROOT)
+    try:
+        at = f"http://127.0.0.1:{port}"
+        until(lambda: answers(f"{at}/healthz"))
+        yield process, at
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        return get(url)[0] == 200
+    except OSError:  # nobody listens, or not any more
+        return False
+
+
+def test_a_worker_is_alive_and_not_ready_until_its_store_is_there(tmp_path):
+    place = tmp_path / "trips.db"
+    place.mkdir()  # so no database can be opened there
+    with serving_worker(f"sqlite:///{place}") as (_, at):
+        status, _, text = get(f"{at}/readyz")
+        assert status == 503
+        assert "can't open" in json.loads(text)["why"]
+        assert parsed(get(f"{at}/metrics")[2])["holdfast_store_up"] == {(): 0}
+        place.rmdir()
+        until(lambda: answers(f"{at}/readyz"))
+
+
+def test_a_worker_that_waits_for_its_database_ends_when_it_is_told(tmp_path):
+    with serving_worker(f"postgresql://ada:secret@/trips?host={tmp_path}") as (process, at):
+        assert "secret" not in get(f"{at}/readyz")[2]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
 def _seconds_until(url: str, wanted: int) -> float:
     began = time.monotonic()
     while get(url)[0] != wanted:
@@ -145,8 +194,6 @@ def _seconds_until(url: str, wanted: int) -> float:
 
 
 def test_a_server_for_metrics_loads_no_client_library():
-    import subprocess
-
     script = "import holdfast.integrations.prometheus, sys; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -157,7 +204,7 @@ def test_a_server_for_metrics_loads_no_client_library():
 def test_the_dashboard_asks_only_for_metrics_that_there_are():
     import re
 
-    board = json.loads((Path(__file__).parents[2] / "deploy/grafana.json").read_text())
+    board = json.loads((ROOT / "deploy/grafana.json").read_text())
     with Holdfast("memory://") as hf, Monitor(hf, ":0", active=lambda: 0) as monitor:
         text = get(f"{monitor.url}/metrics")[2]
     known = {family.name for family in text_string_to_metric_families(text)}

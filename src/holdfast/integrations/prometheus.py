@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6
@@ -122,7 +122,6 @@ class Monitor:
         prices: dict[str, Prices] | None = None,
         also: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
-        host, port = address_of(address)
         self.meter: WriteMeter = meter_of(hf._holding, prices)
         self._active, self._also = active, also
         self._stopping, self._hindered = stopping, hindered
@@ -131,19 +130,12 @@ class Monitor:
         self._standing: tuple[Metric, ...] = ()
         self._next_stand = 0.0
         self._lock = threading.Lock()
-        try:
-            self._server = _Server((host, port), self)
-        except (OSError, OverflowError) as error:
-            raise BadInput(f"can't serve at {host}:{port}: {error}") from None
-        name = f"[{host}]" if ":" in host else host
-        self.url: str = f"http://{name}:{self._server.server_address[1]}"
+        self._server = _Server(address, self.page)
+        self.url: str = self._server.url
 
     def __enter__(self) -> Self:
         self._asking.start()
-        thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.2,), name="holdfast serve", daemon=True
-        )
-        thread.start()
+        self._server.start()
         return self
 
     def __exit__(
@@ -152,26 +144,16 @@ class Monitor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
         self._asking.stop()
 
     def page(self, path: str) -> tuple[int, str, bytes]:
         """The status, the content type and the body of a page."""
-        if path == "/healthz":
-            return 200, "text/plain; charset=utf-8", b"ok\n"
-        if path == "/readyz":
-            return self._ready()
-        if path == "/metrics":
-            return 200, CONTENT_TYPE, to_text(self._metrics()).encode()
-        return 404, "text/plain; charset=utf-8", b"there are /healthz, /readyz and /metrics\n"
+        return _page(path, self._hf.store.url, self._unready, self._metrics)
 
-    def _ready(self) -> tuple[int, str, bytes]:
-        problem = self._problem()
-        if not problem and self._stopping():
-            problem = "it is ending, and takes up no more tasks"
-        body = {"ready": not problem, "store": self._hf.store.url, "why": problem}
-        return 503 if problem else 200, "application/json", msgspec.json.encode(body) + b"\n"
+    def _unready(self) -> str:
+        ending = "it is ending, and takes up no more tasks" if self._stopping() else ""
+        return self._problem() or ending
 
     def _problem(self) -> str:
         return self._asking.problem() or self._hindered()
@@ -180,8 +162,7 @@ class Monitor:
         problem = self._problem()
         about = (("version", VERSION), ("engine", self._hf.engine.name))
         yield Metric("holdfast_info", "gauge", "What this process is.", {about: 1.0})
-        up = 0.0 if problem else 1.0
-        yield Metric("holdfast_store_up", "gauge", "Whether the store answers.", {(): up})
+        yield _store_up(not problem)
         if self._active is not None:
             number = float(self._active())
             yield Metric(
@@ -206,6 +187,44 @@ class Monitor:
                 took_s = time.monotonic() - began
                 self._next_stand = time.monotonic() + max(_STAND_EVERY_S, took_s * _SHARE)
             return self._standing
+
+
+@contextmanager
+def waiting_for_store(address: str, store_url: str, why: Callable[[], str]) -> Iterator[None]:
+    """Serve the same pages for a process whose store can't be opened yet: it lives, and is not
+    ready."""
+
+    def page(path: str) -> tuple[int, str, bytes]:
+        about = Metric("holdfast_info", "gauge", "What this process is.", {_VERSION: 1.0})
+        return _page(path, store_url, why, lambda: (about, _store_up(False)))
+
+    server = _Server(address, page)
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+_VERSION: Labels = (("version", VERSION),)
+
+
+def _store_up(is_up: bool) -> Metric:
+    return Metric("holdfast_store_up", "gauge", "Whether the store answers.", {(): float(is_up)})
+
+
+def _page(
+    path: str, store_url: str, unready: Callable[[], str], metrics: Callable[[], Iterable[Metric]]
+) -> tuple[int, str, bytes]:
+    if path == "/healthz":
+        return 200, "text/plain; charset=utf-8", b"ok\n"
+    if path == "/readyz":
+        why = unready()
+        body = msgspec.json.encode({"ready": not why, "store": store_url, "why": why})
+        return 503 if why else 200, "application/json", body + b"\n"
+    if path == "/metrics":
+        return 200, CONTENT_TYPE, to_text(metrics()).encode()
+    return 404, "text/plain; charset=utf-8", b"there are /healthz, /readyz and /metrics\n"
 
 
 class _Asking:
@@ -253,11 +272,28 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], monitor: Monitor) -> None:
-        if ":" in address[0]:
+    def __init__(self, address: str, page: Callable[[str], tuple[int, str, bytes]]) -> None:
+        host, port = address_of(address)
+        if ":" in host:
             self.address_family = AF_INET6
-        super().__init__(address, _Handler)
-        self.monitor = monitor
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise BadInput(f"can't serve at {host}:{port}: {error}") from None
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{self.server_address[1]}"
+        self.page = page
+
+    def start(self) -> None:
+        """Answer from now on, in a thread."""
+        threading.Thread(
+            target=self.serve_forever, args=(0.2,), name="holdfast serve", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Answer no more, and leave the port."""
+        self.shutdown()
+        self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nobody's business."""
@@ -268,7 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        status, kind, body = self.server.monitor.page(self.path.partition("?")[0])
+        status, kind, body = self.server.page(self.path.partition("?")[0])
         with suppress(OSError):
             self.send_response(status)
             self.send_header("Content-Type", kind)

@@ -6,9 +6,8 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,7 +18,7 @@ import click
 from holdfast.api.app import Holdfast
 from holdfast.api.settings import add_hooks, queues_of, retention_of
 from holdfast.cli.exits import Exit
-from holdfast.cli.opening import LEASE_S, load_app, opened
+from holdfast.cli.opening import LEASE_S, load_app, opened, store_url
 from holdfast.cli.options import (
     numbers,
     store_command,
@@ -29,6 +28,7 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import clock, count, to_json
 from holdfast.core.crashes import MAX_CRASHES
 from holdfast.core.spec import registry
+from holdfast.core.words import without_password
 from holdfast.engines.local.worker import Worker
 from holdfast.engines.port import EngineWorker
 from holdfast.engines.routing import LOCAL
@@ -156,10 +156,25 @@ def worker(
     for name in limits:
         _must_be_known(name)
     say = _sayer(quiet, as_json)
-    with ExitStack() as opening:
-        hf = opening.enter_context(
-            _opened(given, say, lease_s=lease_s, max_crashes=max_crashes, waits=not until_idle)
-        )
+    ending = threading.Event()
+    driving: list[Worker | EngineWorker] = []
+
+    def stop() -> None:
+        ending.set()
+        for driver in driving:
+            driver.stop()
+
+    def store() -> AbstractContextManager[Holdfast]:
+        return opened(given, create=True, lease_s=lease_s, max_crashes=max_crashes)
+
+    with _told_to_end(stop, say), ExitStack() as opening:
+        if until_idle:
+            hf = opening.enter_context(store())
+        elif (found := _when_it_is_there(opening, store, given, served_at, ending, say)) is None:
+            say("ends")
+            return Exit.OK
+        else:
+            hf = found
         hf.retention = retention_of(Path.cwd())
         add_hooks(hf, os.environ, Path.cwd(), print_error)
         driver: Worker | EngineWorker
@@ -171,14 +186,11 @@ def worker(
             raise BadInput(f"--limit and --until-idle are not for a worker of {hf.engine.name}")
         else:
             driver = hf.engine.worker(hf, concurrency=concurrency, say=say)
-        ending = threading.Event()
-
-        def stop() -> None:
-            ending.set()
+        driving.append(driver)
+        if ending.is_set():  # before there was a driver to stop
             driver.stop()
-
         # Standard output is for our lines alone, whatever the tasks print.
-        with redirect_stdout(sys.stderr), _told_to_end(stop, say), ExitStack() as stack:
+        with redirect_stdout(sys.stderr), ExitStack() as stack:
             say(_begins(hf, concurrency))
             if not isinstance(driver, Worker):  # a local one does so itself
                 stack.enter_context(hf._beside(say))
@@ -194,23 +206,38 @@ def worker(
     return Exit.OK
 
 
-@contextmanager
-def _opened(
-    given: Given, say: Say, *, lease_s: float, max_crashes: int, waits: bool
-) -> Iterator[Holdfast]:
-    """The store, as soon as it is there: a database may start after its workers."""
-    weather, hf = Weather(say), None
-    with ExitStack() as stack:
-        while hf is None:
+def _when_it_is_there(
+    opening: ExitStack,
+    store: Callable[[], AbstractContextManager[Holdfast]],
+    given: Given,
+    served_at: str | None,
+    ending: threading.Event,
+    say: Say,
+) -> Holdfast | None:
+    """The store, as soon as it can be opened: a database may start after its workers. None if the
+    worker is told to end first."""
+    weather = Weather(say)
+    with ExitStack() as meanwhile:
+        while not ending.is_set():
             try:
-                store = opened(given, create=True, lease_s=lease_s, max_crashes=max_crashes)
-                hf = stack.enter_context(store)
+                hf = opening.enter_context(store())
             except StorageFailed as error:
-                if not waits:
-                    raise
-                time.sleep(weather.fails(error))
-        weather.clears()
-        yield hf
+                was_fair = weather.is_fair
+                wait_s = weather.fails(error)
+                if was_fair and served_at is not None:
+                    meanwhile.enter_context(_serve_health(given, served_at, weather))
+                ending.wait(wait_s)
+            else:
+                weather.clears()
+                return hf
+    return None
+
+
+def _serve_health(given: Given, served_at: str, weather: Weather) -> AbstractContextManager[None]:
+    from holdfast.integrations.prometheus import waiting_for_store
+
+    url = without_password(store_url(given))
+    return waiting_for_store(served_at, url, lambda: weather.why)
 
 
 def _export(stack: ExitStack, hf: Holdfast) -> None:
