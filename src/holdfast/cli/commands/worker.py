@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
@@ -257,13 +258,23 @@ def _serve(
 ) -> str:
     from holdfast.integrations.prometheus import Monitor
 
-    if not isinstance(driver, Worker):
-        return stack.enter_context(Monitor(hf, address, stopping=ending.is_set)).url
     monitor = Monitor(
-        hf, address, active=lambda: len(driver.active), stopping=ending.is_set,
-        hindered=lambda: driver.weather.why,
+        hf, address,
+        active=partial(_count_active, driver) if isinstance(driver, Worker) else None,
+        stopping=ending.is_set, hindered=partial(_hindered, driver),
     )  # fmt: skip
     return stack.enter_context(monitor).url
+
+
+def _count_active(driver: Worker) -> int:
+    return len(driver.active)
+
+
+def _hindered(driver: Worker | EngineWorker) -> str:
+    """Why a worker drives no tasks now. An engine of somebody else's may not tell."""
+    if isinstance(driver, Worker):
+        return driver.weather.why
+    return str(getattr(driver, "hindered", ""))
 
 
 def _begins(hf: Holdfast, concurrency: int) -> str:

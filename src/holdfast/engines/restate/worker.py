@@ -158,6 +158,8 @@ class RestateWorker:
         self._say: Callable[[str], None] = say if say is not None else lambda text: None
         self._stopping = threading.Event()
         self._trouble: BaseException | None = None
+        self.hindered = f"it has not reached {engine!r} yet"
+        """Why it drives no tasks now; '' if it does."""
 
     def run(self) -> None:
         """Drive tasks until `stop` is called; then finish the calls in hand and return."""
@@ -236,6 +238,7 @@ class RestateWorker:
                 why = str(error)
             else:
                 if reply.status < 300:
+                    self.hindered = ""
                     self._say(f"drives tasks of {self._engine!r}, which reaches it at {uri}")
                     return
                 why = f"Restate at {self._engine.admin.url} refuses {uri}: {reply.message}"
@@ -243,6 +246,7 @@ class RestateWorker:
                     why += ". It has to reach this worker there: see Restate(listen=…, advertise=…)"
                 elif reply.status < 500:
                     raise EngineError(f"{why}. Is that its admin API?")
+            self.hindered = why
             if why != said:
                 said = why
                 self._say(why)

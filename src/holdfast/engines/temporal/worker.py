@@ -67,6 +67,8 @@ class TemporalWorker:
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False
+        self.hindered = f"it has not reached {engine!r} yet"
+        """Why it drives no tasks now; '' if it does."""
 
     def run(self) -> None:
         """Drive tasks until `stop` is called; then finish the calls in hand and return."""
@@ -94,6 +96,7 @@ class TemporalWorker:
         self._loop.set_default_executor(threads)
         try:
             async with self._calls(client, own), self._flows_apart(served) as flows:
+                self.hindered = ""
                 self._say(f"drives tasks of {engine!r}")
                 looking = asyncio.ensure_future(look_after(self._hf.store, engine, self._say))
                 stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping.wait())
@@ -113,6 +116,7 @@ class TemporalWorker:
             try:
                 return await self._engine.connect()
             except Unreachable as error:
+                self.hindered = str(error)
                 if not is_said:
                     self._say(f"{error}. This worker waits for it")
                 is_said = True
