@@ -63,6 +63,7 @@ def working(hf: Holdfast, until_it_says: str = "drives tasks") -> Iterator[list[
     with driving(worker):
         until(lambda: worker._trouble is not None or any(until_it_says in text for text in said))
         assert worker._trouble is None, worker._trouble
+        assert bool(worker.hindered) == (until_it_says != "drives tasks")
         yield said
 
 

@@ -18,15 +18,16 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast import Holdfast, step, task
+from holdfast import Holdfast, Restate, Temporal, step, task
 from holdfast.errors import BadInput
 from holdfast.integrations.prometheus import CONTENT_TYPE, Monitor, address_of, to_text
 from holdfast.testing.servers import free_ports
 from holdfast.views.metrics import Metric
-from tests.engines.working import until
+from tests.engines.working import driving, until
 from tests.stores.postgres_server import own_server
 
 ROOT = Path(__file__).parents[2]
+NOBODY = "127.0.0.1:1"
 
 
 @step
@@ -183,6 +184,19 @@ def test_a_worker_that_waits_for_its_database_ends_when_it_is_told(tmp_path):
         assert "secret" not in get(f"{at}/readyz")[2]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [Temporal(NOBODY), Restate(f"http://{NOBODY}", admin=f"http://{NOBODY}", listen="127.0.0.1:0")],
+    ids=lambda engine: engine.name,
+)
+def test_a_worker_that_has_not_reached_its_engine_says_why_it_drives_nothing(tmp_path, engine):
+    with Holdfast(f"sqlite:///{tmp_path}/w.db", engine=engine) as hf:
+        worker = engine.worker(hf)
+        assert worker.hindered, "before it begins"
+        with driving(worker):
+            until(lambda: f"{NOBODY} can't be reached" in worker.hindered)
 
 
 def _seconds_until(url: str, wanted: int) -> float:
