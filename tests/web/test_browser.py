@@ -847,6 +847,19 @@ def test_a_stale_token_is_told_in_words(hf: Holdfast, look: Looking) -> None:
     expect(page.get_by_role("alert").first).to_contain_text("token is no longer valid")
 
 
+@task
+def asks_often(times: int) -> int:
+    return sum(answer(number)["number"] for number in range(times))
+
+
+def test_an_address_may_name_a_call_far_down(hf: Holdfast, look: Looking) -> None:
+    hf.run(asks_often, 2100, id="often")
+    page = look.open("/tasks/often?call=2050")
+    chosen = page.get_by_role("option", selected=True)
+    expect(chosen).to_be_in_viewport()
+    expect(chosen).to_contain_text("2050")
+
+
 def test_the_address_keeps_the_place(hf: Holdfast, look: Looking) -> None:
     finished_trip(hf)
     page = look.open("/tasks/trip-2@5?call=1&tab=log")

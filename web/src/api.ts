@@ -83,7 +83,7 @@ export interface Usage {
   cost_usd: number | null; first_token_s: number | null;
 }
 export interface CallDetail extends Omit<CallRow, "attempts"> {
-  attempts: Attempt[]; input: Value; output: Value; failure: Failure | null; args_hash: string;
+  index: number; attempts: Attempt[]; input: Value; output: Value; failure: Failure | null; args_hash: string;
   before_seq: number; after_seq: number; inner: number; decision: Decision | null;
   fact: { value: Value; as_of: string; sources: string[] } | null;
   reading: { as_of: string | null; age_s: number | null; names: string[] } | null;

@@ -218,6 +218,7 @@ def call(site: Site, asked: PageRequest) -> Data:
     id = view.id
     return {
         **call_row(store, made),
+        "index": place,
         "input": values.shown(made.args, "call_input", made.path),
         "output": values.shown(made.result, "call_output", made.path),
         "parts": values.shown(made.parts, "parts", made.path),

@@ -1,7 +1,7 @@
 /** One task. Time is a place: moving the slider moves everything, and the address with it. */
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { type CallRow, type EventRow, type StateView, type TaskView, type Timeline, get, of, useAsking, useGet, useLive } from "../api";
+import { type CallDetail, type CallRow, type EventRow, type StateView, type TaskView, type Timeline, get, of, useAsking, useGet, useLive } from "../api";
 import { ago, count, duration, moment, money, plain, plural } from "../format";
 import { useKeys } from "../keys";
 import { Command, Dialog, Loading, Refused, Status, Tabs, copy, say, useMe, useSettled, useTitle } from "../parts/basics";
@@ -227,11 +227,20 @@ export function TaskPlace({ id, seq: placed, query }: { id: string; seq: number 
   }, [id]);
   const cursor: Cursor = { seq: placed, head, move };
   const [playing, play] = usePlaying(cursor);
+  const scrollTo = (index: number) => setMoveTo((old) => ({ index, n: (old?.n ?? 0) + 1 }));
   const select = (call: CallRow, index?: number) => {
     setQuery({ call: call.path });
     const at = index ?? calls.indexOf(call.path);
-    if (at >= 0) setMoveTo((old) => ({ index: at, n: (old?.n ?? 0) + 1 }));
+    if (at >= 0) scrollTo(at);
   };
+  useEffect(() => { // an address may name a call far down
+    if (!selected || calls.total === 0) return;
+    const here = calls.indexOf(selected);
+    if (here >= 0) return scrollTo(here);
+    const stop = new AbortController();
+    get<CallDetail>(of.call(id, selected), stop.signal).then((call) => scrollTo(call.index), () => undefined);
+    return () => stop.abort();
+  }, [id, selected, calls.total > 0]);
   const { moveCall, moveStep } = useSteps(id, calls, cursor, selected, select);
   const picked = selected ? calls.at(calls.indexOf(selected)) : undefined;
   const stepEvent = (by: number) => {
