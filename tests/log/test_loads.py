@@ -6,14 +6,28 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Holdfast, checkpoint, note, restore, step, task
+from holdfast.core.events import Started
+from holdfast.core.fold import fold
+from holdfast.core.state import State
 from holdfast.errors import LogDamaged, TaskNotFound
+from holdfast.log import reading
 from holdfast.log.log import open_log
-from holdfast.log.reading import read_events, stream_of
-from holdfast.log.states import load, load_any, load_newest, load_sound, sum_at
+from holdfast.log.reading import (
+    read_events,
+    read_state,
+    since_checkpoint,
+    stream_of,
+)
+from holdfast.log.states import load, load_any, load_newest, load_sound, sum_at, whole
+from holdfast.log.store_calls import acquire_one
+from holdfast.stores.memory import MemoryStore
 from holdfast.views.task import MANY, recent, view_newest
+from tests.random_logs import STREAM, Story
 
 
 class Counting:
@@ -147,3 +161,60 @@ def test_a_view_of_the_newest_calls_knows_where_the_task_is(hf: Holdfast) -> Non
     assert len(few.calls) < MANY
     assert str(few.position) == str(view.position) == f"step {MANY + 10}"
     assert recent(hf.task("very-long"), hf.store, MANY + 10).calls == view.calls
+
+
+# Logs that are long. Here a few events are many.
+
+
+@pytest.fixture
+def soon_many(monkeypatch):
+    for name, few in (
+        ("_MANY_CALLS", 4),
+        ("_SETTLE_EVERY", 3),
+        ("_NEWEST_CALLS", 2),
+        ("_MOST_HELD", 5),
+    ):
+        monkeypatch.setattr(reading, name, few)
+
+
+def must_be_the_same(found: State, expected: State) -> None:
+    """The states are equal, and so is the order in them; only the trail may be shorter."""
+    assert list(found.calls) == list(expected.calls)
+    one, other = (replace(each, trail=[]) for each in (whole(found), whole(expected)))
+    assert one == other
+    assert msgspec.json.encode(one) == msgspec.json.encode(other)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_calls_of_a_long_log_are_those_of_its_events(seed, soon_many):
+    story = Story(seed)
+    for length in (30, 120, 300):
+        story.go_on(length)
+        store = MemoryStore()
+        store.append(acquire_one(store, STREAM, "me", 60), 0, story.lines())
+        must_be_the_same(read_state(store, STREAM), fold(story.events))
+
+
+def test_a_long_task_that_was_rewound_is_resumed_as_its_log_says(hf, soon_many):
+    hf.run(loads_plain, 40, id="long")
+    hf.rewind("long", to=20, effects="live")
+    assert [*hf.task("long").state.calls] == [str(n) for n in range(1, 20)]
+    assert hf.resume("long") == sum(range(40))
+    hf.rewind("long", to=9, effects="live")
+    assert hf.resume("long") == sum(range(40))
+    events = list(read_events(hf.store, stream_of("long")))
+    must_be_the_same(hf.task("long").state, fold(events))
+    assert sum(isinstance(event, Started) for event in events) == 40 + 21 + 32
+
+
+def test_a_long_log_is_read_for_a_resume_like_a_short_one(hf, monkeypatch):
+    hf.run(loads_plain, 40, id="plain")
+    hf.fork("plain", at=9, effects="live", new_id="fork")
+    hf.run(loads_looping, 400, id="looping")
+    for id in ("plain", "fork", "looping"):
+        expected = list(since_checkpoint(hf.store, stream_of(id)))
+        counting = Counting(hf.store)
+        monkeypatch.setattr(reading, "_MOST_HELD", 5)
+        assert list(since_checkpoint(counting, stream_of(id))) == expected
+        monkeypatch.undo()
+        assert counting.lines <= 2 * len(expected) + 2

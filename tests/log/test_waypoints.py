@@ -11,11 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import BadInput, Holdfast, LogDamaged, step, task
-from holdfast.core.events import Parked
 from holdfast.core.fold import advance, apply, fold
 from holdfast.core.state import Later, State
 from holdfast.log.reading import read_events, read_sums
-from holdfast.log.states import find_call, state_upto, whole
+from holdfast.log.states import find_call, reach, state_upto, whole
 from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.log.trail import Trail, Waypoints, WaypointWriter
 from holdfast.log.waypoints import PLAIN, RECORDS, way_to
@@ -219,44 +218,45 @@ def test_the_writer_leaves_waypoints_that_are_those_of_a_reader(often):
         assert seqs == {8 * n for n in range(1, len(events) // 8 + 1)}
 
 
-def test_a_writer_that_goes_on_goes_on_with_them(often):
-    story = Story(8)
-    story.go_on(100)
-    store = stored(story.lines()[:50])
-    state = State()
+def writing_on(story, begun, left):
+    """A store with the first lines of a story and some waypoints, and what writes the rest."""
+    store = stored(story.lines()[:begun])
+    if left:
+        state_upto(store, STREAM, left, 8)
     leaving = WaypointWriter(store, STREAM, 8)
+    leaving.go_on(begun, lambda seq: reach(store, STREAM, seq, 8))
     sums = [total for _, total in read_sums(stored(story.lines()), STREAM)]
-    state_upto(store, STREAM, 50, 8)
-    for event, total in zip(story.events, sums, strict=True):
+    state = fold(story.events[:begun])
+    for event, total in zip(story.events[begun:], sums[begun:], strict=True):
         advance(state, event)
-        if event.seq <= 50:
-            leaving.read(event, total)
-            continue
         leaving.events.append(event)
         if event.seq % 8 == 0:
             leaving.catch_up(state, total)
-    store._streams[STREAM].extend(story.lines()[50:])
+    store._streams[STREAM].extend(story.lines()[begun:])
     leaving.put()
-    left = dict(store._derived)
-    assert max(int(name.partition(".")[0]) for _, name in left) == 96
+    return store
+
+
+@pytest.mark.parametrize("left", [50, 40, 32])
+def test_a_writer_that_goes_on_goes_on_with_them(left):
+    story = Story(8)
+    story.go_on(100)
+    store = writing_on(story, 50, left)
+    made = dict(store._derived)
+    assert max(int(name.partition(".")[0]) for _, name in made) == 96
     store.drop_side(STREAM, "derived")
     state_upto(store, STREAM, 100, 8)
-    assert store._derived.keys() == left.keys()
+    assert store._derived.keys() == made.keys()
     for seq in range(90, 100):
         store._derived.clear()
-        store._derived.update(left)
+        store._derived.update(made)
         must_be_the_fold(state_upto(store, STREAM, seq, 8), story.events[:seq])
 
 
-def test_a_writer_that_does_not_know_the_whole_log_leaves_none(often):
-    store = stored(Story(9).lines())
-    state = State()
-    leaving = WaypointWriter(store, STREAM, 1)
-    leaving.events.append(Parked(seq=2))
-    advance(state, leaving.events[0])
-    leaving.catch_up(state, b"")
-    leaving.put()
-    assert Waypoints(store).seqs(STREAM) == []
+def test_a_writer_that_finds_none_near_leaves_none():
+    story = Story(9)
+    story.go_on(100)
+    assert Waypoints(writing_on(story, 50, 0)).seqs(STREAM) == []
 
 
 class Full(MemoryStore):

@@ -88,7 +88,7 @@ class Logs:
 
     def check(self, stream: str) -> Iterator[Finding]:
         """The fault of a log."""
-        state, told = empty(stream), self._told_of(stream)
+        state, told = empty(self._store, stream), self._told_of(stream)
         self.counts[kind_of(stream).plural] += 1
         try:
             base = base_of(self._store, stream)

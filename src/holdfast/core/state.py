@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -11,6 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from holdfast.core.events import (
     NEVER,
     AnyEvent,
+    Completed,
     Effects,
     Failure,
     Fork,
@@ -19,6 +28,7 @@ from holdfast.core.events import (
     OnCancel,
     PlanItem,
     QueueTicket,
+    Started,
     Unread,
 )
 
@@ -327,7 +337,40 @@ class State(Struct):
     """The last event of the past that it was rewound from, if it was."""
     sessions_to_rewind: dict[str, int] = {}
     trail: list[AnyEvent] = []
-    """The events that it was made of, so that it can be rewound."""
+    """The events that it was made of, so that it can be rewound; see `Reread`."""
+
+
+class Reread(list[AnyEvent]):
+    """The trail of a state that is read from a log, where it can be read again.
+
+    A long task has hundreds of thousands of starts and results of calls, and only a rewind needs
+    them. So they are left out once there are many.
+    """
+
+    __slots__ = ("is_whole", "upto")
+
+    def __init__(
+        self, upto: Callable[[int], Iterable[AnyEvent]], kept: Iterable[AnyEvent] = ()
+    ) -> None:
+        super().__init__(kept)
+        self.upto = upto
+        """Reads every event up to one."""
+        self.is_whole = True
+
+    def thin(self) -> None:
+        """Leave out what can be read again, from now on."""
+        self[:] = [event for event in self if type(event) not in READ_AGAIN]
+        self.is_whole = False
+
+    def copy(self) -> Reread:
+        """Another one of the same log."""
+        found = Reread(self.upto, self)
+        found.is_whole = self.is_whole
+        return found
+
+
+READ_AGAIN = (Started, Completed)
+"""Most events of a log are these."""
 
 
 def read_key(name: str, args_hash: str) -> str:
@@ -547,3 +590,111 @@ class Later(Tracked[V]):
 
     def __repr__(self) -> str:
         return repr(dict(self.items()))
+
+
+class Packed(Later[V]):
+    """A dict that keeps values as bytes once they are settled: for hundreds of thousands.
+
+    >>> def pack(values):
+    ...     return ",".join(values).encode()
+    >>> def unpack(data):
+    ...     return data.decode().split(",")
+    >>> known = Packed({"a": "one", "b": "two"}, pack, unpack, lambda value: value != "two")
+    >>> known.settle()
+    >>> known["c"] = "three"
+    >>> known["a"], list(known.values()), [*known.unended()]
+    ('one', ['one', 'two', 'three'], ['two', 'three'])
+    """
+
+    __slots__ = ("_fresh", "_is_settled", "_notes", "_pack", "_packs", "_unpack", "_unpacked")
+
+    def __init__(
+        self,
+        given: dict[str, V],
+        pack: Callable[[Sequence[V]], bytes],
+        unpack: Callable[[bytes], Sequence[V]],
+        is_settled: Callable[[V], bool],
+    ) -> None:
+        super().__init__({}, self._at)
+        dict.update(self, given)
+        self._pack, self._unpack, self._is_settled = pack, unpack, is_settled
+        self._fresh = dict.fromkeys(given)
+        """The keys of values that are not packed."""
+        self._packs: list[bytes] = []
+        self._unpacked: dict[int, Sequence[V]] = {}
+        """The packs that were looked into last."""
+        self._notes = isinstance(given, Tracked)
+        """Whether somebody follows its changes."""
+        if isinstance(given, Tracked):
+            self.changes = given.changes
+
+    def settle(self, leave: int = 0) -> None:
+        """Pack the values that are settled, but for so many of the newest."""
+        keys = list(self._fresh)
+        found = [(key, dict.__getitem__(self, key)) for key in keys[: len(keys) - leave]]
+        settled = [(key, value) for key, value in found if self._is_settled(value)]
+        for start in range(0, len(settled), _PACK):
+            some = settled[start : start + _PACK]
+            first = len(self._packs) * _PACK
+            self._packs.append(self._pack([value for _, value in some]))
+            places: Any = {key: first + index for index, (key, _) in enumerate(some)}
+            dict.update(self, places)
+            for key in places:
+                del self._fresh[key]
+
+    def unended(self) -> Iterator[V]:
+        return iter([dict.__getitem__(self, key) for key in self._fresh])
+
+    def _at(self, places: Sequence[int]) -> list[V]:
+        return [self._one(place) for place in places]
+
+    def _one(self, place: int) -> V:
+        number, index = divmod(place, _PACK)
+        values = self._unpacked.get(number)
+        if values is None:
+            values = self._unpack(self._packs[number])
+            if len(self._unpacked) >= _MOST_UNPACKED:
+                self._unpacked.pop(next(iter(self._unpacked)), None)
+            self._unpacked[number] = values
+        return values[index]
+
+    def __getitem__(self, key: str) -> V:
+        value: Any = dict.__getitem__(self, key)
+        return self._one(value) if type(value) is int else value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value: Any = dict.get(self, key)
+        return default if value is None else self._one(value) if type(value) is int else value
+
+    def __setitem__(self, key: str, value: V) -> None:
+        self._fresh[key] = None
+        if self._notes:
+            self.changes.put[key] = None
+        dict.__setitem__(self, key, value)
+
+    def __delitem__(self, key: str) -> None:
+        dict.__delitem__(self, key)
+        self._fresh.pop(key, None)
+        if self._notes:
+            self.changes.drop(key)
+
+    def some(self, keys: Sequence[str]) -> list[V]:
+        return [self[key] for key in keys]
+
+    # They are unpacked as they are looked at, and not kept.
+
+    def values(self) -> ValuesView[V]:  # type: ignore[override]
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[str, V]:  # type: ignore[override]
+        return ItemsView(self)
+
+    def copy(self) -> Packed[V]:
+        found: Packed[V] = Packed({}, self._pack, self._unpack, self._is_settled)
+        dict.update(found, dict.items(self))
+        found._fresh, found._packs = dict(self._fresh), list(self._packs)
+        return found
+
+
+_PACK = 512
+_MOST_UNPACKED = 4

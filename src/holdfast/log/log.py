@@ -48,10 +48,18 @@ from holdfast.core.lists import (
     without_results,
 )
 from holdfast.core.scope import Scope, given_up
-from holdfast.core.state import State
+from holdfast.core.state import Reread, State
 from holdfast.errors import BadInput, Conflict, LeaseLost, LogDamaged, StoreError
 from holdfast.log import chain
-from holdfast.log.reading import advance_checked, all_lists, since_checkpoint, stream_of
+from holdfast.log.reading import (
+    advance_checked,
+    all_lists,
+    new_state,
+    read_events,
+    since_checkpoint,
+    stream_of,
+)
+from holdfast.log.states import reach
 from holdfast.log.store_calls import acquire_one
 from holdfast.log.trail import WaypointWriter
 from holdfast.log.values import INLINE_BYTES, MAX_VALUE_BYTES, fetch, items_of, stow
@@ -144,7 +152,7 @@ class Log:
     def __init__(self, store: Store, lease: Lease, clock: Clock) -> None:
         self.store = store
         self.lease = lease
-        self.state: State = State()
+        self.state: State = new_state(store, lease.stream)
         self.clock = clock
         self.max_value_bytes = MAX_VALUE_BYTES
         self.redact = DEFAULT
@@ -188,15 +196,18 @@ class Log:
             return
         for event, total, size in since_checkpoint(self.store, self.lease.stream):
             advance_checked(self.state, event, self.lease.stream)
-            self._waypoints.read(event, total)
             self._total = total
             self.bytes_since_checkpoint += size
+        self._waypoints.go_on(self.state.seq, partial(reach, self.store, self.lease.stream))
         fork = self.state.fork
         self.base = fork.seq if fork is not None else 0
         self.flushed = self.synced = self.state.seq
 
     def begin_with(self, past: State) -> None:
         """Begin a new log with the past of another one, whose events it does not hold itself."""
+        trail = Reread(partial(read_events, self.store, self.lease.stream), past.trail)
+        trail.thin()
+        past.trail = trail
         self.state = past
         self.base = self.flushed = self.synced = past.seq
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain as joined
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, get_args, runtime_checkable
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -31,7 +33,7 @@ from holdfast.core.events import (
 from holdfast.core.fold import advance
 from holdfast.core.kinds import kind_of
 from holdfast.core.lists import Lists
-from holdfast.core.state import FINISHED, State
+from holdfast.core.state import FINISHED, Call, Later, Packed, Reread, State
 from holdfast.errors import LogDamaged, NewerFormat, TaskNotFound, WrongKey
 from holdfast.log import chain
 from holdfast.log.values import fetch
@@ -199,10 +201,15 @@ def read_on(
 
 def read_state(store: Readable, stream: str, upto: int | None = None) -> State:
     """The state that a log comes to, or came to at the event `upto`; of `seq` 0 without a log."""
-    state = State()
+    state = new_state(store, stream)
     for event in read_events(store, stream, upto):
         advance_checked(state, event, stream)
     return state
+
+
+def new_state(store: Readable, stream: str) -> State:
+    """The state before the first event of a log that is read, or written, by that store."""
+    return State(trail=Reread(partial(read_events, store, stream)))
 
 
 def all_lists(store: Store, stream: str) -> Lists:
@@ -247,16 +254,19 @@ def newest_event(store: Store, stream: str) -> AnyEvent | None:
 def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, bytes, int]]:
     """The first event, and those from the last whole checkpoint on; all, if there is none.
 
-    The log is read once, from its end back. The events before the checkpoint are not read, so their
+    The log is read from its end back. The events before the checkpoint are not read, so their
     sums are not checked: `verify` does that. A log that shares its past with another, or that was
-    rewound since, is read whole.
+    rewound since, is read whole. The lines of a long log are not held meanwhile, but read again.
     """
-    newest: list[bytes] = []
-    lines, may_begin_here = store.read(stream, backwards=True), True
+    newest: list[bytes] | None = []
+    lines, may_begin_here, line = store.read(stream, backwards=True), True, b""
     for line in lines:
-        if not newest:
-            _must_be_ours_to_write(stream, line)
-        newest.append(line)
+        if newest is not None:
+            if not newest:
+                _must_be_ours_to_write(stream, line)
+            newest.append(line)
+            if len(newest) > _MOST_HELD:
+                newest = None
         if not may_begin_here or not line.startswith(_REWOUND_OR_CHECKPOINT):
             continue
         may_begin_here = not line.startswith(_REWOUND)
@@ -270,18 +280,24 @@ def since_checkpoint(store: Store, stream: str) -> Iterator[tuple[AnyEvent, byte
         yield begun, begun_total, len(first)
         before = next(lines, None)
         total = chain.sum_of(before) if before is not None else chain.ROOT
-        since = _checked(stream, _oldest_first(newest), total, event.seq - 1)
+        onward = store.read(stream, event.seq - 1) if newest is None else _oldest_first(newest)
+        since = _checked(stream, onward, total, event.seq - 1)
         _, after, last = next(since)
         yield _with_files(store, event), after, len(last)
         yield from ((event, total, len(line)) for event, total, line in since)
         return
-    fork = _fork_in(stream, newest[-1]) if newest else None
+    fork = _fork_in(stream, line) if line else None
     if fork is not None:
         for shared, total, line in _past(store, stream, fork, None, ()):
             yield shared, total, len(line)
     base = fork.seq if fork is not None else 0
-    for each, total, line in _checked(stream, _oldest_first(newest), base=base):
+    whole = store.read(stream) if newest is None else _oldest_first(newest)
+    for each, total, line in _checked(stream, whole, base=base):
         yield each, total, len(line)
+
+
+_MOST_HELD = 32_768
+"""So many lines are held while they are read back."""
 
 
 def _whole_checkpoint(stream: str, line: bytes) -> Checkpointed | None:
@@ -313,6 +329,34 @@ def advance_checked(state: State, event: AnyEvent, stream: str) -> None:
         advance(state, event)
     except (*NONSENSE, Illegible) as error:
         raise senseless(stream, event, error) from error
+    if event.seq % _SETTLE_EVERY == 0 and len(state.calls) > _MANY_CALLS:
+        _settle(state)
+
+
+_MANY_CALLS = 16_384
+_SETTLE_EVERY = 4_096
+_NEWEST_CALLS = 1_024
+"""Those are left as they are: somebody may be about to ask for them."""
+
+
+def _settle(state: State) -> None:
+    """Keep the calls that have ended as bytes, and no events that can be read again."""
+    calls = state.calls
+    if not isinstance(calls, Later):
+        calls = state.calls = Packed(calls, _dump_calls, _load_calls, has_ended)
+    if isinstance(calls, Packed):
+        calls.settle(_NEWEST_CALLS)
+    if isinstance(state.trail, Reread):
+        state.trail.thin()
+
+
+def has_ended(call: Call) -> bool:
+    """Whether a call was completed, or failed for good."""
+    return call.status in ("completed", "failed")
+
+
+_dump_calls = msgspec.json.Encoder().encode
+_load_calls = decoder(list[Call])
 
 
 def senseless(stream: str, event: AnyEvent, error: Exception) -> LogDamaged:
@@ -443,10 +487,10 @@ class Tail:
     """
 
     def __init__(self, store: Store, task_id: str) -> None:
-        self.state: State = State()
         self._store = store
         self._task_id = task_id
         self._stream = stream_of(task_id)
+        self.state: State = new_state(store, self._stream)
         self._total = chain.ROOT
         self._base = 0
         self._is_whole = True

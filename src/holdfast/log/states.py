@@ -28,7 +28,6 @@ from holdfast.core.conversation import Conversation
 from holdfast.core.decoding import NONSENSE, Illegible, decode, decoder
 from holdfast.core.events import AnyEvent, MemoryBegan, Pinned, Rewound, SessionBegan, Summarized
 from holdfast.core.facts import Facts, facts_of, facts_of_session
-from holdfast.core.fold import advance
 from holdfast.core.kinds import MEMORY, SESSION, kind_of
 from holdfast.core.memories import Memories
 from holdfast.core.state import Call, Later, State
@@ -39,6 +38,7 @@ from holdfast.log.reading import (
     advance_checked,
     base_of,
     fork_of,
+    new_state,
     no_task,
     own_lines,
     read_events,
@@ -137,7 +137,7 @@ def load_sound(store: Store, id: str) -> State:
 
 
 def _before_damage(store: Store, stream: str) -> State:
-    state = State()
+    state = new_state(store, stream)
     with suppress(LogDamaged):
         for event in read_events(store, stream):
             advance_checked(state, event, stream)
@@ -177,22 +177,24 @@ def _state_at(store: Store, stream: str, seq: int) -> State:
 Folded = State | Conversation | Memories
 
 
-def empty(stream: str) -> Folded:
+def empty(store: Readable, stream: str) -> Folded:
     """The state of a log before its first event."""
     kind = kind_of(stream)
-    return Conversation() if kind is SESSION else Memories() if kind is MEMORY else State()
+    if kind is SESSION:
+        return Conversation()
+    return Memories() if kind is MEMORY else new_state(store, stream)
 
 
 def follow(state: Folded, event: AnyEvent, stream: str) -> None:
     """Change a state, which the caller alone owns, by an event. An event that makes no sense there
     is damage to the log."""
     try:
-        _advance(state, event)
+        _advance(state, event, stream)
     except (*NONSENSE, Illegible) as error:
         raise senseless(stream, event, error) from error
 
 
-def _advance(state: Folded, event: AnyEvent) -> None:
+def _advance(state: Folded, event: AnyEvent, stream: str) -> None:
     if isinstance(state, Conversation):
         if problem := _misfit(state, event):
             raise LogDamaged(SESSION.stream(state.id), event.seq, problem)
@@ -203,12 +205,12 @@ def _advance(state: Folded, event: AnyEvent) -> None:
             raise LogDamaged(MEMORY.stream(state.id), event.seq, what)
         remembering.advance(state, event)
     else:
-        advance(state, event)
+        advance_checked(state, event, stream)
 
 
 def load_any(store: Readable, stream: str) -> Folded:
     """The state of a log, each event checked; of `seq` 0 if there is none."""
-    state = empty(stream)
+    state = empty(store, stream)
     for event in read_events(store, stream):
         follow(state, event, stream)
     return state
@@ -273,9 +275,31 @@ def state_upto(store: Store, stream: str, seq: int, every: int = EVERY) -> State
             except _NotThere:
                 _forget(store, stream)
                 continue
-    state = State()
+    state = new_state(store, stream)
     trail = Trail(state, every)
     return _gone_on(store, stream, state, 0, chain.ROOT, seq, trail, kept)
+
+
+def reach(store: Store, stream: str, seq: int, every: int = EVERY) -> tuple[State, Trail] | None:
+    """The state after the line `seq`, and the trail that goes on from there: for who writes on.
+    None where no waypoint is near, or none can be left."""
+    kept, number = Waypoints(store), seq // every
+    there = _there(kept, stream, every, number)
+    for nearest in range(number, max(number - _NEAR, -1), -1):
+        way, found = way_to(nearest), None
+        if there.issuperset(way):
+            found = _by_waypoint(store, kept, stream, way, every, trailing=True) if way else None
+            state, trail, total = found or (State(), None, chain.ROOT)
+            if found is None and nearest:
+                continue
+            trail = trail or Trail(state, every)
+            after = _gone_on(store, stream, state, nearest * every, total, seq, trail, kept)
+            return (state, trail) if after is state else None
+    return None
+
+
+_NEAR = 3
+"""So many waypoints may be missing for a writer that leaves the next ones."""
 
 
 def find_call(store: Store, stream: str, path: str, every: int = EVERY) -> Call | None:

@@ -8,8 +8,9 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
@@ -130,13 +131,8 @@ class Trail:
         self._is_whole = False
         self._track(state)
 
-    def passed(
-        self, state: State, event: AnyEvent, seq: int, total: bytes, *, is_stored: bool = False
-    ) -> None:
-        """An event was folded into the state: the line `seq`, which has that sum.
-
-        Where a waypoint `is_stored` already, none is made.
-        """
+    def passed(self, state: State, event: AnyEvent, seq: int, total: bytes) -> None:
+        """An event was folded into the state: the line `seq`, which has that sum."""
         if name := _LARGE.get(type(event)):
             value = getattr(event, name)
             if isinstance(value, Raw):
@@ -144,15 +140,15 @@ class Trail:
                 if len(data) > LARGE_BYTES or data.startswith(ELSEWHERE):
                     self._large[id(value)] = (seq, name, value)
         if seq % self._every == 0:
-            self._make(state, seq, total, is_stored=is_stored)
+            self._make(state, seq, total)
 
-    def _make(self, state: State, seq: int, total: bytes, *, is_stored: bool) -> None:
+    def _make(self, state: State, seq: int, total: bytes) -> None:
         number = seq // self._every
         changes = {name: _changes_of(state, name) for name in (*DICTS, *RECORDS)}
         parts = {}
         for name in RECORDS:
             values, its = getattr(state, name), changes[name]
-            if its.put and not is_stored:
+            if its.put:
                 changed = [values[key] for key in its.put]
                 records = encode_records(name, changed, self._large, sure=self._is_whole)
                 parts[name] = sealed(total, name, records)
@@ -161,10 +157,9 @@ class Trail:
         self._totals[number] = total
         level = level_of(number)
         self._add(changes)
-        if not is_stored:
-            before = self._levels[level] if level < len(self._levels) else None
-            parts["head"] = encode_head(self._head(state, seq, total, before))
-            self.made.append(Waypoint(seq, parts))
+        before = self._levels[level] if level < len(self._levels) else None
+        parts["head"] = encode_head(self._head(state, seq, total, before))
+        self.made.append(Waypoint(seq, parts))
         self._reset(level, seq, total, state)
 
     def _reached(
@@ -293,8 +288,8 @@ def _all_of(values: Mapping[str, Any]) -> KeyChanges:
 # Never in the way of the log itself: an append only keeps its event in mind. Where a waypoint is
 # due, the events since the last one are folded once more, into a state that notes what changes in
 # it. A waypoint that can't be made or stored is left out, and the next reader makes it up (see
-# `states`). A writer that does not know the whole log, because it began to read at a checkpoint,
-# leaves none.
+# `states`). A writer that goes on with a log begins at the newest waypoint there is; where there is
+# none near, it leaves none.
 
 
 class Waypoints:
@@ -329,6 +324,10 @@ def put_all(kept: Waypoints, stream: str, made: list[Waypoint]) -> None:
     made.clear()
 
 
+Reach = Callable[[int], "tuple[State, Trail] | None"]
+"""Reads the state after a line from the store, and the trail that goes on from there."""
+
+
 class WaypointWriter:
     """Leaves the waypoints of one log, as long as nothing goes wrong with them."""
 
@@ -342,18 +341,16 @@ class WaypointWriter:
         self._is_off = False
         """Whether it leaves no more."""
         self.events: list[AnyEvent] = []
-        """The lines read and written since the last waypoint."""
-        self._there: dict[int, bytes] = {}
-        """Of what was read: the sums of the lines at which waypoints stand."""
+        """The lines written since the last waypoint."""
+        self._reach: Callable[[], tuple[State, Trail] | None] | None = None
         self._known: set[int] = set()
         self.is_due: bool = False
         """Whether some are made that are not stored."""
 
-    def read(self, event: AnyEvent, total: bytes) -> None:
-        """An event stands in the log already."""
-        self.events.append(event)
-        if event.seq % self.every == 0:
-            self._there[event.seq] = total
+    def go_on(self, seq: int, reach: Reach) -> None:
+        """Go on from a line that stands in the log already. What it led to is read when the next
+        waypoint is due, which most tasks that are resumed never come to."""
+        self._reach = partial(reach, seq)
 
     def catch_up(self, state: State, total: bytes) -> None:
         """Make the waypoint after the newest event, which has that sum and led to that state."""
@@ -361,9 +358,14 @@ class WaypointWriter:
         self.is_due = True
         if self._is_off:
             return
-        mine = self._state = self._state or State()
-        trail = self._trail = self._trail or Trail(mine, self.every)
         try:
+            if self._trail is None or self._state is None:
+                reached = self._reach() if self._reach is not None else _from_nothing(self.every)
+                if reached is None:
+                    self._is_off = True
+                    return
+                self._state, self._trail = reached
+            mine, trail = self._state, self._trail
             for event in events:
                 # The numbers of a fork go on from its past, and a rewind makes a state of old
                 # ones: a reader of such a log does without.
@@ -371,10 +373,9 @@ class WaypointWriter:
                     self._is_off = True
                     return
                 advance(mine, event)
-                there = self._there.get(event.seq)
                 if event.seq == state.seq:
                     _share(mine, state)
-                trail.passed(mine, event, event.seq, there or total, is_stored=there is not None)
+                trail.passed(mine, event, event.seq, total)
         except Exception:  # it is of no matter what: the log goes on without
             self._is_off = True
 
@@ -403,6 +404,11 @@ class WaypointWriter:
             seqs = self._kept.seqs(self._stream)
             self._known |= {seq // self.every for seq in seqs}
         return before <= self._known
+
+
+def _from_nothing(every: int) -> tuple[State, Trail]:
+    state = State()
+    return state, Trail(state, every)
 
 
 def _share(mine: State, theirs: State) -> None:

@@ -162,7 +162,7 @@ def _check(
     store: Store, stream: str, head: Head | None, found: Verified, blobs: BlobCheck
 ) -> int | None:
     """Read a log to its end, or to the first thing that is wrong; returns how far it goes."""
-    kind, state, seen = kind_of(stream), empty(stream), head is None
+    kind, state, seen = kind_of(stream), empty(store, stream), head is None
     shown = kind.shown(id_of(stream))
     try:
         base = base_of(store, stream)

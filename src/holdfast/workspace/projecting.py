@@ -141,8 +141,9 @@ class Projection:
     @property
     def was_put_back(self) -> bool:
         """Whether the newest event of the task is a rewind."""
-        trail = self._tail.state.trail
-        return bool(trail) and isinstance(trail[-1], Rewound)
+        state = self._tail.state
+        newest = state.trail[-1] if state.trail else None
+        return isinstance(newest, Rewound) and newest.seq == state.seq
 
     @property
     def waits(self) -> bool:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent
 from holdfast.core.fold import calls, history, task, waits
-from holdfast.core.state import State
+from holdfast.core.state import READ_AGAIN, Reread, State
 
 
 def apply(state: State, event: AnyEvent) -> State:
@@ -48,7 +48,9 @@ def advance(state: State, event: AnyEvent) -> None:
     _APPLY[type(event)](state, event)
     state.seq = event.seq
     state.updated_at = event.at
-    state.trail.append(event)
+    trail = state.trail
+    if type(trail) is not Reread or trail.is_whole or type(event) not in READ_AGAIN:
+        trail.append(event)
 
 
 def _copy(state: State) -> State:
@@ -70,7 +72,7 @@ def _copy(state: State) -> State:
         invalidated=dict(state.invalidated),
         writers=dict(state.writers),
         progress=dict(state.progress),
-        trail=list(state.trail),
+        trail=state.trail.copy(),
     )
 
 

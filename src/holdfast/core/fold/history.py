@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent
 from holdfast.core.fold.waits import place
-from holdfast.core.state import FINISHED, Age, Attempt, Call, CallStatus, State
+from holdfast.core.state import FINISHED, Age, Attempt, Call, CallStatus, Reread, State
 
 
 def branched(state: State) -> None:
@@ -87,9 +87,11 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
     """
     trail, left_at = state.trail, state.seq
     driver, taken_at = state.driver, state.taken_at
-    if all(each.seq != event.to for each in trail):
+    is_whole = not isinstance(trail, Reread) or trail.is_whole
+    known = trail if is_whole else [*trail.upto(state.seq)]
+    if all(each.seq != event.to for each in known):
         raise LookupError(f"event {event.to} is not among those that were read")
-    before = fold(effective([*trail, event], event.seq)[:-1])
+    before = fold(effective([*known, event], event.seq)[:-1])
     for field in State.__struct_fields__:
         setattr(state, field, getattr(before, field))
     state.trail, state.driver, state.taken_at = trail, driver, taken_at

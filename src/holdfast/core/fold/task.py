@@ -16,7 +16,7 @@ from holdfast.core.decoding import decoder
 from holdfast.core.fold import waits as reads
 from holdfast.core.fold.calls import reopen, try_again, try_items_again
 from holdfast.core.fold.history import branched
-from holdfast.core.fold.waits import place, took, waits_for_a_person
+from holdfast.core.fold.waits import perhaps_open, place, took, waits_for_a_person
 from holdfast.core.lists import newest, with_results
 from holdfast.core.plan import numbered, recorded, with_status
 from holdfast.core.state import (
@@ -341,7 +341,7 @@ def task_retried(state: State, event: e.TaskRetried) -> None:
 
 def carried(state: State, stow: Callable[[bytes], Raw]) -> e.Carried:
     """The facts of a state that a reader needs who begins at a whole checkpoint."""
-    calls = [c for c in state.calls.values() if c.status not in ("completed", "failed")]
+    calls = [c for c in perhaps_open(state.calls) if c.status not in ("completed", "failed")]
     return e.Carried(
         state.status,
         state.because,

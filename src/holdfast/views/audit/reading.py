@@ -19,7 +19,14 @@ from holdfast.core.state import FINISHED, State
 from holdfast.core.words import checked_id
 from holdfast.errors import HoldfastError, LogDamaged, StoreError
 from holdfast.log import chain
-from holdfast.log.reading import advance_checked, all_lists, no_task, read_sums, stream_of
+from holdfast.log.reading import (
+    advance_checked,
+    all_lists,
+    new_state,
+    no_task,
+    read_sums,
+    stream_of,
+)
 from holdfast.log.values import Reader
 from holdfast.log.verify import Damage, Head, Verified, verify
 from holdfast.stores.listing import streams_of_tasks
@@ -59,7 +66,7 @@ class _Read(Struct):
 
 
 def _read(store: Store, stream: str) -> _Read:
-    state = State()
+    state = new_state(store, stream)
     read, seen, reader = _Read(state), SeenTask(state), None
     try:
         for event, total in read_sums(store, stream):
