@@ -48,6 +48,9 @@ def test_show_of_many_calls_is_a_screen_and_all_shows_every_one(folder: Path) ->
     assert "300 calls" in shown
     assert "… 292 earlier ones: --all shows them" in shown
     assert "reading" not in shown  # of the clock
+    listed = on_terminal("snapshot", "many", cwd=folder)
+    assert len(listed.splitlines()) < 50
+    assert " earlier ones: --full shows them" in listed and "after   301" in listed
     for every in (
         on_terminal("show", "many", "--all", cwd=folder),
         holdfast("show", "many").output,

@@ -169,8 +169,8 @@ def test_what_was_kept_out_of_the_log_stays_out_of_the_report() -> None:
         with pytest.raises(Exception, match="evil_key"):
             hf.run(evil_secrets, id="secrets-1")
         found = hf.audit("secrets-1")
-    shown = sheet(found, full=True)
-    for text in (to_html(shown), to_markdown(shown), "".join(to_jsonl(found))):
+    pages = (make(sheet(found, full=True)) for make in (to_html, to_markdown))
+    for text in (*pages, "".join(to_jsonl(found))):
         assert "swordfish" not in text
         assert "ada" in text
 

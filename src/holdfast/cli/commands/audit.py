@@ -6,7 +6,8 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -28,18 +29,20 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import plain, plain_lines
 from holdfast.errors import BadInput
 from holdfast.stores import system
-from holdfast.views.audit import Audit
+from holdfast.views.audit.entry import AuditStream, Wanted
 from holdfast.views.audit.pages import (
     CLAIMS,
     EntryPart,
     Item,
     Sheet,
+    html_lines,
+    markdown_lines,
     sheet,
-    to_html,
     to_jsonl,
-    to_markdown,
 )
+from holdfast.views.audit.reading import stream_audit
 
+_BATCH = 100
 FORMATS = ("text", "markdown", "html", "jsonl")
 
 _STYLES = {
@@ -123,17 +126,18 @@ def audit(
     with opened(given) as hf:
         if not may_be_there(hf.store, task) and not noted:
             raise not_found(hf.store, task)
-        found = hf.audit(task, against=noted)
-    chosen = found.only(since=since, until=until, call=call, event=event)
-    if output is None:
-        _write(chosen, form, full, sys.stdout)
-    else:
-        with _private(output) as file:
-            _write(chosen, form, full, file)
-    if found.verification.sound:
+        wanted = Wanted(since, until, call, event)
+        found = stream_audit(hf.store, task, datetime.now(UTC), noted, wanted)
+        if output is None:
+            _write(found, form, full, sys.stdout)
+        else:
+            with _private(output) as file:
+                _write(found, form, full, file)
+    checked = found.audit.verification
+    if checked.sound:
         return Exit.OK
     if output is not None:
-        print_error(f"the log of {task} is damaged: {found.verification.damage[0]}")
+        print_error(f"the log of {task} is damaged: {checked.damage[0]}")
     return Exit.DAMAGED
 
 
@@ -147,16 +151,16 @@ def _private(path: Path) -> TextIO:
     return open(descriptor, "w", encoding="utf-8", errors="backslashreplace")
 
 
-def _write(found: Audit, form: str, full: bool, out: TextIO) -> None:
+def _write(found: AuditStream, form: str, full: bool, out: TextIO) -> None:
     if form == "jsonl":
         for line in to_jsonl(found):
             print_json_line(line, out)
         return
     shown = sheet(found, full=full)
     if form == "html":
-        out.write(to_html(shown))
+        out.writelines(f"{line}\n" for line in html_lines(shown))
     elif form == "markdown":
-        out.write(to_markdown(shown))
+        out.writelines(f"{line}\n" for line in markdown_lines(shown))
     else:
         _print(shown, console() if out is sys.stdout else console(file=out))
 
@@ -180,8 +184,9 @@ def _print(shown: Sheet, out: Console) -> None:
     print_lines(out, Text("\nEntries", "bold underline"))
     if shown.left_out:
         print_lines(out, Text(shown.left_out, "dim"))
-    for item in shown.items:
-        print_lines(out, Text("\n").join(_lines(item)))
+    items = iter(shown.items)
+    while some := list(islice(items, _BATCH)):  # the console takes its time for each print
+        print_lines(out, Text("\n").join(line for item in some for line in _lines(item)))
 
 
 def _lines(item: Item) -> Iterator[Text]:

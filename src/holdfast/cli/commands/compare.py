@@ -32,7 +32,8 @@ from holdfast.history.alignment import Alignment, Divergence, Made, Row
 from holdfast.history.comparison import Comparison, Figures
 from holdfast.history.differences import Diff, DiffLine, describe
 from holdfast.history.snapshots import Snapshot
-from holdfast.views.task import TaskView
+from holdfast.stores.port import Store
+from holdfast.views.task import MANY, TaskView, recent
 
 
 @click.command(short_help="What a task knew before or after a step.")
@@ -51,7 +52,8 @@ def snapshot(
     conversation, state and files.
 
     Without a step or an event it lists the snapshots that there are: one before and one after each
-    call. Nothing is run and nothing is written.
+    call. Of many, a terminal gets the newest; --full, a pipe or a file get all. Nothing is run and
+    nothing is written.
 
     \b
     Examples:
@@ -63,7 +65,8 @@ def snapshot(
     with opened(given) as hf:
         must_be_there(hf.store, task)
         if place.step is None and place.seq is None:
-            return _list_snapshots(find_task(hf, task), as_json)
+            page = LayerPage(console(), full=full or as_json)
+            return _list_snapshots(page, hf.store, find_task(hf, task), as_json)
         found = place.of(hf, task)
         if as_json:
             print_json({**_tag_of(found), **found.content})
@@ -72,8 +75,13 @@ def snapshot(
     return Exit.OK
 
 
-def _list_snapshots(view: TaskView, as_json: bool) -> Exit:
-    tags = list(view.snapshots())
+def _list_snapshots(page: LayerPage, store: Store, view: TaskView, as_json: bool) -> Exit:
+    made = len(view.state.calls)
+    if not page.every:
+        view = recent(view, store, MANY)
+    if earlier := made - len(view.state.calls):
+        page.line((f"… those of {earlier:,} earlier calls: --full shows them", "dim"), indent=0)
+    tags = page.newest(list(view.snapshots()))
     if as_json:
         print_json([msgspec.to_builtins(tag) for tag in tags])
         return Exit.OK
@@ -88,11 +96,12 @@ def _list_snapshots(view: TaskView, as_json: bool) -> Exit:
         )
         for tag in tags
     ]
-    out = console()
     if rows:
-        print_table(out, ("", "STEP", "NAME", "OUTCOME", "EVENT", "TIME"), rows, cut_last=False)
+        print_table(
+            page.out, ("", "STEP", "NAME", "OUTCOME", "EVENT", "TIME"), rows, cut_last=False
+        )
     else:
-        out.print("it has made no call yet, so it has no snapshots but what it is now")
+        page.out.print("it has made no call yet, so it has no snapshots but what it is now")
     return Exit.OK
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -150,12 +151,7 @@ class Audit(Struct, frozen=True, kw_only=True):
     def people(self) -> dict[str, int]:
         """Who took part without driving the task, and in how many entries: those who are named,
         and no process, check or agent."""
-        owners = {"", "check", "agent", *(claim.owner for claim in self.claims)}
-        found = dict[str, int]()
-        for entry in self.entries:
-            if entry.who not in owners and not _PROCESS.fullmatch(entry.who):
-                found[entry.who] = found.get(entry.who, 0) + 1
-        return found
+        return people_among(Counter(entry.who for entry in self.entries), self.claims)
 
     def only(
         self,
@@ -180,19 +176,58 @@ class Audit(Struct, frozen=True, kw_only=True):
         ...     [entry.what for entry in hf.audit("audited-1").only(call="1").entries]
         ['called', 'returned']
         """
-        for name, time in (("since", since), ("until", until)):
-            if time is not None and time.tzinfo is None:
-                raise BadInput(f"{name}={time!r:.60} must be a datetime with a time zone")
-        kept = tuple(
-            entry
-            for entry in self.entries
-            if (since is None or entry.at >= since)
-            and (until is None or entry.at < until)
-            and (call is None or _is_about(entry, call))
-            and (event is None or entry.seq == event)
-        )
+        kept = tuple(filter(Wanted(since, until, call, event).has, self.entries))
         left_out = self.left_out + len(self.entries) - len(kept)
         return replace(self, entries=kept, left_out=left_out)
+
+
+class Wanted(Struct, frozen=True):
+    """Which entries are asked for: see `Audit.only`."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    call: str | None = None
+    event: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, time in (("since", self.since), ("until", self.until)):
+            if time is not None and time.tzinfo is None:
+                raise BadInput(f"{name}={time!r:.60} must be a datetime with a time zone")
+
+    def has(self, entry: AuditEntry) -> bool:
+        """Whether an entry is among them."""
+        return (
+            (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at < self.until)
+            and (self.call is None or _is_about(entry, self.call))
+            and (self.event is None or entry.seq == self.event)
+        )
+
+
+class AuditStream(Struct, frozen=True):
+    """An audit whose entries are read as they are taken, once: for a log that may be long."""
+
+    audit: Audit
+    """All of it but the entries."""
+    people: dict[str, int]
+    count: int
+    entries: Iterable[AuditEntry]
+
+
+def stream_of_audit(audit: Audit) -> AuditStream:
+    """An audit that was read already, as one."""
+    head = replace(audit, entries=())
+    return AuditStream(head, audit.people, len(audit.entries), audit.entries)
+
+
+def people_among(names: Mapping[str, int], claims: Iterable[Claim]) -> dict[str, int]:
+    """Those who are people, and no process, check or agent."""
+    owners = {"", "check", "agent", *(claim.owner for claim in claims)}
+    return {
+        name: count
+        for name, count in names.items()
+        if name not in owners and not _PROCESS.fullmatch(name)
+    }
 
 
 _PROCESS = re.compile(r"(hand, )?\S+ process \d+")

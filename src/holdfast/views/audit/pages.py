@@ -6,17 +6,18 @@ Texts are as the log has them: the code that prints them makes them harmless.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from holdfast.core.words import beginning
 from holdfast.views.audit import Audit, AuditEntry, Verification
+from holdfast.views.audit.entry import AuditStream, stream_of_audit
 from holdfast.views.markdown import block, code, one_line, prose
 
 MOST_LINES = 20
@@ -63,7 +64,8 @@ class Sheet(Struct, frozen=True):
     claims: tuple[tuple[str, ...], ...]
     """Epoch, owner, engine, from, to, events, and how each came to be."""
     open: tuple[str, ...]
-    items: tuple[Item, ...]
+    items: Iterable[Item]
+    """Made as they are taken, once."""
     left_out: str
     """How many entries are not shown."""
 
@@ -71,8 +73,10 @@ class Sheet(Struct, frozen=True):
 CLAIMS = ("epoch", "who", "engine", "from", "to", "events", "how")
 
 
-def sheet(audit: Audit, *, full: bool = False) -> Sheet:
+def sheet(given: Audit | AuditStream, *, full: bool = False) -> Sheet:
     """The printed form of an audit. Unless it is `full`, long values are cut."""
+    told = stream_of_audit(given) if isinstance(given, Audit) else given
+    audit = told.audit
     claims = tuple(
         (str(c.epoch), c.owner, c.engine, utc(c.at), utc(c.last_at), f"{c.events:,}", c.how)
         for c in audit.claims
@@ -83,10 +87,10 @@ def sheet(audit: Audit, *, full: bool = False) -> Sheet:
         audit.verification.sound,
         verdict(audit.verification),
         tuple(_checks(audit.verification)),
-        tuple((label, text) for label, text in _facts(audit) if text),
+        tuple((label, text) for label, text in _facts(told) if text),
         claims,
         audit.open,
-        tuple(_item(audit.id, entry, full) for entry in audit.entries),
+        (_item(audit.id, entry, full) for entry in told.entries),
         left_out,
     )
 
@@ -120,7 +124,8 @@ def _checks(found: Verification) -> Iterator[str]:
         yield f"its head, by which it can be known again: {head}"
 
 
-def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
+def _facts(told: AuditStream) -> Iterator[tuple[str, str]]:
+    audit = told.audit
     yield "task", audit.type
     yield "status", audit.status
     yield "user", audit.user
@@ -132,7 +137,7 @@ def _facts(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "forks", ", ".join(audit.forks)
     yield "created", utc(audit.created_at)
     yield "last event", utc(audit.updated_at)
-    yield "people", ", ".join(f"{name} ({count})" for name, count in audit.people.items())
+    yield "people", ", ".join(f"{name} ({count})" for name, count in told.people.items())
     yield "store", audit.store
     yield "report made", utc(audit.made_at)
 
@@ -220,10 +225,11 @@ _ALL = 1 << 62
 
 def to_markdown(sheet: Sheet) -> str:
     """The page. Nothing that the log holds can pass for a heading, a link or a tag of ours."""
-    return "\n".join(_lines(sheet)) + "\n"
+    return "\n".join(markdown_lines(sheet)) + "\n"
 
 
-def _lines(sheet: Sheet) -> Iterator[str]:
+def markdown_lines(sheet: Sheet) -> Iterator[str]:
+    """The lines of it, without what ends them."""
     yield f"# {_text(sheet.title)}"
     yield ""
     yield f"**{_text(sheet.verdict)}**"
@@ -287,12 +293,13 @@ VERSION = 1
 """Of the fields. An added field does not change it; a field that changes its meaning does."""
 
 
-def to_jsonl(audit: Audit) -> Iterator[str]:
+def to_jsonl(given: Audit | AuditStream) -> Iterator[str]:
     """The lines, without what ends them."""
-    head: dict[str, Any] = asdict(replace(audit, entries=()))
+    told = stream_of_audit(given) if isinstance(given, Audit) else given
+    head: dict[str, Any] = asdict(told.audit)
     del head["entries"]
-    yield _line({"record": "audit", "format": VERSION, **head, "count": len(audit.entries)})
-    for entry in audit.entries:
+    yield _line({"record": "audit", "format": VERSION, **head, "count": told.count})
+    for entry in told.entries:
         # Not by `asdict`: what is left out of an entry is to be left out here too.
         yield _line({"record": "entry"} | msgspec.to_builtins(entry))
 
@@ -337,12 +344,12 @@ pre, code {{ font: 13px/1.4 ui-monospace, monospace; white-space: pre-wrap; marg
 
 def to_html(sheet: Sheet) -> str:
     """The page."""
-    head = _HEAD.format(title=_html(sheet.title))
-    return head + "\n".join(_html_lines(sheet)) + "\n</body>\n</html>\n"
+    return "\n".join(html_lines(sheet)) + "\n"
 
 
-def _html_lines(sheet: Sheet) -> Iterator[str]:
-    yield f"<h1>{_html(sheet.title)}</h1>"
+def html_lines(sheet: Sheet) -> Iterator[str]:
+    """The lines of it, without what ends them."""
+    yield _HEAD.format(title=_html(sheet.title)) + f"<h1>{_html(sheet.title)}</h1>"
     yield f'<div class="verdict{"" if sheet.sound else " damaged"}">{_html(sheet.verdict)}'
     yield _list(sheet.checks) + "</div>"
     yield "<dl>" + "".join(map(_fact, sheet.facts)) + "</dl>"
@@ -357,6 +364,7 @@ def _html_lines(sheet: Sheet) -> Iterator[str]:
     if sheet.left_out:
         yield f"<p>{_html(sheet.left_out)}</p>"
     yield from map(_html_item, sheet.items)
+    yield "</body>\n</html>"
 
 
 def _html_item(item: Item) -> str:
