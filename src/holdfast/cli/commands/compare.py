@@ -80,7 +80,7 @@ def _list_snapshots(page: LayerPage, store: Store, view: TaskView, as_json: bool
     if not page.every:
         view = recent(view, store, MANY)
     if earlier := made - len(view.state.calls):
-        page.line((f"… those of {earlier:,} earlier calls: --full shows them", "dim"), indent=0)
+        page.line((f"… those of {earlier:,} earlier calls: --full shows them", "dim"))
     tags = page.newest(list(view.snapshots()))
     if as_json:
         print_json([msgspec.to_builtins(tag) for tag in tags])
