@@ -615,7 +615,7 @@ class Packed(Later[V]):
         unpack: Callable[[bytes], Sequence[V]],
         is_settled: Callable[[V], bool],
     ) -> None:
-        super().__init__({}, self._at)
+        super().__init__({}, _no_places)
         dict.update(self, given)
         self._pack, self._unpack, self._is_settled = pack, unpack, is_settled
         self._fresh = dict.fromkeys(given)
@@ -644,9 +644,6 @@ class Packed(Later[V]):
 
     def unended(self) -> Iterator[V]:
         return iter([dict.__getitem__(self, key) for key in self._fresh])
-
-    def _at(self, places: Sequence[int]) -> list[V]:
-        return [self._one(place) for place in places]
 
     def _one(self, place: int) -> V:
         number, index = divmod(place, _PACK)
@@ -694,6 +691,11 @@ class Packed(Later[V]):
         dict.update(found, dict.items(self))
         found._fresh, found._packs = dict(self._fresh), list(self._packs)
         return found
+
+
+def _no_places(places: Sequence[int]) -> list[Any]:
+    # A method would be a circle, and keep the packs until the next collection.
+    raise NotImplementedError
 
 
 _PACK = 512
