@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -31,8 +32,9 @@ from holdfast.stores.files.folder import failed, safe_name
 from holdfast.stores.groups import start_anew_in_children
 from holdfast.stores.port import Facts, Store
 from holdfast.views.task import view_task
-from holdfast.workspace.projecting import Projected, Projection, task_folder
-from holdfast.workspace.replacement import place
+
+if TYPE_CHECKING:
+    from holdfast.workspace.projecting import Projected, Projection
 
 EVERY_S = 0.5
 _SHARE = 0.04
@@ -158,6 +160,10 @@ class Projector:
     ) -> bool:
         task_id = stream.removeprefix(_TASKS)
         known = self._known.pop(stream, None)
+        # Here, because most processes that open a workspace drive nothing in it.
+        from holdfast.workspace.projecting import Projection, task_folder
+        from holdfast.workspace.replacement import place
+
         if known is None:
             where = partial(place, self._disk, self._root, "tasks", safe_name(task_id))
             known = Projection(self._store, task_id, where, self._disk)
@@ -326,6 +332,9 @@ class Mirror:
             self._ended[stream] = facts
 
     def _projection(self, stream: str) -> Projection:
+        from holdfast.workspace.projecting import Projection
+        from holdfast.workspace.replacement import place
+
         task_id = stream.removeprefix("tasks/")
         where = partial(place, self._disk, self._root, "tasks", safe_name(task_id), make=True)
         return Projection(self._store, task_id, where, self._disk)

@@ -29,7 +29,7 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import plain, plain_lines
 from holdfast.errors import BadInput
 from holdfast.stores import system
-from holdfast.views.audit.entry import AuditStream, Wanted
+from holdfast.views.audit.entry import AuditStream, EntryChoice
 from holdfast.views.audit.pages import (
     CLAIMS,
     EntryPart,
@@ -126,7 +126,7 @@ def audit(
     with opened(given) as hf:
         if not may_be_there(hf.store, task) and not noted:
             raise not_found(hf.store, task)
-        wanted = Wanted(since, until, call, event)
+        wanted = EntryChoice(since, until, call, event)
         found = stream_audit(hf.store, task, datetime.now(UTC), noted, wanted)
         if output is None:
             _write(found, form, full, sys.stdout)

@@ -71,10 +71,9 @@ class IndexEntry(Struct, frozen=True, omit_defaults=True):
 
 
 class _Heading(Struct):
-    """The part of an entry that says whose it is, and whether another counts instead."""
+    """The part of an entry that says whose it is."""
 
     stream: str
-    copied: bool = False
 
 
 _decode = decoder(IndexEntry)
@@ -100,21 +99,38 @@ def spoiled(data: bytes) -> int:
 def _newest(data: bytes) -> dict[str, IndexEntry]:
     """The entry of each stream that counts. A crash or a full disk may have left part of a line,
     which spoils that line alone; so does whatever else happened to one."""
-    lines: dict[str, tuple[list[bytes], list[bytes]]] = {}
-    for line in filter(None, data.split(b"\n")):
-        with suppress(Illegible):
-            heading = _decode_heading(line)
-            lines.setdefault(heading.stream, ([], []))[not heading.copied].append(line)
+    lines: dict[bytes, list[bytes]] = {}
+    for line in data.split(b"\n"):
+        if not line:
+            continue
+        name = line[_NAME : line.find(b'"', _NAME)]
+        if b"\\" in name:  # a quote may be part of it
+            try:
+                name = _decode_heading(line).stream.encode()
+            except Illegible:
+                continue
+        lines.setdefault(name, []).append(line)
     found = {}
-    for stream, (copied, written) in lines.items():
+    for of_one in lines.values():
+        if len(of_one) > 1:  # the last that was not copied, if there is one
+            of_one.sort(key=_is_written)
         # Only the last is decoded: a task changes a few times, and nobody asks for what was.
-        for line in reversed(copied + written):
+        for line in reversed(of_one):
             if chain.check(chain.ROOT, line) is None:
                 continue
             with suppress(Illegible):
-                found[stream] = _decode(line)
+                entry = _decode(line)
+                found[entry.stream] = entry
                 break
     return found
+
+
+_NAME = len(b'{"stream":"')
+
+
+def _is_written(line: bytes) -> bool:
+    # A quote in a text has a backslash before it, so no text looks like that.
+    return b'"copied":true' not in line
 
 
 def _join(old: dict[str, IndexEntry], new: dict[str, IndexEntry]) -> None:
@@ -269,12 +285,13 @@ class Catalog:
         self._once_right = once_right
         """The entries that were seen to be right, for this and for later catalogs."""
         ours = (entry for entry in entries if entry.stream.startswith(f"{kind}/"))
-        self._by_folder = {self._folder_of(entry.stream): entry for entry in ours}
+        self._folders = {entry.stream: self._folder_of(entry.stream) for entry in ours}
 
     def find(self, folder: int, query: Query) -> Page:
         """A page, with a look at no more logs than are needed for it."""
         names = set(self._disk.names(folder))
-        gone = self._by_folder.keys() - names
+        folders = self._folders
+        gone = set(folders.values()) - names
         unknown = list(self._strangers(folder, names, query.prefix))
         may_match, matches = finding.matcher(_lasting(query)), finding.matcher(query)
         found: list[tuple[str, Facts]] = []
@@ -284,11 +301,11 @@ class Catalog:
                 continue
             if self._once_right.get(stream) is entry and not may_match(stream, facts):
                 continue
-            if gone and self._folder_of(stream) in gone:
+            if gone and folders[stream] in gone:
                 continue
             believed = self._believed(folder, entry)
             if believed is None:
-                if self._is_there(folder, self._folder_of(stream)):
+                if self._is_there(folder, folders[stream]):
                     unknown.append(stream)
             elif matches(stream, believed):
                 found.append((stream, believed))
@@ -298,7 +315,7 @@ class Catalog:
 
     def _strangers(self, folder: int, names: set[str], prefix: str) -> Iterator[str]:
         """The streams that the index does not know."""
-        for name in names - self._by_folder.keys():
+        for name in names.difference(self._folders.values()):
             if name.startswith(".") or not self._is_there(folder, name):
                 continue
             plain = self._safe_name(name) == name
@@ -310,7 +327,7 @@ class Catalog:
         return self._safe_name(stream.split("/", 1)[1])
 
     def _believed(self, folder: int, entry: IndexEntry) -> Facts | None:
-        name = self._folder_of(entry.stream)
+        name = self._folders[entry.stream]
         size, written_ns = self._disk.mark_of(f"{name}/{LOG}", folder)
         is_same = size == entry.size and written_ns == entry.written_ns and not entry.early
         if size <= 0 or not (is_same or self._is_of_its_holder(folder, name, entry)):

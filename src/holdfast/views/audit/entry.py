@@ -176,12 +176,12 @@ class Audit(Struct, frozen=True, kw_only=True):
         ...     [entry.what for entry in hf.audit("audited-1").only(call="1").entries]
         ['called', 'returned']
         """
-        kept = tuple(filter(Wanted(since, until, call, event).has, self.entries))
+        kept = tuple(filter(EntryChoice(since, until, call, event).has, self.entries))
         left_out = self.left_out + len(self.entries) - len(kept)
         return replace(self, entries=kept, left_out=left_out)
 
 
-class Wanted(Struct, frozen=True):
+class EntryChoice(Struct, frozen=True):
     """Which entries are asked for: see `Audit.only`."""
 
     since: datetime | None = None

@@ -42,13 +42,13 @@ from holdfast.views.audit.entry import (
     SeenTask,
     Signatures,
     Verification,
-    Wanted,
+    EntryChoice,
     people_among,
 )
 from holdfast.views.task import TaskView, recent
 
 _VALUES = ("input", "output", "options")
-EVERYTHING = Wanted()
+EVERYTHING = EntryChoice()
 
 
 def audit(store: Store, id: str, made_at: datetime, against: Iterable[Head] = ()) -> Audit:
@@ -62,7 +62,7 @@ def stream_audit(
     id: str,
     made_at: datetime,
     against: Iterable[Head] = (),
-    wanted: Wanted = EVERYTHING,
+    wanted: EntryChoice = EVERYTHING,
 ) -> AuditStream:
     """The same with the entries that are wanted, each made as it is taken.
 
@@ -107,7 +107,7 @@ class _Read(Struct):
     """By the path of a decision: that of the one that took its place."""
 
 
-def _read(store: Store, stream: str, wanted: Wanted) -> _Read:
+def _read(store: Store, stream: str, wanted: EntryChoice) -> _Read:
     state = new_state(store, stream)
     read, seen = _Read(state), SeenTask(state)
     try:
@@ -126,7 +126,7 @@ def _read(store: Store, stream: str, wanted: Wanted) -> _Read:
     return read
 
 
-def _count(read: _Read, entry: AuditEntry, wanted: Wanted) -> None:
+def _count(read: _Read, entry: AuditEntry, wanted: EntryChoice) -> None:
     if entry.event == "decided" and entry.of:
         read.superseded[entry.of[0]] = entry.path
     if wanted is EVERYTHING or wanted.has(entry):
@@ -137,7 +137,7 @@ def _count(read: _Read, entry: AuditEntry, wanted: Wanted) -> None:
 
 
 def _entries(
-    store: Store, stream: str, upto: int, superseded: dict[str, str], wanted: Wanted
+    store: Store, stream: str, upto: int, superseded: dict[str, str], wanted: EntryChoice
 ) -> Iterator[AuditEntry]:
     """The entries that are wanted, with the values in them, as far as the log was read."""
     state, reader = new_state(store, stream), None
