@@ -39,10 +39,10 @@ from holdfast.views.audit.entry import (
     AuditEntry,
     AuditStream,
     Claim,
+    EntryChoice,
     SeenTask,
     Signatures,
     Verification,
-    EntryChoice,
     people_among,
 )
 from holdfast.views.task import TaskView, recent
