@@ -20,6 +20,10 @@ import pytest
 from holdfast.stores import system
 
 SOURCES = Path(system.__file__).parents[1]
+REFUSED = {
+    f"workspace/{name}.py" for name in ("guard", "process", "replacement", "script", "task_files")
+}
+"""Modules for the files store, or for commands in groups of processes."""
 
 WINDOWS = """
 import asyncio, getpass, multiprocessing, os, platform, sqlite3, subprocess, sys, tempfile
@@ -49,6 +53,45 @@ class Locks:
         else:
             cls.held.add(file)
 sys.modules["msvcrt"] = Locks
+
+# What its files are like: one that is open is neither removed nor replaced, nothing is renamed to
+# a name that is taken, and some names can't be had.
+import io, re, shutil
+shutil._use_fd_functions = False
+taken = re.compile(r'(?i)(con|prn|aux|nul|com\\d|lpt\\d)(\\.|$)|.*[<>:"|?*]|.*[. ]$')
+
+def must_be_closed(path):
+    if os.path.exists(path):
+        for fd in os.listdir("/proc/self/fd"):
+            mine = f"/proc/self/fd/{fd}"
+            if os.path.exists(mine) and os.path.samefile(path, mine):
+                raise PermissionError(13, "the file is open", str(path))
+
+def must_be_a_name(path):
+    if not isinstance(path, int) and taken.match(os.path.basename(os.fspath(path))):
+        raise OSError(22, "no such name on Windows", str(path))
+
+def with_rules(module, name, *rules):
+    real = getattr(module, name)
+    def ruled(path, *args, **options):
+        for rule in rules:
+            rule(path, *args)
+        return real(path, *args, **options)
+    setattr(module, name, ruled)
+
+def must_be_free(path, to):
+    if os.path.exists(to):
+        raise FileExistsError(17, "the name is taken", str(to))
+
+for name in ("unlink", "remove"):
+    with_rules(os, name, must_be_closed)
+for name in ("open", "mkdir"):
+    with_rules(os, name, lambda path, *_: must_be_a_name(path))
+with_rules(io, "open", lambda path, *_: must_be_a_name(path))
+__builtins__.open = io.open
+ends = lambda path, to: (must_be_closed(path), must_be_closed(to), must_be_a_name(to))
+with_rules(os, "replace", ends)
+with_rules(os, "rename", ends, must_be_free)
 """
 
 MAC = """
@@ -129,6 +172,16 @@ def test_no_other_module_asks_for_what_a_system_lacks():
     assert found == []
 
 
+def test_only_what_is_refused_on_windows_changes_files_by_their_descriptors():
+    calls = re.compile(r"os\.(fchmod|pread|pwrite|fork|setsid|killpg)\(")
+    found = {
+        path.relative_to(SOURCES).parts[:2]
+        for path in SOURCES.rglob("*.py")
+        if calls.search(path.read_text()) and "testing" not in path.parts
+    }
+    assert {"/".join(parts) for parts in found} <= {"stores/files", *REFUSED}
+
+
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///trips.db"])
 def test_without_what_windows_lacks_tasks_run_in_memory_and_in_sqlite(url, tmp_path):
     done = run(WINDOWS, f"print(tell({url!r}))", tmp_path)
@@ -145,6 +198,53 @@ def test_without_what_windows_lacks_the_command_line_works(tmp_path):
     done = run(WINDOWS, code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "trip  trip  completed" in re.sub(" +", "  ", done.stdout)
+
+
+def test_by_the_rules_of_windows_tasks_are_forked_kept_copied_and_removed(tmp_path):
+    code = """
+        from datetime import timedelta
+        from holdfast import Retention
+        tell("sqlite:///trips.db")
+        with Holdfast("sqlite:///trips.db") as hf:
+            hf.archive_to("trips.zip")
+            hf.copy_to("sqlite:///copy.db")
+            hf.gc(Retention(older_than=timedelta(0)), archive="old.zip")
+            print([view.id for view in hf.tasks()])
+            hf.restore_from("old.zip")
+            hf.fork("trip", at=1, effects="live", new_id="TRIP")
+            print(sorted(view.id for view in hf.tasks()), hf.verify().damage)
+        with Holdfast("sqlite:///other.db") as hf:
+            hf.restore_from("trips.zip")
+            print(sorted(view.id for view in hf.tasks()), hf.verify().damage)
+    """
+    done = run(WINDOWS, code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n['TRIP', 'trip'] []\n['trip'] []\n"
+
+
+def test_a_breach_of_the_rules_of_windows_is_found(tmp_path):
+    code = """
+        import pathlib
+        for name in ("kept", "closed", "other"):
+            pathlib.Path(name).write_text("")
+        kept = open("kept")
+        pathlib.Path("closed").replace("now closed")
+        pathlib.Path("closed").write_text("")
+        for breach in (
+            lambda: os.replace("other", "kept"),
+            lambda: os.rename("other", "closed"),
+            lambda: os.unlink("kept"),
+            lambda: open("aux.txt", "w"),
+            lambda: os.mkdir("a: b"),
+        ):
+            try:
+                breach()
+            except OSError as error:
+                print(error.strerror)
+    """
+    open_, taken, no_name = "the file is open\n", "the name is taken\n", "no such name on Windows\n"
+    done = run(WINDOWS, code, tmp_path)
+    assert done.stdout == open_ + taken + open_ + no_name * 2, done.stderr
 
 
 def test_a_files_store_is_refused_with_words_where_folders_cant_be_opened(tmp_path):

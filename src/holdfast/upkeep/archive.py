@@ -343,15 +343,14 @@ def write_archive(
     try:
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | system.CLOSE_ON_EXEC, 0o600)
         with open(fd, "w+b") as file:
-            os.fchmod(fd, 0o600)
+            system.make_private(fd)
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as packed:
                 manifest = _Writer(store, packed, tell).write(list(streams), now, version)
             file.flush()
             system.sync_all(fd)
         _verify(store, draft, manifest)
-        with _folder(path) as folder:
-            _give_name(draft, path)
-            system.sync_all(folder)
+        _give_name(draft, path)
+        system.sync_folder(path.parent)
     except FileExistsError:
         raise BadInput(f"{path} is there already: give another name") from None
     except OSError as error:
@@ -381,15 +380,6 @@ def _give_name(draft: Path, path: Path) -> None:
         raise
     except OSError:
         os.rename(draft, path)
-
-
-@contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    fd = os.open(path.parent, system.FOLDER)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 class _Writer:

@@ -145,7 +145,7 @@ def _private(path: Path) -> TextIO:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | system.NO_LINK, 0o600)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):  # it may have been there, open to all
-            os.fchmod(descriptor, 0o600)
+            system.make_private(descriptor)
     except OSError as error:
         raise BadInput(f"--output {path} can't be written: {error}") from None
     return open(descriptor, "w", encoding="utf-8", errors="backslashreplace")

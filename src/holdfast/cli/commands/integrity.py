@@ -48,7 +48,7 @@ from holdfast.log.reading import stream_of
 from holdfast.log.store_calls import streams_in
 from holdfast.log.verify import Head, Progress, Verified, heads
 from holdfast.log.verify import verify as verify_logs
-from holdfast.stores import open_store
+from holdfast.stores import open_store, system
 from holdfast.stores import rotate as rotate_keys
 from holdfast.stores.files.folder import safe_name
 from holdfast.stores.port import Store
@@ -362,4 +362,4 @@ def _make_private(stream: TextIO) -> None:
     """A file that a shell made for us is readable by all, as a rule."""
     with suppress(OSError, ValueError):  # then it is no file
         if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            os.fchmod(stream.fileno(), 0o600)
+            system.make_private(stream.fileno())
