@@ -140,6 +140,24 @@ def test_a_webhook_is_signed_and_tried_again_with_the_same_key(hf, receiver):
     assert b"whsec" not in b"".join(hf.store.read(f"tasks/{alert.id}"))
 
 
+def test_a_receiver_that_is_away_for_hours_is_told_when_it_is_back(hf, holdfast_clock):
+    told: list[Alert] = []
+    back = holdfast_clock.now + timedelta(hours=2)
+
+    def tell(alert: Alert) -> None:
+        if holdfast_clock.now < back:
+            raise OSError("nobody is there")
+        told.append(alert)
+
+    hf.on("failed", do=tell)
+    hf.watch()
+    hf.start(founders, id="boat-1")
+    work(hf)
+    hf.watch()
+    work(hf)
+    assert [alert.task for alert in told] == ["boat-1"]
+
+
 def test_a_command_gets_the_alert_on_its_standard_input(hf, tmp_path):
     out = tmp_path / "told"
     hf.on("failed", command=["sh", "-c", f'cat > {out}; echo "$HOLDFAST_ALERT_TASK" >> {out}'])

@@ -145,7 +145,7 @@ def _checked_url(url: str) -> str:
 @tool(
     name="holdfast_deliver",
     in_doubt="retry",
-    retry=Retry(attempts=12, delay_s=1, max_delay_s=600),
+    retry=Retry(attempts=150, delay_s=1, max_delay_s=600),  # for about a day
 )
 def deliver(alert: Alert, hook: str, *, key: IdempotencyKey = IdempotencyKey()) -> None:  # noqa: B008
     """Tell somebody, at least once."""
