@@ -127,17 +127,19 @@ def test_five_modules_are_refactored_once_by_four_processes_that_are_killed(tmp_
     processes = {begin(store, project) for _ in range(4)}
     kills, looked_at = 0, set[str]()
     give_up_at = time.monotonic() + 200
-    while kills < KILLS:
-        time.sleep(chance.uniform(0.01, 0.08))
-        victim = chance.choice(sorted(processes))
-        os.kill(victim, signal.SIGKILL)
-        _, status = os.waitpid(victim, 0)
-        assert os.WIFSIGNALED(status), "it ended before it was killed"
-        kills += 1
-        processes.remove(victim)
-        must_be_true(store, looked_at)
-        processes.add(begin(store, project))
-    (tmp_path / "enough").touch()
+    try:
+        while kills < KILLS:
+            time.sleep(chance.uniform(0.01, 0.08))
+            victim = chance.choice(sorted(processes))
+            os.kill(victim, signal.SIGKILL)
+            _, status = os.waitpid(victim, 0)
+            assert os.WIFSIGNALED(status), "it ended before it was killed"
+            kills += 1
+            processes.remove(victim)
+            must_be_true(store, looked_at)
+            processes.add(begin(store, project))
+    finally:
+        (tmp_path / "enough").touch()
     for process in processes:
         while os.waitpid(process, os.WNOHANG) == (0, 0):
             if time.monotonic() > give_up_at:
