@@ -95,7 +95,8 @@ def test_what_an_agent_sees_of_the_world_is_what_it_made_of_it(scenario):
 @pytest.mark.parametrize("scenario", ["sync_scenario", "letters_scenario"])
 def test_the_harness_catches_a_build_without_the_intent_write(scenario):
     # The harm is done at two boundaries in a row, so one of them is hit.
-    report = kill_everywhere(f"tests.crash.agents:{scenario}", "--no-intent", "--every", "2")
+    broken = ("--no-intent", "--fail-fast", "--every", "2")
+    report = kill_everywhere(f"tests.crash.agents:{scenario}", *broken)
     assert report.violations
     assert {v.boundary for v in report.violations} <= {"after an effect", "before a write"}
     assert all("found" in v.problem or "in doubt" in v.problem for v in report.violations)

@@ -19,15 +19,15 @@ from tests.thorough import THOROUGH, every
 __all__ = ["postgres_server", "postgres_url"]
 
 AGENTS = "tests.crash.framework_agents"
-NTH = {"langgraph": 47, "langchain": 47}
-"""How few of the boundaries are tried, unless it is every 29th."""
+NTH = {"langgraph": 97, "langchain": 97, "adk": 97}
+"""How few of the boundaries are tried, unless it is every 47th."""
 FRAMEWORKS = ["pydantic_ai", "openai_agents", "adk", "langgraph", "langchain"]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_same_answer_and_each_effect_once_on_files(framework):
-    report = kill_everywhere(f"{AGENTS}:{framework}", *every(NTH.get(framework, 29)))
+    report = kill_everywhere(f"{AGENTS}:{framework}", *every(NTH.get(framework, 47)))
     must_be_unharmed(report, 30)
     assert report.boundaries["before an effect"] == report.boundaries["after an effect"] == 3
 
@@ -35,7 +35,7 @@ def test_same_answer_and_each_effect_once_on_files(framework):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_same_answer_and_each_effect_once_on_postgresql(framework, postgres_url):
-    nth = 1 if THOROUGH else NTH.get(framework, 29)
+    nth = 1 if THOROUGH else NTH.get(framework, 47)
     command = [sys.executable, "-m", "tests.crash.on_postgres"]
     done = subprocess.run(
         [*command, f"{AGENTS}:{framework}", postgres_url, str(nth)],
@@ -48,5 +48,5 @@ def test_same_answer_and_each_effect_once_on_postgresql(framework, postgres_url)
 
 @pytest.mark.timeout(300)
 def test_the_harness_catches_an_intent_that_comes_too_late():
-    report = kill_everywhere(f"{AGENTS}:pydantic_ai", "--no-intent", *every(5))
+    report = kill_everywhere(f"{AGENTS}:pydantic_ai", "--no-intent", "--fail-fast", *every(5))
     assert report.violations

@@ -33,9 +33,9 @@ def must_be_the_same(report: Report) -> None:
 @pytest.mark.parametrize(
     ("scenario", "options"),
     [
-        ("sync_research", every(23)),
-        ("sync_research", ("--crashes", "3", *every(61))),
-        ("async_research", every(37)),
+        ("sync_research", every(41)),
+        ("sync_research", ("--crashes", "3", *every(97))),
+        ("async_research", every(61)),
     ],
 )
 def test_one_turn_of_seven_calls_ends_with_the_same_conversation(scenario, options):
@@ -44,12 +44,12 @@ def test_one_turn_of_seven_calls_ends_with_the_same_conversation(scenario, optio
 
 @pytest.mark.timeout(900)
 def test_so_it_does_on_postgresql(postgres_url):
-    nth = "1" if THOROUGH else "61"
+    nth = "1" if THOROUGH else "97"
     place = "tests.crash.on_postgres"
     must_be_the_same(report_of(place, f"{AGENTS}:sync_research", postgres_url, nth))
 
 
 @pytest.mark.timeout(900)
 def test_so_it_does_on_sqlite():
-    nth = "1" if THOROUGH else "61"
+    nth = "1" if THOROUGH else "97"
     must_be_the_same(report_of("tests.crash.on_sqlite", f"{AGENTS}:sync_research", nth))

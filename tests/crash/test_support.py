@@ -30,10 +30,10 @@ def must_be_the_same(report: Report) -> None:
 @pytest.mark.parametrize(
     ("scenario", "options"),
     [
-        ("openai_support", every(13)),
-        ("openai_support", ("--crashes", "3", "--every", "41")),
-        ("anthropic_support", ("--every", "37")),
-        ("async_support", ("--every", "43")),
+        ("openai_support", every(29)),
+        ("openai_support", ("--crashes", "3", "--every", "83")),
+        ("anthropic_support", ("--every", "71")),
+        ("async_support", ("--every", "73")),
     ],
 )
 def test_three_tasks_of_a_session_end_with_the_same_conversation(scenario, options):
@@ -42,14 +42,14 @@ def test_three_tasks_of_a_session_end_with_the_same_conversation(scenario, optio
 
 @pytest.mark.timeout(900)
 def test_so_they_do_on_postgresql(postgres_url):
-    nth = "1" if THOROUGH else "73"
+    nth = "1" if THOROUGH else "97"
     place = "tests.crash.on_postgres"
     must_be_the_same(report_of(place, f"{AGENTS}:openai_support", postgres_url, nth))
 
 
 @pytest.mark.timeout(900)
 def test_so_they_do_on_sqlite():
-    nth = "1" if THOROUGH else "41"
+    nth = "1" if THOROUGH else "83"
     must_be_the_same(report_of("tests.crash.on_sqlite", f"{AGENTS}:openai_support", nth))
 
 
@@ -60,6 +60,6 @@ def test_so_they_do_on_sqlite():
     [("one_email", ("--no-intent", "--every", "3")), ("keyless_email", ("--every", "2"))],
 )
 def test_the_harness_catches_a_build_that_does_or_says_something_twice(scenario, options):
-    report = kill_everywhere(f"{AGENTS}:{scenario}", *options)
+    report = kill_everywhere(f"{AGENTS}:{scenario}", "--fail-fast", *options)
     assert report.violations
     assert all("found" in violation.problem for violation in report.violations)

@@ -175,13 +175,16 @@ def crash_everywhere(
     store: Callable[[Path], Store] | None = None,
     every: int = 1,
     crashes: int = 1,
+    fail_fast: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
     """Kill the scenario at every boundary (or every `every`-th), and compare what comes of it.
 
-    With `crashes=2` the process that goes on is killed as well, at its first few boundaries. The
-    store is a folder, unless `store` opens another one for the name of a folder: it must be empty
-    the first time, and is best wrapped in a `CrashStore`.
+    With `crashes=2` the process that goes on is killed as well, at its first few boundaries. With
+    `fail_fast` no boundary is tried after the first violation.
+
+    The store is a folder, unless `store` opens another one for the name of a folder: it must be
+    empty the first time, and is best wrapped in a `CrashStore`.
     """
     began = time.monotonic()
     opened = store or (lambda folder: FileStore(folder, disk=disk()))
@@ -191,7 +194,7 @@ def crash_everywhere(
         raise AssertionError(f"the scenario fails without any crash: {calm.error}")
     expected = _plain((calm.result, scenario.effects()))
     violations: list[Violation] = []
-    missed = 0
+    missed = done = 0
     points = range(1, len(calm.trail) + 1, every)
     for done, point in enumerate(points, 1):
         problem = _crash_at(scenario, folder / f"point-{point}", opened, point, crashes, expected)
@@ -200,8 +203,10 @@ def crash_everywhere(
         elif problem:
             violations.append(Violation(point, calm.trail[point - 1], problem))
         on_progress(done, len(points))
+        if violations and fail_fast:
+            break
     kinds = {label: calm.trail.count(label) for label in sorted(set(calm.trail))}
-    return Report(len(points), violations, kinds, time.monotonic() - began, missed)
+    return Report(done, violations, kinds, time.monotonic() - began, missed)
 
 
 def _crash_at(
@@ -293,6 +298,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("scenario", help="MODULE:FUNCTION, a function that makes the Scenario")
     parser.add_argument("--every", type=int, default=1, help="only every N-th boundary")
     parser.add_argument("--crashes", type=int, default=1, help="kill so often before going on")
+    parser.add_argument("--fail-fast", action="store_true", help="end at the first violation")
     parser.add_argument(
         "--no-intent",
         action="store_true",
@@ -307,6 +313,7 @@ def main(arguments: Sequence[str]) -> int:
             disk=NoIntentDisk if given.no_intent else CrashDisk,
             crashes=given.crashes,
             every=given.every,
+            fail_fast=given.fail_fast,
             on_progress=_show if sys.stderr.isatty() else lambda done, total: None,
         )
     sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
