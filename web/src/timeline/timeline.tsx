@@ -89,7 +89,8 @@ const Lane = memo(function Lane({ call, index, selected, dim, later, x, now, lin
   const between = bars.length > 1 && behind < long && gap[1] - gap[0] >= long;
   const flipped = !between && (instant ? textAt > width * 0.45 : behind < long && ahead > behind);
   const room = between ? gap[1] - gap[0] : flipped ? ahead : behind;
-  const said = room < Math.min(long, 64) ? null : plain(words).slice(0, 160); // three letters say nothing
+  // Three letters say nothing; and what is to come is not told in the time that was before it.
+  const said = room < Math.min(long, 64) || (later && flipped) ? null : plain(words).slice(0, 160);
   return (
     <div class={`lane${later ? " later" : ""}${dim ? " unmatched" : ""}`} role="option" id={`call-${call.path}`} aria-selected={selected}
       style={{ top: `${index * ROW}px` }} onClick={() => onSelect(call)} data-path={call.path}>
