@@ -51,6 +51,22 @@ def spoken() -> None:
         other.end("he left")
 
 
+def test_show_diff_and_compare_take_sessions_too(spoken, cli):
+    code, out, _ = cli("show", "chat")
+    assert code == 0 and "Where is my order?" in out and "answer-1" in out
+    assert json.loads(cli("show", "chat", "--json")[1])["messages"][1]["name"] == "user"
+    code, out, _ = cli("diff", "chat", "--from", "1", "--to", "2")
+    assert code == 1 and out.startswith("+ conversation[1]") and "Where is my order?" in out
+    code, out, _ = cli("compare", "chat", "other")
+    assert code == 1 and "call 1, user, has another result" in out
+    assert cli("compare", "chat", "chat")[0] == 0
+
+
+def test_a_command_for_tasks_says_that_an_id_is_a_sessions(spoken, cli):
+    code, _, err = cli("log", "chat")
+    assert code == 5 and "There is a session of that id: see `holdfast session chat`" in err
+
+
 def test_sessions_are_listed_the_newest_first(spoken, cli):
     code, out, _ = cli("sessions")
     assert code == 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from typing import Annotated, Any
 
 import pytest
+from click.testing import CliRunner
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import empty_checkpoint
@@ -19,8 +21,10 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from typing_extensions import TypedDict
 
 from holdfast import BadInput, Holdfast
+from holdfast.cli.root import root
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.langgraph.encoding import Encoding
+from holdfast.views.sessions import SessionView
 from tests.stores.every import LASTING, new_url, postgres_server  # noqa: F401
 
 
@@ -72,6 +76,67 @@ def test_another_process_goes_on_with_a_thread_and_time_travel_forks_it(tmp_path
             len(s.values.get("messages", ())) for s in list(graph.get_state_history(config()))[3:]
         ]
         assert hf.verify().sound and hf.sessions().sessions[0].id == "t"
+
+
+def test_a_thread_is_shown_and_compared_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Holdfast("workspace") as hf:
+        graph = graph_on(HoldfastSaver(hf))
+        for thread, last in (("t", "thanks"), ("u", "goodbye")):
+            for said in ("one", "two", "three", last):
+                graph.invoke({"messages": [HumanMessage(said)]}, config(thread))
+        length = len(list(graph.get_state_history(config())))
+
+    def holdfast(*args: str) -> tuple[int, str]:
+        done = CliRunner().invoke(root, list(args))
+        return done.exit_code, done.output
+
+    code, told = holdfast("show", "t", "--json")
+    shown = json.loads(told)
+    assert code == 0 and len(shown["checkpoints"]) == length
+    assert [m["content"] for m in shown["values"]["messages"]][-2:] == [
+        "thanks",
+        "answer to thanks",
+    ]
+    newest = shown["checkpoints"][-1]
+    assert (
+        newest["name"] == "answer"
+        and newest["new"]["messages"][-1]["content"] == "answer to thanks"
+    )
+    assert "answer to thanks" in holdfast("show", "t")[1]
+
+    code, told = holdfast("diff", "t", "--from", str(length - 1), "--to", newest["id"])
+    assert code == 1 and "answer to thanks" in told and len(told.splitlines()) == 1
+    code, told = holdfast("diff", "t", "--from", "99")
+    assert code == 2 and f"it has {length}" in told
+
+    code, told = holdfast("compare", "t", "u", "--json")
+    (alignment,) = json.loads(told)["alignments"]
+    assert code == 1 and alignment["first"]["a"]["path"] == str(length - 1)
+    assert holdfast("compare", "t", "t")[0] == 0
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_the_values_of_a_thread_are_read_without_langgraph(with_ids):
+    given = {"id": "m1"} if with_ids else {}
+    with Holdfast("memory://") as hf:
+        saver = HoldfastSaver(hf)
+        graph = graph_on(saver)
+        graph.invoke({"messages": [HumanMessage("one", **given)]}, config())
+        for number in range(6):
+            graph.invoke({"messages": [HumanMessage(f"more {number}")]}, config())
+        graph.update_state(config(), {"messages": [HumanMessage("edited", **given)]})
+        session = hf.session("t")
+        view = SessionView(hf.store, session.state, session.messages())
+        history = list(graph.get_state_history(config()))[::-1]
+        assert [each.id for each in view.moments] == [
+            each.config["configurable"]["checkpoint_id"] for each in history
+        ]
+        for number, each in enumerate(history, 1):
+            held = view.content(number)["values"].get("messages", [])
+            assert [m["content"] for m in held] == [
+                m.content for m in each.values.get("messages", ())
+            ]
 
 
 def test_a_thread_costs_what_is_new_in_it(tmp_path):

@@ -19,10 +19,11 @@ from holdfast.core.decoding import damage_in
 from holdfast.core.words import checked_id
 from holdfast.engines.routing import LOCAL
 from holdfast.errors import BadInput, SessionNotFound, StoreError, TaskNotFound
-from holdfast.log.reading import no_task, stream_of
+from holdfast.log.reading import no_task, session_stream, stream_of
 from holdfast.log.store_calls import streams_in
 from holdfast.stores.port import Store
 from holdfast.stores.sealed.keys import Keys
+from holdfast.views.sessions import SessionView
 from holdfast.views.task import TaskView, view_newest
 
 if TYPE_CHECKING:
@@ -166,7 +167,10 @@ def read_task(store: Store, task_id: str) -> TaskView:
 
 def not_found(store: Store, task_id: str) -> TaskNotFound:
     """The error that names the ids that are nearly the one given."""
-    meant = _meant(task_id, task_ids(store), "ls")
+    if is_session(store, task_id):
+        meant = f". There is a session of that id: see `holdfast session {task_id}`"
+    else:
+        meant = _meant(task_id, task_ids(store), "ls")
     return no_task(store, checked_id(task_id), meant)
 
 
@@ -190,6 +194,18 @@ def _meant(given: str, known: list[str], command: str) -> str:
 def is_there(store: Store, task_id: str) -> bool:
     """Whether the task has any event, damaged or not."""
     return next(store.read(stream_of(checked_id(task_id))), None) is not None
+
+
+def is_session(store: Store, id: str) -> bool:
+    """Whether there is a session of that id, and no task."""
+    begun = next(store.read(session_stream(checked_id(id))), None) is not None
+    return begun and not is_there(store, id)
+
+
+def session_view(hf: Holdfast, id: str) -> SessionView:
+    """A session, or a thread of LangGraph, as it is now."""
+    found = find_session(hf, id)
+    return SessionView(hf.store, found.state, found.messages())
 
 
 def must_be_there(store: Store, *tasks: str) -> None:

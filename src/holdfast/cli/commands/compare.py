@@ -13,9 +13,10 @@ import click
 import msgspec
 from rich.text import Text
 
+from holdfast.api.app import Holdfast
 from holdfast.cli.exits import Exit
 from holdfast.cli.layers import LayerPage
-from holdfast.cli.opening import find_task, must_be_there, opened
+from holdfast.cli.opening import find_task, is_session, must_be_there, opened, session_view
 from holdfast.cli.options import (
     At,
     complete_task,
@@ -28,11 +29,14 @@ from holdfast.cli.options import (
 from holdfast.cli.output import console, print_json, print_lines, print_table, status_text
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, cut, plain, precise_clock, short, shown, took
-from holdfast.history.alignment import Alignment, Divergence, Made, Row
+from holdfast.errors import BadInput
+from holdfast.history import differences
+from holdfast.history.alignment import Alignment, Divergence, Made, Row, align_all
 from holdfast.history.comparison import Comparison, Figures
 from holdfast.history.differences import Diff, DiffLine, describe
 from holdfast.history.snapshots import Snapshot
 from holdfast.stores.port import Store
+from holdfast.views.sessions import SessionView
 from holdfast.views.task import MANY, TaskView, recent
 
 
@@ -159,27 +163,47 @@ def diff(
     """Show the differences between two snapshots, of one task or of two: what is known at one
     place and not at the other. `holdfast compare` shows how whole tasks went.
 
-    A PLACE is a step (6, which is before it), before:6, after:6, event:61 or end. Long texts, and
-    files that are texts, are compared inside. Exits with 0 if there is no difference, else with 1.
+    A PLACE is a step (6, which is before it), before:6, after:6, event:61 or end. Of a session it
+    is the number of a message, and of a thread of LangGraph the number or the id of a checkpoint:
+    what it held then. Long texts, and files that are texts, are compared inside. Exits with 0 if
+    there is no difference, else with 1.
 
     \b
     Examples:
       holdfast diff trip-42 --from before:6 --to after:6
       holdfast diff trip-42 trip-42-fork
       holdfast diff trip-42 trip-42-fork --from after:6 --to after:6 --json
+      holdfast diff thread-7 --from 3 --to 5
     """
     if other is None and start is None:
         raise click.UsageError("say a second task, or --from which place")
     with opened(given) as hf:
-        must_be_there(hf.store, task, other or task)
-        one = place_of_word(start or "end").of(hf, task)
-        two = place_of_word(to or "end").of(hf, other or task)
-        made = one.diff(two)
+        if is_session(hf.store, task) and (other is None or is_session(hf.store, other)):
+            made = differences.diff(_held(hf, task, start), _held(hf, other or task, to))
+        else:
+            must_be_there(hf.store, task, other or task)
+            one = place_of_word(start or "end").of(hf, task)
+            made = one.diff(place_of_word(to or "end").of(hf, other or task))
         if as_json:
             print_json(made)
         else:
             print_diff(LayerPage(console(), full=full), made, indent=0)
     return Exit.DIFFERS if made else Exit.OK
+
+
+def _held(hf: Holdfast, session: str, place: str | None) -> dict[str, Any]:
+    """What a session held at a place."""
+    view = session_view(hf, session)
+    if place is None or place == "end":
+        return view.content()
+    number = view.number(place)
+    if number is None:
+        what = "checkpoint" if view.is_thread else "message"
+        raise BadInput(
+            f"session {session!r} has no {what} {place!r}: it has {len(view.moments):,}, counted "
+            f"from 1 (`holdfast show {session}`)"
+        )
+    return view.content(number)
 
 
 @click.command(short_help="Tasks side by side, up to where they first differ.")
@@ -193,7 +217,8 @@ def compare(given: Given, tasks: tuple[str, ...], full: bool, as_json: bool) -> 
     took and cost, and how what they know and the files they made differ. `holdfast diff` shows
     two places of a task.
 
-    Each is held against the first one. Exits with 0 if none diverges, else with 1.
+    Each is held against the first one. Sessions are held together message by message, and threads
+    of LangGraph checkpoint by checkpoint. Exits with 0 if none diverges, else with 1.
 
     \b
     Examples:
@@ -201,6 +226,8 @@ def compare(given: Given, tasks: tuple[str, ...], full: bool, as_json: bool) -> 
       holdfast compare trip-42 trip-43 trip-44 --json
     """
     with opened(given) as hf:
+        if all(is_session(hf.store, each) for each in tasks):
+            return _compare_sessions([session_view(hf, each) for each in tasks], full, as_json)
         for task in tasks:
             find_task(hf, task)
         found = hf.compare(*tasks)
@@ -209,6 +236,23 @@ def compare(given: Given, tasks: tuple[str, ...], full: bool, as_json: bool) -> 
     else:
         _print_comparison(LayerPage(console(), full=full), found)
     return Exit.OK if found.is_same else Exit.DIFFERS
+
+
+def _compare_sessions(views: Sequence[SessionView], full: bool, as_json: bool) -> Exit:
+    alignments = align_all([view.as_ran() for view in views])
+    knows = [differences.diff(views[0].content(), view.content()) for view in views[1:]]
+    is_same = not any(knows) and not any(found.first for found in alignments)
+    if as_json:
+        ids = [view.id for view in views]
+        print_json({"ids": ids, "alignments": alignments, "knows": knows})
+    else:
+        page = LayerPage(console(), full=full)
+        for found in alignments:
+            print_alignment(page, found, "Moments")
+        for view, known in zip(views[1:], knows, strict=True):
+            page.heading("Knows", f"{plain(view.id)}, held against {plain(views[0].id)}")
+            print_diff(page, known)
+    return Exit.OK if is_same else Exit.DIFFERS
 
 
 def _print_comparison(page: LayerPage, found: Comparison) -> None:
@@ -248,9 +292,9 @@ def _styled(line: DiffLine) -> Text:
     return Text(str(line), STYLES.get(line.marker, "dim" if line.inside else ""))
 
 
-def print_alignment(page: LayerPage, found: Alignment) -> None:
+def print_alignment(page: LayerPage, found: Alignment, title: str = "Calls") -> None:
     """Print two tasks call by call, then where they part."""
-    page.heading("Calls", f"{plain(found.a)} and {plain(found.b)}")
+    page.heading(title, f"{plain(found.a)} and {plain(found.b)}")
     rows, left_ahead, left_behind = _around(page, found)
     if left_ahead:
         page.line((f"… {count(left_ahead, 'earlier row')}: --full shows them", "dim"))

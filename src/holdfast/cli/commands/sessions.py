@@ -14,7 +14,7 @@ from holdfast.api.app import Holdfast
 from holdfast.cli.exits import Exit
 from holdfast.cli.hints import our_command
 from holdfast.cli.layers import LayerPage, messages_text, origin, print_message, said_in
-from holdfast.cli.opening import find_session, opened
+from holdfast.cli.opening import find_session, opened, session_view
 from holdfast.cli.options import (
     cursor_option,
     full_option,
@@ -32,13 +32,14 @@ from holdfast.cli.output import (
     warned,
 )
 from holdfast.cli.settings import Given
-from holdfast.cli.text import ago, clock, count, plain, plain_lines, to_json
+from holdfast.cli.text import ago, clock, count, plain, plain_lines, short, shown, to_json
 from holdfast.errors import BadId, BadInput, Conflict, HoldfastError, SessionNotFound, StoreError
 from holdfast.log.messages import Message
 from holdfast.log.reading import session_stream
 from holdfast.stores import finding
 from holdfast.stores.listing import TaskRecord
 from holdfast.stores.port import LONGEST_PAGE, PagePlace
+from holdfast.views.sessions import SessionView
 
 # `holdfast sessions`: the sessions of a store.
 
@@ -227,8 +228,41 @@ def session(
         else:
             page = LayerPage(console(), full=full)
             _print_head(page, given, found, list(tasks_of(hf, id)))
-            _print_conversation(page, found, messages)
+            view = SessionView(hf.store, found.state, ())
+            _print_thread(page, view)
+            if found.state.messages or not view.is_thread:
+                _print_conversation(page, found, messages)
     return Exit.OK
+
+
+def show_session(given: Given, hf: Holdfast, id: str, page: LayerPage, as_json: bool) -> None:
+    """Print a session for `holdfast show`."""
+    found, view = find_session(hf, id), session_view(hf, id)
+    if as_json:
+        moments = "checkpoints" if view.is_thread else "messages"
+        content = {"values": view.content()["values"]} if view.is_thread else {}
+        print_json({**_summary(hf, found), moments: view.moments, **content})
+        return
+    _print_head(page, given, found, list(tasks_of(hf, id)))
+    _print_thread(page, view)
+    if found.state.messages or not view.is_thread:
+        _print_conversation(page, found, list(found.messages()))
+
+
+def _print_thread(page: LayerPage, view: SessionView) -> None:
+    """The checkpoints of a thread of LangGraph, and what it knows; nothing of another session."""
+    if not view.is_thread:
+        return
+    page.heading("Checkpoints", count(len(view.moments), "checkpoint"))
+    rows = [
+        (f"{each.number}", str(each.step), plain(each.name), short(each.new, 48), plain(each.id))
+        for each in page.newest(view.moments)
+    ]
+    print_table(page.out, ("", "STEP", "AFTER", "NEW", "ID"), rows, cut_last=False)
+    page.heading("Values")
+    for name, value in view.content()["values"].items():
+        page.line((plain(name), "bold"))
+        page.block(shown(value), indent=5)
 
 
 def _wanted(found: Session, last: int | None, task: str | None) -> Sequence[Message]:

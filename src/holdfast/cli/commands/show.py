@@ -28,9 +28,10 @@ from holdfast.cli.commands.head import (
     progress_of,
 )
 from holdfast.cli.commands.people import print_doubt, print_question
+from holdfast.cli.commands.sessions import show_session
 from holdfast.cli.exits import Exit
 from holdfast.cli.layers import LayerPage
-from holdfast.cli.opening import find_task, opened
+from holdfast.cli.opening import find_task, is_session, opened
 from holdfast.cli.options import (
     store_command,
     task_argument,
@@ -213,6 +214,9 @@ def show(
     of one that made more than 2,000, only the newest calls are looked at. --all, a pipe or a file
     get every one.
 
+    Of a session it shows what `holdfast session` does; of a thread of LangGraph its checkpoints and
+    the values of its newest one.
+
     \b
     Examples:
       holdfast show trip-42
@@ -220,6 +224,9 @@ def show(
       holdfast show trip-42 --json | jq .position
     """
     with opened(given) as hf:
+        if is_session(hf.store, task):
+            show_session(given, hf, task, LayerPage(console(), full=full, every=every), as_json)
+            return Exit.OK
         view = find_task(hf, task)
         page = LayerPage(console(), full=full, every=every or as_json)
         made = len(view.state.calls)

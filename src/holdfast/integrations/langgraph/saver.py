@@ -27,17 +27,8 @@ from holdfast.api.app import Holdfast
 from holdfast.api.async_forms import away, off_the_loop
 from holdfast.errors import BadInput
 from holdfast.integrations.langgraph.encoding import Encoding, fingerprint
-from holdfast.integrations.langgraph.threads import (
-    CHANNEL,
-    CHECKPOINT,
-    WRITE,
-    Delta,
-    Place,
-    Thread,
-    Threads,
-    ThreadState,
-    key_of,
-)
+from holdfast.integrations.langgraph.threads import Place, Thread, Threads, ThreadState
+from holdfast.views.sessions import CHANNEL, CHECKPOINT, WRITE, Delta, key_of
 
 _FEWEST_ITEMS = 4
 """A list of fewer items is written whole."""

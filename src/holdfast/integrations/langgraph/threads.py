@@ -1,13 +1,8 @@
 """A thread of LangGraph as a session: what its log holds, and what is found in it.
 
-Everything stands under keys in the session's log (`ValuesChanged`), one event for each `put`:
-
-    checkpoint/<ns>/<id>                the checkpoint without the values of its channels
-    channel/<ns>/<channel>/<version>    the value of a channel, where a checkpoint made a new one
-    write/<ns>/<id>/<task>/<index>      what a task of the graph wrote after a checkpoint
-
-A list is written as what it has more than an earlier version of the same channel (`of`, `keep`):
-a conversation of 2,000 turns costs its messages. Parts of keys are percent-quoted.
+Everything stands under keys in the session's log (`ValuesChanged`), one event for each `put`. The
+keys are those of `views/sessions.py`, with their parts percent-quoted. A list is written as what is
+new in it: a conversation of 2,000 turns costs its messages.
 """
 
 from __future__ import annotations
@@ -16,10 +11,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
 from holdfast.api.app import Holdfast
 from holdfast.core.conversation import Conversation, advance
@@ -41,8 +35,8 @@ from holdfast.log.reading import session_stream
 from holdfast.log.store_calls import streams_in
 from holdfast.log.values import fetch, stow
 from holdfast.stores.port import Store
+from holdfast.views.sessions import CHANNEL, CHECKPOINT, WRITE, parts_of_key
 
-CHECKPOINT, CHANNEL, WRITE = "checkpoint", "channel", "write"
 _MOST_THREADS = 256
 
 Place = tuple[str, str]
@@ -156,23 +150,6 @@ class Threads:
                 yield thread
 
 
-class Delta(Struct, frozen=True, omit_defaults=True):
-    """A list as what it has more than an earlier version of the channel."""
-
-    items: list[Any]
-    of: str = ""
-    keep: int = 0
-
-
-def key_of(kind: str, *parts: str) -> str:
-    """A key.
-
-    >>> key_of(CHECKPOINT, "a|b", "1f"), key_of(CHANNEL, "", "a/b", "1")
-    ('checkpoint/a|b/1f', 'channel//a%2Fb/1')
-    """
-    return "/".join((kind, *(quote(part, safe="|: ") for part in parts)))
-
-
 def _advance(state: ThreadState, event: AnyEvent) -> None:
     advance(state, event)
     match event:
@@ -186,7 +163,7 @@ def _advance(state: ThreadState, event: AnyEvent) -> None:
 
 
 def _index(state: ThreadState, key: str, kept: KeptValue | None) -> None:
-    match [unquote(part) for part in key.split("/")]:
+    match parts_of_key(key):
         case ["checkpoint", ns, id]:
             _set(state.checkpoints, ns, id, kept)
         case ["channel", ns, channel, version]:
