@@ -9,14 +9,17 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import uvicorn
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.shared.exceptions import MCPError
+from mcp.types import ToolAnnotations
 from pydantic import BaseModel
 
 from holdfast import Holdfast, ask, gather, progress, sleep, step, task, tool
-from holdfast.integrations.mcp import DurableTasks, durable
+from holdfast.integrations.mcp import DurableSessions, DurableTasks, durable
 
 hf = Holdfast(sys.argv[2] if len(sys.argv) > 2 else "memory://")
 
@@ -50,7 +53,9 @@ def multi_input() -> str:
 
 
 tasks = DurableTasks(hf, [multi_input], poll_s=0.2)
-server = MCPServer("holdfast-example", extensions=[tasks], lifespan=tasks.lifespan)
+server = MCPServer(
+    "holdfast-example", extensions=[tasks], lifespan=tasks.lifespan, log_level="WARNING"
+)
 
 
 @server.tool()
@@ -109,6 +114,15 @@ def confirm_delete(filename: str) -> str:
     return delete_file(filename)
 
 
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def test_reconnection(ctx: Context) -> str:
+    """Close the stream in the middle of the call: the client comes back for the answer."""
+    await ctx.close_sse_stream()
+    return "it was sent after the stream had broken"
+
+
 if __name__ == "__main__":
+    port = int(sys.argv[1]) if len(sys.argv) > 1 else 8000
+    app = DurableSessions(hf).app(server, host="127.0.0.1", retry_interval=100)
     with hf:
-        server.run("streamable-http", port=int(sys.argv[1]) if len(sys.argv) > 1 else 8000)
+        uvicorn.run(app, port=port, log_level="warning")

@@ -13,6 +13,7 @@ from contextlib import suppress
 import httpx
 import httpx2
 import pytest
+from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp import Client, MCPError
@@ -241,6 +242,27 @@ def test_odd_arguments_are_refused_and_nothing_breaks(filled):
     server, before = server_of(filled), logs(filled)
     fuzz()
     assert logs(filled) == before
+
+
+def test_odd_arguments_of_actions_are_refused_too(filled):
+    names = ["path", "question", "answer", "happened", "result", "because", "at", "seq", "to"]
+    ids = st.sampled_from(["hostile-1", "doubtful-1", "failing-1", "nowhere"]) | odd
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(sorted(ACTING)), ids, st.dictionaries(st.sampled_from(names), odd))
+    def fuzz(name, id, arguments):
+        given = {"task_id": id, "effects": "stub", **arguments}
+        said = text(portal.call(client.call_tool, name, given))
+        assert CANARY not in said and len(said.encode()) <= MOST_BYTES
+        assert said.startswith(('{"notice":', f"Error executing tool {name}: "))
+
+    server = server_of(filled, allow_actions=True)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(Client(server)) as client,
+    ):
+        fuzz()
+    assert filled.verify().sound
 
 
 @pytest.mark.parametrize(

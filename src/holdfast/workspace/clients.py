@@ -44,7 +44,11 @@ class ServerEntry(Struct, frozen=True):
 def client_files(home: Path, project: Path) -> list[ClientFile]:
     """The files of the assistants that are in use: their folders or files exist."""
     known = [
-        ("Claude Code", project / ".mcp.json", (project / ".claude", project / "CLAUDE.md")),
+        (
+            "Claude Code",
+            project / ".mcp.json",
+            (project / ".claude", project / "CLAUDE.md", home / ".claude"),
+        ),
         ("Cursor", home / ".cursor" / "mcp.json", (home / ".cursor",)),
         ("Gemini CLI", home / ".gemini" / "settings.json", (home / ".gemini",)),
         ("Windsurf", home / _WINDSURF, ((home / _WINDSURF).parent,)),
