@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import Holdfast, task
 from holdfast.stores.port import Query
 from holdfast.stores.sqlite.rows import _ENOUGH, PARTS, find_statement
 
@@ -21,6 +22,11 @@ WALKS = {
     "task": ({"task": "job"}, PARTS["by_task"]),
 }
 BY_CHANGE = PARTS["by_change"]
+BY_NAME = PARTS["by_name"]
+
+
+@task
+def nothing() -> None: ...
 
 
 def never(statement: str, given: dict[str, Any]) -> int:
@@ -45,7 +51,7 @@ class Counting:
 
 def walked(query: Query, count: Any = never) -> str:
     statement, _ = find_statement(query, count)
-    every = [walk for _, walk in WALKS.values()] + [PARTS["by_age"], BY_CHANGE]
+    every = [walk for _, walk in WALKS.values()] + [PARTS["by_age"], BY_CHANGE, BY_NAME]
     every.append(PARTS["by_status"].format(":status_0, :status_1"))
     (found,) = [walk for walk in every if walk in statement]
     return found
@@ -87,3 +93,20 @@ def test_where_all_are_wide_one_in_the_order_of_the_list_is_walked():
 def test_a_span_of_changes_is_walked_only_if_it_is_narrow(span):
     assert walked(Query(**span), Counting({BY_CHANGE: 9})) == BY_CHANGE
     assert walked(Query(**span), Counting({BY_CHANGE: _ENOUGH})) == PARTS["by_age"]
+
+
+def test_a_room_other_than_that_of_the_tasks_is_walked_by_name_if_it_is_small():
+    queues = Query(prefix="queues/reports/", limit=None)
+    assert walked(queues, Counting({BY_NAME: 9})) == BY_NAME
+    assert walked(queues, Counting({BY_NAME: _ENOUGH})) == PARTS["by_age"]
+    assert walked(Query(prefix="")) == PARTS["by_age"]
+
+
+def test_what_is_found_by_name_is_in_the_order_of_the_list(tmp_path):
+    with Holdfast(f"sqlite:///{tmp_path}/s.db") as hf:
+        for name in ("b", "a", "c"):
+            hf.session(name).say("hello")
+        hf.run(nothing, id="t-1")
+        found = hf.store.find(Query(prefix="sessions/", limit=2))
+        assert [name for name, _ in found.found] == ["sessions/c", "sessions/a"] and found.more
+        assert next(name for name, _ in hf.store.find(Query(prefix="")).found) == "tasks/t-1"

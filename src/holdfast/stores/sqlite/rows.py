@@ -69,6 +69,8 @@ def _time(micros: int) -> datetime:
 PARTS = parts_of_find("sqlite")
 
 _ENOUGH = 1000
+_TASKS = Query().prefix
+"""Most streams of a store are tasks."""
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
 
 Count = Callable[[str, dict[str, Any]], int]
@@ -88,6 +90,7 @@ def find_statement(query: Query, count: Count) -> tuple[str, dict[str, Any]]:
         texts.append(PARTS["status"].format(_bound(statuses)))
     texts += [PARTS["label"].format(number) for number in range(len(query.labels))]
     given = {"updated_after": _EARLIEST, "updated_before": _LATEST, **given}
+    given["beyond"] = rows.beyond(query.prefix)
     walk = _narrowest(list(_walks(query, _bound(statuses))), given, count)
     return "\n".join([PARTS["read"], walk, *texts, PARTS["in_order"]]), given
 
@@ -114,6 +117,8 @@ def _walks(query: Query, statuses: str) -> Iterator[tuple[str, bool]]:
         yield PARTS["by_task"], True
     if query.updated_after or query.updated_before:
         yield PARTS["by_change"], False
+    if query.prefix not in ("", _TASKS):
+        yield PARTS["by_name"], False
 
 
 def _narrowest(walks: list[tuple[str, bool]], given: dict[str, Any], count: Count) -> str:

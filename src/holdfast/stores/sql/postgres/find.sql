@@ -1,4 +1,4 @@
--- The parts of the statement that finds a page of a list (see filters.py): what is read, what is
+-- The parts of the statement that finds a page of a list (see queries.py): what is read, what is
 -- asked for, and the order. Which index is walked is for the database to choose: it counts how many
 -- rows a value has. All values are parameters.
 

@@ -1,4 +1,4 @@
--- The parts of the statement that finds a page of a list (see filters.py): what is read, along which
+-- The parts of the statement that finds a page of a list (see queries.py): what is read, along which
 -- index, what is asked for besides, and the order. A `+` keeps the database from another index than
 -- the one that was chosen. All values are parameters.
 
@@ -47,6 +47,12 @@ where s.task = :task
     s.created_at as at
 from streams as s indexed by streams_by_change
 where s.updated_at >= :updated_after and s.updated_at < :updated_before
+
+-- by_name --
+-- For a prefix that few names begin with, such as that of the queues. The index is that of `unique`.
+    s.created_at as at
+from streams as s indexed by sqlite_autoindex_streams_1
+where s.name >= :prefix and s.name < :beyond
 
 -- by_age --
     s.created_at as at
