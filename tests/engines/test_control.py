@@ -721,7 +721,8 @@ async def far_away_async() -> None:
     mark()
     await sleep(3600)
 
-with Holdfast(sys.argv[1]) as hf:
+# Without a message it would look into its inbox only now and then, by the time of its lease.
+with Holdfast(sys.argv[1], lease_s=36_000) as hf:
     try:
         hf.run(far_away_async if sys.argv[3] == "async" else far_away, id="t")
     except (TaskCancelled, TaskPaused) as error:
@@ -730,7 +731,7 @@ with Holdfast(sys.argv[1]) as hf:
 
 
 @pytest.mark.parametrize("told", ["pause", "cancel"])
-def test_another_process_is_told_within_a_second(flavor, files, tmp_path, told):
+def test_another_process_is_told_at_once(flavor, files, tmp_path, told):
     ready = tmp_path / "ready"
     kind = "async" if flavor.is_async else "sync"
     driver = subprocess.Popen(
@@ -742,11 +743,9 @@ def test_another_process_is_told_within_a_second(flavor, files, tmp_path, told):
         with files() as hf:
             eventually(ready.exists)
             eventually(lambda: _is_waiting(hf, "t"))
-            told_at = time.monotonic()
             getattr(hf, told)("t", because="from afar")
             wanted = {"pause": "paused", "cancel": "cancelled"}[told]
             eventually(lambda: hf.task("t").status == wanted)
-            assert time.monotonic() - told_at < 8  # who is told nothing looks after ten seconds
             out, _ = driver.communicate(timeout=60)
         assert out.strip() == {"pause": "TaskPaused", "cancel": "TaskCancelled"}[told]
     finally:
@@ -801,18 +800,18 @@ def test_a_task_that_sleeps_past_its_time_fails(flavor, place):
 
 
 def test_a_task_past_its_time_cancels_its_async_step_and_waits_for_its_sync_one(flavor, place):
-    work = Work(flavor)
+    work, clock = Work(flavor), Clock()
 
-    @flavor.task(timeout_s=0.6)
+    @flavor.task(timeout_s=10)
     async def slow_stepper() -> None:
         await work.step(1)
         await work.step(2)
 
-    with place() as hf:
+    with place(clock=clock) as hf:
         running = Background(hf.run, slow_stepper, id="t")
         work.under_way(hf)
+        clock.advance(11)
         if not flavor.is_async:
-            time.sleep(0.8)
             assert not running.done
             work.go_on.set()
         with pytest.raises(TaskFailed, match="TaskTimedOut"):

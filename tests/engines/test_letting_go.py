@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ from holdfast import (
     tool,
 )
 from holdfast.engines import execution
-from tests.flavors import Background, eventually
+from tests.flavors import Background, Flavor, eventually
 
 pytestmark = pytest.mark.holdfast("{tmp_path}/w", sync=False)
 
@@ -69,14 +68,15 @@ def book_it(what: str) -> str:
 @task
 def books_and_sleeps() -> None:
     book_it("a")
-    sleep(0.3)
+    sleep(60)
 
 
-def test_a_time_that_no_longer_matters_does_not_wake_a_task(hf):
+def test_a_time_that_no_longer_matters_does_not_wake_a_task(hf, holdfast_clock):
+    holdfast_clock.skips = False
     hf.start(books_and_sleeps, id="t")
     work_until_idle(hf)
     assert hf.cancel("t") == "in_progress"
-    time.sleep(0.35)  # the sleep it was in is over, and nobody waits for it
+    holdfast_clock.advance(61)  # the sleep it was in is over, and nobody waits for it
     work_until_idle(hf)
     before = hf.task("t").seq
     work_until_idle(hf)
@@ -262,12 +262,12 @@ def test_what_could_not_be_undone_is_not_called_undone(hf):
 
 
 def test_an_answer_that_comes_while_another_branch_works_is_gone_on_with(hf):
-    began = threading.Event()
+    began, answered = threading.Event(), threading.Event()
 
     @step(name="slow_beside_a_question")
     async def slow() -> int:
         began.set()
-        await asyncio.sleep(0.5)
+        await Flavor("async").wait(answered)
         return 1
 
     @task(name="asks_beside")
@@ -278,6 +278,7 @@ def test_an_answer_that_comes_while_another_branch_works_is_gone_on_with(hf):
     assert began.wait(60)
     eventually(lambda: hf.task("t").questions)
     hf.answer("t", "fine")
+    answered.set()
     assert running.result() == ["fine", 1]
 
 

@@ -25,6 +25,7 @@ from holdfast import (
     task,
 )
 from holdfast.core.events import Claimed, Moved, Parked
+from holdfast.engines import follow
 from holdfast.engines.port import Driven, Job
 from holdfast.engines.remote.sweep import SweepMemory, sweep
 from holdfast.engines.routing import job_for
@@ -47,7 +48,7 @@ def movable_step(name: str) -> str:
 @step
 def movable_long(name: str) -> str:
     begun.set()
-    gate.wait(10)
+    assert gate.wait(60)
     made.append(name)
     return name
 
@@ -108,7 +109,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + 10
+    give_up_at = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < give_up_at
         time.sleep(0.005)
@@ -188,7 +189,7 @@ def test_whoever_drives_a_task_that_is_moved_finishes_the_step_in_hand_and_lets_
         worker = Worker(hf)
         working = threading.Thread(target=worker.run)
         working.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         moved: list[tuple[str, ...]] = []
         moving = threading.Thread(target=lambda: moved.append(hf.move("h-1", toy)))
         moving.start()
@@ -218,7 +219,7 @@ def test_a_run_whose_task_is_moved_away_says_so() -> None:
 
         running = threading.Thread(target=run)
         running.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         moving = threading.Thread(target=lambda: hf.move("r-1", toy))
         moving.start()
         until(lambda: hf.task("r-1").state.driver == "toy")
@@ -228,14 +229,15 @@ def test_a_run_whose_task_is_moved_away_says_so() -> None:
         assert "'r-1' was moved: from here on it is toy's" in str(errors[0])
 
 
-def test_who_waits_for_a_task_that_is_moved_away_from_its_engine_is_told() -> None:
-    toy = Toy()
+def test_who_waits_for_a_task_that_is_moved_away_from_its_engine_is_told(monkeypatch) -> None:
+    toy, waits, looks = Toy(), threading.Event(), follow.looks
     with Holdfast("memory://", engine=toy) as hf:
         hf.start(movable, "Ada", id="v-1")
         moving = threading.Thread(target=lambda: hf.move("v-1", "local"))
         moving.start()
         until(lambda: bool(inbox_of(hf.store, [stream_of("v-1")])))
-        bringing = threading.Timer(0.1, lambda: bring(hf, "v-1"))
+        monkeypatch.setattr(follow, "looks", lambda *given: waits.set() or looks(*given))
+        bringing = threading.Thread(target=lambda: waits.wait(60) and bring(hf, "v-1"))
         bringing.start()
         with pytest.raises(TaskReleased, match="from here on it is local's"):
             hf.run(movable, "Ada", id="v-1")

@@ -218,11 +218,37 @@ def claims(hf: Holdfast, id: str) -> int:
 
 
 def test_sync_and_async_tasks_are_driven_together(hf):
-    handles = [hf.start(job if n % 2 else ajob, n, id=f"t{n}") for n in range(12)]
+    sync_one, async_one = threading.Event(), threading.Event()
+
+    @step
+    def meet(n: int) -> int:
+        ran["met", n] += 1
+        sync_one.set()
+        assert async_one.wait(60)
+        return n
+
+    @step
+    async def ameet(n: int) -> int:
+        ran["met", n] += 1
+        async_one.set()
+        give_up_at = time.monotonic() + 60
+        while not sync_one.is_set():
+            assert time.monotonic() < give_up_at
+            await asyncio.sleep(0.005)
+        return n
+
+    @task
+    def meets(n: int) -> int:
+        return meet(n)
+
+    @task
+    async def ameets(n: int) -> int:
+        return await ameet(n)
+
+    handles = [hf.start(meets if n % 2 else ameets, n, id=f"t{n}") for n in range(12)]
     Worker(hf).run_until_idle()
     assert [handle.result(timeout_s=0) for handle in handles] == list(range(12))
-    assert set(ran.values()) == {1}
-    assert busy.most > 1
+    assert ran == {("met", n): 1 for n in range(12)}
     assert not [
         t for t in threading.enumerate() if t.name.startswith(("holdfast task", "holdfast loop"))
     ]

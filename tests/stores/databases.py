@@ -63,7 +63,7 @@ HOSTILE = (
 
 def until(is_so: Callable[[], bool], what: str) -> None:
     """Wait until something is so."""
-    give_up_at = time.monotonic() + 30
+    give_up_at = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < give_up_at, what
         time.sleep(0.01)
@@ -132,8 +132,8 @@ class DatabaseStore:
             handle = hf.start(agents.family, [1, 2, 3], id="family")
             others = [hf.start(agents.doubling, 3) for _ in range(5)]
             with at_work(Worker(hf)):
-                assert handle.result(30) == [1, 3, 6]
-                assert [other.result(30) for other in others] == [[0, 4, 8]] * 5
+                assert handle.result(60) == [1, 3, 6]
+                assert [other.result(60) for other in others] == [[0, 4, 8]] * 5
             parents = dict(facts_of_all(hf.store, "tasks/family."))
             assert {facts and facts.parent for facts in parents.values()} == {"family"}
 
@@ -229,7 +229,7 @@ class DatabaseStore:
         store.close()
 
     def _taken_over(self, store):
-        give_up_at = time.monotonic() + 30
+        give_up_at = time.monotonic() + 60
         while True:
             try:
                 return acquire_one(store, STREAM, "the one that takes over", LONG_S)

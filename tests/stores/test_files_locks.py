@@ -406,10 +406,11 @@ def test_of_many_takers_at_once_one_wins(tmp_path):
         store.close()
 
 
-def test_one_lease_that_is_not_renewed_runs_out_though_others_are(store):
-    silent, renewed = (acquire_one(store, f"tasks/{name}", "me", 0.5) for name in ("a", "b"))
-    for _ in range(3):
-        time.sleep(0.2)
+def test_one_lease_that_is_not_renewed_runs_out_though_others_are(store, monkeypatch):
+    silent, renewed = (acquire_one(store, f"tasks/{name}", "me", 60) for name in ("a", "b"))
+    begun = time.time()
+    for later_s in (40, 80, 120):
+        monkeypatch.setattr(time, "time", lambda at=begun + later_s: at)
         store.renew(renewed)
     with pytest.raises(TaskBusy):
         acquire_one(store, "tasks/b", "taker", 60)

@@ -338,12 +338,17 @@ def test_a_lock_of_another_process_is_waited_for(store, path):
     lease = acquire_one(store, STREAM, "me", LONG_S)
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("begin immediate")
-        timer = threading.Timer(0.3, lambda: other.execute("commit"))
+        gone = threading.Event()
+
+        def leave() -> None:
+            gone.set()
+            other.execute("commit")
+
+        timer = threading.Timer(0.2, leave)
         timer.start()
-        started = time.monotonic()
         store.append(lease, 0, [b"one"])
         sync_one(store, lease)
-        assert time.monotonic() - started > 0.2
+        assert gone.is_set()
         timer.join()
     assert list(store.read(STREAM)) == [b"one"]
 
