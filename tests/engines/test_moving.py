@@ -236,8 +236,17 @@ def test_who_waits_for_a_task_that_is_moved_away_from_its_engine_is_told(monkeyp
         moving = threading.Thread(target=lambda: hf.move("v-1", "local"))
         moving.start()
         until(lambda: bool(inbox_of(hf.store, [stream_of("v-1")])))
-        monkeypatch.setattr(follow, "looks", lambda *given: waits.set() or looks(*given))
-        bringing = threading.Thread(target=lambda: waits.wait(60) and bring(hf, "v-1"))
+
+        def looking(*given: Any) -> Any:
+            waits.set()
+            return looks(*given)
+
+        def bring_then() -> None:
+            assert waits.wait(60)
+            bring(hf, "v-1")
+
+        monkeypatch.setattr(follow, "looks", looking)
+        bringing = threading.Thread(target=bring_then)
         bringing.start()
         with pytest.raises(TaskReleased, match="from here on it is local's"):
             hf.run(movable, "Ada", id="v-1")

@@ -115,8 +115,9 @@ def _version(release: str) -> tuple[int, int]:
 def _kind(mount: str, number: str) -> str:
     """The kind of the disk with a number, by a line of the list of mounts; empty if not that one.
 
-    >>> _kind("36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/root rw", "98:0")
-    'ext4'
+    >>> mount = "36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/root rw"
+    >>> _kind(mount, "98:0"), _kind(mount, "98:1"), _kind("", "98:0")
+    ('ext4', '', '')
     """
     fields = mount.split()
     if len(fields) < 3 or fields[2] != number or "-" not in fields:
