@@ -15,11 +15,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Artifact, Holdfast, Keys, LogDamaged, TaskNotFound, WrongKey, keep, step, task
+from holdfast.errors import StorageFailed
 from holdfast.log import chain
 from holdfast.log.store_calls import acquire_one, inbox_of, post_to, streams_in, sync_one
 from holdfast.log.verify import Head
 from holdfast.stores import open_store, secured
 from holdfast.stores.files.folder import safe_name
+from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
 from tests.stores.postgres_server import postgres_server, postgres_url
 
@@ -438,6 +440,25 @@ def test_progress_is_told_and_the_tasks_after_a_damaged_one_are_checked(tmp_path
         found = hf.verify(progress=lambda done, of: told.append((done, of)))
     assert told[-1] == (2, 2) and found.events > 5
     assert str(found.damage[0]).startswith("Trip 42/b: event ")
+
+
+class Unreadable(FileStore):
+    """A disk that gives back one of the logs no more."""
+
+    def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
+        if stream == "tasks/small":
+            raise StorageFailed("the disk is broken")
+        return super().read(stream, after_seq, backwards=backwards)
+
+
+def test_a_log_that_can_not_be_read_is_named_and_the_others_are_checked(tmp_path):
+    make(tmp_path / "w")
+    with Holdfast(Unreadable(tmp_path / "w")) as hf:
+        found = hf.verify()
+    (damage,) = found.damage
+    assert (damage.task, damage.seq, damage.kind) == ("small", 0, "task")
+    assert damage.what == "it can't be checked: the disk is broken"
+    assert found.tasks == 2 and found.events > 5
 
 
 def test_the_lines_of_a_signed_store_are_chained_whatever_is_in_them():
