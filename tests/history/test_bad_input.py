@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 import pytest
-from msgspec import Raw
 
 from holdfast import (
     BadInput,
@@ -26,9 +23,7 @@ from holdfast import (
     task,
     tool,
 )
-from holdfast.core.events import FileKept, Started
-from holdfast.log.artifacts import kept
-from holdfast.log.log import open_log
+from holdfast.core.events import Started
 from holdfast.log.store_calls import acquire_one, sync_one
 
 pytestmark = pytest.mark.holdfast("memory://", "{tmp_path}/w", "sqlite:///{tmp_path}/w.db")
@@ -151,32 +146,6 @@ def test_a_decision_is_no_place_to_stop_at():
         hf.run(bad_decider, id="t")
         with pytest.raises(BadInput, match="is a decision, and no place to stop at"):
             hf.snapshot("t", "way?1")
-
-
-@step
-def bad_files() -> None:
-    pass
-
-
-@task
-def bad_keeper() -> None:
-    bad_files()
-
-
-def test_only_what_is_a_text_is_compared_by_its_text(hf: Holdfast):
-    hf.run(bad_keeper, id="t")
-    contents = {"a text": b"one", "bytes": b"\xff", "a long text": b"x" * 300_000}
-    log = open_log(hf.store, "t", "a test", 30, lambda: datetime.now(UTC))
-    for name, content in contents.items():
-        artifact = kept(hf.store, [content], name)
-        log.append(FileKept(name=name, file=Raw(msgspec.json.encode(artifact))))
-    log.append(FileKept(name="of another kind", file=Raw(b'{"size":1}')))
-    log.close()
-    view = hf.task("t")
-    files = view.at(seq=view.seq).comparable()["files"]
-    assert [name for name, file in files.items() if "text" in file] == ["a text"]
-    assert files["a text"]["text"] == "one"
-    assert files["of another kind"] == {"size": 1}
 
 
 def test_before_the_damage_everything_still_opens(tmp_path: Path):

@@ -381,7 +381,8 @@ def rp_late() -> str:
     return str(ask("Go on?", str))
 
 
-def test_a_task_whose_time_was_up_ends_so_again():
+@pytest.mark.parametrize("seconds", [60, 120])
+def test_a_task_whose_time_was_up_ends_so_again(seconds):
     clock = Clock()
     with Holdfast("memory://", clock=clock) as hf:
         with suppress(TaskWaiting):
@@ -389,7 +390,7 @@ def test_a_task_whose_time_was_up_ends_so_again():
         waits = hf.replay("late")
         assert (waits.same, waits.outcome, waits.recorded) == (True, "open", "open")
         assert waits.stopped_at.startswith("step 2, ask(")
-        clock.now += timedelta(minutes=2)
+        clock.now += timedelta(seconds=seconds)
         with suppress(TaskFailed):
             hf.resume("late")
         assert hf.task("late").status == "failed"

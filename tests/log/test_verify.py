@@ -51,6 +51,16 @@ def checked_agent() -> str:
     return checked_step(7)
 
 
+@step
+def checked_keep() -> Artifact:
+    return keep([b"a file"])
+
+
+@task
+def checked_keeping() -> int:
+    return sum(checked_keep().size_bytes for _ in range(3))
+
+
 def make(url, **keys) -> int:
     """A store with two tasks; returns how many events each has."""
     with Holdfast(url, **keys) as hf:
@@ -440,6 +450,28 @@ def test_progress_is_told_and_the_tasks_after_a_damaged_one_are_checked(tmp_path
         found = hf.verify(progress=lambda done, of: told.append((done, of)))
     assert told[-1] == (2, 2) and found.events > 5
     assert str(found.damage[0]).startswith("Trip 42/b: event ")
+
+
+class Counting(MemoryStore):
+    """Counts how often blobs are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_blobs: list[str] = []
+
+    def get_blob(self, digest: str) -> bytes:
+        self.read_blobs.append(digest)
+        return super().get_blob(digest)
+
+
+def test_each_blob_is_read_once_however_often_it_is_named():
+    store = Counting()
+    with Holdfast(store) as hf:
+        for name in TASKS:
+            hf.run(checked_agent, id=name)
+        hf.run(checked_keeping, id="keeping")
+        store.read_blobs.clear()
+        assert hf.verify().blobs == len(store.read_blobs) == 3
 
 
 class Unreadable(FileStore):

@@ -93,6 +93,17 @@ def test_a_lease_that_was_given_back_is_of_no_use(stores, use):
     assert list(ours.read("tasks/t")) == LINES[:1]
 
 
+@pytest.mark.parametrize("kind", [FileStore, SqliteStore])
+def test_a_lease_is_not_given_back_by_a_process_that_does_not_hold_it(tmp_path, kind):
+    with closing(kind(tmp_path / "store")) as ours, closing(kind(tmp_path / "store")) as theirs:
+        lease = acquire_one(ours, "tasks/t", "me", 60)
+        theirs.release([lease])
+        with pytest.raises(TaskBusy, match="me"):
+            acquire_one(theirs, "tasks/t", "another", 60)
+        ours.append(lease, 0, LINES[:1])
+        sync_one(ours, lease)
+
+
 def test_the_file_of_a_process_that_holds_streams_says_which_it_is(tmp_path):
     with closing(FileStore(tmp_path / "w")) as store:
         acquire_one(store, "tasks/t", "me", 60)
