@@ -319,6 +319,30 @@ def test_what_fits_a_class_that_holds_a_model_comes_back(annotation, value):
     assert shape.load(shape.dump(value)) == value
 
 
+class Homes(BaseModel):
+    by_name: dict[str, Plain]
+
+
+WRONG = Plain.model_construct(city=3)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (list[Plain], [Plain(city="a"), WRONG]),
+        (tuple[Plain, int], (WRONG, 1)),
+        (dict[str, Plain], {"a": WRONG}),
+        (dict[str, list[Plain]], {"a": [Plain(city="a")], "b": [WRONG]}),
+        (Homes, Homes.model_construct(by_name={"a": WRONG})),
+        (Box[Plain], Box[Plain].model_construct(content=WRONG)),
+    ],
+    ids=lambda x: repr(x)[:40],
+)
+def test_a_model_made_around_its_validators_is_refused_wherever_it_is(annotation, value):
+    with pytest.raises(Unserializable, match=r"for Plain\ncity\n  Input should be a valid string"):
+        shape_of(annotation).dump(value)
+
+
 def test_json_from_outside_may_use_aliases_or_names_and_no_tags():
     shape = shape_of(Aliased)
     for data in (b'{"roomNo":3}', b'{"rooms":[3]}', b'{"room":3}'):
