@@ -10,6 +10,7 @@ import pytest
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent, load_event
 from holdfast.core.fold import _APPLY, advance, apply, fold
+from holdfast.core.fold.waits import taker_of
 from holdfast.core.state import State
 from tests.core.fold_stories import RECORDED, shown_state, told
 
@@ -48,6 +49,19 @@ def test_every_kind_of_event_is_in_a_story():
     assert kinds == _APPLY.keys()
     of_tasks = get_args(e.TaskEvent | e.WorkspaceEvent | e.HistoryEvent)
     assert kinds == set(of_tasks)
+
+
+def test_the_taker_of_a_message_is_the_call_that_ended_by_it():
+    taken = 0
+    for story in STORIES:
+        events = events_of(story)
+        state = fold(events)
+        calls = [call for call in state.calls.values() if call.kind == "message"]
+        takers = {call.ended_seq: call.path for call in calls if call.status == "completed"}
+        for event in events:
+            assert taker_of(state, event.seq) == takers.get(event.seq, "")
+            taken += isinstance(event, e.MessageSent) and event.seq in takers
+    assert taken > 10
 
 
 @pytest.mark.parametrize("story", STORIES, ids=range(len(STORIES)))
