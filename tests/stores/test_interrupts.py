@@ -6,6 +6,7 @@ open, nothing acknowledged is lost or written twice. So other threads and proces
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 from collections.abc import Callable
@@ -96,3 +97,4 @@ def test_an_interrupt_at_any_moment_hurts_nobody_else(kind, new_url):  # noqa: F
     in_time(ours.close, "closing it")
     with suppress(StoreError):
         theirs.close()
+    gc.collect()  # here, and not in the middle of another test, which would be told of it
