@@ -362,7 +362,7 @@ async def run_body(body: Body) -> Returned | Raised:
             raise
         if limit is None or not limit.expired():
             return body.raised(error)
-        # Whatever the body made of being cancelled.
+        # It does not matter what the body made of being cancelled.
         scope.close()
         return body.raised(local.late(spec), timed_out=True)
     finally:
@@ -374,7 +374,7 @@ async def run_body(body: Body) -> Returned | Raised:
 def in_context(context: Context, work: Awaitable[T]) -> Generator[Any, None, T]:
     """Await something in a context of its own, without an asyncio task of its own.
 
-    What a body sets in a context variable is not seen by the task: on a replay it would be missed.
+    The task does not see a context variable that a body sets: on a replay it would be missed.
     """
     is_coroutine = inspect.iscoroutine(work)
     steps: Any = work if is_coroutine else work.__await__()
@@ -398,7 +398,7 @@ def in_context(context: Context, work: Awaitable[T]) -> Generator[Any, None, T]:
 
 
 def is_failure(run: Run, error: BaseException) -> bool:
-    """Whether code failed by itself. Whom somebody cancels does not fail."""
+    """Whether code failed by itself. A cancelled task does not fail."""
     this = asyncio.current_task()
     is_cancelled = this is not None and this.cancelling() > 0
     return run.is_failure(error) and (isinstance(error, Exception) or not is_cancelled)
@@ -441,7 +441,7 @@ async def run_check(body: Body) -> Returned | Raised | None:
 
 
 async def nothing() -> NoReturn:
-    """What a flow that runs or checks nothing is driven with."""
+    """The arguments for a flow that runs or checks nothing."""
     local.nothing()
 
 
@@ -465,7 +465,7 @@ async def _end_branches(branches: set[asyncio.Task[Any]]) -> None:
 
 
 class BatchOfCalls(Protocol):
-    """What `each` asks of its batch: see `holdfast.api.branches`."""
+    """The requests of `each` to its batch: see `holdfast.api.branches`."""
 
     run: Run
     spec: Spec

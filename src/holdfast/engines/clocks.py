@@ -52,8 +52,9 @@ class Moment:
 
 @runtime_checkable
 class OwnTime(Protocol):
-    """A clock with a time of its own, as tests have: `holdfast.testing.Clock`. What waits for it
-    looks often, and tells it, so that it can go on to the next moment at which something happens.
+    """A clock with a time of its own, as tests have: `holdfast.testing.Clock`. Code that waits for
+    it looks often, and tells it, so that it can go on to the next moment at which something
+    happens.
     """
 
     now: datetime
@@ -126,7 +127,7 @@ def counting_down(run: Run, path: str, until: datetime) -> Iterator[Countdown]:
 # A lease that was confirmed less than its time ago can't have been taken over. An older one may
 # have been, by somebody who went on with the task: its next step was perhaps made meanwhile, and
 # its result is in the log. So before a body runs, a driver looks how old the last confirmation is,
-# and asks the store if it is too old. That look at the clock is all that it costs otherwise.
+# and asks the store if it is too old. Otherwise it costs that look at the clock and no more.
 #
 # Others judge a lease by the time of day, and this process may be suspended: so we trust the clock
 # that shows the most elapsed time. An unneeded check costs one request to the store.

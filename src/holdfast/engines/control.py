@@ -48,11 +48,11 @@ from holdfast.log.reading import first_event, no_task, stream_of
 from holdfast.log.states import load, load_sound
 from holdfast.stores.port import Store
 
-# What people say to tasks: answers to their questions, and how calls in doubt ended.
+# The messages of people to tasks: answers to their questions, and how calls in doubt ended.
 #
-# What a question expects is in the log as the name of a type. For JSON's own types that is enough
-# to check an answer anywhere; for a class of the user's it is checked when the task goes on, by
-# the code that asked.
+# The log has the expected answer of a question as the name of a type. For JSON's own types that is
+# enough to check an answer anywhere; for a class of the user's it is checked when the task goes on,
+# by the code that asked.
 
 
 _PLAIN: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a driver does about the death of the one before it, and what it records of its own troubles.
+"""The work of a driver after the death of the one before it, and the record of its own troubles.
 
 `holdfast.core.crashes` decides; here it is written down. And one rule is kept that needs to know
 what else this process does: two tasks that may have ended their drivers are not driven by one

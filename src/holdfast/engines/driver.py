@@ -23,7 +23,7 @@ Work = Iterator[Callable[[], Any]]
 
 
 class Driver(Protocol):
-    """What a run asks for."""
+    """The requests of a run."""
 
     may_exit: bool
     """Whether what ends a program, such as `sys.exit`, may end this one."""
@@ -40,7 +40,7 @@ class Driver(Protocol):
         """Whether a time of day has come for a run."""
 
     def begun(self, run: Run) -> State:
-        """What was known when the function began, as far as it may rely on it."""
+        """The record as the function began, as far as it may rely on it."""
 
     def checkpoints_passed(self, run: Run) -> int:
         """How many checkpoints lie behind the place that the function has come to."""

@@ -1,4 +1,4 @@
-"""What every driver needs: how a call begins, runs and ends.
+"""The parts that every driver needs: how a call begins, runs and ends.
 
 The drivers (`sync_driver`, `async_driver`) differ in how they wait. Everything that does not wait
 is here, once.
@@ -68,8 +68,8 @@ def failure_of(
 ) -> Failure:
     """An exception as a fact that can be written down, without the secrets in it.
 
-    What is recorded is what the task sees, on the first run as well. `also` are texts that are
-    secret just here.
+    The task sees the recorded value, on the first run as well. `also` are texts that are secret
+    just here.
     """
     kind = type(error)
     try:
@@ -278,8 +278,8 @@ def _lifetime(spec: Spec, data: bytes, shown: bytes) -> float:
 def as_recorded(run: Run, spec: Spec, record: Call, data: bytes) -> tuple[bytes, str]:
     """The arguments without those that the record leaves out, and their hash.
 
-    What is hidden by name may be another than it was when the call was made, and an older version
-    may have written the same arguments in other words.
+    The names that are hidden may have changed since the call was made, and an older version may
+    have written the same arguments in other words.
     """
     recorded = run.log.fetch(record.args) if isinstance(record.args, Raw) else b"{}"
     left_out = spec.signature.left_out(recorded)
@@ -301,7 +301,7 @@ class Body(Struct):
     spec: Spec
     data: bytes
     given: Given | None = None
-    """What the first attempt is called with; None if it has to be decoded."""
+    """The arguments of the first attempt; None if it has to be decoded."""
 
     def must_fit(self) -> None:
         """Raise `Unserializable` for arguments that can't be decoded. Before anything is written,
@@ -320,7 +320,7 @@ class Body(Struct):
         return args, kwargs
 
     def arguments(self) -> Given:
-        """What to call the function with: a copy for each attempt, which it may change at will.
+        """The arguments for the function: a copy for each attempt, which it may change at will.
 
         A step that changes a list it was given would otherwise change its caller's on the first
         run but not on a replay, and that of its own next attempt unless a crash came between.
@@ -336,7 +336,7 @@ class Body(Struct):
         )
 
     def returned(self, value: Any) -> Returned | Raised:
-        """What became of a value that the body returned."""
+        """The outcome of a body that returned a value."""
         if self.run.doomed:
             self.must_not_be_doomed()
         try:
@@ -353,7 +353,7 @@ class Body(Struct):
             self.run.halt(error)
 
     def raised(self, error: BaseException, *, timed_out: bool = False) -> Raised:
-        """What became of an exception that left the body."""
+        """The outcome of a body that raised."""
         self.must_not_be_doomed()
         must_not_be_the_store(self.run, error, self.asked.path)
         if isinstance(error, TaskWaiting):  # of a task that the body runs: this one waits with it
@@ -374,7 +374,7 @@ class Body(Struct):
             self.run.raise_in(self.asked.path, signal)
 
     def checked(self, answer: Any) -> Returned | Raised | None:
-        """What a tool's `check` said."""
+        """The answer of a tool's `check`."""
         if answer is None:
             return None
         if isinstance(answer, Happened):
@@ -398,7 +398,8 @@ def settle(run: Run, shape: Shape, value: Any) -> tuple[bytes, Any]:
 
 
 def conclude(run: Run, spec: Spec, outcome: Returned | Call, path: str = "") -> Any:
-    """What the task gets: the result, or `StepFailed`; the same for a live and a recorded call."""
+    """The value for the task: the result, or `StepFailed`; the same for a live and a recorded
+    call."""
     if type(outcome) is Returned:
         if spec.answer is not None:
             return spec.answer(run.log.state.calls[path], outcome.value)
@@ -450,7 +451,7 @@ def _parameters(fn: Callable[..., Any]) -> inspect.Signature:
 
 
 def task_returned(run: Run, spec: Spec, value: Any) -> Returned | Raised | Stopped:
-    """What became of the value that a task's function returned."""
+    """The outcome of a task's function that returned a value."""
     if isinstance(run.stop, Stop):
         return stopped(run.stop)
     if run.stop is not None:  # the function caught the signal and went on
@@ -484,12 +485,12 @@ def warn_of_unawaited(run: Run, spec: Spec) -> None:
 
 
 def stopped(signal: Stop) -> Raised | Stopped:
-    """What became of a task's function that was stopped for good."""
+    """The outcome of a task's function that was stopped for good."""
     return Stopped(str(signal)) if signal.failure is None else Raised(signal.failure)
 
 
 def task_raised(run: Run, error: BaseException) -> Raised | Stopped:
-    """What became of an exception that left a task's function."""
+    """The outcome of a task's function that raised."""
     if isinstance(run.stop, Stop):
         return stopped(run.stop)
     if run.stop is not None:  # the function turned the signal into an error of its own

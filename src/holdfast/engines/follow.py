@@ -103,7 +103,7 @@ class Following(Generic[T]):
     """Something that comes bit by bit, read from a store until it is over.
 
     Read it with `for`, or on an event loop with `async for`: then the store is read in a thread,
-    and nothing but a timer waits for more. What differs is what is read: `_news` and `_is_over`.
+    and nothing but a timer waits for more. They differ in what they read: `_news` and `_is_over`.
     """
 
     def __init__(self, store: Store, poll_s: float) -> None:
@@ -112,7 +112,7 @@ class Following(Generic[T]):
         self._coming = self._as_they_come()
 
     def _news(self) -> Iterator[T]:
-        """What came since the last look."""
+        """The news since the last look."""
         raise NotImplementedError
 
     def _is_over(self) -> bool:
@@ -193,7 +193,7 @@ class Going:
         self._store = driving.store
         self._engine = engine
         self.driver: str = driver_of(engine)
-        """What the log calls the engine: '' for the local one."""
+        """The name of the engine in the log: '' for the local one."""
 
     def go(self, task: Begin) -> Any:
         """Go on with a task until it ends; returns or raises what it ends with."""

@@ -68,7 +68,7 @@ class Admitted(Struct):
 _logs: WeakKeyDictionary[Store, dict[str, QueueLog]] = WeakKeyDictionary()
 _declared: WeakKeyDictionary[Store, dict[str, Limit]] = WeakKeyDictionary()
 _set: WeakKeyDictionary[Store, tuple[float, dict[str, Limit]]] = WeakKeyDictionary()
-"""What people have set, and until when that is new enough."""
+"""The limits that people have set, and until when those are new enough."""
 
 
 # What drivers ask.
@@ -187,7 +187,7 @@ def _end(run: Run, path: str, used: int | None, refused_s: float) -> None:
         now_s = run.log.clock().timestamp()
         return leave(state, has.limit, has.wish, used, refused_s, now_s)
 
-    # What the call did is more than its place: that comes back without us.
+    # The work of the call is more than its place: that comes back without us.
     with suppress(HoldfastError, OSError):
         if make(has.log.look()) is not None:
             has.log.write(make, patience_s=_PATIENCE_S)

@@ -1,4 +1,5 @@
-"""What tasks on an event loop share: threads, the store asked together, and how they stop.
+"""The parts that tasks on an event loop share: threads, the store asked together, and how they
+stop.
 
 A loop leaves what blocks to threads of our own, apart from those that users' code leaves it to.
 asyncio has one small pool for everybody. If the store had to wait there behind a user's
@@ -147,8 +148,8 @@ class Alarm:
                 branch.cancel()
 
     def leave_soon(self, signal: Signal) -> None:
-        """A strand of the function has stopped: if the others don't hear of it, leave them too. Who
-        waits for an asyncio.Event that this one would have set, say, waits for ever."""
+        """A strand of the function has stopped: if the others don't hear of it, leave them too. A
+        task that waits for an asyncio.Event that this one would have set, say, waits for ever."""
         if isinstance(signal, Suspend):
             self._loop.call_later(_HEARD_S, self._leave, signal)
 
@@ -194,7 +195,7 @@ async def nap(run: Run, seconds: float) -> None:
         await asyncio.sleep(min(seconds, 1.0))
 
 
-# What the many tasks of one event loop ask of the store, asked together.
+# The requests of the many tasks of one event loop to the store, made together.
 #
 # The store blocks, so it is asked in threads. If each task went to a thread of its own, a step
 # would cost two changes of threads, and the disk as many syncs as there are tasks. So tasks that

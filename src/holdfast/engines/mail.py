@@ -1,4 +1,4 @@
-"""What is said to a task from outside: into its log, or into its inbox while another holds it.
+"""The messages to a task from outside: into its log, or into its inbox while another holds it.
 
 A message is an event that is to be appended. The holder of the task appends it, if it still makes
 sense then, and takes it out of the inbox afterwards; an event remembers the name of its message,

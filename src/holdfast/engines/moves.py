@@ -1,10 +1,10 @@
 """Giving a task that is under way to another engine, which goes on with it at its next step.
 
-What a task has done, asked, set and started is in its log, so moving it is one event there. The
-driver releases the task when it reads that event, and the engine named in it is told to go on.
-Its open children go first, the innermost before all others. So wherever a move is cut short, every
-task has somebody who drives it: those that were moved have, by the workers of the new engine, who
-look for tasks that it was not told of; those that were not, have whom they had before.
+The log has all that a task has done, asked, set and started, so moving it is one event there. The
+driver releases the task when it reads that event, and the engine named in it is told to go on. Its
+open children go first, the innermost before all others. So wherever a move is cut short, every task
+has somebody who drives it: those that were moved have, by the workers of the new engine, who look
+for tasks that it was not told of; those that were not, have whom they had before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fork, or a task that was rewound, takes from its past: results of calls, and sessions.
+"""The things that a fork, or a rewound task, takes from its past: results of calls, and sessions.
 
 Tools that were called in the past which it left may answer for the same ones now: with the same
 name and the same arguments. Which of them did is in the log, so that a resume takes the same ones.
@@ -79,7 +79,7 @@ class Answering:
         return None
 
     def seen(self, path: str) -> None:
-        """What a task reads, it reads anew."""
+        """A task makes its readings anew."""
 
     def settle(self, path: str) -> Sequence[AnyEvent]:
         """Whether a call happened is found out, as in any task."""
@@ -129,7 +129,7 @@ def pasts_left(store: Store, state: State) -> Iterator[State]:
 def _pooled(pasts: Sequence[State]) -> dict[str, list[tuple[State, Call]]]:
     """The calls that can answer, by the name of what they called.
 
-    What several pasts know of is one call, and has one name."""
+    A call that several pasts know of is one call, and has one name."""
     undone = undone_in(pasts)
     found = {
         effect_name(call): (past, call)
@@ -149,8 +149,8 @@ def undone_in(pasts: Iterable[State]) -> set[str]:
 
 
 def _can_answer(call: Call) -> bool:
-    """What was done can stand for doing it, and what may have been done as well, once that is
-    known. That something was undone stands for that one only."""
+    """A call that was made can stand for making it, and so can one that may have been made, once
+    that is known. An undo counts for that one only."""
     if call.kind == "child":
         return call.status == "completed"
     is_done = call.status == "completed" or is_open(call)
@@ -158,7 +158,7 @@ def _can_answer(call: Call) -> bool:
 
 
 def effect_name(call: Call) -> str:
-    """What a call has for itself, in whichever past it is met: its key, or the child's id."""
+    """The identity of a call, in whichever past it is met: its key, or the child's id."""
     return call.key or call.child
 
 
@@ -197,8 +197,8 @@ def adopted(
 
 # Which conversations go with a task, and how they branch or are rewound along with it.
 #
-# A task talks in its session, or in one of its own that has the task's id. What was said there by
-# the time of an event is the conversation at that event.
+# A task talks in its session, or in one of its own that has the task's id. The conversation at an
+# event is all that was said there by its time.
 
 
 _DELETES = re.compile(r" \((gc|copying), [0-9a-f]{8}\)$")
@@ -214,7 +214,7 @@ def sessions_of(store: Store, state: State) -> Iterator[str]:
 
 
 def said_by(store: Store, session: str, state: State) -> list[tuple[AnyEvent, bytes]]:
-    """What a session held at the newest event of a state: its events, each with its sum.
+    """The messages of a session at the newest event of a state: its events, each with its sum.
 
     Where the task was just rewound, the conversation is rewound a moment later: it counts as
     rewound already.
@@ -239,8 +239,8 @@ def must_be_left(store: Store, original: str, fork: Lease) -> None:
     """See to it that the log whose past a new one shares was not deleted meanwhile; if it was,
     there is no new one either.
 
-    Who deletes a log holds it, and then looks for forks of it. The fork was written before this, so
-    either that one has seen it, or this sees that one.
+    A process that deletes a log holds it, and then looks for forks of it. The fork was written
+    before this, so either that one has seen it, or this sees that one.
     """
     give_up_at = time.monotonic() + _PATIENCE_S
     while _DELETES.search(store.holder(original) or "") and time.monotonic() < give_up_at:

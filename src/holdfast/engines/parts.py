@@ -82,8 +82,8 @@ class PartsWriter:
 class PartsKeeper:
     """One thread that writes the parts of every step that streams in this process, of one store.
 
-    It runs while there are such steps. What goes wrong in it is of no matter to them: the whole is
-    recorded at the end.
+    It runs while there are such steps. A fault in it does not matter to them: the whole is recorded
+    at the end.
     """
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ store, where whatever the engine runs writes it. So an engine is asked for littl
     stop      forget a task, which somebody took from it
 
 `start`, `tell`, `cancel`, `query` and `stop` are the methods of `Engine`; `worker` makes what
-drives. What a driven task asks of its engine (calls, sleeping, waiting) is a `Carrier`, in the
-package that remote engines share.
+drives. A driven task asks its engine (for calls, sleeping, waiting) by a `Carrier`, in the package
+that remote engines share.
 
 Every message for a task is in the store before an engine is told of it, and every task before it is
 started. So an engine that can't be reached, or is told twice, loses and repeats nothing: each
@@ -52,11 +52,11 @@ class Job(Struct, frozen=True):
     task: str
     seq: int
     log: str = ""
-    """What tells its log from every other one with the same id, in another store."""
+    """The mark that tells its log from every other one with the same id, in another store."""
 
 
 class Driven(Struct, frozen=True):
-    """What an engine knows of a task."""
+    """The knowledge of an engine about a task."""
 
     id: str
     status: Literal["running", "ended", "stopped"]
@@ -64,7 +64,7 @@ class Driven(Struct, frozen=True):
     nothing more: to go on is for a person to say."""
     engine: str
     run: str = ""
-    """What the engine itself calls it, for its own tools."""
+    """The name of the engine itself for it, for its own tools."""
     started_at: datetime | None = None
     detail: str = ""
 
@@ -80,7 +80,7 @@ class EngineWorker(Protocol):
 
 
 class Engine(Protocol):
-    """What drives tasks. The methods raise `EngineError` where it can't be reached."""
+    """The driver of tasks. The methods raise `EngineError` where it can't be reached."""
 
     @property
     def name(self) -> str:
@@ -98,7 +98,7 @@ class Engine(Protocol):
         """A message that asks it to end was left for a task."""
 
     def query(self, job: Job) -> Driven | None:
-        """What the engine knows of a task; None if nothing, or only of an earlier time."""
+        """The knowledge of the engine about a task; None if nothing, or only of an earlier time."""
 
     def stop(self, job: Job) -> None:
         """Drive a task no longer, whatever it is doing: it is somebody else's. Harmless if the
@@ -108,7 +108,7 @@ class Engine(Protocol):
     def worker(
         self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
     ) -> EngineWorker:
-        """What drives its tasks in this process, for those in the store of `hf`."""
+        """The worker that drives its tasks in this process, for those in the store of `hf`."""
 
     def close(self) -> None:
         """Let go of what it holds: connections, threads."""
@@ -121,7 +121,7 @@ class Closes(Protocol):
         """The bytes, encrypted; to be opened with the same `about` only."""
 
     def open(self, box: bytes, *about: str | int) -> bytes | None:
-        """What was closed; None if it was changed, or closed with another key or `about`."""
+        """The opened content; None if it was changed, or closed with another key or `about`."""
 
 
 @runtime_checkable
@@ -133,7 +133,7 @@ class KeepsValues(Protocol):
 
 
 def job_of(state: State, log: str = "") -> Job:
-    """What an engine has to know of a task.
+    """The facts that an engine has to know of a task.
 
     >>> job_of(State(id="trip-42", task="plan_trip", driven_since=7))
     Job(id='trip-42', task='plan_trip', seq=7, log='')

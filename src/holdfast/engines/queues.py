@@ -184,7 +184,7 @@ class KeepsPlaces(Protocol):
 class QueueLog:
     """The places of a queue, as far as its log was read, and the way to change them.
 
-    That of a limit is another `room`.
+    The log of a limit is in another `room`.
     """
 
     def __init__(self, holding: KeepsPlaces, name: str, room: str = "queues") -> None:

@@ -26,7 +26,7 @@ from holdfast.stores.port import Lease
 
 
 class Rehearsal(Struct, frozen=True):
-    """What a rehearsal found."""
+    """The findings of a rehearsal."""
 
     task_id: str
     fits: bool
@@ -38,7 +38,8 @@ class Rehearsal(Struct, frozen=True):
 
 
 class _Reading(Log):
-    """A log that is only read. What would be written ends the rehearsal, or is left out."""
+    """A log that is only read. An event that would be written ends the rehearsal, or is left
+    out."""
 
     def append(self, event: Appended, strand: Scope | None = None) -> bool:
         raise HoldfastError("a rehearsal is about to write to the log")

@@ -34,7 +34,7 @@ from holdfast.log.states import load
 from holdfast.stores.port import Store
 
 LOCAL = "local"
-"""What people call the engine that the log has no name for."""
+"""The people's name for the engine that the log has no name for."""
 
 CANCEL = "cancel"
 """The name of the message that asks a task to end; a later one has a number after it. An engine
@@ -51,12 +51,12 @@ def driven_by(state: State) -> str:
 
 
 def driver_of(engine: Engine | None) -> str:
-    """What the log calls an engine: '' for the local one."""
+    """The name of an engine in the log: '' for the local one."""
     return "" if engine is None or engine.name == LOCAL else engine.name
 
 
 def called(driver: str) -> str:
-    """What people call it."""
+    """The name that people use."""
     return driver or LOCAL
 
 
@@ -70,7 +70,7 @@ def job_for(state: State) -> Job:
 
 
 def log_of(created_at: datetime) -> str:
-    """What tells a log from every other one with the same id."""
+    """The mark that tells a log from every other one with the same id."""
     return f"{created_at:%Y%m%dT%H%M%S.%f}"
 
 
@@ -295,8 +295,9 @@ OfChild = Callable[[str], State]
 def standstill(state: State, of_child: OfChild) -> TaskWaiting | None:
     """Why a task can't go on before a person has done something; None while it can.
 
-    What it raised had it been driven here. A strand that still sleeps, backs off or runs something
-    goes on first; a child that waits for a person holds up its parent, if nothing else goes on.
+    The error that it would have raised here. A strand that still sleeps, backs off or runs
+    something goes on first; a child that waits for a person holds up its parent, if nothing else
+    goes on.
 
     >>> print(standstill(State(id="trip-42", status="paused", because="lunch"), lambda id: State()))
     task 'trip-42' is paused (lunch). To let it go on: ...
@@ -322,7 +323,8 @@ def halted(state: State) -> TaskPaused | TaskStuck:
 
 
 def waits_for(state: State, of_child: OfChild) -> str:
-    """What an unfinished task waits for, as the end of a sentence; '' if the log does not tell.
+    """The thing that an unfinished task waits for, as the end of a sentence; '' if the log does not
+    tell.
 
     >>> waits_for(State(id="trip-42", status="pending"), lambda id: State())
     ' (is a worker running?)'

@@ -56,7 +56,7 @@ class Syncs(Protocol):
 
 
 class Family(Protocol):
-    """What a run asks about the tasks that it starts."""
+    """The questions of a run about the tasks that it starts."""
 
     def must_be_free(self, id: str, parent: str) -> None:
         """Raise `BadInput` if another task has the id that a child is to have."""
@@ -90,19 +90,19 @@ class Answers(Protocol):
         """The outcome of a call that has none yet, after what happened inside it; None if it is
         to be made.
 
-        What must not be made, and has none, is an error, which stops the task; or its path is
-        added to `run.beyond`, and only the strand that makes it is stopped.
+        A call that must not be made, and has none, is an error, which stops the task; or its path
+        is added to `run.beyond`, and only the strand that makes it is stopped.
         """
 
     def settle(self, path: str) -> Sequence[AnyEvent]:
-        """What is known of a call that was begun, and has to be settled before it is undone."""
+        """The events that settle a call that was begun, before it is undone."""
 
     def seen(self, path: str) -> None:
         """The code has come to something that it reads, such as the time."""
 
 
 class Checkpoints(msgspec.Struct):
-    """What a run knows of its checkpoints."""
+    """The knowledge of a run about its checkpoints."""
 
     shape: Shape
     newest: Any = msgspec.UNSET
@@ -110,12 +110,12 @@ class Checkpoints(msgspec.Struct):
 
 
 class OnLoop:
-    """What an async driver knows of a run: it is empty where no loop runs."""
+    """The knowledge of an async driver about a run: it is empty where no loop runs."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.alarm: Alarm | None = None
-        """What wakes those that wait on the loop."""
+        """The bell for those that wait on the loop."""
         self.lines: Syncs | None = None
         """Where it waits for the store with others."""
         self.in_flight: dict[str, asyncio.Future[None]] = {}
@@ -153,7 +153,7 @@ class Run:
         self.doomed: dict[str, Signal] = {}
         self.root: Scope = Scope(self, "")
         self.loop: OnLoop = OnLoop()
-        """What an async driver knows of it."""
+        """The knowledge of an async driver about it."""
         self.inner: set[Run] = set()
         """The tasks that this one drives, while it waits for them."""
         self.woken: threading.Event = threading.Event()
@@ -161,7 +161,7 @@ class Run:
         self.on_interrupt: Callable[[Signal], None] | None = None
         self.spec: Spec | None = None
         self.checkpoints: Checkpoints | None = None
-        """What `checkpoint` and `restore` remember between them."""
+        """The memory that `checkpoint` and `restore` share."""
         self.plan: tuple[PlanItem, ...] | None = None
         """The plan at the place that the code has come to; None while it has not spoken of it."""
         self.plan_seq = 0
@@ -303,9 +303,9 @@ class Run:
         self.must_go_on(f"{scope.path}.0")
 
     def is_failure(self, error: BaseException) -> bool:
-        """Whether what a function raised is a failure of its own. What ends a program, such as
-        `sys.exit`, is none where this program may end; on a remote engine it may not, as others
-        are driven in it."""
+        """Whether what a function raised is a failure of its own. An exception that ends a program,
+        such as `sys.exit`, is none where this program may end; on a remote engine it may not, as
+        others are driven in it."""
         if isinstance(error, Exception):
             return True
         if isinstance(error, Signal | GeneratorExit) or self.is_over:
@@ -397,7 +397,7 @@ def time_is_up(until: datetime) -> Stop:
     return Stop(message, Failure("TaskTimedOut", message, module="holdfast", timed_out=True))
 
 
-# What a task says beside its calls: how it gets into the log.
+# The words of a task beside its calls: how it gets into the log.
 
 
 _any = shape_of(Any)

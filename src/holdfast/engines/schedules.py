@@ -56,7 +56,7 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
-    """What became of a due time."""
+    """The outcome of a due time."""
 
     due: datetime
     what: Literal["started", "skipped", "missed"]
@@ -185,7 +185,7 @@ def to_start(
 ) -> list[tuple[datetime, bool]]:
     """The due times since the last one that was seen to, and whether each is to be started.
 
-    What is late is caught up with as the schedule says: all of it, the last, or none.
+    Late times are caught up with as the schedule says: all of it, the last, or none.
     """
     found = []
     for due in due_between(schedule, after, now):

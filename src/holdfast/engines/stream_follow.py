@@ -68,7 +68,7 @@ _ID = re.compile(r"([0-9]{1,18})-([0-9]{1,9})-([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 class _Reply(Struct, frozen=True):
-    """What the step of a model returns, as far as it matters here."""
+    """The result of the step of a model, as far as it matters here."""
 
     message: Message
 
@@ -89,7 +89,7 @@ class StreamFollow(Following[StreamPart]):
         self._path = ""
         self._record: Call | None = None
         self._whole: list[Raw] | None = None
-        """What the record of the call has, once that has ended."""
+        """The content of the call's record, once that has ended."""
         self._text: str | None = None
         """The recorded text, of a step that asked a model."""
         self._has_ended = False
@@ -263,8 +263,8 @@ class StreamFollow(Following[StreamPart]):
         return f"{attempt}-{number}{length}"
 
     def _rest(self, record: Call, whole: list[Raw]) -> Iterator[StreamPart]:
-        """What the reader does not have of the recorded whole; all of it, if what the reader has is
-        something else."""
+        """The part of the recorded whole that the reader does not have; all of it, if what the
+        reader has is something else."""
         attempt = attempt_of(record) or StreamAttempt(record.seq, 1)
         same = sha256()
         for part in whole[: self._seen]:
@@ -277,7 +277,7 @@ class StreamFollow(Following[StreamPart]):
         self._number = len(whole)
 
     def _rest_of_text(self, record: Call, text: str) -> Iterator[StreamPart]:
-        """What the reader does not have of the recorded text, as one part; all of it, if what the
+        """The part of the recorded text that the reader does not have; all of it, if what the
         reader has is something else."""
         attempt = attempt_of(record) or StreamAttempt(record.seq, 1)
         has = self._length if self._number else 0

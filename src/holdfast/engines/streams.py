@@ -60,7 +60,7 @@ def stream_at(run: Run, path: str, spec: Spec, data: bytes) -> Any:
 
 
 class StreamParts:
-    """What one attempt of a streaming step has yielded, and who reads it."""
+    """The parts that one attempt of a streaming step has yielded, and their reader."""
 
     def __init__(self, body: Body) -> None:
         self.body = body
@@ -80,7 +80,7 @@ class StreamParts:
         return self.body.spec.fn(*args, **kwargs)
 
     def next_part(self, source: Iterator[Any]) -> Any:
-        """What the generator yields next; unset at its end."""
+        """The next part of the generator; unset at its end."""
         following = partial(next, source, UNSET)
         if self._ends_at is None:
             return self.context.run(following)
@@ -112,7 +112,7 @@ class StreamParts:
         return settled
 
     def ended(self) -> Returned | Raised:
-        """What became of an attempt that came to its end."""
+        """The outcome of an attempt that ended."""
         self.body.must_not_be_doomed()
         return Returned(self._all(), None)
 
@@ -122,7 +122,7 @@ class StreamParts:
             self._kept.has_ended = True
 
     def raised(self, error: BaseException) -> Raised:
-        """What became of an attempt that raised."""
+        """The outcome of an attempt that raised."""
         outcome = self.body.raised(error, timed_out=self.scope.closed)
         outcome.final = outcome.final or isinstance(error, Unserializable)
         if self._raws:
@@ -168,7 +168,7 @@ class Streaming:
         self._flow = perform(asked, record)
 
     def next_request(self, answer: Any) -> Request | None:
-        """What the flow wants now; None when the call has ended."""
+        """The wish of the flow now; None when the call has ended."""
         if self.ended is not None:
             return None
         try:
@@ -190,7 +190,7 @@ class Streaming:
             self._parts.leave()
 
     def rest(self) -> Iterator[Any]:
-        """What is left for the reader: the parts of an end that was recorded, and a failure."""
+        """The rest for the reader: the parts of an end that was recorded, and a failure."""
         if not isinstance(self.ended, Call) or not self.has_reader:
             return
         record, returns = self.ended, self.spec.signature.returns

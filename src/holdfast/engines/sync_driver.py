@@ -147,7 +147,7 @@ def run_function(run: Run, spec: Spec) -> Returned | Raised | Stopped:
     token = scope_var.set(run.root)
     running[run] = begun_here(run)
     try:
-        # What it sets in its context stays there: a task that is recorded sets nothing either.
+        # Its changes to the context stay there: a task that is recorded sets nothing either.
         value = copy_context().run(spec.fn, *args, **kwargs)
         close_streams(run)
     except Stop as signal:
@@ -359,7 +359,7 @@ def side_by_side(work: Iterator[Callable[[], Any]], workers: int) -> Iterator[An
         while waiting:
             yield waiting.popleft().result()
     finally:
-        # What has begun comes to its end; what has not, does not begin any more.
+        # A call that has begun runs to its end; what has not, does not begin any more.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -376,7 +376,7 @@ def late(spec: Spec) -> TimeoutError:
 
 
 def nothing() -> NoReturn:
-    """What a flow that runs or checks nothing is driven with."""
+    """The arguments for a flow that runs or checks nothing."""
     raise TypeError("this flow has nothing to run or to check")
 
 

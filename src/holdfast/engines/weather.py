@@ -27,7 +27,8 @@ from holdfast.log.states import load
 from holdfast.stores.port import Store
 
 FAULTS = (StorageFailed, OSError)
-"""What is weather: the store, or the way to it, failed. Other errors are about one task."""
+"""The errors that are weather: the store, or the way to it, failed. Other errors are about one
+task."""
 
 _FIRST_S, _LONGEST_S = 0.1, 2.0
 _TRIED_BYTES = 16 * 1024

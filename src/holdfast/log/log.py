@@ -142,8 +142,8 @@ class KeepsParts(Protocol):
     """Writes the parts of steps that stream where others can follow them."""
 
     def begin(self, log: Log, path: str, raws: list[bytes], of_text: bool = False) -> Any:
-        """An attempt begins, and adds its parts to `raws`, or the pieces of a text. What is
-        returned has a field `has_ended`, to be set when the call has its record."""
+        """An attempt begins, and adds its parts to `raws`, or the pieces of a text. The result has
+        a field `has_ended`, to be set when the call has its record."""
 
 
 class Log:
@@ -215,9 +215,9 @@ class Log:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
 
         So the start of a quick step costs no write of its own: it goes out with its result. A
-        strand that was given up may append nothing more, from one moment to the next. What
-        depends on the state, which others change too, is given as a function of it; if that
-        returns None, nothing is appended, and neither does this return True.
+        strand that was given up may append nothing more, from one moment to the next. An event that
+        depends on the state, which others change too, is given as a function of it; if that returns
+        None, nothing is appended, and neither does this return True.
         """
         with self._lock:
             if self._broken is not None:

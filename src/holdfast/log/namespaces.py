@@ -88,7 +88,7 @@ class Namespace:
     # Reading
 
     def find(self, keys: Sequence[str]) -> dict[str, KeptValue]:
-        """What is there under these keys, and has not expired."""
+        """The values under these keys that have not expired."""
         now = self.clock()
 
         def look(state: Memories) -> dict[str, KeptValue]:
@@ -98,7 +98,7 @@ class Namespace:
         return self._ledger.look(look)
 
     def find_all(self, prefix: str = "") -> list[KeptValue]:
-        """What is there under keys that begin with `prefix`, by key."""
+        """The values under keys that begin with `prefix`, by key."""
         now = self.clock()
 
         def look(state: Memories) -> list[KeptValue]:
@@ -171,7 +171,7 @@ class Namespace:
         return done + found
 
     def _deleted_before(self, source: Mapping[str, str]) -> tuple[list[str], int]:
-        """What the same call deleted before a crash, and in how many events."""
+        """The keys that the same call deleted before a crash, and in how many events."""
         calls, seqs = self._ledger.refresh().calls, set[int]()
         while (call := _numbered(source, len(seqs))["call"]) in calls:
             seqs.add(calls[call])

@@ -14,8 +14,8 @@ not stored again: what stands for them says which event of the log holds them.
 
 They are made of the log, and say which: with the sum of the line that they stand after, that of the
 one they go on from, and those of the records they name. Each part is sealed with the sum it
-belongs to. Whatever does not fit is not used. A reader of a log without them has to fold it, and
-leaves them for the next.
+belongs to. A waypoint that does not fit is not used. A reader of a log without them has to fold it,
+and leaves them for the next.
 """
 
 from __future__ import annotations

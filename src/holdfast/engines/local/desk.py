@@ -87,9 +87,9 @@ class Desk:
         self._id, self._count = os.urandom(4).hex(), 0
         self._mine: dict[str, _Mine] = {}
         self._freed: dict[str, dict[str, str]] = {}
-        """What is to be given back: by queue the tasks, each with its grant."""
+        """The places to give back: by queue the tasks, each with its grant."""
         self._again: dict[str, Facts] = {}
-        """What has a place, and could not be begun yet."""
+        """The tasks that have a place, and could not be begun yet."""
         self._logs: dict[str, QueueLog] = {}
         self._queues: dict[str, DeclaredQueue] = {}
         self._next_look = self._next_strays = 0.0
@@ -404,7 +404,7 @@ def waiting_in(store: Store, numbers: Iterable[int]) -> Iterator[int]:
 
 
 def waiting_page(store: Store, first: int, end: int, limit: int) -> Sequence[tuple[str, Facts]]:
-    """What waits in the lanes from `first` to before `end`, in order."""
+    """The tasks that wait in the lanes from `first` to before `end`, in order."""
     last = lane_start(end) - timedelta(microseconds=1)
     place = PagePlace(lane_start(first), "")
     query = Query(prefix=_TASKS, due_by=last, beyond=place, limit=min(limit, LONGEST_PAGE))

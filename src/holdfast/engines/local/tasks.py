@@ -1,7 +1,7 @@
 """Tasks driven in this process: taken hold of, run to their end or to where they wait, released.
 
-What the methods of `Holdfast` that drive a task have in common: `run` makes it first, `resume`
-takes it as it is, `retry` and `compensate` open it again.
+The common part of the methods of `Holdfast` that drive a task: `run` makes it first, `resume` takes
+it as it is, `retry` and `compensate` open it again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Begin(Struct, frozen=True):
     """Whether the recorded end of a task is what the caller asked for."""
     args_hash: str = ""
     engine: str | None = None
-    """What is to drive it; None for whatever its log says."""
+    """Its driver; None for whatever its log says."""
     continues: bool = False
     """Whether it is let go on if it is paused."""
     reopens: bool = False
@@ -91,7 +91,7 @@ class Begin(Struct, frozen=True):
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True):
-    """What `run` and `start` are told about a task besides its arguments."""
+    """The options of `run` and `start` for a task, besides its arguments."""
 
     id: str | None = None
     user: str = ""
@@ -115,7 +115,7 @@ class Driving:
     """The tasks that this process drives of one store."""
 
     driver: Driver = HERE
-    """What makes their calls."""
+    """The driver of their calls."""
 
     def __init__(self, holding: Holding) -> None:
         self.holding = holding
@@ -292,7 +292,7 @@ class Driving:
     # Driving it
 
     def _begin(self, task: Begin, log: Log) -> None:
-        """What is done to a task first, if it is ours to drive."""
+        """The first thing done to a task, if it is ours to drive."""
         self._must_be_ours(task, log.state)
         if log.state.ticket is not None and log.state.status not in FINISHED:
             if task.confirm is None:
@@ -402,7 +402,7 @@ class Driving:
                 record_hindrance(log, type(error).__name__, str(error), self.holding.owner)
 
     def _end_of_finished(self, task: Begin, error: StoreError) -> Any:
-        """What a finished task ended with, which takes no lease to tell; else the error stands."""
+        """The end of a finished task, which takes no lease to tell; else the error stands."""
         state = load(self.store, task.task_id, missing_ok=True)
         if not task.ends_with(state):
             if not isinstance(error, DrivenElsewhere):
@@ -440,7 +440,7 @@ def _has_a_queue(state: State) -> BadInput:
 
 
 def recorded_end(store: Store, state: State, spec: Spec) -> Any:
-    """What a finished task returned or raised, from its log."""
+    """The result or the error of a finished task, from its log."""
     if state.status == "cancelled":
         raise TaskCancelled(state.id, state.because)
     if state.failure is not None:
@@ -455,7 +455,7 @@ def is_undone(state: State) -> bool:
 
 
 def live_end(state: State, outcome: Outcome) -> Any:
-    """What a task that ended just now returned or raised."""
+    """The result or the error of a task that ended just now."""
     if isinstance(outcome, Stopped):
         raise TaskCancelled(state.id, state.because)
     if isinstance(outcome, Raised):

@@ -145,7 +145,7 @@ class Worker:
         self._newest = NEVER
         self._is_told = False
         self._told: set[str] = set()
-        """What was put off only because our own process held it to tell it something."""
+        """A task put off only because our own process held it to tell it something."""
         self._loop: Any = None
 
     def run(self) -> None:
@@ -320,7 +320,8 @@ class Worker:
             return None
 
     def _due(self, now: datetime) -> Iterator[tuple[str, Facts | None]]:
-        """What has something to do. A worker that is new also tries what others could not."""
+        """The tasks that have something to do. A worker that is new also tries what others could
+        not."""
         due = due_in(self._store, _TASKS, now)
         # Not all workers begin with the same task: only one of them would have it.
         first = list(islice(due, 2 * self._concurrency)) if self._shuffles else []
@@ -487,7 +488,7 @@ class Worker:
         if error is None or (isinstance(error, went_on) and not is_elsewhere):
             self._trouble.pop(task_id, None)
         if error is None or isinstance(error, TaskFailed | TaskCancelled):
-            # Whatever the store still thinks of it.
+            # This holds whatever the store still thinks of it.
             self._put_off(task_id, _TROUBLE_S)
             self._say(f"{task_id}: {error or 'completed'}")
         elif isinstance(error, TaskReleased):  # it waits for its turn, so there is work left

@@ -1,4 +1,4 @@
-"""What an engine does for a task that it drives, and what a task waits for."""
+"""The work of an engine for a task that it drives, and the things that a task waits for."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class ChildRun(Pending, Protocol):
 
 
 class Carrier(Protocol):
-    """What an engine does for one task, in one of its runs. Each thing asked for must be asked for
-    again, in the same order, when the function runs again from its top."""
+    """The work of an engine for one task, in one of its runs. Each thing asked for must be asked
+    for again, in the same order, when the function runs again from its top."""
 
     def call(self, asked: Asked, data: bytes) -> Called:
         """Make a call with these arguments, by `attempt`."""

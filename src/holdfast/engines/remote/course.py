@@ -36,7 +36,7 @@ from holdfast.log.store_calls import inbox_of
 
 
 class RunEnd(Struct, frozen=True):
-    """What became of a run: the task ended, or it goes on in another run, or on another engine."""
+    """The outcome of a run: the task ended, or it goes on in another run, or on another engine."""
 
     how: Literal["ended", "again", "moved"]
     status: str
@@ -144,7 +144,7 @@ class Course:
 
     async def _paused(self) -> RunEnd:
         """Wait until somebody lets the task go on, ends it, or gives it to another engine."""
-        # What was said since it was paused: a strand may have stopped long before the last did.
+        # The messages since it was paused: a strand may have stopped long before the last did.
         pauses = [n for n, event in enumerate(self._told, 1) if isinstance(event, PauseRequested)]
         heard = max(pauses, default=0)
         while True:
@@ -275,7 +275,7 @@ async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop, remote: Rem
 
 
 class _Alarm(Alarm):
-    """What a call waits for is woken by its engine; a call under way comes to its end."""
+    """The engine of a call wakes what the call waits for; a call under way comes to its end."""
 
     def _ring(self, signal: Signal) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What a worker of a remote engine has in common for all the tasks that it drives."""
+"""The common part of all tasks that a worker of a remote engine drives."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ _CHILD_POLL_S = 0.1
 
 
 class Application(Protocol):
-    """What the application knows of its tasks: see `holdfast.engines.local.tasks.Driving`."""
+    """The knowledge of the application about its tasks: see
+    `holdfast.engines.local.tasks.Driving`."""
 
     holding: Holding
 
@@ -122,7 +123,7 @@ class Host:
 class Relatives:
     """The children of a task on a remote engine: they are driven by it too.
 
-    Those that the function of a task starts are handed to the engine by its carrier.
+    The carrier of a task hands the tasks that its function starts to the engine.
     """
 
     def __init__(self, host: Host) -> None:
@@ -198,9 +199,9 @@ async def look_after(
     say: Callable[[str], None],
     serve: Callable[[str], None] = lambda task: None,
 ) -> None:
-    """Make a pass over the tasks of an engine about once a second. What stands in the way is said
-    once, until it changes or is gone. With `serve` the engine is told which worker has the code of
-    a type of task: it may have forgotten."""
+    """Make a pass over the tasks of an engine about once a second. An obstacle is said once, until
+    it changes or is gone. With `serve` the engine is told which worker has the code of a type of
+    task: it may have forgotten."""
     memory, said, patrol = SweepMemory(), set[str](), Patrol(store)
 
     def swept_at_cost() -> tuple[SweepResult, float]:

@@ -1,9 +1,9 @@
-"""What the function of a task waits for on a remote engine, and when it may see it.
+"""The things that the function of a task waits for on a remote engine, and when it may see them.
 
 The log may be ahead of what the engine has heard of: it crashed before it was told, or runs the
-function again from its top. What has ended by the event `begun.seq`, where the engine begins, is
-known. Everything else is waited for by what the engine does: a call, a time, a message. So the
-engine is asked for the same things each time.
+function again from its top. Calls that have ended by the event `begun.seq`, where the engine
+begins, are known. Everything else is waited for by what the engine does: a call, a time, a message.
+So the engine is asked for the same things each time.
 
 Each operation is a generator that yields what it waits for, one of several: sync code waits for it
 in its strand, async code by a future.
@@ -270,7 +270,7 @@ class Remote:
             _give_up(timer)
 
     def keep_what_was_said(self) -> None:
-        """What the function said so far decides what it asks for: it must be there next time."""
+        """The words of the function so far decide what it asks for: it must be there next time."""
         # Not what others began meanwhile: the calls of many branches would each wait for the disk
         # here, where nothing else can run.
         if self.run.log.newest_word > self.run.log.synced:

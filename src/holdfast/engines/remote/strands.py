@@ -46,7 +46,7 @@ class Strand:
         return bool(self._greenlet.dead)
 
     def result(self) -> Any:
-        """What it returned or raised."""
+        """Its result or error."""
         if self.error is not None:
             raise self.error
         return self.value
@@ -97,7 +97,7 @@ class Strands:
             _enter_loop(*loop)
 
     def pendings(self) -> list[Pending]:
-        """What the strands wait for."""
+        """The things that the strands wait for."""
         return [pending for strand in self._strands for pending in strand.waits]
 
     def wait(self, *pendings: Pending) -> None:
@@ -237,7 +237,8 @@ class BodyLoop(asyncio.AbstractEventLoop):
         self.end: Callable[[], None] | None = None
         """Called when that is so, and the function waits for nothing that would tell it."""
         self.left_with: Callable[[], Signal | None] = lambda: None
-        """What the function is to be left with, if it waits for nothing that would tell it."""
+        """The signal that the function is to be left with, if it waits for nothing that would tell
+        it."""
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, in a strand."""

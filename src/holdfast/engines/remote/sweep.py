@@ -43,20 +43,20 @@ _SOONEST_S, _LATEST_S = 1.0, 60.0
 
 
 class SweepResult(Struct, frozen=True):
-    """What a pass did."""
+    """The outcome of a pass."""
 
     started: tuple[str, ...] = ()
     """The ids of the tasks that the engine did not drive."""
     told: tuple[tuple[str, str], ...] = ()
     """The messages that the engine was told of: of which task, and their names."""
     trouble: tuple[str, ...] = ()
-    """What stood in the way; it is tried again."""
+    """The obstacles; it is tried again."""
     unserved: str = ""
     """A type of task that the engine knows of nobody to drive."""
 
 
 class SweepMemory(Struct):
-    """What is remembered from one pass to the next. May be lost: the next pass asks more then."""
+    """The memory from one pass to the next. May be lost: the next pass asks more then."""
 
     look_at: dict[str, float] = field(default_factory=dict)
     """By stream, when to look at it next."""

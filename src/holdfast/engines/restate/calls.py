@@ -149,7 +149,7 @@ def _end_of(work: Future[Any]) -> asyncio.Future[None]:
 
 
 def trouble(id: str, error: BaseException) -> RetryableError:
-    """What Restate hears of an error that is not the task's own: it asks again later.
+    """The words for Restate about an error that is not the task's own: it asks again later.
 
     Not its text, which may hold what is secret or encrypted in the store.
     """

@@ -1,7 +1,7 @@
-"""What a task asks of Restate: each thing is an entry in the journal of its invocation.
+"""The requests of a task to Restate: each thing is an entry in the journal of its invocation.
 
-What the journal holds are acknowledgements, and the times when they came: values stay in the store.
-The time of a task is the latest that its journal knows, so it is the same each time it is read.
+The journal holds acknowledgements, and the times when they came: values stay in the store. The time
+of a task is the latest that its journal knows, so it is the same each time it is read.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class RestateChild(Coming):
 
 
 class RestateCarrier:
-    """What one invocation does for a task."""
+    """The work of one invocation for a task."""
 
     def __init__(
         self, ctx: WorkflowContext, host: Host, calls: Calls, job: Job, engine: Restate
@@ -257,8 +257,8 @@ class RestateCarrier:
         future = self._ask(
             lambda: self._ctx.sleep(left), timer, lambda _: {"at": until.isoformat()}
         )
-        # What is waited for from then on is the same each time: the function gives it up where it
-        # has heard the same of its journal.
+        # From then on it waits for the same each time: the function gives it up where it has heard
+        # the same of its journal.
         timer.forget = partial(self._coming.pop, future, None)
         return timer
 
@@ -388,7 +388,7 @@ def _runs_before(state: State, job: Job) -> Iterator[Job]:
 
 
 def heard(post: str) -> str:
-    """What the task hears of a message in its inbox."""
+    """The message in its inbox, as the task hears it."""
     return CANCEL if is_to_end(post) else post
 
 

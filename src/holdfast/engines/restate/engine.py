@@ -21,7 +21,7 @@ from holdfast.engines.restate.http import (
 from holdfast.errors import BadInput, EngineConflict, EngineError
 
 _KILLED = "[409] killed"
-"""What Restate says of an invocation that somebody killed."""
+"""The words of Restate about an invocation that somebody killed."""
 
 
 class Restate:
@@ -113,7 +113,7 @@ class Restate:
             raise self.admin.trouble(reply, "admin API")
 
     def query(self, job: Job) -> Driven | None:
-        """What the server knows of a task; None if nothing."""
+        """The knowledge of the server about a task; None if nothing."""
         self._must_be_ours(job)
         found = self._select(
             "id, status, completion_result, completion_failure, created_at from sys_invocation "
@@ -180,7 +180,7 @@ class Restate:
     def worker(
         self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
     ) -> EngineWorker:
-        """What drives its tasks in this process."""
+        """The worker that drives its tasks in this process."""
         try:
             from holdfast.engines.restate.worker import RestateWorker
         except ModuleNotFoundError as error:

@@ -19,13 +19,13 @@ PATIENCE_S = 10.0
 
 
 class HttpReply(Struct, frozen=True):
-    """What the server said."""
+    """The answer of the server."""
 
     status: int
     text: str
 
     def json(self) -> Any:
-        """What it said, read; None if that is no JSON."""
+        """The answer, read; None if that is no JSON."""
         try:
             return json.loads(self.text)
         except ValueError:
@@ -33,7 +33,7 @@ class HttpReply(Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """What it says is wrong."""
+        """The fault that it names."""
         said = self.json()
         found = said.get("message") if isinstance(said, dict) else None
         return str(found or self.text or f"HTTP {self.status}")[:500]
@@ -76,7 +76,7 @@ class Address:
             connection.close()
 
     def trouble(self, reply: HttpReply, part: str) -> EngineError:
-        """What is wrong, if the server did not do what it was asked for."""
+        """The fault, if the server did not do what it was asked for."""
         said = f"answered {reply.status} ({reply.message:.200})"
         if reply.status in (401, 403):
             return EngineError(f"Restate at {self.url} {said}: give Restate(token=…)")
@@ -95,7 +95,7 @@ class Address:
         )
 
 
-# What tasks are called at Restate: a service for each type of task, and a key for each task.
+# The names of tasks at Restate: a service for each type of task, and a key for each task.
 
 
 RUN, TELL = "run", "tell"

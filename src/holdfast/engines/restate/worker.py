@@ -74,7 +74,7 @@ async def serve_until(app: Any, listener: socket.socket, stop: asyncio.Event) ->
     try:
         await serve(_stoppable(app, stop), config, shutdown_trigger=stop.wait, mode="asgi")
     except Exception:
-        # What still comes in for a stream that was closed ends its connection with an error.
+        # Data that still arrives for a closed stream ends its connection with an error.
         if not stop.is_set():
             raise
 
@@ -118,7 +118,7 @@ def _stoppable(app: Any, stop: asyncio.Event) -> Any:
                 receivers.discard(this)
 
         async def send_or_stop(message: Any) -> None:
-            # What the server of a closed connection is given to send it waits for, for ever.
+            # Sending on a closed connection never returns.
             if not stop.is_set():
                 await send(message)
 
@@ -136,7 +136,7 @@ _AGAIN_S = 0.5
 _WAITING = 64
 """How many tasks may wait at once for somebody else to release their logs."""
 _REACHES_NOT = "META0003"
-"""What the server says when it can't reach us."""
+"""The words of the server when it can't reach us."""
 
 
 class RestateWorker:

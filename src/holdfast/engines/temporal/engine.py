@@ -196,7 +196,8 @@ class Temporal:
                 raise
 
     def query(self, job: Job) -> Driven | None:
-        """What the cluster knows of a task; None if nothing, or only of an earlier time."""
+        """The knowledge of the cluster about a task; None if nothing, or only of an earlier
+        time."""
         return self._do(self._query(job))
 
     async def _query(self, job: Job) -> Driven | None:
@@ -215,8 +216,8 @@ class Temporal:
         )
 
     async def _found(self, job: Job) -> WorkflowExecutionDescription | None:
-        """The newest run of a task; None if there is none. One that is another's keeps its id to
-        itself only while it runs."""
+        """The newest run of a task; None if there is none. A workflow of another store blocks the
+        id only while it runs."""
         try:
             found: WorkflowExecutionDescription = await (await self._handle(job)).describe()
         except RPCError as error:
@@ -246,7 +247,7 @@ class Temporal:
     def worker(
         self, hf: Any, *, concurrency: int = 16, say: Callable[[str], None] | None = None
     ) -> EngineWorker:
-        """What drives its tasks in this process."""
+        """The worker that drives its tasks in this process."""
         return TemporalWorker(self, hf, concurrency=concurrency, say=say)
 
     # The connection
@@ -313,8 +314,8 @@ class Temporal:
 
 @cache
 def _runtime() -> Runtime:
-    """Temporal's own part of this process. What it has to say goes where Python's logs go: by
-    itself it prints, among what a program prints for others to read."""
+    """Temporal's own part of this process. Its messages go where Python's logs go: by itself it
+    prints, among what a program prints for others to read."""
     forwarding = LogForwardingConfig(logging.getLogger("temporalio.core"))
     levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
     return Runtime(
@@ -323,7 +324,7 @@ def _runtime() -> Runtime:
 
 
 def _in_words(said: str) -> str:
-    """What Temporal's core says of a connection, without the names of its types around it.
+    """The words of Temporal's core about a connection, without the names of its types around it.
 
     >>> _in_words('Error(ConnectError(Os { code: 111, message: "Connection refused" }))')
     'Connection refused'
@@ -357,7 +358,7 @@ async def _is_of(job: Job, found: WorkflowExecutionDescription) -> bool:
     return await _began_with(found) == job.seq
 
 
-# What Temporal keeps of tasks, encrypted: for a store that has a key.
+# The data that Temporal keeps of tasks, encrypted: for a store that has a key.
 #
 # Temporal is shown the arguments and results of calls, and why they failed. If the store is
 # encrypted, so is all of that: each payload is a box (see `stores.sealed.boxes`), closed with a
@@ -400,7 +401,7 @@ class BoxCodec(PayloadCodec):
         return [self._closed(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """What is in the boxes. Others are left as they are: who would read them is refused."""
+        """The content of the boxes. Others are left as they are: who would read them is refused."""
         return [self._opened(payload) for payload in payloads]
 
     def _closed(self, payload: Payload) -> Payload:

@@ -202,7 +202,7 @@ async def _beat(lost_after_s: float) -> None:
         activity.heartbeat()
 
 
-# What a workflow asks of Temporal for its task.
+# The requests of a workflow to Temporal for its task.
 
 
 Inside = Callable[[], AbstractContextManager[None]]

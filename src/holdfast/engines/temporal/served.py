@@ -1,4 +1,4 @@
-"""What the workflows and activities of a worker find each other by.
+"""The places where the workflows and activities of a worker find each other.
 
 Temporal makes workflows and activities by their names, so what they need is looked up: by an
 activity under the queue that it was taken from, by a workflow where its worker left it, as several
@@ -33,14 +33,14 @@ are in the store."""
 
 
 def begin_at(seq: int, log: str = "") -> dict[str, Any]:
-    """What a workflow begins with: the event it goes on from, and of which log."""
+    """The input of a workflow: the event it goes on from, and of which log."""
     return {"seq": seq, "log": log}
 
 
 TELL = "tell"
 """The signal that a message was left for a task; its name comes with it."""
 LOG, SEQ = "holdfast_log", "holdfast_seq"
-"""What a workflow remembers of its task."""
+"""The memory of a workflow about its task."""
 
 _SERVED = "holdfast_served"
 
@@ -55,7 +55,7 @@ class Unreachable(EngineError):
 
 
 class Trouble(HoldfastError):
-    """What stands in the way of a task, as a worker has said it. It is raised for Temporal only."""
+    """The obstacle of a task, as a worker has said it. It is raised for Temporal only."""
 
 
 class Offer(Struct, frozen=True):
@@ -88,7 +88,7 @@ class Served:
         """The calls that are being made, by task and path."""
 
     def trouble(self, task_id: str, error: Exception) -> str:
-        """What stands in the way of a task: as a text for Temporal, and said here, once.
+        """The obstacle of a task: as a text for Temporal, and said here, once.
 
         It comes from our own code, or from the store, and not from a call that failed: nothing of
         it is in the log, and it was not searched for what is to be hidden yet.

@@ -154,7 +154,7 @@ class TemporalWorker:
             flows.result()
 
     def _flows(self, client: Any, served: Served) -> Any:
-        """What runs the functions of tasks: all in one thread, which greenlets need."""
+        """The part that runs the functions of tasks: all in one thread, which greenlets need."""
         lost_after = timedelta(seconds=self._engine.lost_after_s)
         return Worker(
             client,
@@ -183,7 +183,7 @@ class TemporalWorker:
         )
 
     def _calls(self, client: Any, queue: str) -> Any:
-        """What makes the calls of tasks whose functions run here."""
+        """The part that makes the calls of tasks whose functions run here."""
         return Worker(
             client,
             task_queue=queue,
