@@ -459,9 +459,9 @@ class Counting(MemoryStore):
         super().__init__()
         self.read_blobs: list[str] = []
 
-    def get_blob(self, digest: str) -> bytes:
-        self.read_blobs.append(digest)
-        return super().get_blob(digest)
+    def get_blob(self, name: str, *, checked: bool = True) -> bytes:
+        self.read_blobs.append(name)
+        return super().get_blob(name, checked=checked)
 
 
 def test_each_blob_is_read_once_however_often_it_is_named():
