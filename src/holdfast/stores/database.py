@@ -90,9 +90,11 @@ class DatabaseStore(NothingLeft):
 
     def _sync(self, lease: Lease) -> None:
         held = self._leases.of(lease)
-        if held.newest is not None:
-            self._groups.wait(held.newest)
-        held.must_be_sound()
+        newest = held.newest
+        if newest is not None and not (newest.done and newest.error is None):
+            self._groups.wait(newest)
+        if held.trouble is not None:
+            held.must_be_sound()
 
     def read(self, stream: str, after_seq: int = 0, *, backwards: bool = False) -> Iterator[bytes]:
         seq = max(after_seq, 0)

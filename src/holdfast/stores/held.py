@@ -66,7 +66,8 @@ class Held:
     ) -> None:
         """Put lines in line to be written."""
         with self.writing:
-            self.must_be_sound()
+            if self.trouble is not None:
+                self.must_be_sound()
             if self.head != expected_seq:
                 raise not_there(self.lease.stream, self.head, expected_seq)
             job = HeldLines(self, expected_seq, list(lines), facts)
