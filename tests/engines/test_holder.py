@@ -51,11 +51,10 @@ def logs(store: Any) -> Iterator[list[Log]]:
     yield made
 
 
-def test_of_many_that_are_synced_each_has_its_own_outcome(store, logs):
+@pytest.mark.parametrize("call", ["sync", "append"])
+def test_of_many_that_are_synced_each_has_its_own_outcome(store, logs, call):
     broken = StorageFailed("the disk is full")
-    store.errors["sync", "tasks/b"] = broken
-    for log in logs:
-        log.flush()
+    store.errors[call, "tasks/b"] = broken
     assert sync_together([*logs, logs[1], logs[0]]) == [None, broken, None, broken, None]
     assert [log.has_to_be_synced() for log in (logs[0], logs[2])] == [False, False]
 

@@ -54,10 +54,10 @@ def sync_together(logs: Sequence[Log]) -> Sequence[BaseException | None]:
             outcomes[log] = error
     if flushed:
         upto = [log.flushed for log in flushed]
-        errors = logs[0].store.sync([log.lease for log in flushed])
-        for log, seq, error in zip(flushed, upto, errors, strict=True):
-            log.was_synced(seq, error)
-            outcomes[log] = error
+        answers = logs[0].store.sync([log.lease for log in flushed])
+        for log, seq, answer in zip(flushed, upto, answers, strict=True):
+            log.was_synced(seq, answer)
+            outcomes[log] = answer
     return [outcomes[log] for log in logs]
 
 

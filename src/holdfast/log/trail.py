@@ -370,32 +370,35 @@ class WaypointWriter:
                 # The numbers of a fork go on from its past, and a rewind makes a state of old
                 # ones: a reader of such a log does without.
                 if event.seq != mine.seq + 1 or isinstance(event, Rewound):
-                    self._is_off = True
+                    self._leave_off()
                     return
                 advance(mine, event)
                 if event.seq == state.seq:
                     _share(mine, state)
                 trail.passed(mine, event, event.seq, total)
         except Exception:  # it is of no matter what: the log goes on without
-            self._is_off = True
+            self._leave_off()
 
     def put(self) -> None:
         """Store what was left since: the lines are there now."""
         trail, kept = self._trail, self._kept
         self.is_due = False
-        if trail is None or self._is_off:
+        if trail is None:
             return
         try:
             for waypoint in list(trail.made):
                 number = waypoint.seq // self.every
                 if not self._can_go_on(number):
-                    self._is_off = True
+                    self._leave_off()
                     return
                 put_all(kept, self._stream, [waypoint])
                 self._known.add(number)
             trail.made.clear()
         except Exception:  # as above
-            self._is_off = True
+            self._leave_off()
+
+    def _leave_off(self) -> None:
+        self._is_off, self._state, self._trail = True, None, None
 
     def _can_go_on(self, number: int) -> bool:
         """Whether the waypoints are there that this one goes on from."""
