@@ -191,12 +191,17 @@ def test_without_what_windows_lacks_tasks_run_in_memory_and_in_sqlite(url, tmp_p
 def test_without_what_windows_lacks_the_command_line_works(tmp_path):
     code = """
         tell("sqlite:///trips.db")
+        for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):  # as in a service
+            os.environ.pop(name, None)
+        from holdfast.cli.options import login_name
+        print(repr(login_name()))
         sys.argv = ["holdfast", "--url", "sqlite:///trips.db", "ls"]
         from holdfast.cli import main
         main()
     """
     done = run(WINDOWS, code, tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("''\n")
     assert "trip  trip  completed" in re.sub(" +", "  ", done.stdout)
 
 

@@ -150,7 +150,7 @@ def login_name() -> str:
     """The person at this terminal, for the log: else it would name a process."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):
+    except (OSError, KeyError, ImportError):  # Windows has no module `pwd` to ask
         return ""
 
 
