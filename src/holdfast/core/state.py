@@ -353,9 +353,9 @@ class Reread(list[AnyEvent]):
         self, upto: Callable[[int], Iterable[AnyEvent]], kept: Iterable[AnyEvent] = ()
     ) -> None:
         super().__init__(kept)
-        self.upto = upto
+        self.upto: Callable[[int], Iterable[AnyEvent]] = upto
         """Reads every event up to one."""
-        self.is_whole = True
+        self.is_whole: bool = True
 
     def thin(self) -> None:
         """Leave out what can be read again, from now on."""
@@ -626,7 +626,7 @@ class Packed(Later[V]):
         self._notes = isinstance(given, Tracked)
         """Whether somebody follows its changes."""
         if isinstance(given, Tracked):
-            self.changes = given.changes
+            self.changes: KeyChanges = given.changes
 
     def settle(self, leave: int = 0) -> None:
         """Pack the values that are settled, but for so many of the newest."""

@@ -81,7 +81,7 @@ class SessionView:
     """A session as it is now. `messages` are those of its conversation."""
 
     def __init__(self, store: Store, state: Conversation, messages: Iterable[Message]) -> None:
-        self.id = state.id
+        self.id: str = state.id
         self._store = store
         self._values = state.values
         self._messages = [_said(message) for message in messages]
@@ -91,7 +91,7 @@ class SessionView:
                 case ["checkpoint", "", id]:  # a namespace is that of a graph inside a graph
                     kept[id] = self._data(value)
         self._checkpoints: Mapping[str, Any] = dict(sorted(kept.items()))
-        self.is_thread = bool(kept)
+        self.is_thread: bool = bool(kept)
         self.moments: Sequence[SessionMoment] = (
             [self._checkpoint(n, id) for n, id in enumerate(self._checkpoints, 1)]
             if kept

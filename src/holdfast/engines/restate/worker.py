@@ -158,7 +158,7 @@ class RestateWorker:
         self._say: Callable[[str], None] = say if say is not None else lambda text: None
         self._stopping = threading.Event()
         self._trouble: BaseException | None = None
-        self.hindered = f"it has not reached {engine!r} yet"
+        self.hindered: str = f"it has not reached {engine!r} yet"
         """Why it drives no tasks now; '' if it does."""
 
     def run(self) -> None:

@@ -67,7 +67,7 @@ class TemporalWorker:
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopped = False
-        self.hindered = f"it has not reached {engine!r} yet"
+        self.hindered: str = f"it has not reached {engine!r} yet"
         """Why it drives no tasks now; '' if it does."""
 
     def run(self) -> None:
