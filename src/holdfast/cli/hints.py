@@ -14,10 +14,10 @@ from pathlib import Path
 from holdfast.api.settings import code_of
 from holdfast.cli.settings import Given
 from holdfast.cli.text import clock
+from holdfast.core.spec import SCRIPT, SCRIPT_STEP
 from holdfast.core.state import State
 from holdfast.engines.routing import driven_by
 from holdfast.errors import BadInput, InDoubt, TaskFailed, TaskPaused, TaskStuck, Unanswered
-from holdfast.workspace.script import SCRIPT, STEP
 
 APPROVAL = "approve-"
 """How the id of a question begins that asks whether a call may be made."""
@@ -61,7 +61,7 @@ def resume_command(given: Given, state: State, command: str = "resume") -> str:
         options = ("--mission", whole, "--agent", "COMMAND …")
         again = ("--retry",) if command == "retry" else ()
         return our_command(given, "next", options=(*options, *again))
-    if state.task in (SCRIPT, STEP):
+    if state.task in (SCRIPT, SCRIPT_STEP):
         return f"run the script again, with HOLDFAST_TASK={shlex.quote(whole)}"
     return our_command(given, command, state.id, code=True)
 
@@ -82,10 +82,12 @@ def go_on_hint(given: Given, state: State) -> str:
 def resolve_commands(given: Given, task: str, path: str, type: str = "") -> tuple[str, str]:
     """The two that settle a call in doubt: that it happened, that it did not."""
     happened: tuple[str, ...] = ("--happened", "--result", "JSON")
-    if type == STEP:  # a command of a script: its result is its exit code, and no code checks it
+    if (
+        type == SCRIPT_STEP
+    ):  # a command of a script: its result is its exit code, and no code checks it
         happened = ("--happened", "--unchecked", "--result", '{"exit_code": 0}')
     return (
-        our_command(given, "resolve", task, path, options=happened, code=type != STEP),
+        our_command(given, "resolve", task, path, options=happened, code=type != SCRIPT_STEP),
         our_command(given, "resolve", task, path, options=("--did-not-happen",)),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -187,7 +186,9 @@ def find_session(hf: Holdfast, session_id: str) -> Session:
 
 def _meant(given: str, known: list[str], command: str) -> str:
     # The id itself is among them where there is a folder but no event in it.
-    near = difflib.get_close_matches(given, [each for each in known if each != given], n=3)
+    from difflib import get_close_matches
+
+    near = get_close_matches(given, [each for each in known if each != given], n=3)
     return f". Did you mean {' or '.join(near)}?" if near else f": see `holdfast {command}`"
 
 

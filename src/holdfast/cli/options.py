@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import update_wrapper, wraps
@@ -148,6 +147,8 @@ because_option: Final = click.option(
 
 def login_name() -> str:
     """The person at this terminal, for the log: else it would name a process."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # Windows has no module `pwd` to ask

@@ -5,7 +5,6 @@ A command is loaded when it is asked for, so that one does not wait for the impo
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
@@ -132,7 +131,9 @@ def explain(ctx: click.Context, topic: tuple[str, ...]) -> Exit:
         click.echo(_of_group(group))
     else:
         known = {*root.commands, *TOPICS, *(each.title.lower() for each in GROUPS)}
-        near = difflib.get_close_matches(asked, sorted(known), n=3)
+        from difflib import get_close_matches
+
+        near = get_close_matches(asked, sorted(known), n=3)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         words = ", ".join(TOPICS)
         raise click.UsageError(

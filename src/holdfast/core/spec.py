@@ -103,6 +103,9 @@ class Retry(Struct, frozen=True, kw_only=True):
 
 ONCE = Retry(attempts=1)
 
+SCRIPT, SCRIPT_STEP = "script", "once"
+"""The types of the two tasks of `holdfast once`, which run no function."""
+
 
 class Spec(Struct, frozen=True, kw_only=True):
     """Everything Holdfast knows of one decorated function."""

@@ -22,7 +22,7 @@ from holdfast.api.tasks import current
 from holdfast.codec import args_hash, shape_of
 from holdfast.core.events import FORMAT, Noted, TaskCreated, TaskRetried
 from holdfast.core.scope import inside
-from holdfast.core.spec import Spec
+from holdfast.core.spec import SCRIPT_STEP, Spec
 from holdfast.core.words import checked_id
 from holdfast.engines.functions import make_spec
 from holdfast.engines.local.tasks import Begin
@@ -36,7 +36,6 @@ from holdfast.workspace.process import RanProcess, RecordedOutput, Signals, run_
 from holdfast.workspace.script import (
     COMMAND,
     COMMIT,
-    STEP,
     KeptOutput,
     NotMade,
     Outcome,
@@ -186,7 +185,7 @@ class _Running:
             TaskCreated(
                 format=FORMAT,
                 id=self.id,
-                task=STEP,
+                task=SCRIPT_STEP,
                 args=log.stow_alone(self.args),
                 args_hash=args_hash(self.args),
                 parent=self.step.script,
@@ -213,7 +212,7 @@ class _Running:
                 save()
             return outcome.exit_code
 
-        return make_spec(once, "task", name=STEP)
+        return make_spec(once, "task", name=SCRIPT_STEP)
 
     def _command(self) -> Spec:
         def command(

@@ -33,7 +33,7 @@ from holdfast.core.events import (
     TaskCreated,
 )
 from holdfast.core.journal import Returned
-from holdfast.core.spec import ONCE, Retry
+from holdfast.core.spec import ONCE, SCRIPT, SCRIPT_STEP, Retry
 from holdfast.core.state import FINISHED, Call, State
 from holdfast.core.words import checked_id, is_utf8
 from holdfast.engines.control import end_of
@@ -54,9 +54,6 @@ from holdfast.log.values import Blobs
 from holdfast.stores import system
 from holdfast.stores.port import Store
 from holdfast.workspace.process import MAX_OUTPUT_BYTES, RecordedOutput, write_all
-
-SCRIPT, STEP = "script", "once"
-"""The types of the two tasks."""
 
 _PATIENCE_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 0.002, 0.05
 
@@ -385,7 +382,7 @@ def must_be_recordable(step: Step) -> None:
 
 def must_be_the_same(state: State, step: Step, args: bytes) -> None:
     """Raise `CodeChanged` unless the log is of the step that the script asks for now."""
-    if state.task != STEP or state.parent != step.script:
+    if state.task != SCRIPT_STEP or state.parent != step.script:
         raise BadInput(
             f"task {state.id!r} exists, and is no step of {step.script!r}: give the step another "
             f"name, or the script another id"

@@ -24,12 +24,12 @@ from holdfast.cli.options import (
 from holdfast.cli.output import console, print_error, print_json, print_lines, warned
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, plain
+from holdfast.core.spec import SCRIPT, SCRIPT_STEP
 from holdfast.core.state import FINISHED, Status
 from holdfast.errors import CodeMissing, HoldfastError, StoreError, TaskNotFound
 from holdfast.stores.listing import TaskRecord
 from holdfast.stores.port import LONGEST_PAGE
 from holdfast.views.task import TaskView
-from holdfast.workspace.script import SCRIPT, STEP
 
 Verdict = Literal["fits", "diverges", "same", "changed", "code_missing"]
 
@@ -116,7 +116,7 @@ def _checked(hf: Holdfast, view: TaskView, unreadable: list[StoreError]) -> Code
 
 
 def _missing(error: CodeMissing, task: str, type: str, status: Status) -> CodeVerdict | None:
-    if type in (SCRIPT, STEP):  # of a shell script: there never was any
+    if type in (SCRIPT, SCRIPT_STEP):  # of a shell script: there never was any
         return None
     return CodeVerdict(task, type, status, "code_missing", why=str(error))
 

@@ -19,11 +19,11 @@ from holdfast.cli.hints import resolve_commands
 from holdfast.cli.opening import opened
 from holdfast.cli.options import stacked, store_command
 from holdfast.cli.settings import Given
-from holdfast.core.spec import Retry
+from holdfast.core.spec import SCRIPT_STEP, Retry
 from holdfast.errors import BadInput, HoldfastError, InDoubt
 from holdfast.workspace.once import once as run_once
 from holdfast.workspace.process import MAX_OUTPUT_BYTES, Signals, die_by
-from holdfast.workspace.script import STEP, Step, end_script
+from holdfast.workspace.script import Step, end_script
 
 OURS = 100
 """Added to Holdfast's own exit codes, so that nobody takes them for the command's."""
@@ -235,7 +235,7 @@ def _in_doubt(given: Given, error: Exception) -> str:
     """The commands that settle a step; its code is not ours to load, and its result is short."""
     if not isinstance(error, InDoubt):
         return ""
-    happened, did_not = resolve_commands(given, error.task_id, error.path, STEP)
+    happened, did_not = resolve_commands(given, error.task_id, error.path, SCRIPT_STEP)
     return (
         f"step {shlex.quote(error.task_id)} may or may not have happened ({error.why}), and a "
         f"person has to say which. Its key was {error.key}\n"

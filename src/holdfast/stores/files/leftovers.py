@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -91,6 +90,8 @@ def _size_of(folder: Path) -> int:
 
 def _remove(path: Path) -> None:
     if stat.S_ISDIR(path.lstat().st_mode):
-        shutil.rmtree(path)
+        from shutil import rmtree
+
+        rmtree(path)
     else:
         path.unlink()
