@@ -358,19 +358,16 @@ def long_task(options: Any, folder: Path) -> list[Case]:
 
 
 def _command(url: str, command: str) -> list[float]:
-    """Seconds and megabytes of a command on a terminal; a snapshot goes to a file."""
+    """Seconds and megabytes of a command on a terminal."""
     task = [] if command == "ls" else ["long"]
     given = [sys.executable, "-m", "holdfast", "--url", url, command, *task]
     start = time.perf_counter()
-    if command == "snapshot":
-        process = subprocess.Popen(given, cwd=ROOT, stdout=subprocess.DEVNULL)
-    else:
-        ours, theirs = os.openpty()
-        process = subprocess.Popen(given, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=theirs)
-        os.close(theirs)
-        with suppress(OSError), open(ours, "rb", buffering=0) as screen:  # it ends with an error
-            while screen.read(1 << 16):
-                pass
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(given, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=theirs)
+    os.close(theirs)
+    with suppress(OSError), open(ours, "rb", buffering=0) as screen:  # it ends with an error
+        while screen.read(1 << 16):
+            pass
     used = _ended(process)
     return [time.perf_counter() - start, used.ru_maxrss / 1024]
 
