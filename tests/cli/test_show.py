@@ -42,7 +42,9 @@ def test_outputs_are_verbatim(recorded, cli):
     assert "     line 59 of https://Oslo.example\n" in out
 
 
-def test_what_came_from_outside_is_shown_with_what_was_asked_for(cli):
+def test_what_came_from_outside_is_shown_with_what_was_asked_for(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
     @task
     def asks_and_receives() -> None:
         ask("Book it?", bool, id="book")

@@ -334,12 +334,8 @@ def change_the_index(store: Folder, chance: Random) -> Done:
 def _is_legible(decode: Callable[[bytes], Any], data: bytes) -> bool:
     try:
         decode(data)
-    except (
-        Illegible,
-        TypeError,
-        RecursionError,
-    ):  # a build that is broken on purpose raises others
-        return False
+    except (Illegible, TypeError, ValueError, RecursionError):
+        return False  # a build that is broken on purpose raises what its decoder raises
     return True
 
 
