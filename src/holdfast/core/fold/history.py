@@ -87,8 +87,9 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
     """
     trail, left_at = state.trail, state.seq
     driver, taken_at = state.driver, state.taken_at
-    is_whole = not isinstance(trail, Reread) or trail.is_whole
-    known = trail if is_whole else [*trail.upto(state.seq)]
+    known: Sequence[AnyEvent] = trail
+    if isinstance(trail, Reread) and not trail.is_whole:
+        known = [*trail.upto(state.seq)]
     if all(each.seq != event.to for each in known):
         raise LookupError(f"event {event.to} is not among those that were read")
     before = fold(effective([*known, event], event.seq)[:-1])
