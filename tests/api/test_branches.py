@@ -204,8 +204,13 @@ def test_nothing_of_a_task_outlives_it(hf):
         await asyncio.sleep(0)
         return await one()
 
+    async def in_a_loop_that_goes_on() -> None:
+        assert await hf.arun(leaves_something, id="a") == 1
+        assert ended == ["forever"]
+
+    asyncio.run(in_a_loop_that_goes_on())
     assert hf.run(leaves_something, id="t") == 1
-    assert ended == ["forever"]
+    assert ended == ["forever"] * 2
 
 
 def test_a_failing_branch_fails_the_task_and_retry_runs_only_what_is_missing(hf):

@@ -24,6 +24,11 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass
+class Nothing:
+    """Has no fields."""
+
+
+@dataclasses.dataclass
 class Room:
     city: str
     beds: int = 1
@@ -102,6 +107,8 @@ FITS: list[tuple[Any, Any, Any]] = [
     (Annotated[Sequence[Room], "all of them", []], [{"city": "a"}], [Room("a")]),
     (Room | Suite, {"city": "a"}, Room("a")),
     (Room | Suite, {"city": "a", "rooms": 3}, Suite("a", 1, 3)),
+    (Nothing | Room, {"city": "a"}, Room("a")),
+    (Nothing | Room, {}, Nothing()),
     (Room | dict[str, Any], {"city": "a"}, Room("a")),
     (Room | dict[str, Any], {"other": 1}, {"other": 1}),
     (Computed, {"n": 3}, Computed(3)),

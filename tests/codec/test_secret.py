@@ -39,7 +39,7 @@ from holdfast import (
     tool,
 )
 from holdfast.cli.arguments import arguments_of
-from holdfast.codec import Signature, shape_of
+from holdfast.codec import Signature, secret, shape_of
 from holdfast.codec.scalars import Misfit
 from holdfast.codec.secrets import must_be_secret
 from tests.flavors import Crash
@@ -296,6 +296,15 @@ def test_arguments_keep_secrets_beside_their_bytes():
     assert not any(part in data for part in (b"one-one", b"two-two", b"three", b"four"))
     with pytest.raises(HoldsSecret):
         signature.dump(given, {})
+
+
+def test_only_so_many_values_are_remembered_and_the_latest_of_them(monkeypatch):
+    monkeypatch.setattr(secret, "_known", {})
+    monkeypatch.setattr(secret, "_MOST_KNOWN", 3)
+    for value in ("first-one", "second-one", "third-one", "first-one", "fourth-one", "short"):
+        secret.know(value)
+    text = "first-one second-one third-one fourth-one short"
+    assert secret.without_known(text) == "••• second-one ••• ••• short"
 
 
 def test_secrets_in_a_set_of_arguments_are_refused():

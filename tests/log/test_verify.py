@@ -6,7 +6,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from holdfast import Artifact, Holdfast, Keys, LogDamaged, TaskNotFound, WrongKey, keep, step, task
 from holdfast.errors import StorageFailed
 from holdfast.log import chain
+from holdfast.log.reading import newest_event
 from holdfast.log.store_calls import acquire_one, inbox_of, post_to, streams_in, sync_one
 from holdfast.log.verify import Head
 from holdfast.stores import open_store, secured
@@ -450,6 +451,19 @@ def test_progress_is_told_and_the_tasks_after_a_damaged_one_are_checked(tmp_path
         found = hf.verify(progress=lambda done, of: told.append((done, of)))
     assert told[-1] == (2, 2) and found.events > 5
     assert str(found.damage[0]).startswith("Trip 42/b: event ")
+
+
+def test_what_can_not_be_read_of_the_newest_event_is_named_with_its_log(tmp_path):
+    make(tmp_path / "w")
+    with closing(open_store(str(tmp_path / "w"))) as store:
+        newest = newest_event(store, "tasks/small")
+        assert newest is not None and newest.seq > 5
+        assert newest_event(store, "tasks/gone") is None
+        lease = acquire_one(store, "tasks/odd", "me", LONG_S)
+        store.append(lease, 0, [b'{"type":[]}'])
+        sync_one(store, lease)
+        with pytest.raises(LogDamaged, match="tasks/odd: it is damaged"):
+            newest_event(store, "tasks/odd")
 
 
 class Counting(MemoryStore):

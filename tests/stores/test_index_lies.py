@@ -308,6 +308,34 @@ def test_what_was_lost_before_a_stream_was_taken_hold_of_is_not_believed(tmp_pat
     other.close()
 
 
+class ShyDisk(Disk):
+    """A disk on which a folder can't be opened any more, when told so."""
+
+    is_shy = False
+
+    def folder(self, name: str | os.PathLike[str], parent: int | None = None) -> int:
+        if self.is_shy and name == "t":
+            raise PermissionError(13, "Permission denied")
+        return super().folder(name, parent)
+
+
+def test_facts_of_a_stream_of_which_nobody_can_tell_who_holds_it_are_not_believed(tmp_path):
+    disk = ShyDisk()
+    store = FileStore(tmp_path / "w", sync=False)
+    other = FileStore(tmp_path / "w", sync=False, disk=disk)
+    lease = acquire_one(store, "tasks/t", "me", 60)
+    goes_on = Facts("job", "in_progress", created_at=FAR)
+    store.append(lease, 0, [line_of("tasks/t", 1)], goes_on)
+    sync_one(store, lease)
+    store.append(lease, 1, [line_of("tasks/t", 2)])
+    assert list(other.find(Query()).found) == [("tasks/t", goes_on)]
+    disk.is_shy = True
+    page = other.find(Query())
+    assert (list(page.found), page.unknown) == ([], ["tasks/t"])
+    store.close()
+    other.close()
+
+
 class FullDisk(Disk):
     """A disk on which the index has no room, until it has."""
 

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.errors import Conflict, LeaseLost, StorageFailed, StoreError, TaskBusy
 from holdfast.log.store_calls import acquire_one, streams_in, sync_one
+from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
@@ -91,6 +92,28 @@ def test_a_lease_that_was_given_back_is_of_no_use(stores, use):
     with pytest.raises(StoreError):
         USES[use](ours, lease)
     assert list(ours.read("tasks/t")) == LINES[:1]
+
+
+class Refusing(Disk):
+    """A disk that takes no more changes of what is there, when told so."""
+
+    refuses = False
+
+    def overwrite(self, fd: int, data: bytes, offset: int = 0) -> None:
+        if self.refuses:
+            raise OSError(5, "Input/output error")
+        super().overwrite(fd, data, offset)
+
+
+def test_a_renewal_that_the_disk_refuses_is_told_as_one(tmp_path):
+    disk = Refusing()
+    with closing(FileStore(tmp_path / "w", disk=disk)) as store:
+        lease = acquire_one(store, "tasks/t", "me", 60)
+        disk.refuses = True
+        with pytest.raises(StorageFailed, match="tasks/t: can't renew its lease: Input/output"):
+            store.renew(lease)
+        disk.refuses = False
+        store.renew(lease)
 
 
 @pytest.mark.parametrize("kind", [FileStore, SqliteStore])

@@ -212,11 +212,10 @@ def _unlikeness(data: Any, member: Any) -> int:
     kind = typing.get_origin(_plain(member)) or _plain(member)
     if kind in _ANYTHING or kind in (dict, list, str):
         return sys.maxsize  # what takes anything comes last
-    if type(data) is not dict or not isinstance(kind, type):
+    if type(data) is not dict or not isinstance(kind, type) or not _is_made_of_fields(kind):
         return 0
-    fields = _fields_of(kind)
-    known = {name for field in fields for name in (field.name, field.given_as)}
-    return len(data.keys() - known) if fields else 0
+    known = {name for field in _fields_of(kind) for name in (field.name, field.given_as)}
+    return len(data.keys() - known)
 
 
 class _Field(NamedTuple):
@@ -229,9 +228,15 @@ class _Field(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
+def _is_made_of_fields(cls: Any) -> bool:
+    """Whether objects of a class are made of fields, and not by pydantic."""
+    is_made_otherwise = pydantic_types.is_model(cls) or issubclass(cls, Enum)
+    return record_of(cls) is not None and not is_made_otherwise
+
+
 def _fields_of(cls: Any) -> tuple[_Field, ...]:
-    """The fields of a class whose objects are made of fields, and not by pydantic."""
-    if record_of(cls) is None or pydantic_types.is_model(cls) or issubclass(cls, Enum):
+    """The fields of a class that is made of them; none of any other."""
+    if not _is_made_of_fields(cls):
         return ()
     if issubclass(cls, msgspec.Struct):
         found = msgspec.structs.fields(cls)
