@@ -1,7 +1,7 @@
 """The calls that a model asks for in one reply: made side by side, told to it in its order.
 
 Each call is a branch of the task, so whichever ends first, its record is found again after a crash.
-A call that waits for a person, or is in doubt, waits alone: the others come to their end.
+A call that waits for a person, or is in doubt, waits alone: the others run to their end.
 """
 
 from __future__ import annotations

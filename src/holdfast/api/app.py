@@ -440,7 +440,7 @@ class Holdfast:
     def pause(self, id: str, *, because: str = "", by: str = "") -> None:
         """Stop a task at its next step, until `resume` (which drives it here) or `unpause`.
 
-        The step in hand comes to its end and is recorded.
+        The step in hand runs to its end and is recorded.
         """
         control.pause(self._holding, id, because, by)
 

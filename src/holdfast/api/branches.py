@@ -84,7 +84,7 @@ def gather(*branches: Any) -> Any:
     be returned where the annotation says `list` or `tuple`.
 
     In a sync task give functions of no arguments, in an async task coroutines, and await it. Every
-    branch comes to its end; if any failed, the first of them in order raises.
+    branch runs to its end; if any failed, the first of them in order raises.
 
     >>> from holdfast import Holdfast, step, task
     >>> @step
@@ -386,7 +386,7 @@ async def _gathered_in_turn(
 
 
 def ended(run: Run, path: str, outcomes: Iterable[Any]) -> Results[Any]:
-    """The results of branches that have all come to their end, or what the first one raised."""
+    """The results of branches that have all run to their end, or what the first one raised."""
     results = Results(outcomes)
     stop_if_doomed(run, path)
     signals = [outcome for outcome in results if isinstance(outcome, Signal)]

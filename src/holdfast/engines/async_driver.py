@@ -496,7 +496,7 @@ async def each(batch: BatchOfCalls, calls: Iterator[tuple[str, bytes]], workers:
         while running:
             running = await _take(batch, running)
     except Exception:
-        # The items that are under way come to their end, and may have something to say first.
+        # The items that are under way run to their end, and may have something to say first.
         await asyncio.gather(*running, return_exceptions=True)
         batch.stop_if_doomed()
         raise

@@ -46,7 +46,7 @@ class Driver(Protocol):
         """How many checkpoints lie behind the place that the function has come to."""
 
     def pass_checkpoint(self) -> None:
-        """The function has come to one more."""
+        """The function has reached one more."""
 
     def is_ending(self, run: Run) -> bool:
         """Whether what the task did is being undone, at the place that it has come to."""

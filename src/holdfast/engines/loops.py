@@ -157,7 +157,7 @@ class Alarm:
         # Also if it may go on by now: the strand that stopped does not.
         if not self.may_cancel or self.cancels:
             return
-        if self._run.loop.in_flight:  # they come to their end first
+        if self._run.loop.in_flight:  # they run to their end first
             self.leave_soon(signal)
         else:
             self.left_with = signal
@@ -277,7 +277,7 @@ class Lines:
     def sync(self, log: Log) -> asyncio.Future[None]:
         """Done when everything appended to a log so far is durable.
 
-        The thread that syncs it also writes it. A loop that wrote for itself would let go of the
+        The thread that syncs it also writes it. A loop that wrote for itself would release the
         interpreter at each write, and wait for it again behind that thread.
         """
         return self._sync.wait(log)
@@ -322,8 +322,8 @@ class HeldLog:
 
 # How the strands of an async task come to a stop together.
 #
-# A strand that has to stop lets the calls come to their end that others are making, and raises
-# then. A strand that does not hear of that, because it waits for plain asyncio, is left.
+# A strand that has to stop lets the calls run to their end that others are making, and raises then.
+# A strand that does not hear of that, because it waits for plain asyncio, is left.
 
 
 _QUIET_S = 0.02
@@ -351,8 +351,8 @@ async def park(run: Run, path: str, waiting: TaskWaiting) -> None:
 
 
 async def stop(run: Run, path: str) -> NoReturn:
-    """Stop this strand, but let the calls that other branches are making come to their end:
-    raising at once would make a `TaskGroup` cancel them, and leave them in doubt."""
+    """Stop this strand, but let the calls that other branches are making run to their end: raising
+    at once would make a `TaskGroup` cancel them, and leave them in doubt."""
     _give_up(run, path)
     while isinstance(run.stop, Suspend) and run.loop.in_flight:
         await asyncio.wait(list(run.loop.in_flight.values()))
@@ -383,7 +383,7 @@ def land(run: Run, path: str, mark: asyncio.Future[None]) -> None:
 
 
 class UnderWay:
-    """A call is under way: others that have to stop let it come to its end first.
+    """A call is under way: others that have to stop let it run to its end first.
 
     No `@contextmanager`: every call of an async task goes through here.
     """

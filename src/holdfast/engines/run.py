@@ -98,7 +98,7 @@ class Answers(Protocol):
         """The events that settle a call that was begun, before it is undone."""
 
     def seen(self, path: str) -> None:
-        """The code has come to something that it reads, such as the time."""
+        """The code has reached something that it reads, such as the time."""
 
 
 class Checkpoints(msgspec.Struct):
@@ -122,7 +122,7 @@ class OnLoop:
         """The calls under way: a strand that has to stop waits for them."""
         self.branches: set[asyncio.Task[Any]] = set()
         self.cut_off: set[str] = set()
-        """The branches that were cancelled before they came to their end."""
+        """The branches that were cancelled before they ended."""
         self.draining: set[str] = set()
         """The streams whose readers have left, and which run to their end."""
 
@@ -314,7 +314,7 @@ class Run:
 
     def is_stopped(self, path: str) -> bool:
         """Whether the task is to stop at a call. Inside a tool only if it can't go on at all: a
-        tool that is stopped half-way is in doubt, so it comes to its end first."""
+        tool that is stopped half-way is in doubt, so it runs to its end first."""
         if self.stop is None:
             return False
         return isinstance(self.stop, Halt) or not self.is_in_tool(path)

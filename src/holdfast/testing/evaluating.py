@@ -59,7 +59,7 @@ class EvaluatedCase(Struct, frozen=True):
     result: Any = None
     was: Any = None
     problem: str = ""
-    """Why the task did not come to its end: it failed, or called what the log can't answer."""
+    """Why the task did not end: it failed, or called what the log can't answer."""
     divergence: str = ""
     """Where it first did something else than was recorded; '' if nowhere."""
     scores: dict[str, Score] = {}

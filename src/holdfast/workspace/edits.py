@@ -1,8 +1,8 @@
 """People may edit: what they changed in `plan.md` or `mission.md` becomes an event of the task.
 
 The last line of such a file tells whether somebody edited it, and which version
-they began with. So nothing has to be kept beside it, and what the log has come to since is brought
-together with the edit (see `holdfast.core.plan`). An edit that makes no sense, or can't be brought
+they began with. So nothing has to be kept beside it, and the changes in the log since then are
+merged with the edit (see `holdfast.core.plan`). An edit that makes no sense, or can't be brought
 together, is told; the task goes on as before, and the file stays as it is.
 
 A running task is told by way of its inbox. It sees a changed plan in what its next

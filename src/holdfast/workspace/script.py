@@ -103,7 +103,7 @@ def end_step(hf: Holdfast, step: State) -> None:
 
 
 def end_script(hf: Holdfast, script: str) -> None:
-    """Record that a script has come to its end. Of one that has, nothing changes."""
+    """Record that a script has ended. Of one that has, nothing changes."""
     if first_event(hf.store, stream_of(script)) is None:
         raise no_task(hf.store, script, ": no step of it was ever run")
     with _held(hf._holding, script) as log:

@@ -46,8 +46,8 @@ def pause(
 ) -> Exit:
     """Stop a task at its next step, until somebody lets it go on.
 
-    The step in hand comes to its end and is recorded. No worker takes up a paused task. To let it
-    go on, `holdfast resume` it: here with --app, or by a worker with --worker.
+    The step in hand runs to its end and is recorded. No worker takes up a paused task. To let it go
+    on, `holdfast resume` it: here with --app, or by a worker with --worker.
 
     \b
     Examples:
@@ -106,7 +106,7 @@ def cancel(
     One of these is said (with --json it is the outcome):
       ended        nobody was driving it, and it ended at once
       will_end     somebody is driving it: it ends at its next step; a running async step is
-                   cancelled, a sync one comes to its end and is recorded
+                   cancelled, a sync one runs to its end and is recorded
       to_be_driven it has something to do first: tools to undo, or children to cancel. A worker
                    does that and ends it, or `holdfast resume` with the task's code
 

@@ -51,7 +51,7 @@ class Called(Pending, Protocol):
         """Why it has to be asked for again; None if it has ended."""
 
     def give_up(self) -> None:
-        """The task is to stop. A call that is being made comes to its end; the next attempt at one
+        """The task is to stop. A call that is being made runs to its end; the next attempt at one
         that failed is not waited for."""
 
 

@@ -249,7 +249,7 @@ class Course:
 
 
 def _is_over(root: Strand) -> bool:
-    """Whether a task came to its end; raises what is no error of its own."""
+    """Whether a task ended; raises what is no error of its own."""
     if isinstance(root.error, Signal):
         return False
     root.result()
@@ -275,7 +275,7 @@ async def _aconduct(run: Run, spec: Spec, flow: Any, loop: BodyLoop, remote: Rem
 
 
 class _Alarm(Alarm):
-    """The engine of a call wakes what the call waits for; a call under way comes to its end."""
+    """The engine of a call wakes what the call waits for; a call under way runs to its end."""
 
     def _ring(self, signal: Signal) -> None: ...
 

@@ -401,7 +401,7 @@ class Remote:
 
     def landing(self) -> Waiting:
         """Wait for calls that were left (by `asyncio.timeout`, or a `TaskGroup`) and are still
-        made. Nobody can stop them, and before they have come to their end nobody can say what the
+        made. Nobody can stop them, and before they have run to their end nobody can say what the
         task did, or undo it."""
         for call in self._calls:
             if not call.done():

@@ -42,7 +42,7 @@ class Strand:
             self.error = error
 
     def done(self) -> bool:
-        """Whether it has come to its end."""
+        """Whether it has ended."""
         return bool(self._greenlet.dead)
 
     def result(self) -> Any:
@@ -363,7 +363,7 @@ class BodyLoop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        # At once, and here: in which order threads come to their end is not the same each time.
+        # At once, and here: in which order threads run to their end is not the same each time.
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))

@@ -75,7 +75,7 @@ class RestateCall(Coming):
     """A call that was asked for."""
 
     def give_up(self) -> None:
-        """Nothing: what is being made comes to its end, and attempts to come are timers."""
+        """Nothing: a call that is being made runs to its end, and attempts to come are timers."""
 
     def result(self) -> Waits | None:
         """What it waits for; None if it has ended."""

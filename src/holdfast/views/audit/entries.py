@@ -116,7 +116,7 @@ def _claimed(event: e.Claimed, seen: SeenTask) -> Fields:
 
 
 def how_claimed(seen: SeenTask) -> str:
-    """How a claim came to be."""
+    """The origin of a claim."""
     if not seen.epoch:
         return "the first claim"
     before = f"{seen.owner} (epoch {seen.epoch})"
