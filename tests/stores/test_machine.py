@@ -169,7 +169,7 @@ class NeverTakesOver(MemoryStore):
 
 
 class LetsAnybodyRelease(MemoryStore):
-    def _let_go(self, lease):
+    def _release(self, lease):
         self._mine.discard(lease)
         self._held.pop(lease.stream, None)
 

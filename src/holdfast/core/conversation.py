@@ -125,7 +125,7 @@ def advance(state: Conversation, event: AnyEvent) -> None:
         case ValuesChanged():
             change(state.values, state.calls, event)
         case SessionRewound():
-            _put_back(state, event)
+            _rewind(state, event)
         case _:
             what = f"a {type(event).__name__} is no event of a session"
             raise LogDamaged(f"sessions/{state.id}", event.seq, what)
@@ -137,7 +137,7 @@ _ITS_OWN = frozenset({"id", "user", "labels", "created_at", "fork", "origins", "
 """The fields that stay, also when a fork is rewound into the past it shares."""
 
 
-def _put_back(state: Conversation, event: SessionRewound) -> None:
+def _rewind(state: Conversation, event: SessionRewound) -> None:
     """Become the fold of the events up to `to`. An earlier rewind among them counts."""
     kept: list[AnyEvent] = []
     upto = event.to

@@ -229,7 +229,7 @@ class Holding:
         except Halt as signal:
             raise signal.error from signal.__cause__
         finally:
-            self.let_go(log)
+            self.release(log)
 
     def _open(self, task_id: str) -> Log:
         give_up_at = time.monotonic() + _ENDED_S
@@ -244,7 +244,7 @@ class Holding:
             time.sleep(_POLL_S)
 
     def open(self, task_id: str) -> Log:
-        """A task's log, held until `let_go`, or `TaskBusy`."""
+        """A task's log, held until `release`, or `TaskBusy`."""
         since = Moment()
         log = open_log(self.store, task_id, self.owner, self.lease_s, self.clock)
         return self._attend(log, since)
@@ -279,13 +279,13 @@ class Holding:
                 take_in(log, posts)
                 begin(log)
             except BaseException:
-                self.let_go(log)
+                self.release(log)
                 raise
         except Exception as error:
             return error
         return log
 
-    def let_go_many(self, endings: Sequence[Ending]) -> Sequence[BaseException | None]:
+    def release_many(self, endings: Sequence[Ending]) -> Sequence[BaseException | None]:
         """Let go of many tasks, some of which wait for something."""
         logs = [log for log, _ in endings]
         for log, waiting in endings:
@@ -306,7 +306,7 @@ class Holding:
         self._heartbeat.add(log)
         return log
 
-    def let_go(self, log: Log) -> None:
+    def release(self, log: Log) -> None:
         """Give a log back."""
         self._heartbeat.remove(log)
         log.close()

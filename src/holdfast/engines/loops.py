@@ -271,7 +271,7 @@ class Lines:
     def __init__(self, holding: Holding) -> None:
         # Reading a long log takes a while, for which the others need not wait.
         self.take: WaitingLine[Wanted, Log] = WaitingLine(holding.take_many, most_groups=4)
-        self.let_go: WaitingLine[Ending, None] = WaitingLine(holding.let_go_many, most_groups=4)
+        self.release: WaitingLine[Ending, None] = WaitingLine(holding.release_many, most_groups=4)
         self._sync: WaitingLine[Log, None] = WaitingLine(sync_together)
 
     def sync(self, log: Log) -> asyncio.Future[None]:
@@ -307,13 +307,13 @@ class HeldLog:
         except asyncio.CancelledError:
             await asyncio.wait([taking])
             if taking.exception() is None:
-                await self.lines.let_go.wait((taking.result(), None))
+                await self.lines.release.wait((taking.result(), None))
             raise
         return self._log
 
     async def __aexit__(self, kind: Any, error: BaseException | None, *_: Any) -> None:
         waiting = error.waiting if isinstance(error, Suspend) else None
-        await self.lines.let_go.wait((self._log, waiting))
+        await self.lines.release.wait((self._log, waiting))
         if waiting is not None:
             raise waiting from None
         if isinstance(error, Halt):

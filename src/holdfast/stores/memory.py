@@ -78,7 +78,7 @@ class MemoryStore(NothingLeft):
     def release(self, leases: Sequence[Lease]) -> None:
         with self._lock:
             for lease in leases:
-                self._let_go(lease)
+                self._release(lease)
 
     def append(
         self,
@@ -159,7 +159,7 @@ class MemoryStore(NothingLeft):
             self._facts.pop(lease.stream, None)
             _drop(self._posts, lease.stream)
             _drop(self._derived, lease.stream)
-            self._let_go(lease)
+            self._release(lease)
 
     def rename(self, lease: Lease, stream: str) -> None:
         with self._lock:
@@ -213,9 +213,9 @@ class MemoryStore(NothingLeft):
     def close(self) -> None:
         with self._lock:
             for lease in list(self._mine):
-                self._let_go(lease)
+                self._release(lease)
 
-    def _let_go(self, lease: Lease) -> None:
+    def _release(self, lease: Lease) -> None:
         self._mine.discard(lease)
         held = self._held.get(lease.stream)
         if held is not None and held[0] == lease:

@@ -85,7 +85,7 @@ def _fold_effective(events: Iterable[AnyEvent]) -> State:
     state = State()
     for event in events:
         if isinstance(event, e.Rewound):
-            history.put_back(state, event, event.seq - 1)
+            history.take_past(state, event, event.seq - 1)
             state.seq, state.updated_at = event.seq, event.at
         else:
             advance(state, event)

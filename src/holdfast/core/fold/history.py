@@ -25,7 +25,7 @@ def branched(state: State) -> None:
     state.posts = ()
     state.until = None
     state.undoable = state.compensated = False
-    state.sessions_to_rewind = {}  # they were the original's, and so is putting them back
+    state.sessions_to_rewind = {}  # they were the original's, and so is rewinding them
 
 
 def _leave(state: State) -> None:
@@ -96,10 +96,10 @@ def rewound(state: State, event: e.Rewound, fold: Callable[[Sequence[AnyEvent]],
     for field in State.__struct_fields__:
         setattr(state, field, getattr(before, field))
     state.trail, state.driver, state.taken_at = trail, driver, taken_at
-    put_back(state, event, left_at)
+    take_past(state, event, left_at)
 
 
-def put_back(state: State, event: e.Rewound, left_at: int) -> None:
+def take_past(state: State, event: e.Rewound, left_at: int) -> None:
     """The changes of a rewind to the state that the task is rewound to."""
     is_over = state.status in FINISHED
     result, failure = state.result, state.failure

@@ -287,7 +287,7 @@ class Hub:
                 is_away = driven_by(held.log.state) != self.engine
                 if is_away and not held.users and self._held.get(task_id) is held:
                     # It has ended, or was moved: who waited for that may want to open it at once.
-                    self._let_go(task_id)
+                    self._release(task_id)
 
     def holds(self, task_id: str) -> bool:
         """Whether a log is held now: then `hold` does not have to wait for anything."""
@@ -305,7 +305,7 @@ class Hub:
             with self._lock:
                 held = self._held.get(task_id)
                 if held is not None and held.log.is_broken and not held.users:
-                    self._let_go(task_id)
+                    self._release(task_id)
                     held = None
                 try:
                     held = held or self._take(task_id, since)
@@ -337,10 +337,10 @@ class Hub:
                 record_death(log, holding)
                 must_be_alone(log.state, [(each.log, each.since) for each in self._held.values()])
         except Taken:
-            holding.let_go(log)
+            holding.release(log)
             raise
         except TaskReleased as error:
-            holding.let_go(log)
+            holding.release(log)
             raise TaskBusy(str(error)) from None
         held = self._held[task_id] = _Held(log)
         if is_here:
@@ -358,22 +358,22 @@ class Hub:
                 log.sync()  # what is done now may end this process, and the next one has to know
         return held
 
-    def _let_go(self, task_id: str) -> None:
+    def _release(self, task_id: str) -> None:
         held = self._held.pop(task_id)
         with suppress(StoreError, OSError):  # who goes on with it reads what there is
             if driven_by(held.log.state) == self.engine:
                 held.log.append(Parked(why=f"it waits on {self.engine}"))
         with suppress(StoreError, OSError):
-            self.holding.let_go(held.log)
+            self.holding.release(held.log)
 
     def _tidy(self) -> None:
         while not self._closing.wait(_TICK_S):
             try:
-                self._let_go_of_idle(self._linger_s)
+                self._release_idle(self._linger_s)
             except Exception:  # a log that is not released would be held for ever, and by nobody
                 _logger.exception("a log could not be released; trying again")
 
-    def _let_go_of_idle(self, linger_s: float) -> None:
+    def _release_idle(self, linger_s: float) -> None:
         now = time.monotonic()
 
         def is_idle(task_id: str) -> bool:
@@ -387,10 +387,10 @@ class Hub:
 
         with self._lock:
             for task_id in list(filter(is_idle, self._held)):
-                self._let_go(task_id)
+                self._release(task_id)
 
     def close(self) -> None:
         """Let go of everything that nobody is at work on."""
         self._closing.set()
         self._thread.join()
-        self._let_go_of_idle(0.0)
+        self._release_idle(0.0)
