@@ -319,6 +319,26 @@ def test_what_fits_a_class_that_holds_a_model_comes_back(annotation, value):
     assert shape.load(shape.dump(value)) == value
 
 
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Plain, Plain(city="$5")),
+        (list[Plain], [Plain(city="a"), Plain(city="$5")]),
+        (dict[str, Plain], {"a": Plain(city="$type")}),
+        (tuple[Plain, str], (Plain(city="a"), "$5")),
+        (HeldInStruct, HeldInStruct(Plain(city="$5"))),
+        (list[HeldInAttrs], [HeldInAttrs(Plain(city="$5"))]),
+        (HttpUrl, HttpUrl("https://a.example/?$=5")),
+    ],
+    ids=lambda x: repr(x)[:40],
+)
+def test_a_text_that_begins_as_tags_do_is_natural_json(annotation, value):
+    shape = shape_of(annotation)
+    data = shape.dump(value)
+    assert b'"$type":' not in data
+    assert exactly(shape.load(data)) == exactly(value)
+
+
 class Homes(BaseModel):
     by_name: dict[str, Plain]
 

@@ -215,6 +215,21 @@ def test_other_code(hf: Holdfast):
     assert hf.resume("f") == "Oslo suite"
 
 
+def test_another_input_is_checked_by_the_code_that_is_to_get_it(hf: Holdfast):
+    @task
+    def fork_trip_three(city: str, number: int = 0) -> str:
+        return fork_rooms(city)[number]
+
+    hf.run(fork_trip, "Oslo", id="t")
+    with pytest.raises(BadInput, match="number"):
+        hf.fork("t", at=1, input={"number": 1}, effects="live")
+    other: Any = {"task": fork_trip_three, "effects": "live"}
+    with pytest.raises(BadInput, match=r"fork_trip_three\(number=…\) can't be that"):
+        hf.fork("t", at=1, input={"number": "one"}, **other)
+    hf.fork("t", at=1, input={"number": 1}, new_id="f", **other)
+    assert hf.resume("f") == "Oslo suite"
+
+
 def test_an_edited_state(hf: Holdfast):
     @task
     def fork_count(upto: int) -> list[int]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from holdfast import Artifact, Holdfast, Keys, LogDamaged, TaskNotFound, WrongKey, keep, step, task
 from holdfast.errors import StorageFailed
 from holdfast.log import chain
-from holdfast.log.reading import newest_event
+from holdfast.log.reading import fork_of, newest_event
 from holdfast.log.store_calls import acquire_one, inbox_of, post_to, streams_in, sync_one
 from holdfast.log.verify import Head
 from holdfast.stores import open_store, secured
@@ -453,17 +453,19 @@ def test_progress_is_told_and_the_tasks_after_a_damaged_one_are_checked(tmp_path
     assert str(found.damage[0]).startswith("Trip 42/b: event ")
 
 
-def test_what_can_not_be_read_of_the_newest_event_is_named_with_its_log(tmp_path):
+def test_an_event_that_makes_no_sense_is_named_with_its_log_at_either_end(tmp_path):
     make(tmp_path / "w")
     with closing(open_store(str(tmp_path / "w"))) as store:
         newest = newest_event(store, "tasks/small")
         assert newest is not None and newest.seq > 5
         assert newest_event(store, "tasks/gone") is None
         lease = acquire_one(store, "tasks/odd", "me", LONG_S)
-        store.append(lease, 0, [b'{"type":[]}'])
+        store.append(lease, 0, [b'{"type":[],"fork":{}}'])
         sync_one(store, lease)
         with pytest.raises(LogDamaged, match="tasks/odd: it is damaged"):
             newest_event(store, "tasks/odd")
+        with pytest.raises(LogDamaged, match="tasks/odd: event 1 is damaged"):
+            fork_of(store, "tasks/odd")
 
 
 class Counting(MemoryStore):

@@ -455,6 +455,31 @@ def test_a_release_in_the_middle_of_a_takeover_does_not_free_it(tmp_path):
         sync_one(two, new[0])
 
 
+class HalfWritten(Disk):
+    """Shows half of a lock first, as while somebody writes it."""
+
+    is_half = False
+
+    def peek(self, fd: int, most_bytes: int, offset: int = 0) -> bytes:
+        data = super().peek(fd, most_bytes, offset)
+        if self.is_half and b'"owner"' in data:
+            self.is_half = False
+            return data[:20]
+        return data
+
+
+def test_a_lock_that_is_read_while_it_is_written_is_read_again(tmp_path):
+    disk = HalfWritten()
+    with opened(tmp_path / "w") as one, opened(tmp_path / "w", disk) as two:
+        acquire_one(one, "tasks/t", "me", 60)
+        disk.is_half = True
+        assert two.holder("tasks/t") == "me"
+        assert not disk.is_half
+        disk.is_half = True
+        with pytest.raises(TaskBusy, match="me"):
+            acquire_one(two, "tasks/t", "another", 60)
+
+
 class SameNumber(Disk):
     """Gives the number of a file that is gone to the next one, as a filesystem may."""
 
