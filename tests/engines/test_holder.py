@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -79,3 +81,31 @@ def test_logs_with_nothing_to_sync_are_only_released(store, logs):
     store.errors = {("sync", f"tasks/{name}"): StorageFailed("no") for name in NAMES}
     assert close_together(store, again) == [None] * 3
     assert store.holder("tasks/a") is None
+
+
+LEFT_OPEN = """
+import sys
+from holdfast import Holdfast, step, task
+
+@step
+def one() -> int:
+    return 1
+
+@task
+def left_open() -> int:
+    return one()
+
+for url in sys.argv[1:]:
+    hf = Holdfast(url)
+    print(hf.run(left_open))
+"""
+
+
+def test_a_process_that_closes_nothing_ends_all_the_same(tmp_path):
+    """No thread of ours keeps it."""
+    urls = ["memory://", str(tmp_path / "w"), f"sqlite:///{tmp_path}/w.db"]
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, *urls],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "1\n1\n1\n"), done.stderr
