@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -151,6 +151,22 @@ def test_a_folder_in_which_somebody_makes_one_more_file_is_removed_all_the_same(
     late = Late()
     late.remove_all("folder", root)
     assert not (tmp_path / "folder").exists() and late.left == 0
+
+
+class Outrun(Disk):
+    """Lists a file that somebody removes before it could be."""
+
+    def names(self, fd: int) -> Sequence[str]:
+        return ["gone", *super().names(fd), "gone too"]
+
+
+def test_a_folder_of_which_somebody_removes_a_file_meanwhile_is_removed_all_the_same(
+    tmp_path, root
+):
+    (tmp_path / "box/inner").mkdir(parents=True)
+    (tmp_path / "box/inner/one").write_bytes(b"1")
+    Outrun().remove_all("box", root)
+    assert not (tmp_path / "box").exists()
 
 
 def test_locks_are_shared_or_not_and_free_once_they_are_freed(root):
