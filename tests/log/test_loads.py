@@ -180,6 +180,9 @@ def soon_many(monkeypatch):
 def must_be_the_same(found: State, expected: State) -> None:
     """The states are equal, and so is the order in them; only the trail may be shorter."""
     assert list(found.calls) == list(expected.calls)
+    for there in (found.calls, expected.calls):
+        assert [call.path for call in reversed(there.values())] == list(reversed(there))
+        assert list(reversed(there.items())) == list(there.items())[::-1]
     one, other = (replace(each, trail=[]) for each in (whole(found), whole(expected)))
     assert one == other
     assert msgspec.json.encode(one) == msgspec.json.encode(other)

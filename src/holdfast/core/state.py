@@ -681,16 +681,30 @@ class Packed(Later[V]):
     # They are unpacked as they are looked at, and not kept.
 
     def values(self) -> ValuesView[V]:  # type: ignore[override]
-        return ValuesView(self)
+        return _UnpackedValues(self)
 
     def items(self) -> ItemsView[str, V]:  # type: ignore[override]
-        return ItemsView(self)
+        return _UnpackedItems(self)
 
     def copy(self) -> Packed[V]:
         found: Packed[V] = Packed({}, self._pack, self._unpack, self._is_settled)
         dict.update(found, dict.items(self))
         found._fresh, found._packs = dict(self._fresh), list(self._packs)
         return found
+
+
+class _UnpackedValues(ValuesView[V]):
+    _mapping: Packed[V]
+
+    def __reversed__(self) -> Iterator[V]:
+        return (self._mapping[key] for key in reversed(self._mapping))
+
+
+class _UnpackedItems(ItemsView[str, V]):
+    _mapping: Packed[V]
+
+    def __reversed__(self) -> Iterator[tuple[str, V]]:
+        return ((key, self._mapping[key]) for key in reversed(self._mapping))
 
 
 def _no_places(places: Sequence[int]) -> list[Any]:
