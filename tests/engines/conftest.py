@@ -1,4 +1,5 @@
-"""One server of each engine for all tests of a process, started when the first one asks for it.
+"""One server of each engine for the tests here of a process, started when the first one asks for it
+and ended after the last: an idle server takes a tenth of a processor.
 
 A test that kills a server starts one of its own: `with new_temporal(tmp_path) as server`.
 """
@@ -14,14 +15,14 @@ from holdfast.testing.servers import RestateServer, TemporalServer
 from tests.engines.servers import new_restate, new_temporal
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalServer]:
     """Temporal's server, with the namespace `default`."""
     with new_temporal(tmp_path_factory.mktemp("temporal")) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def restate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestateServer]:
     """Restate's server; each test registers deployments of its own."""
     with new_restate(tmp_path_factory.mktemp("restate")) as server:
