@@ -170,7 +170,7 @@ class Rows:
             lines[seq - 1 : seq] = [] if line is None else [line]
             file.write_bytes(b"\n".join([*lines, b""]))
         elif self.url.startswith("sqlite"):
-            with sqlite3.connect(self.url.removeprefix("sqlite:///")) as conn:
+            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as conn, conn:
                 (id,) = conn.execute("select id from streams where name = ?", [stream]).fetchone()
                 given = {"line": line, "id": (id << 32) + seq}
                 conn.execute(
@@ -213,7 +213,7 @@ class Rows:
         if isinstance(self.url, Path):
             return
         if self.url.startswith("sqlite"):
-            with sqlite3.connect(self.url.removeprefix("sqlite:///")) as conn:
+            with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as conn, conn:
                 conn.execute("update streams set head = ? where name = ?", [head, stream])
             conn.close()
         else:
@@ -551,7 +551,7 @@ def test_lines_that_are_missing_at_the_end_of_a_sqlite_log_show(tmp_path):
         with Holdfast(url) as hf:
             hf.run(verified_reporting, id="t")
             assert hf.verify().sound
-        with sqlite3.connect(tmp_path / "w.db") as conn:
+        with closing(sqlite3.connect(tmp_path / "w.db")) as conn, conn:
             conn.execute(f"delete from lines {what}")
         with Holdfast(url) as hf:
             assert "those after it are gone" in str(hf.verify().damage[0])
